@@ -20,10 +20,11 @@ RUN python -m pip install --quiet --constraint requirements/dev.txt hatchling ed
 COPY pyproject.toml README.md LICENSE ./
 COPY tools/requirements_of.py tools/
 RUN mkdir /dist \
- && python tools/requirements_of.py pyproject.toml cli >/dist/trainer.txt \
+ && python tools/requirements_of.py pyproject.toml cli loadtest >/dist/trainer.txt \
  && python tools/requirements_of.py pyproject.toml server >/dist/server.txt
 COPY client client
 COPY server server
+COPY tfdata tfdata
 RUN python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /dist .
 
 # --- code: infeed alone, for a last layer that is small ---------------------------------------

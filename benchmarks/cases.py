@@ -16,7 +16,6 @@ from benchmarks.duel import (
     first_batch_seconds,
     gigabytes_per_second,
     images_per_second,
-    server_cpu_per_gigabyte,
     trainer_cpu_per_gigabyte,
 )
 from benchmarks.findings import Finding, Target
@@ -74,24 +73,6 @@ def _speed(target: Target | None = None) -> Goal:
 def _cpu(limit: float | None = None) -> Goal:
     target = None if limit is None else Target(limit, "at most")
     return Goal("trainer CPU s/GB", trainer_cpu_per_gigabyte, target, more_is_better=False)
-
-
-def _beside_grpcio(part: str, dataset: str, *, tls: bool = False) -> Case:
-    """Compares infeed's own HTTP/2 stack with grpcio at one end (`part`), or both."""
-    own = replace(_IN_TLS if tls else _infeed(dataset), dataset=dataset)
-    server = own.server
-    if part != "client":
-        server = servers.grpcio_in_tls if tls else servers.grpcio
-    kind = "infeed" if part == "server" else "grpcio"
-    theirs = replace(own, name="grpcio", kind=kind, server=server)
-    server_cpu = Goal("server CPU s/GB", server_cpu_per_gigabyte, more_is_better=False)
-    speed = _speed()
-    if dataset == "photos":
-        own, theirs = (replace(side, warm_up=_DECODE_WARM_UP_SECONDS) for side in (own, theirs))
-        speed = Goal("images/s", images_per_second)
-    over = "in TLS" if tls else "in the clear"
-    about = f"{dataset} {over}: infeed's own HTTP/2 ÷ grpcio, at {part}"
-    return _case(about, own, theirs, speed, _cpu(), server_cpu)
 
 
 def _decode(dataset: str, theirs: Side, at_least: float, ours: Side | None = None) -> Case:
@@ -232,14 +213,6 @@ CASES: dict[str, Case] = {
     "adapter-grain": _adapter("grain", "grain", Target(0.95)),
     "adapter-tensors": _adapter("tensors", "tensorflow", Target(0.95)),
     "adapter-from-generator": _adapter("from_generator", "tensorflow", None),
-    "grpcio-uint8": _beside_grpcio("both ends", "uint8"),
-    "grpcio-client-uint8": _beside_grpcio("client", "uint8"),
-    "grpcio-server-uint8": _beside_grpcio("server", "uint8"),
-    "grpcio-tls-uint8": _beside_grpcio("both ends", "uint8", tls=True),
-    "grpcio-client-tls-uint8": _beside_grpcio("client", "uint8", tls=True),
-    "grpcio-server-tls-uint8": _beside_grpcio("server", "uint8", tls=True),
-    "grpcio-photos": _beside_grpcio("both ends", "photos"),
-    "grpcio-tls-photos": _beside_grpcio("both ends", "photos", tls=True),
     "trainers-4": _many_trainers(4, None),
     "trainers-16": _many_trainers(16, Target(0.95)),
     "first-batch": Case("from connect to the first batch of a warm server", _first_batch),

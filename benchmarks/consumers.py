@@ -23,14 +23,6 @@ def infeed(address: str, dataset: str, compression: str, seed: int) -> Batches:
     return _feed(GrpcTransport, address, dataset, seed)
 
 
-def grpcio(address: str, dataset: str, compression: str, seed: int) -> Batches:
-    """Reads like `infeed`, but over grpcio instead of infeed's own HTTP/2 client."""
-    del compression
-    from tests.reference.grpcio_transport import GrpcioTransport
-
-    return _feed(GrpcioTransport, address, dataset, seed)
-
-
 def _feed(transport: Any, address: str, dataset: str, seed: int) -> Batches:
     import infeed
     from infeed.rpc.credentials import Credentials
@@ -185,7 +177,6 @@ def tcp(address: str, dataset: str, _: str, __: int) -> Batches:
 
 KINDS: dict[str, Consumer] = {
     "infeed": infeed,
-    "grpcio": grpcio,
     "jax": jax,
     "torch": torch,
     "grain": grain,

@@ -62,17 +62,17 @@ def measure(address: str, seconds: float) -> dict[str, list[float]]:
         for path in PATHS:
             times[path].append(request_seconds(address, path))
             time.sleep(PAUSE_SECONDS)
-    return {path: sorted(each) for path, each in times.items()}
+    return {path: sorted(item) for path, item in times.items()}
 
 
 def report(label: str, times: dict[str, list[float]]) -> bool:
     """Prints the quantiles of each path, and returns whether all are below the limit."""
     print(f"{label}: milliseconds of a request")
-    for path, each in times.items():
-        p50, p99 = each[len(each) // 2], each[int(len(each) * 0.99)]
-        figures = f"p50 {1000 * p50:6.1f}  p99 {1000 * p99:6.1f}  max {1000 * each[-1]:6.1f}"
-        print(f"  {path:30} {figures}  of {len(each)}")
-    return all(each[int(len(each) * 0.99)] <= LIMIT_SECONDS for each in times.values())
+    for path, item in times.items():
+        p50, p99 = item[len(item) // 2], item[int(len(item) * 0.99)]
+        figures = f"p50 {1000 * p50:6.1f}  p99 {1000 * p99:6.1f}  max {1000 * item[-1]:6.1f}"
+        print(f"  {path:30} {figures}  of {len(item)}")
+    return all(item[int(len(item) * 0.99)] <= LIMIT_SECONDS for item in times.values())
 
 
 def _run_first() -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 import infeed
-from infeed.replay import Headspace
+from infeed.adapters.replay import Headspace
 from infeed_server.demo import serving, shapes
 
 STEP_SECONDS = 0.02
@@ -111,7 +111,7 @@ def main() -> None:
             truth(target)  # warm-up
             ratios = list(pairs(target, options.pairs))
     median = statistics.median(ratios)
-    spread = ", ".join(f"{each:.3f}" for each in ratios)
+    spread = ", ".join(f"{ratio:.3f}" for ratio in ratios)
     print(f"forecast ÷ truth: {median:.3f} (pairs {spread}); within 10 %: {abs(median - 1) <= 0.1}")
 
 

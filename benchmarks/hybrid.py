@@ -53,8 +53,8 @@ def compare(plan: Plan) -> list[Finding]:
     shares: dict[str, list[float]] = {"both": [], "paced": []}
     with _servers() as (local, target):
         for _ in range(plan.pairs):
-            for name, each in (("local", local.address), ("remote", target[1]), ("both", None)):
-                run = _read(each or ",".join(target), local, plan.seconds)
+            for name, item in (("local", local.address), ("remote", target[1]), ("both", None)):
+                run = _read(item or ",".join(target), local, plan.seconds)
                 rates[name].append(run.images_per_second)
             shares["both"].append(run.local_share)
             pause = 2 * 64 / rates["local"][-1]

@@ -46,18 +46,9 @@ def infeed_map_style() -> AbstractContextManager[Running]:
     return infeed(pipelines="map_style.yaml")
 
 
-def grpcio() -> AbstractContextManager[Running]:
-    """Runs `infeed` on grpcio's server instead of infeed's own."""
-    return infeed(launch=_launch_on_grpcio)
-
-
 def infeed_in_tls() -> AbstractContextManager[Running]:
     """Runs `infeed` with a certificate; the address names the file of its CA."""
-    return _in_tls(spawn)
-
-
-def grpcio_in_tls() -> AbstractContextManager[Running]:
-    return _in_tls(_launch_on_grpcio)
+    return _in_tls()
 
 
 def infeed_unobserved() -> AbstractContextManager[Running]:
@@ -70,13 +61,8 @@ def _launch_unobserved(arguments: Sequence[str], log: Path, cwd: Path) -> Spawne
     return SpawnedProcess(command, log, cwd=cwd, environment={"PYTHONPATH": str(ROOT)})
 
 
-def _launch_on_grpcio(arguments: Sequence[str], log: Path, cwd: Path) -> SpawnedProcess:
-    command = python_module("tests.reference.serve", *arguments)
-    return SpawnedProcess(command, log, cwd=cwd, environment={"PYTHONPATH": str(ROOT)})
-
-
 @contextmanager
-def _in_tls(launch: Launch) -> Iterator[Running]:
+def _in_tls(launch: Launch = spawn) -> Iterator[Running]:
     import trustme
 
     authority = trustme.CA()

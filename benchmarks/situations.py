@@ -29,7 +29,7 @@ from rich.table import Table
 from tests.harness.server import InfeedServer
 
 import infeed
-from infeed.capacity import capacity
+from infeed.shared.capacity import capacity
 from infeed.stats import Stats
 
 MAX_ERROR = 0.25
@@ -219,13 +219,13 @@ def main(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _write_data(folder)
-        for each in names or SITUATIONS:
-            situation = SITUATIONS[each]
+        for item in names or SITUATIONS:
+            situation = SITUATIONS[item]
             stats = measure(situation.run, folder, seconds)
             assessment = stats.assessment
             wrong |= assessment.cause != situation.cause
             before = stats.report.steps / stats.report.seconds
-            row = [each, str(assessment), situation.advised, f"{before:.1f}", "", ""]
+            row = [item, str(assessment), situation.advised, f"{before:.1f}", "", ""]
             if situation.change and situation.forecast:
                 forecast = situation.forecast(situation.run, stats)
                 after = measure(situation.change(situation.run, stats), folder, seconds).report
@@ -233,7 +233,7 @@ def main(
                 row[4:] = [f"{forecast:.1f}", f"{measured:.1f} ({measured / forecast:.2f})"]
                 wrong |= abs(measured / forecast - 1) > MAX_ERROR
             table.add_row(*row)
-            console.print(f"{each}: {assessment} (load {os.getloadavg()[0]:.1f})")
+            console.print(f"{item}: {assessment} (load {os.getloadavg()[0]:.1f})")
     console.print(table)
     sys.exit(wrong)
 

@@ -63,7 +63,7 @@ def _forward(source: socket.socket, sink: socket.socket, link: _Link | None) -> 
             if link is not None:
                 link.wait(len(data))
             sink.sendall(data)
-    for each in (source, sink):
+    for item in (source, sink):
         with contextlib.suppress(OSError):
-            each.shutdown(socket.SHUT_RDWR)
+            item.shutdown(socket.SHUT_RDWR)
     source.close()

@@ -9,13 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import infeed.cli
-from infeed_server.control.metrics import Metrics
 from infeed_server.engines.state_clock import StateClock
+from infeed_server.observe.metrics import Metrics
 from infeed_server.observe.observer import Observer
-from infeed_server.observe.totals import Totals
 from infeed_server.rpc import batch_stream
 
-_EVENTS = ("on_stage", "on_batch_sent", "on_call", "on_call_started", "on_connections")
+_EVENTS = ("on_stage", "on_batch_sent", "on_call", "on_call_started")
 
 
 def _ignore(*_: Any, **__: Any) -> None:
@@ -24,9 +23,8 @@ def _ignore(*_: Any, **__: Any) -> None:
 
 def stop_observing() -> None:
     """Replaces everything that observes by nothing."""
-    for owner in (Metrics, Totals):
-        for name in _EVENTS:
-            setattr(owner, name, _ignore)
+    for name in _EVENTS:
+        setattr(Metrics, name, _ignore)
     StateClock.update = _ignore  # type: ignore[method-assign]
     Observer.update = _ignore  # type: ignore[method-assign]
     batch_stream.REPORT_INTERVAL_SECONDS = 0.0  # type: ignore[attr-defined]

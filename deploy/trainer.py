@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import infeed
-from infeed.spec import PipelineSpec
+from infeed.shared.spec import PipelineSpec
 
 
 def main() -> int:

@@ -34,13 +34,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 examples.register()
 
 pytest_plugins = [
-    "tests.plugins.final_line",
     "tests.plugins.longest_first",
     "tests.plugins.nursery",
     "tests.plugins.quick_graphs",
-    "tests.plugins.second_interrupt",
-    "tests.plugins.selected_paths",
-    "tests.plugins.spread_collection",
 ]
 
 Serve = Callable[..., "Server"]

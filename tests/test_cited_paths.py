@@ -13,7 +13,18 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = (
-    *("client", "server", "proto", "tests", "examples", "benchmarks", "deploy", "tools", "docs"),
+    *(
+        "client",
+        "server",
+        "tfdata",
+        "proto",
+        "tests",
+        "examples",
+        "benchmarks",
+        "deploy",
+        "tools",
+        "docs",
+    ),
     *("requirements", ".ci"),
 )
 GENERATED = "client/infeed/v1/"
@@ -46,7 +57,7 @@ def existing() -> frozenset[str]:
 def endings() -> frozenset[str]:
     """Returns the last parts of every path: documents cite `wire/batch.py` and `batch.py` too."""
     parts = [path.split("/") for path in existing()]
-    return frozenset("/".join(each[start:]) for each in parts for start in range(len(each)))
+    return frozenset("/".join(part[start:]) for part in parts for start in range(len(part)))
 
 
 def citing() -> list[str]:

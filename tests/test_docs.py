@@ -14,9 +14,9 @@ from unittest.mock import patch
 import pytest
 import yaml
 
-from infeed import cause
 from infeed.cli import main
 from infeed.cli.control_plane import ControlPlane
+from infeed.shared import cause
 from infeed_server.pipeline.load import parse
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -78,7 +78,7 @@ def test_python_block_compiles(block: Block):
 
 
 @pytest.mark.parametrize(
-    "block", [each for each in blocks("python") if "assert " in each[2]], ids=case_id
+    "block", [item for item in blocks("python") if "assert " in item[2]], ids=case_id
 )
 def test_python_block_with_assertions_runs(
     block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -166,5 +166,5 @@ def test_top_is_given_a_control_plane() -> None:
         for address in re.findall(r"infeed top ([^-`\s][^`\s]*)", text(page))
     }
     assert "127.0.0.1:7471" in given
-    for each in given:
-        ControlPlane.parse(each)
+    for item in given:
+        ControlPlane.parse(item)

@@ -1,4 +1,4 @@
-"""The layers of both packages: imports point one way, in no circle, and the client stays light."""
+"""The layers of the packages: imports point one way, in no circle, and the client stays light."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = {"infeed": ROOT / "client", "infeed_server": ROOT / "server"}
+PACKAGES = {
+    "infeed": ROOT / "client",
+    "infeed_server": ROOT / "server",
+    "infeed_tfdata": ROOT / "tfdata",
+}
+"""A package's folder. A package imports no package below it."""
 
 # Lowest first. A folder or module imports its own modules and what stands in a lower row.
 LAYERS = {
     "infeed": (
-        "v1 errors printable pytree sliding_window",
-        "arguments copies report",
-        "capacity cause",
-        "spec http2 verdict process_reports",
-        "batch cursor finish stats telemetry transport",
-        "wire rpc named_fields ranks",
+        "v1",
+        "shared",
+        "http2",
+        "batch cursor stats transport",
+        "wire rpc ranks",
         "prefetch",
         "feed",
-        "tensor_reader",
-        "client replay",
-        "lazy_feed",
+        "client",
+        "adapters",
         "__init__",
         "audit grain jax keras testing torch",
         "loadtest tensorflow",
@@ -37,26 +40,33 @@ LAYERS = {
     ),
     "infeed_server": (
         "version imports processes",
-        "config datasets order http2",
+        "config datasets order",
         "sources",
         "transforms",
         "pipeline",
         "engines",
         "observe dashboard",
         "serving control",
-        "rpc data_service",
+        "rpc",
         "runtime",
         "check starter",
         "__init__ demo profile",
         "cli",
     ),
+    "infeed_tfdata": (
+        "metrics options order rpc",
+        "trainer graph",
+        "roles",
+        "gateway",
+        "commands engine",
+        "__init__",
+    ),
 }
-SHARED = (
-    *("errors", "finish", "http2", "printable", "spec", "v1", "wire"),
-    *("capacity", "cause", "report", "process_reports", "sliding_window", "telemetry", "verdict"),
-    *("rpc.tf_dispatcher", "tensorflow.finish", "tensorflow.from_callable"),
-)
+SHARED = ("shared", "v1", "wire")
 """What the server imports of the client, up to the layer of `check`."""
+
+TOOLS = ("check", "demo", "profile", "starter")
+"""What the command line alone imports of the server: without them the rest is complete."""
 
 CLIENT_REQUIREMENTS = {
     *("google", "h2", "ml_dtypes", "numpy", "opentelemetry", "typing_extensions", "xxhash"),
@@ -106,7 +116,7 @@ def row(module: str) -> int:
 
 
 def wrong_imports(module: str, imported: Set[str]) -> list[str]:
-    """Returns what a module may not import, of the two packages."""
+    """Returns what a module may not import, of these packages."""
     package, _, rest = module.partition(".")
     wrong = []
     for other in sorted(imported):
@@ -117,10 +127,11 @@ def wrong_imports(module: str, imported: Set[str]) -> list[str]:
             same = rest.partition(".")[0] == other_rest.partition(".")[0]
             if not same and row(other) >= row(module):
                 wrong.append(other)
-        elif package == "infeed" or row(module) <= row("infeed_server.check"):
+        elif [*PACKAGES].index(other_package) > [*PACKAGES].index(package):
+            wrong.append(other)
+        elif package == "infeed_server" and row(module) <= row("infeed_server.check"):
             shared = any(f"{other_rest}.".startswith(f"{name}.") for name in SHARED)
-            if package == "infeed" or not shared:
-                wrong.append(other)
+            wrong += [] if shared else [other]
     return wrong
 
 
@@ -132,7 +143,7 @@ def uses_grpc(imported: Set[str]) -> bool:
 def test_the_page_of_the_architecture_has_these_layers() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     section = page.partition("\n## Dependencies\n")[2].partition("\n## ")[0]
-    table, text = section.partition("\n|---|---|\n")[2].split("\n\n")[:2]
+    table, text = section.partition("\n|---|---|---|\n")[2].split("\n\n")[:2]
     rows = [line.split("|")[1:-1] for line in table.splitlines()]
     for column, package in enumerate(PACKAGES):
         layers = [layer.split() for layer in LAYERS[package]]
@@ -146,6 +157,17 @@ def test_a_module_imports_lower_layers_only(module: str) -> None:
     assert not wrong_imports(module, imports(MODULES[module]))
 
 
+@pytest.mark.parametrize("tool", TOOLS)
+def test_only_the_command_line_imports_a_tool(tool: str) -> None:
+    allowed = tuple(f"infeed_server.{part}." for part in (tool, "cli"))
+    users = {
+        module
+        for module, path in MODULES.items()
+        if any(f"{name}.".startswith(f"infeed_server.{tool}.") for name in imports(path))
+    }
+    assert {module for module in users if not f"{module}.".startswith(allowed)} == set()
+
+
 def test_no_modules_import_each_other_in_a_circle() -> None:
     graph = {module: imports(path) & MODULES.keys() - {module} for module, path in MODULES.items()}
     TopologicalSorter(graph).prepare()
@@ -153,7 +175,8 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 @pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("infeed.")])
 def test_the_core_of_the_client_needs_light_packages_only(module: str) -> None:
-    if row(module) <= row("infeed"):
+    # A package named after a framework loads it.
+    if row(module) <= row("infeed") and not module.startswith("infeed.shared.tensorflow"):
         tops = {name.partition(".")[0] for name in imports(MODULES[module])}
         assert tops <= {"infeed"} | CLIENT_REQUIREMENTS | sys.stdlib_module_names
 
@@ -189,6 +212,9 @@ def test_an_import_of_grpc_is_found(code: str, uses: bool, tmp_path: Path) -> No
         ("infeed_server.engines.base", "infeed_server.rpc.server"),
         ("infeed_server.engines.base", "infeed.rpc.call"),
         ("infeed_server.engines.base", "infeed"),
+        ("infeed_server.runtime.server", "infeed_tfdata.engine"),
+        ("infeed.tensorflow", "infeed_tfdata.trainer.distribute"),
+        ("infeed_tfdata.roles.run", "infeed_tfdata.gateway.client"),
     ],
 )
 def test_an_import_of_a_higher_layer_is_found(module: str, imported: str) -> None:

@@ -13,7 +13,17 @@ ROOT = Path(__file__).resolve().parents[1]
 TAKEN = {*range(8431, 8435), 8466, 8470, 8471, 8476, 8482, *range(29000, 29007)}
 """Ports of TPU runtimes and of JAX, which share the network of a TPU VM with infeed."""
 
-SHIPPED = ["README.md", "Dockerfile", "client", "server", "proto", "docs", "deploy", "examples"]
+SHIPPED = [
+    "README.md",
+    "Dockerfile",
+    "client",
+    "server",
+    "tfdata",
+    "proto",
+    "docs",
+    "deploy",
+    "examples",
+]
 NO_TEXT = {".pyc", ".svg", ".png"}
 
 

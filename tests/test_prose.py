@@ -12,7 +12,7 @@ METHOD = '"""Module."""\nclass A:\n    def f(self):\n        '
 
 
 def problems(source: str, path: str = "client/infeed/module.py") -> list[str]:
-    return [each.problem for each in prose.check_code(Path(path), source)]
+    return [item.problem for item in prose.check_code(Path(path), source)]
 
 
 def banned() -> list[str]:

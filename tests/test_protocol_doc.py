@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from infeed.spec import MAX_BATCH_SIZE
+from infeed.shared.spec import MAX_BATCH_SIZE
 from infeed.v1 import stream_pb2
-from infeed_server.http2 import protocol
-from infeed_server.rpc import batch_stream, call, compression, router
+from infeed_server.rpc import batch_stream, interceptor, request_reader, server
 from infeed_server.serving import catalog, request_checks
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs/protocol.md").read_text(encoding="utf-8")
@@ -20,29 +19,26 @@ LIMITS = PAGE.partition("\n## Limits\n")[2].partition("\n## ")[0]
 @pytest.mark.parametrize(
     ("row", "text", "value"),
     [
-        ("one request message", "64 KiB", call._MAX_REQUEST_BYTES >> 10),
-        ("headers of a request", "16 KiB", protocol.MAX_HEADER_BYTES >> 10),
-        ("unanswered requests", "1024", batch_stream._MAX_PENDING_REQUESTS),
-        ("reports of a stream", "300", batch_stream._MAX_EARLY_REPORTS),
-        ("concurrent HTTP/2 streams", "512", protocol.MAX_CONCURRENT_STREAMS),
+        ("one request message", "64 KiB", server._MAX_REQUEST_BYTES >> 10),
+        ("unanswered requests", "1024", request_reader._MAX_PENDING_REQUESTS),
+        ("concurrent HTTP/2 streams", "512", server._MAX_STREAMS_OF_CONNECTION),
         ("`batch_size`", "131,072", MAX_BATCH_SIZE),
         ("`batch_size`", "1 GiB", request_checks._MAX_BATCH_BYTES >> 30),
         ("`world_size`", "65,536", request_checks._MAX_WORLD_SIZE),
         ("`feed_id`", "128 characters", request_checks._MAX_FEED_ID_CHARS),
         ("position", "2^62", catalog._MAX_POSITION.bit_length() - 1),
-        ("request messages of a unary call", "10 s", router._REQUEST_TIMEOUT_SECONDS),
+        ("first message of a call", "10 s", interceptor.FIRST_MESSAGE_TIMEOUT_SECONDS),
     ],
 )
 def test_limit_has_the_documented_value(row: str, text: str, value: float) -> None:
     (line,) = re.findall(rf"^\| {re.escape(row)}.*$", LIMITS, re.MULTILINE)
     assert text in line
     numbers = re.findall(r"\d+", text.replace(",", "").replace("2^", ""))
-    assert [float(each) for each in numbers] == [value]
+    assert [float(number) for number in numbers] == [value]
 
 
-def test_documented_heartbeat_and_encodings_are_those_of_the_code() -> None:
+def test_documented_heartbeat_is_that_of_the_code() -> None:
     assert f"sent nothing for {batch_stream._HEARTBEAT_INTERVAL_SECONDS:g} s" in PAGE
-    assert f"grpc-accept-encoding: {compression.ACCEPTED}`" in PAGE
 
 
 def test_every_message_of_a_stream_is_described() -> None:

@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import infeed
-from infeed.spec import Guarantee
+from infeed.shared.spec import Guarantee
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = [".ci/run", "tools/stubs.sh", "deploy/check.sh", "deploy/tpu-vm/startup.sh"]
@@ -80,7 +80,7 @@ def test_readme_has_the_versions_and_extras_of_the_project(project: dict[str, An
 def test_the_extra_of_the_client_has_what_its_commands_import(project: dict[str, Any]):
     # Pillow is for `peek --png`; the server's extra has all of them.
     extras = project["optional-dependencies"]
-    names = {Requirement(each).name for each in extras["cli"]}
+    names = {Requirement(item).name for item in extras["cli"]}
     assert names == {"pillow", "rich", "typer"}
     assert set(extras["cli"]) <= set(extras["server"])
 

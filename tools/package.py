@@ -25,6 +25,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
+PACKAGES = ("client/infeed", "server/infeed_server", "tfdata/infeed_tfdata")
+
 SBOM_TOOL = "cyclonedx-bom==7.5.0"
 
 TRAINING = """
@@ -100,12 +102,12 @@ def check(sdist: Path, wheel: Path) -> list[str]:
     problems = [
         f"the sdist has no {name}"
         for name in ("LICENSE", "CHANGELOG.md", "README.md", "pyproject.toml", "proto/infeed/v1")
-        if not any(each == name or each.startswith(f"{name}/") for each in in_sdist)
+        if not any(item == name or item.startswith(f"{name}/") for item in in_sdist)
     ]
     tops = {name.partition("/")[0] for name in in_wheel if ".dist-info/" not in name}
-    problems += [f"the wheel has {name}" for name in tops - {"infeed", "infeed_server"}]
+    problems += [f"the wheel has {name}" for name in tops - {Path(path).name for path in PACKAGES}]
     # Whatever git has in the packages, pages and scripts of the dashboard too.
-    tracked = run("git", "ls-files", "client/infeed", "server/infeed_server", cwd=ROOT).split()
+    tracked = run("git", "ls-files", *PACKAGES, cwd=ROOT).split()
     expected = {name.partition("/")[2] for name in tracked}
     problems += [f"the wheel lacks {name}" for name in sorted(expected - in_wheel)]
     if f"## [{fields['Version']}]" not in (ROOT / "CHANGELOG.md").read_text():
@@ -168,7 +170,7 @@ def main() -> int:
         print("\n".join(problems))
         return 1
     bom = wheel.with_name("infeed.cdx.json") if options.sbom else None
-    pythons = [each for each in options.python if is_installed(each)]
+    pythons = [item for item in options.python if is_installed(item)]
     for missing in set(options.python) - set(pythons):
         print(f"left out: no {missing} here")
     for number, python in enumerate(pythons):

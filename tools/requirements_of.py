@@ -2,6 +2,8 @@
 
     python tools/requirements_of.py pyproject.toml [EXTRA ...]
 
+Extras that an extra includes are to be named, too.
+
 A container image installs these before it copies the code, so that a change of the code does not
 install TensorFlow again. Requires Python 3.11 or newer.
 """
@@ -18,7 +20,8 @@ def main(path: str, *extras: str) -> None:
     project = tomllib.loads(Path(path).read_text(encoding="utf-8"))["project"]
     lines = list(project["dependencies"])
     for extra in extras:
-        lines += project["optional-dependencies"][extra]
+        listed = project["optional-dependencies"][extra]
+        lines += [line for line in listed if not line.startswith(f"{project['name']}[")]
     print("\n".join(lines))
 
 

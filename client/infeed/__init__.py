@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from infeed.batch import Batch
 from infeed.cursor import Shard
-from infeed.errors import (
+from infeed.shared.errors import (
     AuthenticationError,
     ConfigError,
     CursorError,
@@ -45,10 +45,10 @@ from infeed.errors import (
 )
 
 if TYPE_CHECKING:
+    from infeed.adapters.replay import headspace
     from infeed.client import connect
     from infeed.feed import Feed
     from infeed.http2.tls_config import TLS
-    from infeed.replay import headspace
     from infeed.stats import Stats
 
 __version__ = "0.2.0"
@@ -60,7 +60,7 @@ _LAZY_NAMES = {
     "Stats": "infeed.stats",
     "TLS": "infeed.http2.tls_config",
     "connect": "infeed.client",
-    "headspace": "infeed.replay",
+    "headspace": "infeed.adapters.replay",
 }
 """Name → the module that has it. Commands that connect to no server load none of these."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NoReturn
 
-from infeed.arguments import did_you_mean
-from infeed.errors import FieldNotFoundError
-from infeed.pytree import register_with_jax
-from infeed.spec import Array
+from infeed.shared.arguments import did_you_mean
+from infeed.shared.errors import FieldNotFoundError
+from infeed.shared.pytree import register_with_jax
+from infeed.shared.spec import Array
 
 
 class Batch(dict[str, Array]):

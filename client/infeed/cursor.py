@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from infeed.arguments import MAX_INT64, check_integer
-from infeed.errors import CursorError, InvalidRequestError
-from infeed.spec import PipelineSpec, Remainder
+from infeed.shared.arguments import MAX_INT64, check_integer
+from infeed.shared.errors import CursorError, InvalidRequestError
+from infeed.shared.spec import PipelineSpec, Remainder
 
 CURSOR_VERSION = 1
 
@@ -66,8 +66,10 @@ class Cursor:
         return fields
 
     @classmethod
-    def from_json(cls, state: Mapping[str, Any]) -> Cursor:
+    def from_json(cls, state: Mapping[str, Any] | Cursor) -> Cursor:
         """Parses what `Feed.state()` returned. Raises `CursorError`."""
+        if isinstance(state, Cursor):
+            return state
         if not isinstance(state, Mapping):
             raise CursorError(
                 f"a cursor is the dict that Feed.state() returns, not {type(state).__name__}"

@@ -11,21 +11,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from infeed.arguments import check_integer, check_seconds
 from infeed.batch import Batch
-from infeed.copies import refuse_copy
-from infeed.cursor import Cursor, Shard
-from infeed.errors import FeedClosedError, StallError
-from infeed.prefetch.feed_item import EndOfFeed
 from infeed.prefetch.feed_plan import FeedPlan
+from infeed.prefetch.feed_view import FeedView
 from infeed.prefetch.prefetcher import Prefetcher
-from infeed.prefetch.ready_batches import ReadyItem
-from infeed.pytree import register_with_jax
-from infeed.report import RankReport
-from infeed.spec import FinishTransform, Guarantee, PipelineSpec, Spec
+from infeed.prefetch.ready_batches import EndOfFeed, ReadyItem
+from infeed.shared.arguments import check_integer, check_seconds
+from infeed.shared.copies import refuse_copy
+from infeed.shared.errors import FeedClosedError, StallError
+from infeed.shared.pytree import register_with_jax
 from infeed.stats import Stats
-from infeed.verdict import judge
-from infeed.wire.assembler import ReceivedBatch
+from infeed.wire.received import ReceivedBatch
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +29,7 @@ STALL_WARNING_INTERVAL_SECONDS = 20.0
 """Wait for a batch after which a warning is logged; doubles with each further warning."""
 
 
-class Feed(Iterator[Batch]):
+class Feed(FeedView, Iterator[Batch]):
     """Iterates over the batches of one rank, in order, each once.
 
     Returned by `connect`. Call `close`, or use it in `with`. A feed belongs to the process that
@@ -48,11 +44,9 @@ class Feed(Iterator[Batch]):
         connect_again: Callable[[], Feed] | None = None,
     ) -> None:
         """Starts the prefetcher. `connect_again` calls `connect` with the same arguments."""
+        super().__init__(plan, prefetcher.ready)
         self._connect_again = connect_again
         self._prefetcher = prefetcher
-        self._ready = prefetcher.ready
-        self._spec = plan.spec
-        self._plan = plan
         self._shard_plan = plan.shard_plan
         """Unlike the feed plan's, with the end of the data as soon as a delivered batch has it."""
         self._recorder = prefetcher.recorder
@@ -67,80 +61,6 @@ class Feed(Iterator[Batch]):
         # thread that reads it.
         weakref.finalize(self, prefetcher.stop).atexit = False
         prefetcher.start()
-
-    @property
-    def spec(self) -> PipelineSpec:
-        """The spec that the server sent: name, `sample_count`, `fingerprint` and more."""
-        return self._spec
-
-    @property
-    def element_spec(self) -> Spec:
-        """Name, data type and shape of each field of one sample, without the slots dimension."""
-        return self._plan.element_spec
-
-    @property
-    def pending_transforms(self) -> tuple[FinishTransform, ...]:
-        """The finish transforms that the batches still need, with `finish="none"`."""
-        return self._plan.pending_transforms
-
-    @property
-    def has_next(self) -> bool:
-        """Whether `next` would return, or raise, without a wait."""
-        return bool(self._ready.items)
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """The guarantee of order, delivery and resume."""
-        return self._spec.guarantee
-
-    @property
-    def batch_size(self) -> int:
-        """Slots of every batch."""
-        return self._plan.contract.batch_size
-
-    @property
-    def steps(self) -> int | None:
-        """Batches from the feed's beginning to its end; None if endless or unknown."""
-        return self._plan.shard_plan.steps
-
-    @property
-    def steps_left(self) -> int | None:
-        """Batches that are still to be delivered; None if endless or unknown."""
-        return None if self.steps is None else self.steps - self.delivered
-
-    @property
-    def delivered(self) -> int:
-        """Batches that were delivered."""
-        return self._ready.progress.steps
-
-    @property
-    def first_step(self) -> int:
-        """Steps of the run before this feed, 0 if it began at position 0."""
-        return self._plan.shard_plan.base // self._plan.shard_plan.global_stride
-
-    @property
-    def shard(self) -> Shard:
-        """Rank and world size."""
-        return self._plan.shard_plan.shard
-
-    @property
-    def endless(self) -> bool:
-        """Whether the feed has no end, as without `epochs`."""
-        return not self._plan.open_message.epochs
-
-    @property
-    def steps_per_epoch(self) -> int | None:
-        """Whole steps in an epoch, over all ranks, for Keras' `fit`; None if unknown."""
-        count = self._spec.sample_count
-        return None if count is None else count // self._plan.shard_plan.global_stride
-
-    @property
-    def may_mask(self) -> bool:
-        """Whether a batch can have empty slots."""
-        # A data set whose elements are batches may end every epoch with a partial batch.
-        ends = bool(self._plan.open_message.epochs) or bool(self._spec.batch_stride)
-        padded = ends and self._plan.shard_plan.remainder == "pad"
-        return padded or self._spec.on_error == "mask"
 
     def __len__(self) -> int:
         """Returns `steps`; raises `TypeError` if the feed is endless or its end is unknown."""
@@ -211,21 +131,18 @@ class Feed(Iterator[Batch]):
         logs a warning. With `steps` it is the cursor after the first so many batches, for a
         consumer that takes batches in advance.
         """
-        spec = self._spec
         if steps is not None:
             steps = check_integer("steps", steps, 0, self.delivered)
         position = self._shard_plan.position_after(self.delivered if steps is None else steps)
-        resumable = not position or spec.guarantee.resume != "none"
-        if not resumable and not self._warned_of_state:
+        cursor = self._plan.cursor_at(position)
+        if not cursor.resumable and not self._warned_of_state:
             self._warned_of_state = True
             log.warning(
                 "%s guarantees no order, so a run cannot resume from this state: after a restart "
                 "of the trainer, connect without state",
-                spec.name,
+                self._spec.name,
                 extra={"fields": self._plan.log_fields},
             )
-        seed = self._plan.contract.seed
-        cursor = Cursor(spec.name, spec.fingerprint, seed, position, resumable=resumable)
         return cursor.to_json()
 
     def again(self) -> Feed:
@@ -239,21 +156,7 @@ class Feed(Iterator[Batch]):
 
     def stats(self) -> Stats:
         """Returns the statistics so far: waits and rates; print them for a summary."""
-        reporter = self._prefetcher.reporter
-        report = reporter.report(has_ended=self._ended or self._closed)
-        reports = reporter.server_reports()
-        shard = self.shard
-        lost = self._prefetcher.lost_servers(has_ended=self._ended)
-        servers = [each for name, each in reports.items() if name not in lost]
-        ranks = [RankReport(shard.rank, report)]
-        ranks += [each.worst for each in servers if each.worst is not None]
-        return replace(
-            self._recorder.stats(self._ready.progress, self._prefetcher.counters),
-            report=report,
-            server_reports=reports,
-            lost_servers=lost,
-            assessment=judge(ranks, shard.world_size, servers, lost),
-        )
+        return self._prefetcher.stats(has_ended=self._ended, closed=self._closed)
 
     def close(self) -> None:
         """Ends the feed within two seconds, even if another thread waits in `next`."""

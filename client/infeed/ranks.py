@@ -1,6 +1,6 @@
 """Ranks of a training, as its launcher or JAX tells them; imports no framework.
 
-A feed without a shard is that of a single trainer: in a training of several processes, each of
+A feed without a shard belongs to a single trainer: in a training of several processes, each of
 them would read the same batches.
 """
 
@@ -58,7 +58,7 @@ def warn_of_equal_batches(subject: str, remedy: str) -> None:
 
 
 def jax_shard() -> Shard | None:
-    """Returns this process's share among those of `jax.distributed`; None if that is not
+    """Returns this process's share among the processes of `jax.distributed`; None if that is not
     initialized, so that it may be later. Otherwise JAX initialises its backend."""
     jax = sys.modules.get("jax")
     distributed = getattr(jax, "distributed", None)  # none while another thread imports JAX

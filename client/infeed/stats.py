@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from infeed.report import ServerReport, TrainerReport
-from infeed.verdict import Verdict, judge
+from infeed.shared.report import ServerReport, TrainerReport
+from infeed.shared.verdict import Verdict, judge
 
 STARVED_THRESHOLD_SECONDS = 0.001
 """Wait for a batch from which on a step counts as starved."""

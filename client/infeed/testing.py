@@ -13,19 +13,20 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from infeed.errors import (
+from infeed.shared.errors import (
     FeedClosedError,
     FingerprintError,
     InvalidRequestError,
     PipelineNotFoundError,
 )
-from infeed.finish import finish, finished_spec
-from infeed.spec import (
+from infeed.shared.finish import finish, finished_spec
+from infeed.shared.spec import (
     BYTES,
     Array,
     FieldSpec,
@@ -35,14 +36,13 @@ from infeed.spec import (
     PipelineSpec,
     Remainder,
 )
-from infeed.spec.dataset import DatasetRequest, RegisteredDataset
+from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed.transport import Call
 from infeed.v1 import stream_pb2
 from infeed.wire import batch as wire
 
-Hook = Callable[[int], None]
 
-
+@dataclass(eq=False, repr=False)
 class FakeTransport:
     """Serves arrays, one row per sample, as a pipeline with a reproducible order.
 
@@ -51,7 +51,7 @@ class FakeTransport:
     batch_size         slots of each batch
     seed               seed of the order
     shuffle            whether each epoch is shuffled
-    finish_transforms  `infeed.spec.Cast`, `Normalize`, `OneHot`
+    finish_transforms  `infeed.shared.spec.Cast`, `Normalize`, `OneHot`
     remainder          `"drop"` or `"pad"`
     on_error           value in the spec; no sample fails by itself
     length_known       whether the length is known; False: as for a dataset of unknown length
@@ -59,40 +59,37 @@ class FakeTransport:
                        server) or raise `ServerUnavailableError` (lost server)
     """
 
-    def __init__(
-        self,
-        arrays: Mapping[str, Array],
-        *,
-        name: str = "fake",
-        batch_size: int = 8,
-        seed: int = 0,
-        shuffle: bool = True,
-        finish_transforms: Sequence[FinishTransform] = (),
-        remainder: Remainder = "drop",
-        on_error: OnError = "raise",
-        length_known: bool = True,
-        before_batch: Hook | None = None,
-    ) -> None:
+    arrays: Mapping[str, Array]
+    _: KW_ONLY
+    name: str = "fake"
+    batch_size: int = 8
+    seed: int = 0
+    shuffle: bool = True
+    finish_transforms: Sequence[FinishTransform] = ()
+    remainder: Remainder = "drop"
+    on_error: OnError = "raise"
+    length_known: bool = True
+    before_batch: Callable[[int], None] | None = None
+
+    def __post_init__(self) -> None:
         self.target = "fake"
         self.streams = 0
         """Streams opened so far."""
-        self._arrays = {key: np.asarray(value) for key, value in arrays.items()}
+        self._arrays = {key: np.asarray(value) for key, value in self.arrays.items()}
         self._count = len(next(iter(self._arrays.values())))
-        self._shuffle = shuffle
-        self._before_batch = before_batch
         wire_spec = tuple(_field(key, value) for key, value in self._arrays.items())
         self.spec = PipelineSpec(
-            name=name,
-            element_spec=finished_spec(wire_spec, finish_transforms),
+            name=self.name,
+            element_spec=finished_spec(wire_spec, self.finish_transforms),
             wire_spec=wire_spec,
-            finish_transforms=tuple(finish_transforms),
-            sample_count=self._count if length_known else None,
-            fingerprint=self._fingerprint(finish_transforms),
+            finish_transforms=tuple(self.finish_transforms),
+            sample_count=self._count if self.length_known else None,
+            fingerprint=self._fingerprint(),
             guarantee=Guarantee(),
-            batch_size=batch_size,
-            seed=seed,
-            remainder=remainder,
-            on_error=on_error,
+            batch_size=self.batch_size,
+            seed=self.seed,
+            remainder=self.remainder,
+            on_error=self.on_error,
             server_version="fake",
         )
 
@@ -135,7 +132,7 @@ class FakeTransport:
     def sample_ids(self, seed: int, start: int, count: int) -> Array:
         """Returns the samples at positions [start, start + count), int64."""
         positions = np.arange(start, start + count)
-        if not self._shuffle:
+        if not self.shuffle:
             return positions % self._count
         epochs = (epoch_order(seed, int(p) // self._count, self._count) for p in positions)
         rows = [order[p % self._count] for order, p in zip(epochs, positions, strict=True)]
@@ -176,8 +173,8 @@ class FakeTransport:
     def _batch(
         self, opening: stream_pb2.StreamOpen, request: stream_pb2.BatchRequest
     ) -> Iterator[bytes]:
-        if self._before_batch is not None:
-            self._before_batch(request.start)
+        if self.before_batch is not None:
+            self.before_batch(request.start)
         count, position_count = request.count, None
         if self.spec.sample_count is None and opening.epochs:
             total = self._count * opening.epochs
@@ -208,8 +205,8 @@ class FakeTransport:
             rows[field.name][mask] = self._arrays[field.name][ids[mask]]
         return rows
 
-    def _fingerprint(self, transforms: Sequence[FinishTransform]) -> str:
-        digest = hashlib.sha256(repr((self._shuffle, tuple(transforms))).encode())
+    def _fingerprint(self) -> str:
+        digest = hashlib.sha256(repr((self.shuffle, tuple(self.finish_transforms))).encode())
         for key, value in self._arrays.items():
             data = repr(value.tolist()).encode() if value.dtype == object else value.tobytes()
             digest.update(f"{key} {value.dtype} {value.shape}".encode() + data)

@@ -4,7 +4,7 @@
 #   sudo IMAGE=REGISTRY/infeed-server:TAG DATA=/mnt/data TRAINER=alice deploy/tpu-vm/startup.sh
 #   deploy/tpu-vm/startup.sh --print      only prints the settings
 #
-# Run it again after a change of the pipelines or of the service. docs/tpu-vm.md has the arithmetic.
+# Run it again after a change of the pipelines or of the service. docs/kubernetes.md has the arithmetic.
 set -euo pipefail
 shopt -s inherit_errexit
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

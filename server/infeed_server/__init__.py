@@ -10,12 +10,16 @@ with Server({"train": pipeline}) as server:
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from infeed_server.pipeline.definition import BatchOptions, Pipeline, Shuffle
     from infeed_server.runtime.options import ServerOptions
     from infeed_server.runtime.server import Server
+
+# Else C-core writes a line to stderr for each failed handshake. It is read when grpc is imported.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 __all__ = ["BatchOptions", "Pipeline", "Server", "ServerOptions", "Shuffle"]
 

@@ -23,7 +23,7 @@ from tests.client.waiting import infeed_threads, leave_out_running_threads
 from tests.harness.listener import Listener
 from tests.harness.ports import ReservedPort
 
-from infeed.errors import DOMAIN, InfeedError, PipelineNotFoundError
+from infeed.shared.errors import DOMAIN, InfeedError, PipelineNotFoundError
 from infeed.testing import FakeTransport
 from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
@@ -273,8 +273,8 @@ def peer(few_objects: None) -> Iterator[Callable[[Script], str]]:
         return peers[-1].address
 
     yield start
-    for each in peers:
-        each.stop()
+    for peer in peers:
+        peer.stop()
     gc.collect()  # an unclosed socket causes a warning, and that an error
     assert [thread.name for thread in infeed_threads()] == []
 
@@ -287,10 +287,10 @@ def full() -> Iterator[str]:
         listener.listen(0)
         waiting = []
         for _ in range(4):
-            each = socket.socket()
-            each.setblocking(False)
-            each.connect_ex(listener.getsockname())
-            waiting.append(each)
+            client = socket.socket()
+            client.setblocking(False)
+            client.connect_ex(listener.getsockname())
+            waiting.append(client)
         yield f"127.0.0.1:{listener.getsockname()[1]}"
-        for each in waiting:
-            each.close()
+        for client in waiting:
+            client.close()

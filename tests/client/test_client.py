@@ -1,12 +1,16 @@
-"""Tests of the names of options; those of feeds are in `test_feed.py`."""
+"""Options of `connect`: one list, their names in errors and in `help`."""
 
 from __future__ import annotations
 
+import dataclasses
+import pydoc
 from typing import Any
 
 import pytest
 
-from infeed.client import check_option_names
+import infeed
+from infeed.client import ConnectOptions, check_option_names
+from infeed.prefetch.feed_options import FeedOptions
 
 
 def adapter(target: str, *, device: str = "cpu", **options: Any) -> None:
@@ -42,3 +46,23 @@ def test_unknown_option_names_the_nearest_of_all_first(
         assert names[0] == right
         assert {"target", "batch_size", "tls"} <= set(names)
         assert not {"self", "options"} & set(names)
+
+
+def test_type_checkers_see_the_names_and_types_of_the_options() -> None:
+    typed = {name: item.__forward_arg__ for name, item in ConnectOptions.__annotations__.items()}
+    assert typed == {field.name: field.type for field in dataclasses.fields(FeedOptions)}
+
+
+def test_help_of_connect_has_each_option_with_its_default() -> None:
+    text = pydoc.plain(pydoc.render_doc(infeed.connect))
+    for field in dataclasses.fields(FeedOptions):
+        assert f"{field.name}: " in text
+        assert f" {field.default!r}" in text
+        assert f"\n    {field.name} " in text
+    assert "OPTIONS" not in text
+
+
+def test_connect_names_the_nearest_option() -> None:
+    connect: Any = infeed.connect
+    with pytest.raises(TypeError, match=r"infeed\.connect has no option .*\(did you mean 'seed'"):
+        connect("a:1", "p", sed=3)

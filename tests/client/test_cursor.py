@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.harness.examples import examples
 
 from infeed.cursor import Cursor, Shard, ShardPlan
-from infeed.errors import CursorError, InvalidRequestError
-from infeed.spec import Guarantee, PipelineSpec, Remainder
+from infeed.shared.errors import CursorError, InvalidRequestError
+from infeed.shared.spec import Guarantee, PipelineSpec, Remainder
 
 worlds = st.integers(1, 5)
 strides = st.integers(1, 7)

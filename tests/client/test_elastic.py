@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.harness.examples import examples
 
 import infeed
-from infeed.spec import Remainder
+from infeed.shared.spec import Remainder
 from infeed.testing import FakeTransport
 
 worlds = st.integers(1, 4)

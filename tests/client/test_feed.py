@@ -20,7 +20,9 @@ from tests.client.waiting import HANG_SECONDS, blocked_in, infeed_threads, until
 
 import infeed
 from infeed import feed as feed_module
-from infeed.errors import (
+from infeed.prefetch import prefetcher as prefetcher_module
+from infeed.rpc import channel as channel_module
+from infeed.shared.errors import (
     CursorError,
     FeedClosedError,
     InfeedError,
@@ -30,9 +32,7 @@ from infeed.errors import (
     SampleError,
     StallError,
 )
-from infeed.prefetch import prefetcher as prefetcher_module
-from infeed.rpc import channel as channel_module
-from infeed.spec import Cast, FieldSpec, Guarantee, Normalize, OneHot
+from infeed.shared.spec import Cast, FieldSpec, Guarantee, Normalize, OneHot
 from infeed.testing import FakeTransport
 from infeed.v1 import stream_pb2
 
@@ -64,24 +64,6 @@ def test_batches_hold_the_samples_of_the_arrays(fake: FakeTransport, arrays: Any
         assert batch["image"].flags.writeable
     assert "image: uint8[4, 3, 4]" in repr(batches[0])
     until(lambda: not infeed_threads())
-
-
-@pytest.mark.parametrize("world", [1, 2, 3])
-def test_ranks_get_every_sample_exactly_once(fake: FakeTransport, world: int) -> None:
-    samples = []
-    for rank in range(world):
-        shard = infeed.Shard(rank, world)
-        samples += ids(connect(fake, epochs=2, shard=shard, remainder="pad"))
-    assert sorted(samples) == sorted([*range(50)] * 2)
-
-
-def test_seed_determines_the_order(fake: FakeTransport) -> None:
-    first, repeated, default, other = (
-        ids(connect(fake, epochs=1, **options))
-        for options in ({"seed": 3}, {"seed": 3}, {}, {"seed": 4})
-    )
-    assert first == repeated == default
-    assert first != other
 
 
 def test_remainder_pad_fills_up_the_last_batch(fake: FakeTransport) -> None:
@@ -130,21 +112,6 @@ def test_state_that_cannot_be_resumed_is_marked_and_logged_once(
         connect(fake, state=json.loads(json.dumps(state)))
 
 
-def test_resume_with_another_world_size(fake: FakeTransport) -> None:
-    samples: list[int] = []
-    state: Any = None
-    for rank in range(3):
-        with connect(fake, epochs=1, shard=infeed.Shard(rank, 3)) as feed:
-            for _ in range(2):
-                samples += next(feed).sample_ids.tolist()
-            state = feed.state()
-    assert state["position"] == 24
-    for rank in range(2):
-        options = {"shard": infeed.Shard(rank, 2), "batch_size": 5, "remainder": "pad"}
-        samples += ids(connect(fake, epochs=1, state=state, **options))
-    assert sorted(samples) == list(range(50))
-
-
 def test_state_counts_delivered_batches_only(fake: FakeTransport) -> None:
     with connect(fake) as feed:
         for step in range(30):
@@ -162,27 +129,6 @@ def test_resumed_feed_uses_the_seed_of_the_cursor(fake: FakeTransport) -> None:
     assert first + ids(connect(fake, epochs=1, state=state)) == ids(connect(fake, epochs=1, seed=8))
     with pytest.raises(CursorError, match="seed is 8, expected 9"):
         connect(fake, seed=9, state=state)
-
-
-def test_state_behind_the_end_is_kept(fake: FakeTransport) -> None:
-    with connect(fake) as feed:
-        for _ in range(15):
-            next(feed)
-        state = feed.state()
-    assert state["position"] == 60
-    with connect(fake, epochs=1, state=state) as feed:  # of 50 positions
-        assert list(feed) == []
-        assert feed.state() == state
-
-
-def test_cursor_of_another_pipeline_is_rejected(fake: FakeTransport, arrays: Any) -> None:
-    with connect(fake) as feed:
-        state = feed.state()
-    changed = FakeTransport({**arrays, "label": arrays["label"] + 1}, batch_size=4, seed=3)
-    with pytest.raises(CursorError, match="its fingerprint is"):
-        connect(changed, state=state)
-    with pytest.raises(CursorError, match="lacks seed"):
-        connect(fake, state={key: value for key, value in state.items() if key != "seed"})
 
 
 @pytest.mark.parametrize(
@@ -250,11 +196,6 @@ def test_may_mask_where_slots_can_be_empty(
         assert feed.may_mask is may_mask
 
 
-def test_unknown_pipeline_is_rejected(fake: FakeTransport) -> None:
-    with pytest.raises(PipelineNotFoundError, match="'other'; known: fake"):
-        infeed.connect("fake", "other", transport=fake)
-
-
 @pytest.mark.parametrize("finish", ["trainer", "server"])
 def test_finish_transforms_give_the_same_on_both_sides(arrays: Any, finish: Any) -> None:
     fake = FakeTransport(
@@ -293,14 +234,6 @@ def test_data_set_of_unknown_length_is_delivered_to_its_end(
         assert feed.state()["position"] == (48 if remainder == "drop" else 50)
     assert len(batches) == steps
     assert [i for b in batches for i in b.sample_ids[b.mask]] == list(range(50))[: 4 * steps]
-
-
-def test_byte_strings_arrive_unchanged() -> None:
-    words = np.array([b"", b"a", b"\x00\xff", b"longer"] * 3, object)
-    fake = FakeTransport({"word": words}, batch_size=4, shuffle=False)
-    with connect(fake, epochs=1) as feed:
-        for batch in feed:
-            assert batch["word"].tolist() == [b"", b"a", b"\x00\xff", b"longer"]
 
 
 def test_error_is_raised_in_order_and_repeated(arrays: Any) -> None:
@@ -447,16 +380,6 @@ def test_prefetch_is_bounded_in_bytes(arrays: Any) -> None:
         assert len(starts) == 6
 
 
-@pytest.mark.parametrize(("prefetch_bytes", "batches"), [(1, 2), (1 << 30, 64)])
-def test_prefetch_is_bounded_in_batches(arrays: Any, prefetch_bytes: int, batches: int) -> None:
-    starts: list[int] = []
-    fake = FakeTransport(arrays, batch_size=4, before_batch=starts.append)
-    with connect(fake, prefetch_bytes=prefetch_bytes):
-        until(lambda: len(starts) >= batches)
-        wait_until_idle()
-        assert len(starts) == batches
-
-
 def test_dropped_feed_ends_its_threads(fake: FakeTransport) -> None:
     feed = connect(fake)
     next(feed)
@@ -512,15 +435,6 @@ def test_feed_dropped_under_a_lock_of_its_own_does_not_hang(fake: FakeTransport)
     until(lambda: not infeed_threads())
 
 
-def test_feed_resumed_at_the_end_is_empty(fake: FakeTransport) -> None:
-    with connect(fake, epochs=1) as feed:
-        list(feed)
-        state = feed.state()
-    streams = fake.streams
-    assert ids(connect(fake, epochs=1, state=state)) == []
-    assert fake.streams == streams
-
-
 def test_feed_cannot_be_used_after_a_fork(fake: FakeTransport) -> None:
     with connect(fake) as feed:
         next(feed)
@@ -533,11 +447,6 @@ def test_feed_cannot_be_used_after_a_fork(fake: FakeTransport) -> None:
         feed._pid = os.getpid()
         assert next(feed).start == 4
     assert "spawn" in multiprocessing.get_all_start_methods()
-
-
-def test_repr_names_pipeline_target_and_rank(fake: FakeTransport) -> None:
-    with connect(fake, shard=infeed.Shard(1, 2)) as feed:
-        assert repr(feed) == "Feed('fake' at fake, batch_size=4, rank 1 of 2, 0 delivered)"
 
 
 def test_repr_has_the_progress_and_the_end(fake: FakeTransport) -> None:
@@ -611,12 +520,6 @@ def test_a_batch_is_a_mapping_without_defaults(fake: FakeTransport) -> None:
     assert caught.value.metadata == {"field": "images"}
 
 
-def test_dir_has_the_public_names() -> None:
-    assert dir(infeed) == sorted(
-        [*infeed.__all__, "grain", "jax", "keras", "tensorflow", "testing", "torch"]
-    )
-
-
 def without_checksums(message: bytes) -> bytes:
     """Returns a message as a server sends it that has no checksums of answers."""
     response = stream_pb2.StreamBatchesResponse.FromString(message)
@@ -624,36 +527,6 @@ def without_checksums(message: bytes) -> bytes:
         return message
     response.opened.has_checksums = False
     return response.SerializeToString()
-
-
-class EndsAt(FakeTransport):
-    """Answers the third request with an end of the data, at position `count`."""
-
-    count = 0
-
-    def answer(self, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> Iterator[bytes]:
-        for number, message in enumerate(map(without_checksums, super().answer(requests))):
-            if number == 5:  # after the opening message and two batches of a header and a chunk
-                end = stream_pb2.EndOfData(request_id=2, position_count=self.count)
-                yield stream_pb2.StreamBatchesResponse(end=end).SerializeToString()
-            yield message
-
-
-@pytest.mark.parametrize(
-    ("epochs", "length_known", "count"),
-    [(None, True, 8), (None, False, 8), (1, True, 8), (1, False, -1), (1, False, 12)],
-)
-def test_impossible_end_of_data_is_a_protocol_error(
-    arrays: Any, epochs: int | None, length_known: bool, count: int
-) -> None:
-    fake = EndsAt(arrays, batch_size=4, length_known=length_known)
-    fake.count = count
-    with connect(fake, epochs=epochs) as feed:
-        assert [next(feed).start for _ in range(2)] == [0, 4]
-        with pytest.raises(
-            ProtocolError, match=f"end of the data at position {count}, .* requires 12"
-        ):
-            next(feed)
 
 
 class EndsWith(FakeTransport):
@@ -691,7 +564,7 @@ def test_impossible_position_count_is_a_protocol_error(
             options = {**options, "state": {**feed.state(), "position": options["state"]}}
     with (
         connect(fake, **options) as feed,
-        pytest.raises(ProtocolError, match=f"end of the data at position {count}, with a batch"),
+        pytest.raises(ProtocolError, match=f"end of the data at position {count}, in answer"),
     ):
         next(feed)
 
@@ -722,56 +595,6 @@ def test_state_after_the_last_batch_is_exact_on_every_rank(arrays: Any, remainde
             positions[-1].append(feed.state()["position"])
         ended.clear()
     assert positions == [[48, 50, 50] if remainder == "pad" else [48, 48]] * 3
-
-
-class OldServer(FakeTransport):
-    """A server that supports neither `step_end` nor checksums of answers."""
-
-    def answer(self, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> Iterator[bytes]:
-        def without_step_end() -> Iterator[stream_pb2.StreamBatchesRequest]:
-            for request in requests:
-                request.batch.ClearField("step_end") if request.HasField("batch") else None
-                yield request
-
-        return map(without_checksums, super().answer(without_step_end()))
-
-
-def test_state_at_the_end_is_exact_with_an_old_server(arrays: Any) -> None:
-    fake = OldServer(arrays, batch_size=4, remainder="pad", length_known=False)
-    with connect(fake, epochs=1) as feed:
-        assert len(list(feed)) == 13
-        assert feed.state()["position"] == 50
-
-
-def test_empty_slot_does_not_end_an_endless_feed(arrays: Any) -> None:
-    with connect(LastSlotMasked(arrays, batch_size=4, length_known=False)) as feed:
-        assert [next(feed).start for _ in range(3)] == [0, 4, 8]
-
-
-def test_stall_error_of_a_server_ends_the_feed(arrays: Any) -> None:
-    def fail(start: int) -> None:
-        raise StallError("the server's own", path="x")
-
-    with connect(FakeTransport(arrays, batch_size=4, before_batch=fail)) as feed:
-        for _ in range(2):
-            with pytest.raises(StallError, match="the server's own"):
-                next(feed)
-
-
-class LastSlotMasked(FakeTransport):
-    """Has a bad sample in the last slot of the second batch, as with `on_error: mask`."""
-
-    def sample_ids(self, seed: int, start: int, count: int) -> Any:
-        ids = super().sample_ids(seed, start, count)
-        if start == 4:
-            ids[-1] = -1
-        return ids
-
-
-def test_masked_last_slot_does_not_end_the_feed(arrays: Any) -> None:
-    with connect(LastSlotMasked(arrays, batch_size=4, on_error="mask")) as feed:
-        masks = [next(feed).mask.tolist() for _ in range(3)]
-    assert masks == [[True] * 4, [True] * 3 + [False], [True] * 4]
 
 
 def test_finish_none_leaves_the_transforms_to_the_consumer() -> None:

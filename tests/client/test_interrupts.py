@@ -12,17 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.client.interrupts import Interrupt, instructions_behind_the_delivery, interrupt
+from tests.client.plans import plan_of
 from tests.client.waiting import HANG_SECONDS, infeed_threads, until
 
 import infeed
 from infeed.batch import Batch
-from infeed.cursor import Shard
 from infeed.feed import Feed
-from infeed.prefetch.feed_item import EndOfFeed
-from infeed.prefetch.feed_plan import plan_feed
-from infeed.prefetch.ready_batches import ReadyBatches
-from infeed.prefetch.reporter import Reporter
-from infeed.spec import Normalize
+from infeed.prefetch.ready_batches import EndOfFeed, ReadyBatches
+from infeed.shared.spec import Normalize
 from infeed.stats import PrefetchCounters, StatsRecorder
 from infeed.testing import FakeTransport
 from infeed.wire.assembler import ReceivedBatch
@@ -52,35 +49,20 @@ def feed_of(*, ready_at_once: bool) -> Feed:
         for item in items:
             ready.put(item)
         items.clear()
-    plan = plan_feed(
-        FakeTransport({"x": np.arange(50)}, batch_size=4).spec,
-        batch_size=None,
-        shard=Shard(),
-        seed=None,
-        epochs=None,
-        remainder=None,
-        cursor=None,
-        finish="trainer",
-        job_name=None,
-        prefetch_bytes=1,
-        reconnect_timeout=60.0,
-    )
     recorder = StatsRecorder()
     prefetcher: Any = SimpleNamespace(
         ready=ready,
         start=lambda: None,
         stop=lambda: None,
-        counters=PrefetchCounters(),
-        lost_servers=lambda **_: (),
+        stats=lambda **_: recorder.stats(ready.progress, PrefetchCounters()),
         recorder=recorder,
-        reporter=Reporter(recorder, dict, dict),
         tracer=None,
     )
-    return Feed(prefetcher, plan)
+    return Feed(prefetcher, plan_of(prefetch_bytes=1))
 
 
 @pytest.mark.parametrize("ready_at_once", [True, False])
-def test_interrupt_at_any_bytecode_of_next_loses_and_counts_nothing(ready_at_once: bool) -> None:
+def test_interrupt_at_any_bytecode_of_next_loses_nothing(ready_at_once: bool) -> None:
     for at in count():
         feed = feed_of(ready_at_once=ready_at_once)
         assert next(feed).start == 0
@@ -110,11 +92,11 @@ def test_interrupt_at_any_bytecode_of_the_end_loses_nothing() -> None:
 
 def test_no_signal_handler_runs_between_delivery_and_return() -> None:
     """Python runs handlers after calls, at the start of functions, and at jumps back."""
-    names = {each.opname for each in instructions_behind_the_delivery()}
+    names = {instruction.opname for instruction in instructions_behind_the_delivery()}
     assert names <= {"LOAD_FAST", "NOP", "POP_BLOCK", "JUMP_FORWARD", "RETURN_VALUE"}
 
 
-def test_with_that_is_interrupted_at_any_bytecode_of_its_end_can_be_closed_again() -> None:
+def test_interrupted_end_of_with_can_be_closed_again() -> None:
     arrays = {"x": np.arange(50)}
     for at in count():
         feed = infeed.connect("-", "fake", transport=FakeTransport(arrays, batch_size=4))
@@ -130,7 +112,7 @@ def test_with_that_is_interrupted_at_any_bytecode_of_its_end_can_be_closed_again
     assert at > 100
 
 
-def test_feed_that_an_interrupt_has_left_unclosed_ends_its_threads() -> None:
+def test_feed_that_an_interrupt_left_open_ends_its_threads() -> None:
     feed = infeed.connect("-", "fake", transport=FakeTransport({"x": np.arange(50)}, batch_size=4))
     assert interrupt(feed.close, 3)
     del feed

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.examples import examples
 
-from infeed.report import RankReport, TrainerReport
+from infeed.shared.report import RankReport, TrainerReport
+from infeed.shared.verdict import judge
 from infeed.stats import PrefetchCounters, Progress, Stats, StatsRecorder
-from infeed.verdict import judge
 
 
 def stats_of(waits: list[float], work: float) -> Stats:

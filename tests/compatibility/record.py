@@ -60,13 +60,13 @@ class _Tap:
         messages = recording.split_messages(data)
         if method.endswith("StreamBatches"):
             parse = stream_pb2.StreamBatchesResponse.FromString
-            messages = [each for each in messages if not parse(each).HasField("heartbeat")]
+            messages = [item for item in messages if not parse(item).HasField("heartbeat")]
         return recording.Connection(
             method=method.removeprefix(recording.SERVICE),
             client=(frames.PREFACE + b"".join(kept)).hex(),
             settings=(settings + frames.frame(frames.SETTINGS, frames.ACK, 0)).hex(),
             headers=headers[0].hex(),
-            messages=[each.hex() for each in messages],
+            messages=[message.hex() for message in messages],
             trailers=headers[-1].hex() if len(headers) > 1 else "",
         )
 
@@ -84,10 +84,10 @@ def _recording_proxy(server: str, taps: list[_Tap]) -> Iterator[str]:
                 threading.Thread(target=tap.pump, args=("client", client, upstream)),
                 threading.Thread(target=tap.pump, args=("server", upstream, client)),
             )
-            for each in pumps:
-                each.start()
-            for each in pumps:
-                each.join()
+            for item in pumps:
+                item.start()
+            for pump in pumps:
+                pump.join()
 
     with Listener(handle) as listener:
         yield listener.address

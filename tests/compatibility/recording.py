@@ -67,7 +67,7 @@ class Recording:
         content = {
             "version": self.version,
             "received": self.received,
-            "connections": [asdict(each) for each in self.connections],
+            "connections": [asdict(connection) for connection in self.connections],
         }
         (folder / "session.json").write_text(json.dumps(content, indent=1) + "\n")
         (folder / "schema.binpb").write_bytes(self.schema)
@@ -77,7 +77,7 @@ def load(version: str) -> Recording:
     """Returns the recording of a version."""
     folder = FOLDER / version
     content = json.loads((folder / "session.json").read_text())
-    connections = [Connection(**each) for each in content["connections"]]
+    connections = [Connection(**connection) for connection in content["connections"]]
     schema = (folder / "schema.binpb").read_bytes()
     return Recording(content["version"], connections, content["received"], schema)
 

@@ -64,9 +64,9 @@ class RecordedServer:
         """Returns the recorded connection of a call; two of GetPipeline differ in the name."""
         is_refused = method == "GetPipeline" and request.name == UNKNOWN
         return next(
-            each
-            for each in self.recording.connections
-            if each.method == method and (not each.messages) == is_refused
+            connection
+            for connection in self.recording.connections
+            if connection.method == method and (not connection.messages) == is_refused
         )
 
 
@@ -138,7 +138,7 @@ def answer_of(connection: Connection) -> Answer:
     """Returns the released server's answer; an empty status if the client ended the call."""
     received = bytes.fromhex(connection.settings + connection.headers + connection.trailers)
     fields = _trailers(received)
-    messages = [bytes.fromhex(each) for each in connection.messages]
+    messages = [bytes.fromhex(message) for message in connection.messages]
     return Answer(
         fields.get("grpc-status", ""), fields.get("grpc-status-details-bin", ""), messages
     )

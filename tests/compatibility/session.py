@@ -12,11 +12,12 @@ import numpy as np
 from tests.harness.counting_engine import CountingEngine
 
 import infeed
-from infeed.finish import finished_spec
 from infeed.rpc.channel import GrpcTransport
-from infeed.spec import FieldSpec, Guarantee, Normalize, OneHot, PipelineSpec
+from infeed.shared.finish import finished_spec
+from infeed.shared.spec import FieldSpec, Guarantee, Normalize, OneHot, PipelineSpec
+from infeed_server.config.address import Address
 from infeed_server.engines.base import Answer, HostBatch, Request
-from infeed_server.engines.monitor import Monitors
+from infeed_server.engines.monitor import Monitor
 from infeed_server.rpc.server import RpcServer
 from infeed_server.serving.catalog import Catalog
 
@@ -57,7 +58,7 @@ class RecordedEngine(CountingEngine):
         mask = np.arange(request.slots) < request.count
         ids = np.where(mask, (request.start + np.arange(request.slots)) % SAMPLES, -1)
         images = np.where(mask, ids, 0)[:, None, None] * 20 + np.arange(6).reshape(2, 3)
-        names = [b"sample %d" % each if each >= 0 else b"" for each in ids]
+        names = [b"sample %d" % item if item >= 0 else b"" for item in ids]
         arrays = {
             "image": np.where(mask[:, None, None], images, 0).astype(np.uint8),
             "label": np.where(mask, ids % CLASSES, 0).astype(np.int64),
@@ -71,7 +72,8 @@ class RecordedEngine(CountingEngine):
 @contextmanager
 def running_server() -> Iterator[str]:
     """Yields the address of a server of this session's pipeline."""
-    server = RpcServer(Catalog({NAME: RecordedEngine()}), Monitors(), "127.0.0.1:0")
+    server = RpcServer(Catalog({NAME: RecordedEngine()}), Monitor())
+    server.open(Address.parse("127.0.0.1:0"))
     server.set_serving(True)
     server.start()
     try:
@@ -87,7 +89,7 @@ def play(target: str, before_first: Callable[[], None] = lambda: None) -> dict[s
     """
     transport = GrpcTransport(target)
     try:
-        pipelines = [spec_json(each) for each in transport.list_pipelines()]
+        pipelines = [spec_json(list_pipeline) for list_pipeline in transport.list_pipelines()]
         try:
             transport.get_pipeline(UNKNOWN)
         except infeed.PipelineNotFoundError as error:
@@ -117,7 +119,7 @@ def spec_json(spec: PipelineSpec) -> dict[str, Any]:
 def batch_json(batch: infeed.Batch) -> dict[str, Any]:
     """Returns a batch with all values."""
     values = {
-        name: [each.decode() for each in array] if array.dtype == object else array.tolist()
+        name: [item.decode() for item in array] if array.dtype == object else array.tolist()
         for name, array in batch.items()
     }
     types = {name: array.dtype.name for name, array in batch.items()}

@@ -41,7 +41,7 @@ def test_client_of_today_receives_what_the_released_client_received(
     assert received["refusal"] == expected["refusal"]
     # A later release may know more about a pipeline.
     assert expected["pipeline"].items() <= received["pipeline"].items()
-    assert [each["name"] for each in received["pipelines"]] == [repr(session.NAME)]
+    assert [pipeline["name"] for pipeline in received["pipelines"]] == [repr(session.NAME)]
 
 
 def test_released_server_reads_what_the_client_of_today_requests(
@@ -55,9 +55,9 @@ def test_released_server_reads_what_the_client_of_today_requests(
     assert opening.open.fingerprint == "f" * 32
     assert opening.open.seed == 5
     assert opening.open.world_size in (0, 1)
-    requests = [each.batch for each in rest if each.HasField("batch")]
-    assert [(each.start, each.count) for each in requests] == [(0, 4), (4, 4), (8, 2)]
-    names = [each.name for each in server.requests["GetPipeline"]]
+    requests = [item.batch for item in rest if item.HasField("batch")]
+    assert [(request.start, request.count) for request in requests] == [(0, 4), (4, 4), (8, 2)]
+    names = [item.name for item in server.requests["GetPipeline"]]
     assert names == [session.UNKNOWN, session.NAME]
 
 

@@ -36,7 +36,7 @@ def require_engine() -> None:
         found = docker("images", "--format", "{{.Repository}}").split()
     except (OSError, subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         pytest.skip(f"no Docker engine: {error}")
-    missing = [each for each in IMAGES if each not in found]
+    missing = [item for item in IMAGES if item not in found]
     if missing:
         pytest.skip(f"build {' and '.join(missing)} first; see the Dockerfile")
 
@@ -76,7 +76,7 @@ def steps_of_ranks(port: int) -> dict[int, int]:
         for job in pipeline["jobs"]
         for trainer in job["trainers"]
     ]
-    return {each["rank"]: each["report"]["total_steps"] for each in trainers if each["report"]}
+    return {item["rank"]: item["report"]["total_steps"] for item in trainers if item["report"]}
 
 
 class Container:

@@ -62,12 +62,12 @@ def render(folder: str) -> list[Manifest]:
 
 def pods(manifests: list[Manifest]) -> Iterator[Pod]:
     """Yields the template of each object that creates pods."""
-    for each in manifests:
-        owner = f"{each['kind']} {each['metadata']['name']}"
-        if each["kind"] in ("Deployment", "StatefulSet"):
-            templates = [each["spec"]["template"]]
-        elif each["kind"] == "JobSet":
-            jobs = each["spec"]["replicatedJobs"]
+    for manifest in manifests:
+        owner = f"{manifest['kind']} {manifest['metadata']['name']}"
+        if manifest["kind"] in ("Deployment", "StatefulSet"):
+            templates = [manifest["spec"]["template"]]
+        elif manifest["kind"] == "JobSet":
+            jobs = manifest["spec"]["replicatedJobs"]
             templates = [job["template"]["spec"]["template"] for job in jobs]
         else:
             continue
@@ -84,19 +84,21 @@ def all_pods() -> Iterator[tuple[str, Pod]]:
 
 def infeed_containers(pod: Pod) -> list[Manifest]:
     """Returns the containers that run a role of infeed, not trainers."""
-    return [each for each in pod.containers if each["image"].startswith("infeed-server")]
+    return [
+        container for container in pod.containers if container["image"].startswith("infeed-server")
+    ]
 
 
 def of_kind(kind: str, manifests: list[Manifest]) -> list[Manifest]:
     """Returns the objects of a kind."""
-    return [each for each in manifests if each["kind"] == kind]
+    return [manifest for manifest in manifests if manifest["kind"] == kind]
 
 
 def selects(selector: Manifest, labels: dict[str, str]) -> bool:
     """Returns whether a label selector of Kubernetes matches these labels."""
     wanted = selector.get("matchLabels", {})
     expressions = selector.get("matchExpressions", [])
-    assert all(each["operator"] == "In" for each in expressions), "only In is implemented here"
+    assert all(item["operator"] == "In" for item in expressions), "only In is implemented here"
     return wanted.items() <= labels.items() and all(
-        labels.get(each["key"]) in each["values"] for each in expressions
+        labels.get(expression["key"]) in expression["values"] for expression in expressions
     )

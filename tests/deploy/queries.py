@@ -37,7 +37,7 @@ def alerts() -> list[dict[str, Any]]:
 
 def panels() -> list[dict[str, Any]]:
     """Returns the panels of the dashboard that have queries."""
-    return [each for each in json.loads(DASHBOARD.read_text())["panels"] if "targets" in each]
+    return [panel for panel in json.loads(DASHBOARD.read_text())["panels"] if "targets" in panel]
 
 
 def queries() -> Iterator[tuple[str, str]]:

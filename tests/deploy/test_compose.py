@@ -14,9 +14,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import typer.main
 import yaml
 from tests.harness.process import ROOT
 from tests.harness.waiting import TIMEOUT_SECONDS
+
+from infeed.cli import new_app
 
 FOLDER = ROOT / "deploy/compose"
 
@@ -61,26 +64,13 @@ def port(address: str) -> str:
 def test_services_are_those_of_the_lists_above_and_of_the_override() -> None:
     assert set(BRIDGE) == LIGHT | MONITORING | ROLES
     assert set(services("docker-compose.host.yaml")) == set(BRIDGE)
-    assert all(each["network_mode"] == "host" for each in HOST.values())
+    assert all(item["network_mode"] == "host" for item in HOST.values())
     assert set(services("docker-compose.override.yaml")) <= set(BRIDGE)
 
 
 def test_without_a_profile_there_are_two_servers_and_a_load_test() -> None:
-    default = {name for name, each in BRIDGE.items() if "profiles" not in each}
+    default = {name for name, item in BRIDGE.items() if "profiles" not in item}
     assert default == {"server1", "server2", "loadtest"}
-
-
-def test_images_are_built_from_targets_of_the_dockerfile() -> None:
-    dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-    stages = set(re.findall(r"^FROM \S+ AS (\S+)", dockerfile, re.MULTILINE))
-    for name in LIGHT | ROLES:
-        image = "infeed-trainer" if name in LIGHT else "infeed-server"
-        assert BRIDGE[name]["image"] == image
-        if "build" in BRIDGE[name]:
-            assert BRIDGE[name]["build"]["target"] == image.removeprefix("infeed-")
-            assert BRIDGE[name]["build"]["target"] in stages
-            assert HOST[name]["build"]["network"] == "host"
-            assert set(BRIDGE[name]["build"]["args"]) == set(re.findall(r"(\w+)=\"\"", dockerfile))
 
 
 @pytest.mark.parametrize("name", sorted(LIGHT | ROLES))
@@ -109,7 +99,7 @@ def test_listens_on_loopback_or_on_a_network_of_containers(name: str) -> None:
 
 
 def test_services_on_the_hosts_network_have_ports_of_their_own() -> None:
-    used = [options(HOST[name])[each] for name in ROLES for each in ("--listen", "--http")]
+    used = [options(HOST[name])[item] for name in ROLES for item in ("--listen", "--http")]
     assert len(set(used)) == len(used)
 
 
@@ -138,22 +128,6 @@ def test_addresses_are_those_of_the_services() -> None:
             assert options(all_services[name])["--dispatcher"] == address["dispatcher"]
 
 
-def test_load_test_on_the_hosts_network_has_the_same_options() -> None:
-    bridge, host = BRIDGE["loadtest"]["command"], HOST["loadtest"]["command"]
-    assert bridge[:2] + bridge[3:] == host[:2] + host[3:]
-
-
-def test_trainers_wait_for_their_servers_and_read_a_served_pipeline() -> None:
-    served = yaml.safe_load((ROOT / "deploy/pipelines.yaml").read_text())["pipelines"]
-    healthy = {"condition": "service_healthy"}
-    assert BRIDGE["trainer"]["depends_on"] == {"server1": healthy, "server2": healthy}
-    assert BRIDGE["loadtest"]["depends_on"] == {"server1": healthy, "server2": healthy}
-    assert BRIDGE["gateway-trainer"]["depends_on"] == {"gateway": healthy}
-    for name in ("trainer", "gateway-trainer"):
-        assert BRIDGE[name]["environment"]["PIPELINE"] in served
-    assert BRIDGE["loadtest"]["command"][3] in served
-
-
 @pytest.mark.parametrize("file", ["targets.yaml", "targets.host.yaml"])
 def test_prometheus_scrapes_both_servers(file: str) -> None:
     bridge = file == "targets.yaml"
@@ -163,7 +137,7 @@ def test_prometheus_scrapes_both_servers(file: str) -> None:
         f"{port(options((BRIDGE if bridge else HOST)[name])['--http'])}"
         for name in ("server1", "server2")
     ]
-    assert [each for entry in found for each in entry["targets"]] == expected
+    assert [target for entry in found for target in entry["targets"]] == expected
     # The control plane refuses other names than the machine's own.
     assert all(BRIDGE[name]["hostname"] == name for name in ("server1", "server2"))
     mounted = (BRIDGE if bridge else HOST)["prometheus"]["volumes"]
@@ -180,7 +154,54 @@ def test_mounted_files_exist() -> None:
 
 def test_published_ports_are_on_loopback() -> None:
     for service in services("docker-compose.override.yaml").values():
-        assert all(each.startswith("127.0.0.1:") for each in service["ports"])
+        assert all(item.startswith("127.0.0.1:") for item in service["ports"])
+
+
+def parsed(service: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Returns the command of infeed, and its options and arguments as the CLI parses them."""
+    program, command, *rest = service["command"]
+    assert program == "infeed"
+    cli: Any = typer.main.get_command(new_app()).commands[command]
+    with cli.make_context(command, list(rest)) as context:
+        return command, context.params
+
+
+@pytest.mark.parametrize("name", sorted(ROLES | {"loadtest"}))
+def test_the_cli_accepts_the_command_of_each_service(name: str) -> None:
+    commands = {"worker1": "worker", "worker2": "worker", **dict.fromkeys(SERVERS, "serve")}
+    for service in (BRIDGE[name], HOST[name]):
+        if service is BRIDGE[name] and name in ("server1", "server2"):
+            assert "command" not in service  # that of the image
+            continue
+        command, options = parsed(service)
+        assert command == commands.get(name, name)
+        if command == "serve":
+            assert options["pipelines"] == "/config/pipelines.yaml"
+            engine = "tf-data-service" if name == "gateway" else "local"
+            assert options["engine"] == engine
+
+
+@pytest.mark.parametrize("name", sorted(ROLES))
+def test_ports_of_the_command_are_exposed(name: str) -> None:
+    options: dict[str, Any] = {"listen": "0.0.0.0:7470", "http": "0.0.0.0:7471"}
+    if "command" in BRIDGE[name]:
+        options = parsed(BRIDGE[name])[1]
+    assert BRIDGE[name]["expose"] == [
+        options[item].rpartition(":")[2] for item in ("listen", "http")
+    ]
+
+
+def test_the_load_test_is_a_gate_whose_report_survives_its_container() -> None:
+    service = BRIDGE["loadtest"]
+    _, options = parsed(service)
+    assert (options["trainers"], options["step_ms"], options["rtt_ms"]) == (4, 1000, 20)
+    assert (options["duration"], options["min_utilisation"]) == (30, 0.9)
+    # Relative to the working directory of the image, which is the volume; check.sh copies both.
+    assert {"--html=report.html", "--json=result.json"} <= {*service["command"]}
+    script = (FOLDER.parent / "check.sh").read_text(encoding="utf-8")
+    assert "for file in report.html result.json" in script
+    assert '"$container:/var/lib/infeed/$file"' in script
+    assert service["stop_signal"] == "SIGINT"
 
 
 # --- check.sh ---------------------------------------------------------------------------------

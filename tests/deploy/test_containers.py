@@ -39,9 +39,9 @@ RANKS = 3
 
 def load(engine: Engine, *servers: Server) -> Container:
     """Starts a load test that ends at SIGINT, and returns it once each server has sent batches."""
-    for each in servers:
-        each.container.wait_until_healthy()
-    targets = ",".join(each.address for each in servers)
+    for item in servers:
+        item.container.wait_until_healthy()
+    targets = ",".join(item.address for item in servers)
     options = [f"--trainers={RANKS}", "--step-ms=500", "--rtt-ms=20", "--duration=3600"]
     # Few, so that a server of a busy machine can send within its grace what it owes.
     options += ["--warm-up=1", "--prefetch-batches=8", "--timeout=120"]
@@ -50,8 +50,8 @@ def load(engine: Engine, *servers: Server) -> Container:
         image="infeed-trainer",
         options=[],
     )
-    for each in servers:
-        each.wait_for_steps(RANKS, 5, container)
+    for server in servers:
+        server.wait_for_steps(RANKS, 5, container)
     return container
 
 
@@ -65,13 +65,13 @@ def finish(container: Container, server: Server) -> dict[str, Any]:
     (job,) = result["audit"]["jobs"]
     assert job["exact"], job["findings"]
     assert job["total"]["once"] > 0
-    assert all(each["figures"]["steps"] > 0 for each in result["trainers"])
+    assert all(trainer["figures"]["steps"] > 0 for trainer in result["trainers"])
     return result
 
 
 def stall(result: dict[str, Any]) -> str:
     once = result["audit"]["jobs"][0]["total"]["once"]
-    longest = max(each["figures"]["wait_max"] for each in result["trainers"])
+    longest = max(trainer["figures"]["wait_max"] for trainer in result["trainers"])
     return f"longest wait {longest:.3f} s, {once} samples once"
 
 
@@ -140,12 +140,12 @@ def test_server_drains_under_load(engine: Engine) -> None:
 def test_rolling_replacement_of_both_servers_loses_and_repeats_nothing(engine: Engine) -> None:
     servers = [Server(engine), Server(engine)]
     test = load(engine, *servers)
-    for each in servers:
-        status, seconds = each.container.stop()
+    for server in servers:
+        status, seconds = server.container.stop()
         print(f"exit status {status}, {seconds:.1f} s after SIGTERM")
-        assert status == 0, each.container.logs()
-        each.replace()
-        each.wait_until_it_sends(5, test)
+        assert status == 0, server.container.logs()
+        server.replace()
+        server.wait_until_it_sends(5, test)
     print(stall(finish(test, servers[0])))
 
 

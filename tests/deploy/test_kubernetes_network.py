@@ -60,11 +60,11 @@ def matches(entry: Manifest, peer: Peer) -> bool:
 def admitted(policies: list[Manifest], pod: Pod, port: str) -> set[str]:
     """Returns the names of the peers that may connect to a port of a pod."""
     chosen = [
-        each["spec"]
-        for each in policies
-        if each["metadata"]["namespace"] == NAMESPACE
-        and selects(each["spec"]["podSelector"], pod.labels)
-        and "Ingress" in each["spec"]["policyTypes"]
+        policy["spec"]
+        for policy in policies
+        if policy["metadata"]["namespace"] == NAMESPACE
+        and selects(policy["spec"]["podSelector"], pod.labels)
+        and "Ingress" in policy["spec"]["policyTypes"]
     ]
     if not chosen:  # no policy: every peer may connect
         return set(PEERS)
@@ -110,9 +110,9 @@ def test_objects_are_in_the_namespace_that_enforces_restricted_pods(folder: str)
     (namespace,) = of_kind("Namespace", manifests)
     assert namespace["metadata"]["name"] == NAMESPACE
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
-    for each in manifests:
-        if each["kind"] != "Namespace":
-            assert each["metadata"]["namespace"] == NAMESPACE, each["metadata"]["name"]
+    for manifest in manifests:
+        if manifest["kind"] != "Namespace":
+            assert manifest["metadata"]["namespace"] == NAMESPACE, manifest["metadata"]["name"]
     for pod in pods(manifests):
         assert not pod.spec.get("hostNetwork"), pod.owner
     (account,) = of_kind("ServiceAccount", manifests)

@@ -33,18 +33,18 @@ def crd(kind: str) -> dict[str, Any]:
         pytest.skip(f"{SCHEMAS} is not set to a folder with {', '.join(DEFINITIONS.values())}")
     definition = yaml.safe_load(Path(folder, DEFINITIONS[kind]).read_text())
     return {
-        each["name"]: closed(each["schema"]["openAPIV3Schema"])
-        for each in definition["spec"]["versions"]
+        version["name"]: closed(version["schema"]["openAPIV3Schema"])
+        for version in definition["spec"]["versions"]
     }
 
 
 def closed(schema: Any) -> Any:
     """Returns the schema with the fields it lists as the only ones: the API server drops others."""
     if isinstance(schema, list):
-        return [closed(each) for each in schema]
+        return [closed(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    result = {name: closed(each) for name, each in schema.items()}
+    result = {name: closed(item) for name, item in schema.items()}
     fields = isinstance(schema.get("properties"), dict) and schema.get("type") == "object"
     if fields and not schema.get("x-kubernetes-preserve-unknown-fields"):
         result.setdefault("additionalProperties", False)
@@ -70,14 +70,14 @@ def check(manifest: Manifest, version: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("folder", KUSTOMIZATIONS)
 def test_manifests_of_kubernetes_fit_its_schemas(folder: str, version: str) -> None:
-    own = [each for each in render(folder) if each["kind"] not in DEFINITIONS]
+    own = [item for item in render(folder) if item["kind"] not in DEFINITIONS]
     for manifest in own:
         check(manifest, version)
 
 
 @pytest.mark.parametrize("kind", DEFINITIONS)
 def test_manifests_of_other_projects_fit_their_definitions(kind: str) -> None:
-    found = [each for folder in KUSTOMIZATIONS for each in of_kind(kind, render(folder))]
+    found = [item for folder in KUSTOMIZATIONS for item in of_kind(kind, render(folder))]
     assert found
     for manifest in found:
         check(manifest, VERSIONS[-1])

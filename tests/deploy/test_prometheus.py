@@ -33,7 +33,7 @@ from tests.harness.spawned import SpawnedProcess
 from tests.harness.waiting import TIMEOUT_SECONDS, wait_until
 
 import infeed
-from infeed.report import REPORT_INTERVAL_SECONDS
+from infeed.shared.report import REPORT_INTERVAL_SECONDS
 
 FOLDER = ROOT / "deploy/prometheus"
 
@@ -96,12 +96,12 @@ def test_alerts_fire_when_they_should() -> None:
 def test_every_alert_has_a_test() -> None:
     cases = yaml.safe_load(Path(__file__).with_name("alerts_test.yaml").read_text())["tests"]
     expected: dict[str, set[bool]] = {}
-    for each in cases:
-        for case in each.get("alert_rule_test", []):
+    for item in cases:
+        for case in item.get("alert_rule_test", []):
             expected.setdefault(case["alertname"], set()).add(bool(case["exp_alerts"]))
-    assert set(expected) == {each["alert"] for each in alerts()}
+    assert set(expected) == {item["alert"] for item in alerts()}
     # An alert with a `for` is silent before it.
-    waiting = {each["alert"] for each in alerts() if "for" in each}
+    waiting = {alert["alert"] for alert in alerts() if "for" in alert}
     assert {name for name, fires in expected.items() if fires == {True, False}} >= waiting
 
 
@@ -111,7 +111,7 @@ def test_every_alert_has_a_runbook() -> None:
         path, _, anchor = rule["annotations"]["runbook"].partition("#")
         assert path == "docs/operations.md"
         headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
-        assert anchor in [each.lower() for each in headings], rule["alert"]
+        assert anchor in [heading.lower() for heading in headings], rule["alert"]
         assert rule["labels"]["severity"] in {"info", "warning", "critical"}
 
 
@@ -128,9 +128,9 @@ def test_panels_have_names_and_their_own_places() -> None:
         assert max(x for x, _ in cells) < 24
         taken |= cells
     document = json.loads(DASHBOARD.read_text())
-    ids = [each["id"] for each in document["panels"]]
+    ids = [item["id"] for item in document["panels"]]
     assert len(set(ids)) == len(ids)
-    assert {each["name"] for each in document["templating"]["list"]} == {
+    assert {item["name"] for item in document["templating"]["list"]} == {
         *("datasource", "job", "pipeline")
     }
 
@@ -203,19 +203,19 @@ def started(
         dispatcher, dispatcher_http = start("dispatcher", "dispatcher", "--work-dir", "journal")
         _, worker_http = start("worker", "worker", "--dispatcher", dispatcher)
         trainers = [Trainer(address, infeed.TLS(pki.ca)), Trainer(gateway_address)]
-        for each in trainers:
-            each.start()
+        for item in trainers:
+            item.start()
         yield {
             "server": http,
             "gateway": gateway_http,
             "dispatcher": dispatcher_http,
             "worker": worker_http,
         }
-        for each in trainers:
-            each.stopping.set()
-        for each in trainers:
-            each.join()
-            assert each.error is None
+        for item in trainers:
+            item.stopping.set()
+        for trainer in trainers:
+            trainer.join()
+            assert trainer.error is None
 
 
 @pytest.fixture(scope="module")
@@ -255,8 +255,8 @@ def prometheus(
 def test_prometheus_scrapes_every_role(prometheus: Prometheus) -> None:
     def states() -> list[tuple[str, str]]:
         return [
-            (each["health"], each["lastError"])
-            for each in prometheus.get("targets")["activeTargets"]
+            (activeTarget["health"], activeTarget["lastError"])
+            for activeTarget in prometheus.get("targets")["activeTargets"]
         ]
 
     wait_until(
@@ -281,12 +281,12 @@ def test_no_rule_fails(prometheus: Prometheus) -> None:
         return [rule for group in groups for rule in group["rules"]]
 
     wait_until(
-        lambda: all(each["health"] != "unknown" for each in evaluated()),
+        lambda: all(item["health"] != "unknown" for item in evaluated()),
         lambda: str(evaluated()),
         interval=0.2,
     )
-    assert {each["name"]: each["health"] for each in evaluated()} == {
-        each.get("alert") or each["record"]: "ok" for each in rules()
+    assert {item["name"]: item["health"] for item in evaluated()} == {
+        item.get("alert") or item["record"]: "ok" for item in rules()
     }
 
 

@@ -32,9 +32,9 @@ SAMPLES = 500
 
 def closed_parent(path: Path) -> Path | None:
     """Returns the first directory on the way to a path that other users cannot enter."""
-    for each in [*reversed(path.parents), path]:
-        if not each.stat().st_mode & stat.S_IXOTH:
-            return each
+    for item in [*reversed(path.parents), path]:
+        if not item.stat().st_mode & stat.S_IXOTH:
+            return item
     return None
 
 
@@ -50,7 +50,7 @@ class Containers:
 
     def command(self, *program: str, writable: list[Path], user: int = USER) -> list[str]:
         """Returns the command line of a program to which only `writable` is not read-only."""
-        folders = " ".join(shlex.quote(str(each)) for each in writable)
+        folders = " ".join(shlex.quote(str(item)) for item in writable)
         script = (
             f"{self._opened()}"
             f"for each in {folders}; do mount --bind $each $each; done\n"
@@ -67,7 +67,7 @@ class Containers:
         has only them takes its place.
         """
         needed = dict.fromkeys(map(Path, (sys.base_prefix, sys.prefix, ROOT)))
-        closed = {each: top for each in needed if (top := closed_parent(each))}
+        closed = {item: top for item in needed if (top := closed_parent(item))}
         lines = []
         for number, path in enumerate(closed):
             kept = self.folder / f"kept-{number}"
@@ -112,7 +112,7 @@ def containers() -> Iterator[Containers]:
 
 def environment(**more: str) -> dict[str, str]:
     """Returns the variables of a container: the code of this worktree, and its own."""
-    path = os.pathsep.join(str(ROOT / each) for each in ("client", "server"))
+    path = os.pathsep.join(str(ROOT / item) for item in ("client", "server"))
     return {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/nonexistent", **more}
 
 

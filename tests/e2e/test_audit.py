@@ -198,22 +198,6 @@ def test_wrong_argument_is_an_error(
     assert message in error
 
 
-def test_unreachable_server_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    error = str(exit_code(monkeypatch, "127.0.0.1:1", "photos", "--timeout", "0.1"))
-    assert error.startswith("error: ")
-    assert "127.0.0.1:1" in error
-
-
-def test_help_lists_the_exit_status(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    assert exit_code(monkeypatch, "--help") == 0
-    text = capsys.readouterr().out
-    assert "Exit status: 0 if every sample is delivered exactly once" in text
-    assert "2 if not exact" in text
-
-
 def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
     """Runs the command in this process; returns its exit code, or the message of its error."""
     monkeypatch.setattr(sys, "argv", ["infeed", "audit", *arguments])

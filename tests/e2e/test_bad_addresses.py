@@ -14,9 +14,6 @@ import numpy as np
 import pytest
 
 import infeed
-from infeed_server.pipeline.load import load
-from infeed_server.runtime.options import ServerOptions
-from infeed_server.runtime.server import Server
 
 # The file does not exist: an error about it would mean that sources are opened before addresses.
 WITHOUT_SOURCE = """
@@ -65,26 +62,6 @@ def test_port_in_use_is_refused(
         f"cannot listen on {listening}: address already in use; stop the process that listens "
         f"there, or give another {option}, where port 0 is any free one"
     )
-
-
-@pytest.mark.parametrize(
-    ("listen", "pattern"),
-    [
-        ("0.0.0.0:0", "--listen 0.0.0.0:0: non-loopback address without TLS; .* add --insecure"),
-        ("[::]:0", r"--listen \[::\]:0: non-loopback address without TLS; .* add --insecure"),
-        ("7470", "--listen '7470' is not of the form host:port"),
-        ("127.0.0.1:", "not of the form host:port"),
-        ("127.0.0.1:65536", "'127.0.0.1:65536' is not .*a port is from 0 to 65535"),
-        ("127.0.0.1:²", "not of the form host:port"),
-        (":7470", "not of the form host:port"),
-        ("no-host.invalid:7470", "cannot listen on no-host.invalid:7470: no such host"),
-        ("a" * 80 + ":7470", "no such host"),
-    ],
-)
-def test_invalid_or_unsafe_address_is_refused(folder: Path, listen: str, pattern: str) -> None:
-    pipelines = load(str(folder / "nowhere.yaml"))
-    with pytest.raises(infeed.ConfigError, match=pattern):
-        Server(pipelines, ServerOptions(listen, None))
 
 
 def test_insecure_allows_all_addresses(command_line: Any, folder: Path) -> None:

@@ -30,9 +30,7 @@ MISSING = (
 )
 BAD = {
     "records": {4: "the CRC of its data does not match", 21: MISSING},
-    "cut": {21: MISSING, 29: "the file is truncated inside it, after 29 whole records"},
     "photos": {3: "decode_", 7: "decode_", 12: "decode_"},
-    "unlabelled": {5: "has no label", 6: "has no label"},
     "cached": {3: "decode_image", 7: "decode_image", 12: "decode_image"},
     "functions": {8: "KeyError: 'no entry for 8'"},
 }
@@ -50,17 +48,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     damaged[offsets[9] + 2] ^= 1  # in the length of record 9
     (folder / "length.tfrecord").write_bytes(damaged)
     rng = np.random.default_rng(0)
-    for name in ("photos", "unlabelled"):
-        (folder / name).mkdir()
-        for number in range(PHOTOS):
-            pixels = rng.integers(0, 255, (24, 32, 3)).astype(np.uint8)
-            encoded = tf.io.encode_jpeg(pixels).numpy()
-            if name == "photos":
-                # Text, an empty file, and a truncated JPEG.
-                encoded = {3: b"no image", 7: b"", 12: encoded[:200]}.get(number, encoded)
-            (folder / name / f"{number:02}.jpg").write_bytes(encoded)
-    labels = [f"{number:02}.jpg,{number}" for number in range(PHOTOS) if number not in (5, 6)]
-    (folder / "labels.csv").write_text("\n".join(["file,label", *labels]))
+    (folder / "photos").mkdir()
+    for number in range(PHOTOS):
+        pixels = rng.integers(0, 255, (24, 32, 3)).astype(np.uint8)
+        encoded = tf.io.encode_jpeg(pixels).numpy()
+        # Text, an empty file, and a truncated JPEG.
+        encoded = {3: b"no image", 7: b"", 12: encoded[:200]}.get(number, encoded)
+        (folder / "photos" / f"{number:02}.jpg").write_bytes(encoded)
     (folder / "bad_sample_functions.py").write_text(FUNCTIONS)
     np.savez(folder / "data.npz", x=np.arange(PHOTOS))
     return SimpleNamespace(folder=folder, offsets=offsets)
@@ -99,9 +93,7 @@ def write_records(path: Path) -> list[int]:
 
 SOURCES = {
     "records": ("{tfrecord: records.tfrecord, features: {x: int64}}", ""),
-    "cut": ("{tfrecord: cut.tfrecord, features: {x: int64}}", ""),
     "photos": ("{images: photos}", IMAGES),
-    "unlabelled": ("{images: unlabelled, labels: labels.csv}", IMAGES),
     "cached": ("{images: photos}", CACHED),
     "functions": ("{arrays: data.npz}", "- map: bad_sample_functions:functions"),
 }
@@ -111,7 +103,7 @@ def definition(run: str) -> str:
     parts = ["pipelines:"]
     for name, (source, transforms) in SOURCES.items():
         for action in ("raise", "substitute", "mask"):
-            if action == "raise" and (name == "cut" or run == "second"):
+            if action == "raise" and run == "second":
                 continue
             shuffle = "none" if action == "raise" else "global"
             parts.append(f"""
@@ -149,14 +141,14 @@ def read_quarantine_log(file: Path) -> list[dict[str, Any]]:
 
 def file_and_offset(data: SimpleNamespace, name: str, sample: int) -> tuple[str, int | None]:
     folder = data.folder
-    if name in ("records", "cut"):
-        return f"{folder}/{name}.tfrecord", data.offsets[sample]
+    if name == "records":
+        return f"{folder}/records.tfrecord", data.offsets[sample]
     if name == "functions":
         return f"{folder}/data.npz", None
-    return f"{folder}/{'photos' if name == 'cached' else name}/{sample:02}.jpg", None
+    return f"{folder}/photos/{sample:02}.jpg", None
 
 
-@pytest.mark.parametrize("name", [name for name in SOURCES if name != "cut"])
+@pytest.mark.parametrize("name", list(SOURCES))
 def test_on_error_raise_names_sample_file_and_offset(
     servers: Callable[[str], str], data: SimpleNamespace, name: str
 ) -> None:
@@ -216,7 +208,7 @@ def test_bad_samples_change_neither_order_nor_shapes(
             assert batch.mask.tolist() == repeated.mask.tolist()
             assert all(batch[field].tobytes() == repeated[field].tobytes() for field in batch)
     bad = set(BAD[name])
-    count = RECORDS if name in ("records", "cut") else PHOTOS
+    count = RECORDS if name == "records" else PHOTOS
     ids = np.concatenate([batch.sample_ids for batch in batches])
     masks = np.concatenate([batch.mask for batch in batches])
     assert len(batches) == 2 * count // 4

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tensorflow as tf
 from tests.e2e.service import Cluster, numbers_text
 
 import infeed
-from infeed_server.data_service import process_info
 
 LOOPBACK = ("--listen", "127.0.0.1:0", "--http", "off")
 TF_DATA_SERVICE = (
@@ -80,7 +78,7 @@ def test_command_with_a_wrong_address_fails(
     (tmp_path / "pipelines.yaml").write_text("pipelines:" + numbers_text(tmp_path, 40, 4))
     names = {"closed": closed, "dispatcher": cluster.addresses["dispatcher"]}
     command = cluster.command_line.start(
-        *(each.format(**names) for each in arguments), cwd=tmp_path
+        *(argument.format(**names) for argument in arguments), cwd=tmp_path
     )
     message = command.error()
     for text in expected:
@@ -104,22 +102,6 @@ def test_pipeline_that_calls_python_is_refused(cluster: Cluster, tmp_path: Path)
         "pipelines.yaml:",
     ):
         assert expected in message
-
-
-def test_worker_of_another_tensorflow_is_refused(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dispatcher, address = cluster.addresses["dispatcher"], cluster.addresses["worker 0"]
-    role = process_info.worker_role(address)
-    monkeypatch.setattr(tf, "__version__", "2.20.0")
-    process_info.publish(dispatcher, role)
-    monkeypatch.undo()
-    try:
-        text = "pipelines:" + numbers_text(tmp_path, 40, 4)
-        message = gateway_error(cluster, text, tmp_path)
-    finally:
-        process_info.publish(dispatcher, role)
-    assert f"worker {address} runs TensorFlow 2.20.0, this server {tf.__version__}" in message
 
 
 def read_until_stalled(feed: infeed.Feed) -> None:

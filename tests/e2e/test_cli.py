@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -83,18 +81,3 @@ def test_index_is_built_then_checked(command_line: Any, tmp_path: Path) -> None:
     assert run.status == 1
     assert "part-0.tfrecord" in run.stderr
     assert "Traceback" not in run.stderr
-
-
-def test_help_lists_the_commands(tmp_path: Path) -> None:
-    # In a new interpreter, since the nursery forks from one that has imported everything.
-    run = subprocess.run(
-        [sys.executable, "-m", "infeed", "--help"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=tmp_path,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    for command in ("demo", "serve", "index", "peek", "audit"):
-        assert re.search(rf"\b{command}\b", run.stdout)

@@ -121,7 +121,7 @@ class Peer:
         self._requests.put(stream_pb2.StreamBatchesRequest(batch=batch))
         extra = ("heartbeat", "draining")
         header = next(
-            each for each in self.responses if each.WhichOneof("event") not in extra
+            response for response in self.responses if response.WhichOneof("event") not in extra
         ).header
         assert header.start == start
         size = 0
@@ -145,8 +145,8 @@ def peer() -> Iterator[Callable[[str], Peer]]:
         return peers[-1]
 
     yield connect
-    for each in peers:
-        each.close_send()
+    for item in peers:
+        item.close_send()
     for channel in channels:
         channel.close()
 

@@ -8,15 +8,17 @@ from typing import Any
 
 # The signal arrives before the server waits for signals.
 SERVE = """
-import os, signal
+import os, signal, sys
 import infeed_server.cli.commands as cli
+from infeed.cli import main
 
 def announce(address, http, out):
     print("serving", file=out, flush=True)
     os.kill(os.getpid(), signal.SIGTERM)
 
 cli.announce = announce
-cli.serve("pipelines.yaml", listen="127.0.0.1:0", http="off")
+sys.argv = "infeed serve pipelines.yaml --listen 127.0.0.1:0 --http off".split()
+main()
 """
 
 ROWS = """

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import infeed
-from infeed.spec import Remainder
+from infeed.shared.spec import Remainder
 
 N = 103
 EPOCHS = 3

@@ -29,7 +29,7 @@ pipelines:
 BATCHES = 30
 
 
-def test_server_with_one_core_and_2_gib_derives_its_limits_and_serves_photos(
+def test_server_with_one_core_and_2_gib_serves_photos(
     photos: SimpleNamespace, tmp_path: Path
 ) -> None:
     definition = tmp_path / "pipelines.yaml"

@@ -13,18 +13,20 @@ import tensorflow as tf
 from tests.harness.nursery import Nursery
 from tests.harness.waiting import wait_until
 
-from infeed.errors import ServerError
-from infeed.rpc.tf_dispatcher import DispatcherClient, find_unreachable
+from infeed.shared.errors import ServerError
 from infeed_server.config.address import Address
-from infeed_server.data_service.dispatcher.role import DispatcherRole
-from infeed_server.data_service.gateway import local_workers
-from infeed_server.data_service.gateway.local_workers import LocalWorkers
 from infeed_server.processes import supervisor
+from infeed_tfdata.gateway.local_workers import LocalWorkers
+from infeed_tfdata.options import DispatcherOptions
+from infeed_tfdata.roles.dispatcher import DispatcherRole
+from infeed_tfdata.rpc import DispatcherClient, probe_workers
+
+LOCAL = Address("127.0.0.1", 0)
 
 
 @pytest.fixture
 def dispatcher() -> Iterator[str]:
-    role = DispatcherRole(Address("127.0.0.1", 0))
+    role = DispatcherRole(DispatcherOptions(listen="127.0.0.1:0"))
     role.start()
     yield role.address
     role.stop()
@@ -37,11 +39,11 @@ def forked_workers(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pids(workers: LocalWorkers) -> list[int]:
-    return [each._process.pid for each in workers._group.processes]
+    return [worker._process.pid for worker in workers._group.processes]
 
 
 def addresses_of(workers: LocalWorkers) -> list[str | None]:
-    return [each.address for each in workers._group.processes]
+    return [worker.address for worker in workers._group.processes]
 
 
 def restart_until(workers: LocalWorkers, condition: Callable[[], bool], what: str) -> None:
@@ -57,9 +59,7 @@ def test_workers_restart_on_their_addresses(
     dispatcher: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(supervisor, "MAX_BACKOFF_SECONDS", 0.1)
-    monkeypatch.setattr(local_workers, "PROBE_INTERVAL_SECONDS", 1.0)
-    monkeypatch.setattr(local_workers, "PROBE_TIMEOUT_SECONDS", 1.0)
-    workers = LocalWorkers(2, dispatcher)
+    workers = LocalWorkers(dispatcher, [LOCAL] * 2)
     try:
         workers.start()
         addresses = addresses_of(workers)
@@ -69,16 +69,17 @@ def test_workers_restart_on_their_addresses(
         os.kill(hung, signal.SIGSTOP)
         restart_until(workers, lambda: exited not in pids(workers), "the exited worker restarts")
         assert "worker 0 ended with status -9; restarting it" in caplog.text
-        monkeypatch.setattr(local_workers, "HUNG_TIMEOUT_SECONDS", 2.0)
+        workers.restart_failed([str(addresses[1])])
         restart_until(workers, lambda: hung not in pids(workers), "the hung worker restarts")
-        assert f"worker 1 at {addresses[1]} has not answered for" in caplog.text
+        assert f"worker 1 at {addresses[1]} hangs and is killed" in caplog.text
         monkeypatch.undo()
         restart_until(workers, lambda: all(workers._group.http_addresses()), "all workers serve")
         assert addresses_of(workers) == addresses
-        assert find_unreachable([str(each) for each in addresses]) == {}
+        results = probe_workers([str(address) for address in addresses])
+        assert all(isinstance(tasks, int) for tasks in results.values())
         service = tf.data.experimental.service.distribute("parallel_epochs", f"grpc://{dispatcher}")
         elements = tf.data.Dataset.range(2).apply(service).as_numpy_iterator()
-        assert sorted(int(each) for each in elements) == [0, 0, 1, 1]
+        assert sorted(int(element) for element in elements) == [0, 0, 1, 1]
         for address in workers._group.http_addresses():
             connection = http.client.HTTPConnection(str(address), timeout=100)
             connection.request("GET", "/readyz")
@@ -87,12 +88,12 @@ def test_workers_restart_on_their_addresses(
     finally:
         processes = list(workers._group.processes)
         workers.stop(100)
-    assert [each.status for each in processes] == [0, 0]
+    assert [process.status for process in processes] == [0, 0]
 
 
 @pytest.mark.usefixtures("forked_workers")
 def test_worker_that_exits_at_start_is_an_error() -> None:
-    workers = LocalWorkers(1, "not an address")
+    workers = LocalWorkers("not an address", [LOCAL])
     with pytest.raises(ServerError, match="worker 0 ended with status 1"):
         workers.start()
     workers.stop(100)
@@ -100,7 +101,7 @@ def test_worker_that_exits_at_start_is_an_error() -> None:
 
 @pytest.mark.usefixtures("forked_workers")
 def test_worker_exits_with_its_parent(dispatcher: str) -> None:
-    workers = LocalWorkers(1, dispatcher)
+    workers = LocalWorkers(dispatcher, [LOCAL])
     workers.start()
     [worker] = workers._group.processes
     worker._process.stdin.close()  # as the kernel does at the end of the parent

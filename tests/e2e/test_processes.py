@@ -68,7 +68,9 @@ def batches_sent(http: str) -> float:
 
 def listening() -> dict[int, set[str]]:
     """Returns the addresses of loopback at which each process listens."""
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    # C-core listens with sockets of IPv6, at addresses of IPv4.
+    tables = (Path(f"/proc/net/{name}").read_text() for name in ("tcp", "tcp6"))
+    rows = [line.split() for table in tables for line in table.splitlines()[1:]]
     ports = {f"socket:[{row[9]}]": int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A"}
     found: dict[int, set[str]] = {}
     for file in Path("/proc").glob("[0-9]*/fd/*"):
@@ -295,13 +297,16 @@ def test_dataset_without_an_order_ends_each_process(command_line: Any, folder: P
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (ServerOptions("unix:/tmp/none/s", None), "processes cannot share unix:/tmp/none/s"),
-        (ServerOptions("0.0.0.0:0", None), "--insecure"),
-        (ServerOptions("127.0.0.1:0", "0.0.0.0:0"), "--http 0.0.0.0:0"),
+        (
+            ServerOptions("unix:/tmp/none/s", None, processes=2),
+            "processes cannot share unix:/tmp/none/s",
+        ),
+        (ServerOptions("0.0.0.0:0", None, processes=2), "--insecure"),
+        (ServerOptions("127.0.0.1:0", "0.0.0.0:0", processes=2), "--http 0.0.0.0:0"),
     ],
 )
 def test_options_that_processes_cannot_share_are_refused(
     options: ServerOptions, message: str
 ) -> None:
     with pytest.raises(infeed.ConfigError, match=message):
-        serve_processes("pipelines.yaml", options, 2, pytest.fail, pytest.fail)
+        serve_processes("pipelines.yaml", options, pytest.fail, pytest.fail)

@@ -124,7 +124,7 @@ def documented_modules() -> dict[str, str]:
 
 def documented_pipeline(module: str) -> str:
     texts = re.findall(r"^```yaml\n(.*?)^```$", section(), re.DOTALL | re.MULTILINE)
-    (text,) = (each for each in texts if f"python: {module}:" in each)
+    (text,) = (item for item in texts if f"python: {module}:" in item)
     return str(text)
 
 

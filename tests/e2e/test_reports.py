@@ -57,19 +57,19 @@ def test_both_ends_know_the_last_seconds(server: InfeedServer) -> None:
         return get(server, "status")
 
     def trainers() -> Any:
-        return [each for job in status()["pipelines"][0]["jobs"] for each in job["trainers"]]
+        return [item for job in status()["pipelines"][0]["jobs"] for item in job["trainers"]]
 
     try:
         wait_until(
-            lambda: sum(bool(each["wait_share"] is not None) for each in trainers()) == 2,
+            lambda: sum(bool(item["wait_share"] is not None) for item in trainers()) == 2,
             "both ranks have reported",
         )
         wait_until(
             lambda: (
                 all(
-                    each.worst is not None and each.batches
+                    server_report.worst is not None and server_report.batches
                     for rank in ranks
-                    for each in rank.feed.stats().server_reports.values()
+                    for server_report in rank.feed.stats().server_reports.values()
                 )
                 and all(rank.feed.stats().server_reports for rank in ranks)
             ),
@@ -83,7 +83,7 @@ def test_both_ends_know_the_last_seconds(server: InfeedServer) -> None:
             "the reports are enough for a verdict",
         )
         (job,) = status()["pipelines"][0]["jobs"]
-        assert [each["rank"] for each in job["trainers"]] == [0, 1]
+        assert [trainer["rank"] for trainer in job["trainers"]] == [0, 1]
         assert job["world_size"] == 2
         assert job["verdict"]["level"].endswith("input-bound")
         for rank in ranks:
@@ -119,26 +119,10 @@ def test_processes_have_one_status(tmp_path: Path) -> None:
                 "the trainer of one process is in the status of all",
             )
             status = get(server, "status")
-            assert [each["name"] for each in status["pipelines"]] == ["numbers"]
+            assert [pipeline["name"] for pipeline in status["pipelines"]] == ["numbers"]
             assert status["server"]["ready"]
             assert get(server, "history")["pipelines"]["numbers"]["batches_per_second"]
         finally:
             rank.stopping.set()
             rank.join()
             rank.feed.close()
-
-
-def test_history_has_the_rates(server: InfeedServer) -> None:
-    def history(query: str = "") -> Any:
-        return get(server, f"history{query}")
-
-    with infeed.connect(server.address, "numbers", epochs=2) as feed:
-        samples = sum(int(batch.mask.sum()) for batch in feed)
-    assert samples == 1280
-
-    def rates() -> Any:
-        return history()["pipelines"].get("numbers", {}).get("samples_per_second", ())
-
-    wait_until(lambda: max(rates(), default=0) > 0, "the samples are in the history")
-    with pytest.raises(urllib.error.HTTPError, match="400"):
-        history("?seconds=x")

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
 from tests.harness.nursery import Nursery
@@ -20,20 +19,6 @@ from tests.harness.process import Process
 from tests.harness.spawned import SpawnedProcess
 from tests.harness.waiting import wait_until
 
-from infeed.rpc.tf_dispatcher import DISPATCHER_ROLE, DispatcherClient
-from infeed_server.data_service import process_info
-
-SERVICE = tf.data.experimental.service
-
-# A dispatcher that is not of infeed: it publishes no id of its journal.
-PLAIN_DISPATCHER = """
-import sys, tensorflow as tf
-from tensorflow.core.protobuf.service_config_pb2 import DispatcherConfig
-server = tf.data.experimental.service.DispatchServer(DispatcherConfig(
-    port=int(sys.argv[1]), protocol="grpc", work_dir=sys.argv[2], fault_tolerant_mode=True))
-print(f"serving on 127.0.0.1:{server._address.rpartition(':')[2]} (http off)", flush=True)
-sys.stdin.read()
-"""
 # A trainer that always reads, so that the worker requests its next elements from the dispatcher.
 READER = """
 import sys, tensorflow as tf
@@ -141,31 +126,6 @@ def error_of(command_line: Any, tmp_path: Path) -> Callable[..., str]:
     return run
 
 
-def test_worker_counts_its_sent_bytes(dispatcher: Role, worker: Role) -> None:
-    numbers = np.arange(1 << 18, dtype=np.int32)
-    dataset = tf.data.Dataset.range(20).map(lambda n: numbers + tf.cast(n, tf.int32))
-    service = f"grpc://{dispatcher.address}"
-    address = worker.address  # waits until it serves
-    assert DispatcherClient(dispatcher.address).get_workers() == [address]
-    size = 20 * numbers.nbytes
-    dataset = dataset.apply(SERVICE.distribute("parallel_epochs", service, compression=None))
-    elements = iter(dataset)
-    next(elements)
-    # Counted while connected: bytes after the last check of a connection are not counted.
-    assert len(list(elements)) == 19
-    sent = "infeed_worker_served_bytes_total"
-    wait_until(lambda: worker.metric(sent) >= size, "the bytes are counted")
-    assert worker.metric(sent) < 1.1 * size
-    assert worker.metric("infeed_worker_connections") >= 1
-    assert worker.metric("infeed_worker_wedged") == 0
-    del elements
-    # With a long job: the task of a finished job is removed soon.
-    long = tf.data.Dataset.range(10**9).apply(SERVICE.distribute("parallel_epochs", service))
-    elements = iter(long)
-    next(elements)
-    assert worker.metric("infeed_worker_tasks") == 1
-
-
 def test_control_planes_report_each_other(dispatcher: Role, worker: Role) -> None:
     sample = f'infeed_dispatcher_worker_reachable{{worker="{worker.address}"}}'
     wait_until(lambda: sample in dispatcher.get("/metrics"), "the worker is listed")
@@ -175,6 +135,7 @@ def test_control_planes_report_each_other(dispatcher: Role, worker: Role) -> Non
     ready = json.loads(dispatcher.get("/readyz"))
     assert ready["ready"]
     assert ready["workers"][worker.address]["ready"]
+    assert worker.metric("infeed_worker_wedged") == worker.metric("infeed_worker_tasks") == 0
     ready = json.loads(worker.get("/readyz"))
     assert ready["dispatchers"] == {dispatcher.address: {"ready": True, "reason": "it answers"}}
     for role, name in ((dispatcher, "dispatcher"), (worker, "worker")):
@@ -183,15 +144,10 @@ def test_control_planes_report_each_other(dispatcher: Role, worker: Role) -> Non
         )
 
 
-def test_roles_publish_their_tensorflow_version(dispatcher: Role, worker: Role) -> None:
-    client = DispatcherClient(dispatcher.address)
-    for role in (DISPATCHER_ROLE, process_info.worker_role(worker.address)):
-        assert process_info.fetch(client, role).tensorflow == tf.__version__
-
-
 def test_worker_log_omits_lines_of_tensorflow(worker: Role) -> None:
+    assert worker.address  # it serves
     assert "worker is ready" in worker.log
-    assert not re.search(r"^[IE]\d{4} ", worker.log, re.MULTILINE), worker.log
+    assert not re.search(r"^I\d{4} ", worker.log, re.MULTILINE), worker.log
 
 
 OPEN = "neither encryption nor authentication; add --insecure"
@@ -243,7 +199,9 @@ def test_role_that_cannot_start_exits_with_an_error(
 ) -> None:
     (tmp_path / "file").touch()
     names = {"taken": dispatcher.address, "file": tmp_path / "file"}
-    assert message.format(**names) in error_of(*(each.format(**names) for each in arguments))
+    assert message.format(**names) in error_of(
+        *(argument.format(**names) for argument in arguments)
+    )
 
 
 def test_worker_exits_on_sigterm_and_on_a_new_journal(
@@ -290,25 +248,3 @@ def test_worker_that_has_served_exits_with_0_although_its_dispatcher_ends(
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0, worker.stderr
     reader.kill()
-
-
-@pytest.mark.slow
-def test_stuck_worker_exits_to_be_restarted(
-    start: Start, new_address: Callable[[], str], tmp_path: Path
-) -> None:
-    port = new_address().rpartition(":")[2]
-    first = start(sys.executable, "-c", PLAIN_DISPATCHER, port, str(tmp_path / "first"))
-    command = [*IMPATIENT, "worker", "--dispatcher", first.address]
-    worker = start(*command, "--listen", "127.0.0.1:0", "--http", "off")
-    assert worker.address
-    dataset = tf.data.Dataset.range(3).apply(
-        SERVICE.distribute("parallel_epochs", f"grpc://{first.address}", job_name="ends")
-    )
-    elements = iter(dataset)
-    next(elements)
-    first.kill()
-    second = start(sys.executable, "-c", PLAIN_DISPATCHER, port, str(tmp_path / "second"))
-    assert second.address == first.address
-    assert worker.wait() == 3, worker.log
-    assert "must be restarted: TensorFlow cannot report completed tasks" in worker.log
-    assert re.search(r"NOT_FOUND: Failed to send worker update: Task \d+ not found", worker.log)

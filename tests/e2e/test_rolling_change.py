@@ -68,44 +68,44 @@ class Job:
     def __init__(self, target: str, pipeline: str) -> None:
         self.pipeline = pipeline
         self.ranks = [Rank(target, pipeline, rank) for rank in range(WORLD)]
-        for each in self.ranks:
-            each.start()
+        for item in self.ranks:
+            item.start()
 
     def advance(self) -> None:
         """Waits until every rank has taken more steps."""
-        goals = [len(each.digests) + STEPS_BETWEEN for each in self.ranks]
+        goals = [len(item.digests) + STEPS_BETWEEN for item in self.ranks]
         wait_until(
             lambda: all(
-                each.error or len(each.digests) >= goal
-                for each, goal in zip(self.ranks, goals, strict=True)
+                item.error or len(item.digests) >= goal
+                for item, goal in zip(self.ranks, goals, strict=True)
             ),
             f"the job on {self.pipeline} advances",
         )
-        for each in self.ranks:
-            if each.error:
-                raise each.error
+        for rank in self.ranks:
+            if rank.error:
+                raise rank.error
 
     def stop(self) -> None:
-        for each in self.ranks:
-            each.end.set()
-        for each in self.ranks:
-            each.join()
+        for item in self.ranks:
+            item.end.set()
+        for rank in self.ranks:
+            rank.join()
 
     def check(self, reference: str) -> None:
         """Checks each batch of each rank: none missing, repeated, out of order, or with other bits
         than those of one server that was not disturbed."""
-        for number, each in enumerate(self.ranks):
-            assert each.error is None
-            starts = [(step * WORLD + number) * SLOTS for step in range(len(each.digests))]
-            assert [start for start, _ in each.digests] == starts
+        for number, item in enumerate(self.ranks):
+            assert item.error is None
+            starts = [(step * WORLD + number) * SLOTS for step in range(len(item.digests))]
+            assert [start for start, _ in item.digests] == starts
             shard = infeed.Shard(number, WORLD)
             with infeed.connect(reference, self.pipeline, shard=shard) as feed:
-                for _, found in zip(range(2 * STEPS_BETWEEN), each.digests, strict=False):
+                for _, found in zip(range(2 * STEPS_BETWEEN), item.digests, strict=False):
                     assert digest(next(feed)) == found
-            assert each.stats is not None
+            assert item.stats is not None
             print(
-                f"{self.pipeline} rank {number}: {len(each.digests)} steps, longest wait "
-                f"{each.stats.wait_max_seconds:.2f} s, {each.stats.hedges} hedges"
+                f"{self.pipeline} rank {number}: {len(item.digests)} steps, longest wait "
+                f"{item.stats.wait_max_seconds:.2f} s, {item.stats.hedges} hedges"
             )
 
 
@@ -148,8 +148,8 @@ def jobs() -> Any:
     """A list of jobs, which end with the test."""
     running: list[Job] = []
     yield running
-    for each in running:
-        each.stop()
+    for item in running:
+        item.stop()
 
 
 def test_servers_and_a_pipelines_version_are_replaced_without_a_lost_or_repeated_batch(

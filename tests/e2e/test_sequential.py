@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import socket
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.stress.chaos.faulty_proxy import FaultyProxy
 
 import infeed
 
@@ -115,67 +113,6 @@ class Ranks:
             feed.close()
 
 
-class Relay:
-    """A TCP relay between trainers and a server; `abort` closes their connections."""
-
-    def __init__(self, address: str) -> None:
-        host, _, port = address.rpartition(":")
-        self._server = (host, int(port))
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self._sockets: list[socket.socket] = []
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
-
-    def abort(self) -> None:
-        sockets, self._sockets = self._sockets, []
-        for each in sockets:
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._threads[0].join(100)
-        self.abort()
-        for thread in self._threads:
-            thread.join(100)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            server = socket.create_connection(self._server)
-            self._sockets += [client, server]
-            for pair in ((client, server), (server, client)):
-                self._threads.append(threading.Thread(target=self._pump, args=pair))
-                self._threads[-1].start()
-
-    @staticmethod
-    def _pump(source: socket.socket, sink: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(1 << 16):
-                sink.sendall(data)
-        with contextlib.suppress(OSError):
-            sink.shutdown(socket.SHUT_RDWR)
-        source.close()
-
-
-@pytest.fixture
-def relay() -> Iterator[Callable[[str], Relay]]:
-    relays: list[Relay] = []
-
-    def start(address: str) -> Relay:
-        relays.append(Relay(address))
-        return relays[-1]
-
-    yield start
-    for each in relays:
-        each.close()
-
-
 def read_all(target: str, pipeline: str, world: int) -> Ranks:
     """Reads all samples of a job."""
     ranks = Ranks(target, pipeline, world)
@@ -265,13 +202,13 @@ def test_ranks_of_an_unordered_dataset_share_one_server(addresses: list[str]) ->
 
 
 @pytest.mark.parametrize("pipeline", ["ordered", "unordered"])
-def test_lost_connection_loses_no_sample(addresses: list[str], relay: Any, pipeline: str) -> None:
-    proxy = relay(addresses[0])
-    ranks = Ranks(proxy.address, pipeline, 3)
-    for _ in range(5):
-        assert ranks.take(4) == 4
-        proxy.abort()
-    ranks.take()
-    assert all(feed.stats().reconnects >= 3 for feed in ranks.feeds)
-    ranks.close()
+def test_lost_connection_loses_no_sample(addresses: list[str], pipeline: str) -> None:
+    with FaultyProxy(int(addresses[0].rpartition(":")[2])) as proxy:
+        ranks = Ranks(proxy.address, pipeline, 3)
+        for _ in range(5):
+            assert ranks.take(4) == 4
+            proxy.reset(0)
+        ranks.take()
+        assert all(feed.stats().reconnects >= 3 for feed in ranks.feeds)
+        ranks.close()
     assert sorted(ranks.values) == sorted(2 * list(range(N)))

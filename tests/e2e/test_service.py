@@ -112,22 +112,6 @@ def test_both_engines_make_the_same_samples(cluster: Cluster) -> None:
         assert remote[key][1] == label
 
 
-def test_finished_job_is_an_error(cluster: Cluster, tmp_path: Path) -> None:
-    go = tmp_path / "go"
-    allow_batches(go, ALL)
-    with infeed.connect(cluster.target, "numbers", epochs=1, job_name="ended") as feed:
-        assert sum(1 for _ in feed)
-    late = cluster.trainer(go, "numbers", job_name="ended", epochs=1)
-    with (
-        infeed.connect(cluster.target, "numbers", epochs=1, job_name="ended") as feed,
-        pytest.raises(infeed.InvalidRequestError, match="'ended' gave no batch: it has ended"),
-    ):
-        next(feed)
-    assert late.wait() != 0
-    assert "ended" in late.stderr
-    assert "use another job_name" in late.stderr
-
-
 def test_finish_transforms_run_at_trainer_or_gateway(cluster: Cluster) -> None:
     for finish in ("trainer", "server"):
         with infeed.connect(cluster.target, "photos", epochs=1, finish=finish) as feed:

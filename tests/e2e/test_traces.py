@@ -43,7 +43,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def exported(server: InfeedServer) -> list[dict[str, Any]]:
     """Returns the spans that the server has printed, after its end."""
     found = re.findall(r"^\{$.*?^\}$", server.log, re.MULTILINE | re.DOTALL)
-    return [json.loads(each) for each in found]
+    return [json.loads(item) for item in found]
 
 
 def nanoseconds(time: str) -> float:
@@ -52,10 +52,10 @@ def nanoseconds(time: str) -> float:
 
 def test_both_ends_are_one_trace_and_nothing_is_traced_unsampled(server: InfeedServer) -> None:
     unsampled, spans = Spans(ALWAYS_OFF), Spans()
-    for each in (unsampled, spans):
+    for item in (unsampled, spans):
         with (
-            each.provider.get_tracer("t").start_as_current_span("training"),
-            infeed.connect(server.address, "n", epochs=1, tracer_provider=each.provider) as feed,
+            item.provider.get_tracer("t").start_as_current_span("training"),
+            infeed.connect(server.address, "n", epochs=1, tracer_provider=item.provider) as feed,
         ):
             assert len(list(feed)) == 5
     assert server.terminate() == 0
@@ -63,17 +63,17 @@ def test_both_ends_are_one_trace_and_nothing_is_traced_unsampled(server: InfeedS
     batches = spans.batches
     assert [attribute(span, "position") for span in batches] == [0, 4, 8, 12, 16]
     printed = exported(server)
-    (trace_id,) = {each["context"]["trace_id"] for each in printed}
+    (trace_id,) = {item["context"]["trace_id"] for item in printed}
     assert {f"0x{span.context.trace_id:032x}" for span in spans.all} == {trace_id}
     for span in batches:
         parent = f"0x{span.context.span_id:016x}"
-        (remote,) = [each for each in printed if each["parent_id"] == parent]
+        (remote,) = [item for item in printed if item["parent_id"] == parent]
         assert remote["kind"] == "SpanKind.SERVER"
         assert remote["resource"]["attributes"]["service.name"] == "feeders"
         for name in ("pipeline", "feed", "rank", "position"):
             assert remote["attributes"][f"infeed.{name}"] == attribute(span, name)
         own = remote["context"]["span_id"]
-        phases = {each["name"]: each for each in printed if each["parent_id"] == own}
+        phases = {item["name"]: item for item in printed if item["parent_id"] == own}
         order = [f"infeed.{stage}" for stage in ("read", "transform", "encode", "send")]
         assert sorted(phases) == sorted(order)
         ends = [nanoseconds(phases[name]["end_time"]) for name in order]

@@ -199,7 +199,7 @@ def test_server_that_freezes_is_the_cause_before_its_loss_is_noticed(
     data: Path,
 ) -> None:
     servers = [server_process(f"pipelines: {{p: {EVEN}}}\n") for _ in range(2)]
-    addresses = [each.address for each in servers]
+    addresses = [server.address for server in servers]
     with infeed.connect(",".join(addresses), "p") as feed:
         for _ in range(10):
             feed.next()
@@ -223,7 +223,7 @@ def test_load_test_that_loses_a_server_names_it_first_and_fails(
     data: Path,
 ) -> None:
     servers = [server_process(f"pipelines: {{p: {EVEN}}}\n") for _ in range(2)]
-    addresses = [each.address for each in servers]
+    addresses = [server.address for server in servers]
     options = ("--trainers", "1", "--threads", "--duration", str(seconds), "--step-ms", "20")
     command = command_line.start("loadtest", ",".join(addresses), "p", *options, cwd=data)
     lost = servers[1]

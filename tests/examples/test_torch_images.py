@@ -52,7 +52,7 @@ def address(serve: Any, photos: SimpleNamespace, tmp_path: Path) -> str:
 
 
 def start(script: str, address: str, checkpoint: Path) -> subprocess.Popen[str]:
-    path = os.pathsep.join(each for each in sys.path if each)
+    path = os.pathsep.join(item for item in sys.path if item)
     command = [sys.executable, EXAMPLES / f"{script}.py", address, "pictures", *OPTIONS]
     offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
     own = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **offline}

@@ -14,7 +14,7 @@ from tests.harness.counting_engine import SAMPLES, SLOTS, CountingEngine
 from tests.harness.process import ROOT
 from tests.harness.spawned import SpawnedProcess
 
-from infeed_server.engines.monitor import Monitors
+from infeed_server.engines.monitor import Monitor
 from infeed_server.rpc.server import RpcServer
 from infeed_server.serving.auth import TokenAuthenticator, new_token, token_entry
 from infeed_server.serving.catalog import Catalog
@@ -43,7 +43,7 @@ def servers(tmp_path: Path, token: str) -> Iterator[list[RpcServer]]:
     file.write_text(token_entry(token, "javascript", ["n"]))
     catalog = Catalog({"n": CountingEngine("n")})
     running = [
-        RpcServer(catalog, Monitors(), "127.0.0.1:0", authenticator=TokenAuthenticator(str(file)))
+        RpcServer(catalog, Monitor(), "127.0.0.1:0", authenticator=TokenAuthenticator(str(file)))
         for _ in range(2)
     ]
     for server in running:
@@ -71,8 +71,8 @@ def start_client(
         return started[-1]
 
     yield start
-    for each in started:
-        each.stop()
+    for item in started:
+        item.stop()
 
 
 def lines(process: SpawnedProcess) -> list[dict[str, Any]]:
@@ -92,7 +92,7 @@ def test_every_sample_is_read_across_a_drain(
     assert process.wait() == 0, process.log_tail
     batches = [line for line in lines(process) if "ids" in line]
     drained = [line["draining"] for line in lines(process) if "draining" in line]
-    ids = [each for batch in batches for each in batch["ids"]]
+    ids = [item for batch in batches for item in batch["ids"]]
     assert ids == [position % SAMPLES for position in range(epochs * SAMPLES)]
     assert [batch["epoch"] for batch in batches] == [
         SLOTS * step // SAMPLES for step in range(epochs * SAMPLES // SLOTS)

@@ -112,11 +112,11 @@ class Browser:
 
     def console(self) -> list[str]:
         """Returns the messages of the console since the last call."""
-        return [each["message"] for each in self._log("browser")]
+        return [item["message"] for item in self._log("browser")]
 
     def requested(self) -> list[str]:
         """Returns the URLs of requests over the network since the last call."""
-        events = [json.loads(each["message"])["message"] for each in self._log("performance")]
+        events = [json.loads(item["message"])["message"] for item in self._log("performance")]
         urls = [
             event["params"]["request"]["url"]
             for event in events

@@ -21,6 +21,3 @@ def children(pid: int) -> list[int]:
 def is_alive(pid: int) -> bool:
     """Returns whether a process with that id exists, be it a zombie."""
     return Path(f"/proc/{pid}").exists()
-
-
-__all__ = ["children", "is_alive"]

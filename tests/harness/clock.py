@@ -11,6 +11,3 @@ class ManualClock:
 
     def __call__(self) -> float:
         return self.now
-
-
-__all__ = ["ManualClock"]

@@ -63,6 +63,3 @@ def _remove(folder: Path) -> None:
         return not folder.exists()
 
     wait_until(removed, f"{folder} is removed")
-
-
-__all__ = ["control_group", "enter", "kills"]

@@ -6,8 +6,8 @@ from concurrent.futures import Future
 
 import numpy as np
 
-from infeed.errors import SampleError
-from infeed.spec import FieldSpec, Guarantee, PipelineSpec
+from infeed.shared.errors import SampleError
+from infeed.shared.spec import FieldSpec, Guarantee, PipelineSpec
 from infeed_server.engines.base import Answer, HostBatch, Request, Trainer
 
 SLOTS, WIDTH = 8, 1000
@@ -66,6 +66,3 @@ class CountingEngine:
         return 0
 
     def close(self) -> None: ...
-
-
-__all__ = ["BAD_FROM", "SAMPLES", "SLOTS", "CountingEngine"]

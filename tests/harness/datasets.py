@@ -77,6 +77,3 @@ def _write_parquet(folder: Path) -> None:
     ]
     table = pyarrow.table({"image": images, "label": [number % 3 for number in range(12)]})
     pyarrow.parquet.write_table(table, folder / "rows.parquet", row_group_size=5)
-
-
-__all__ = ["jpeg", "write_datasets"]

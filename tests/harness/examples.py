@@ -25,6 +25,3 @@ def examples(count: int, **options: Any) -> settings:
     """Returns settings of `count` examples in the profile `full`, and a share in `quick`."""
     share = count * settings.default.max_examples // FULL
     return settings(max_examples=max(share, min(count, _MIN_EXAMPLES)), **options)
-
-
-__all__ = ["examples", "register"]

@@ -66,6 +66,3 @@ class Listener:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-__all__ = ["Listener"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from infeed.spec import numpy_dtype
+from infeed.shared.spec import numpy_dtype
 
 INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 FLOATS = ["float16", "float32", "float64", "bfloat16"]

@@ -137,6 +137,3 @@ class Nursery:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-__all__ = ["ForkedProcess", "Nursery", "Template"]

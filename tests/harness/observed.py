@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from tests.harness.clock import ManualClock
 
-from infeed.errors import SourceError
-from infeed.report import TrainerReport
-from infeed.spec import Cast
+from infeed.shared.errors import SourceError
+from infeed.shared.report import TrainerReport
+from infeed.shared.spec import Cast
 from infeed.testing import FakeTransport
 from infeed_server.observe.jobs import JobKey
+from infeed_server.observe.metrics import Metrics
 from infeed_server.observe.observer import Observer
 from infeed_server.sources.python.work_meter import PythonWork
 
@@ -61,22 +62,25 @@ def observed(*names: str, bad: Sequence[dict[str, Any]] = (BAD_SAMPLE,)) -> Obse
     """Returns an observer of pipelines; ranks 0 and 1 of three read the first one, and rank 1 waits
     half of its time for transforms. Each second has two batches."""
     clock = ManualClock()
-    observer = Observer("1.2.3", clock, unix_time=lambda: 1_700_000_000.0 + clock())
+    observer = Observer(
+        "1.2.3", Metrics("1.2.3", "2.21.0"), clock, unix_time=lambda: 1_700_000_000.0 + clock()
+    )
     engines = {name: fake_engine(name, bad=list(bad)) for name in names or ("photos",)}
     for name, engine in engines.items():
         observer.watch(name, engine)
     first = next(iter(engines))
     key = JobKey(first, 3, 4, 3)
     trainers = [
-        observer.jobs.connect(key, rank, f"{rank}feed", f"10.0.0.{rank}:50000", lambda: 64)
-        for rank in (0, 1)
+        observer.jobs.connect(key, rank, f"{rank}feed", f"10.0.0.{rank}:50000") for rank in (0, 1)
     ]
-    observer.totals.on_bad_sample(first, "substitute")
-    observer.totals.on_source_error(first, SOURCE_ERROR)
+    for trainer in trainers:
+        trainer.position = 64
+    observer.metrics.on_bad_sample(first, "substitute")
+    observer.metrics.on_source_error(first, SOURCE_ERROR)
     for _ in range(12):
         for _ in range(2):
-            observer.totals.on_batch_sent(first, 4, 1_000)
-        observer.totals.on_stage(first, "encode", 0.25)
+            observer.metrics.on_batch_sent(first, 4, 1_000)
+        observer.metrics.on_stage(first, "encode", 0.25)
         engines[first].states["transform"] += 0.75
         engines[first].states["no_request"] += 0.25
         observer.update()

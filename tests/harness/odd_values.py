@@ -24,5 +24,3 @@ ELEMENTS = st.one_of(
     st.tuples(st.integers(-300, 300), st.lists(st.integers(0, 9), max_size=2)),
     st.builds(lambda shape: np.ones(shape, np.uint8), st.tuples(st.integers(0, 2), st.just(2))),
 )
-
-__all__ = ["ELEMENTS", "VALUES"]

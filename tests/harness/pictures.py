@@ -65,17 +65,14 @@ def bmp(
     compression: int = 0,
     masks: Sequence[int] = (),
     top_down: bool = False,
-    colours: int | None = None,
-    data: bytes | None = None,
 ) -> bytes:
     """Returns a BMP: of indices [height, width], with a palette [colours, 3], or of pixels
     [height, width, bytes] as they are stored."""
     height, width = pixels.shape[:2]
-    if data is None:
-        ordered = pixels if top_down else pixels[::-1]
-        size = 8 if pixels.ndim == 3 else bits
-        rows = [_pack_bits(row.reshape(-1), size) for row in ordered]
-        data = b"".join(row.ljust(-(-len(row) // 4) * 4, b"\xee") for row in rows)
+    ordered = pixels if top_down else pixels[::-1]
+    size = 8 if pixels.ndim == 3 else bits
+    rows = [_pack_bits(row.reshape(-1), size) for row in ordered]
+    data = b"".join(row.ljust(-(-len(row) // 4) * 4, b"\xee") for row in rows)
     table = b""
     if palette is not None:
         end = b"" if header_bytes == 12 else b"\0"
@@ -84,7 +81,7 @@ def bmp(
         header = struct.pack("<IHHHH", 12, width, height, 1, bits)
     else:
         signed_height = -height if top_down else height
-        number = len(palette) if palette is not None and colours is None else colours or 0
+        number = 0 if palette is None else len(palette)
         header = struct.pack(
             "<IiiHHIIiiII",
             header_bytes,
@@ -116,7 +113,6 @@ def gif(
     interlaced: bool = False,
     extensions: bytes = b"",
     later: bytes = b"",
-    block_bytes: int = 255,
 ) -> bytes:
     """Returns a GIF with a frame of indices [height, width] and a palette of 2 to 256 colours.
 
@@ -130,13 +126,7 @@ def gif(
     control = b""
     if transparent is not None:
         control = struct.pack("<BBBBHBB", 0x21, 0xF9, 4, 1, 0, transparent, 0)
-    frame = gif_frame(
-        indices,
-        corner,
-        table if local else b"",
-        interlaced=interlaced,
-        block_bytes=block_bytes,
-    )
+    frame = gif_frame(indices, corner, table if local else b"", interlaced=interlaced)
     return head + (b"" if local else table) + extensions + control + frame + later + b";"
 
 
@@ -146,7 +136,6 @@ def gif_frame(
     table: bytes = b"",
     *,
     interlaced: bool = False,
-    block_bytes: int = 255,
 ) -> bytes:
     """Returns a frame of a GIF, with codes of nine bits and no compression."""
     height, width = indices.shape
@@ -163,7 +152,7 @@ def gif_frame(
         codes += [256, int(value)] if count % 200 == 0 else [int(value)]
     bits = "".join(f"{code:09b}"[::-1] for code in [*codes, 257])
     packed = bytes(int(bits[at : at + 8][::-1], 2) for at in range(0, len(bits), 8))
-    blocks = (packed[at : at + block_bytes] for at in range(0, len(packed), block_bytes))
+    blocks = (packed[at : at + 255] for at in range(0, len(packed), 255))
     data = b"".join(bytes([len(block)]) + block for block in blocks)
     return descriptor + table + b"\x08" + data + b"\0"
 

@@ -46,6 +46,3 @@ def _bound_to_all_addresses() -> socket.socket:
     both.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     both.bind(("", 0))
     return both
-
-
-__all__ = ["ReservedPort"]

@@ -164,6 +164,3 @@ def _thread_states(pid: int) -> set[str]:
 
 def _size(file: Path) -> int:
     return file.stat().st_size if file.exists() else 0
-
-
-__all__ = ["ROOT", "Process"]

@@ -103,6 +103,3 @@ class ProxyProcess:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-__all__ = ["HOSTS", "INSTALLED", "PROXIES", "ProxyProcess", "in_front_of"]

@@ -133,6 +133,3 @@ class InfeedServer:
 
     def __exit__(self, *_: object) -> None:
         self.process.stop()
-
-
-__all__ = ["InfeedServer", "Launch", "spawn"]

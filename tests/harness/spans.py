@@ -29,8 +29,8 @@ class Spans:
 
     def phases(self, span: ReadableSpan) -> dict[str, ReadableSpan]:
         """Returns the children of a batch's span, by phase."""
-        found = [each for each in self.all if each.parent and each.parent == span.context]
-        return {each.name.removeprefix("infeed."): each for each in found}
+        found = [item for item in self.all if item.parent and item.parent == span.context]
+        return {item.name.removeprefix("infeed."): item for item in found}
 
 
 def attribute(span: ReadableSpan, name: str) -> Any:

@@ -79,6 +79,3 @@ class SpawnedProcess(Process):
         if self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
-
-
-__all__ = ["ENVIRONMENT", "SpawnedProcess", "python_module"]

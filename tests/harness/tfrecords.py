@@ -47,6 +47,3 @@ def _varint(value: int) -> bytes:
         value >>= 7
     result.append(value)
     return bytes(result)
-
-
-__all__ = ["example", "write_records"]

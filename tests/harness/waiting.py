@@ -33,6 +33,3 @@ def wait_until(
             text = what if isinstance(what, str) else what()
             raise HarnessError(f"not met after {timeout:g} s: {text}")
         time.sleep(interval)
-
-
-__all__ = ["TIMEOUT_SECONDS", "HarnessError", "wait_until"]

@@ -68,6 +68,3 @@ def _fork_a_pause(folder: str) -> None:
     if (child := os.fork()) == 0:
         _hang()
     Path(folder, "child").write_text(str(child))
-
-
-__all__ = ["echo", "obey"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -18,27 +18,10 @@ DURATIONS = "tests/plugins/durations.json"
 """Path from pytest's root folder."""
 
 MIN_SECONDS = 0.5
-"""Shorter durations are not saved: they do not affect the order, and change with every run."""
+"""Seconds: shorter durations are not saved; less, and every run would change the file."""
 
 DEFAULT_SECONDS = 1.0
-"""Duration of a file without an entry, so that a new file does not start last."""
-
-
-def key_of(nodeid: str, *, slow: bool) -> str:
-    """Returns a test's key: its file, or the test itself if it is slow, since only some runs select
-    slow tests."""
-    return nodeid if slow else nodeid.partition("::")[0]
-
-
-def expected_seconds(keys: Iterable[str], measured: Mapping[str, float]) -> dict[str, float]:
-    """Returns the seconds of each file whose tests have these keys."""
-    keys_of: dict[str, set[str]] = defaultdict(set)
-    for key in keys:
-        keys_of[key.partition("::")[0]].add(key)
-    return {
-        file: sum(measured.get(key, 0.0) for key in keys_of[file]) or DEFAULT_SECONDS
-        for file in keys_of
-    }
+"""Seconds of a file without an entry; less, and a new file would start last."""
 
 
 def load(root: Path) -> dict[str, float]:
@@ -48,7 +31,7 @@ def load(root: Path) -> dict[str, float]:
 
 
 def save(measured: Mapping[str, float], root: Path) -> None:
-    """Merges the durations into the file, and drops those of files that do not exist."""
+    """Merges the durations into the file, and drops the entries of files that do not exist."""
     merged = {**load(root), **{key: round(seconds, 1) for key, seconds in measured.items()}}
     kept = {
         key: seconds
@@ -65,50 +48,45 @@ class LongestFirst:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        keys = [_item_key(item) for item in items]
-        seconds = expected_seconds(keys, load(config.rootpath))
-
-        def rank(item: pytest.Item) -> tuple[float, str]:
-            file = item.nodeid.partition("::")[0]
-            return -seconds[file], file
-
-        items.sort(key=rank)
+        measured = load(config.rootpath)
+        keys: dict[str, set[str]] = defaultdict(set)
+        for item in items:
+            keys[_file(item)].add(_key(item.nodeid, slow="slow" in item.keywords))
+        seconds = {
+            file: sum(measured.get(key, 0.0) for key in keys[file]) or DEFAULT_SECONDS
+            for file in keys
+        }
+        items.sort(key=lambda item: (-seconds[_file(item)], _file(item)))
 
 
 class Recorder:
-    """Sums the durations of a run, and saves them at its end."""
+    """Sums the durations of a run, and saves them at its end if every test passed."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        key = key_of(report.nodeid, slow="slow" in report.keywords)
-        self._seconds[key] += report.duration
+        self._seconds[_key(report.nodeid, slow="slow" in report.keywords)] += report.duration
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if exitstatus == pytest.ExitCode.OK:
             save(self._seconds, session.config.rootpath)
 
-    def pytest_terminal_summary(
-        self, terminalreporter: pytest.TerminalReporter, exitstatus: int
-    ) -> None:
-        is_saved = exitstatus == pytest.ExitCode.OK
-        terminalreporter.write_line(
-            f"{DURATIONS} has the durations of these files"
-            if is_saved
-            else f"{DURATIONS} is unchanged: not every test passed"
-        )
+
+def _key(nodeid: str, *, slow: bool) -> str:
+    """Returns a test's file, or a slow test itself, since only some runs select slow tests."""
+    return nodeid if slow else nodeid.partition("::")[0]
 
 
-def _item_key(item: pytest.Item) -> str:
-    return key_of(item.nodeid, slow=item.get_closest_marker("slow") is not None)
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--write-durations",
         action="store_true",
-        help=f"write the seconds of each test file to {DURATIONS}",
+        help=f"write the seconds of each test file to {DURATIONS}; name whole files only",
     )
 
 
@@ -116,8 +94,4 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         config.pluginmanager.register(LongestFirst())
     elif config.getoption("--write-durations"):
-        if tests := [path for path in config.args if "::" in path]:
-            raise pytest.UsageError(
-                f"--write-durations measures whole files, and {tests[0]} is a part of one"
-            )
         config.pluginmanager.register(Recorder())

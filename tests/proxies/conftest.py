@@ -15,9 +15,10 @@ from tests.harness.counting_engine import BAD_FROM, CountingEngine
 from tests.harness.ports import ReservedPort
 from tests.harness.proxies import HOSTS, INSTALLED, PROXIES, ProxyProcess, in_front_of
 
-from infeed.errors import InfeedError
 from infeed.rpc.status import error_from_details
-from infeed_server.engines.monitor import Monitors
+from infeed.shared.errors import InfeedError
+from infeed_server.config.address import Address
+from infeed_server.engines.monitor import Monitor
 from infeed_server.rpc.server import RpcServer
 from infeed_server.serving.catalog import Catalog
 
@@ -27,7 +28,7 @@ class BackendServer:
 
     def __init__(self, host: str, rpc_port: int, http_port: int) -> None:
         catalog = Catalog({"n": CountingEngine("n"), "bad": CountingEngine("bad", BAD_FROM)})
-        self.rpc = RpcServer(catalog, Monitors(), f"{host}:{rpc_port}")
+        self.rpc = RpcServer(catalog, Monitor(), Address.parse(f"{host}:{rpc_port}"))
         self.stopping = False
         backend = self
 
@@ -87,8 +88,8 @@ def start_proxy(proxy_name: str, tmp_path: Path) -> Iterator[Callable[[int, int]
         return running[-1]
 
     yield start
-    for each in running:
-        each.close()
+    for item in running:
+        item.close()
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ def ids_of_epochs(count: int) -> list[int]:
 
 def test_feed_reads_through_the_proxy(proxy: ProxyProcess) -> None:
     with infeed.connect(proxy.address, "n", epochs=2) as feed:
-        assert [each for batch in feed for each in batch.sample_ids] == ids_of_epochs(2)
+        assert [sample_id for batch in feed for sample_id in batch.sample_ids] == ids_of_epochs(2)
 
 
 def test_servers_drain_one_after_the_other_behind_the_proxy(
@@ -35,7 +35,7 @@ def test_servers_drain_one_after_the_other_behind_the_proxy(
     ids: list[int] = []
     with infeed.connect(proxy.address, "n", epochs=4, prefetch_bytes=1) as feed:
         ids += next(feed).sample_ids.tolist()
-        busy = next(each for each in backends if len(each.rpc._admission.streams))
+        busy = next(backend for backend in backends if backend.rpc._admission.open_calls("streams"))
         begin = time.monotonic()
         stop = threading.Thread(target=busy.stop, args=(LONG_SECONDS,))
         stop.start()
@@ -44,7 +44,7 @@ def test_servers_drain_one_after_the_other_behind_the_proxy(
             assert len(ids) < 3 * SAMPLES
             stop.join(0.01)
         print(f"{proxy.process.log.name}: drained in {time.monotonic() - begin:.2f} s")
-        ids += [each for batch in feed for each in batch.sample_ids]
+        ids += [sample_id for batch in feed for sample_id in batch.sample_ids]
         assert feed.stats().reconnects == 1
     assert ids == ids_of_epochs(4)
 
@@ -65,8 +65,8 @@ def test_stream_that_is_left_ends_with_the_servers_status(
             stream_pb2.StreamBatchesResponse.FromString,
         )(requests(), timeout=60, wait_for_ready=True)
         assert next(call).WhichOneof("event") == "opened"
-        for each in backends:
-            each.stop(0.2)
+        for backend in backends:
+            backend.stop(0.2)
         assert next(call).WhichOneof("event") == "draining"
         with pytest.raises(grpc.RpcError) as caught:
             next(call)
@@ -95,8 +95,8 @@ def test_batch_larger_than_every_buffer_passes_through_the_proxy(proxy: ProxyPro
 
 
 def test_proxy_without_servers_is_unavailable(proxy: ProxyProcess, backends: Any) -> None:
-    for each in backends:
-        each.stop(0)
+    for backend in backends:
+        backend.stop(0)
     with pytest.raises(infeed.ServerUnavailableError):
         infeed.connect(proxy.address, "n", timeout=0.5)
     wait_until(lambda: not proxy.process.ended, "the proxy runs")

@@ -79,7 +79,7 @@ def test_sigterm_ends_servers_behind_the_proxy(
     servers: list[InfeedServer], start_proxy: Any, proxy_name: str
 ) -> None:
     """Each server in turn, as the proxy chooses which one has the stream."""
-    ports = (each.split(":")[1] for each in (servers[0].address, servers[0].http))
+    ports = (item.split(":")[1] for item in (servers[0].address, servers[0].http))
     proxy = start_proxy(*map(int, ports))
     trainer = Trainer(proxy.address)
     trainer.start()
@@ -97,6 +97,6 @@ def test_sigterm_ends_servers_behind_the_proxy(
         trainer.end()
     assert trainer.feed.stats().reconnects >= 1
     assert trainer.ids == [position % SAMPLES for position in range(len(trainer.ids))]
-    shown = ", ".join(f"{each:.1f}" for each in seconds)
+    shown = ", ".join(f"{second:.1f}" for second in seconds)
     print(f"{proxy_name}: {shown} s from SIGTERM to exit")
     assert max(seconds) < MAX_SECONDS

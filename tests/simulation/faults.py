@@ -7,7 +7,7 @@ from random import Random
 
 from tests.simulation.server import SimulatedServer
 
-from infeed.errors import (
+from infeed.shared.errors import (
     AuthenticationError,
     FingerprintError,
     InfeedError,

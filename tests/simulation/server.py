@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from tests.simulation.world import World
 
-from infeed.errors import InfeedError, ServerUnavailableError
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.server_state import MAX_DRAIN_SILENCE_SECONDS, Stream
 from infeed.prefetch.step_failures import STEP_ERRORS
+from infeed.shared.errors import InfeedError, ServerUnavailableError
 from infeed.wire.assembler import ReceivedBatch
 
 KEEPALIVE_SECONDS = 15.0
@@ -194,7 +194,7 @@ class SimulatedServer:
             connection.requests.append(step)
         if not coordinator.takes_requests(stream):
             connection.requests_end = True
-        elif coordinator.may_hedge(stream) and not connection.hedge_check:
+        elif not connection.hedge_check:
             connection.hedge_check = True
             self.world.after(_HEDGE_CHECK_INTERVAL_SECONDS, lambda: self._check_hedge(connection))
         if (connection.requests and not connection.answering) or connection.requests_end:

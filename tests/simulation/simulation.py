@@ -18,14 +18,15 @@ from tests.simulation.world import SimulatedWakeup, World
 from infeed import feed as feed_module
 from infeed.batch import Batch
 from infeed.cursor import Cursor, Shard
-from infeed.errors import InfeedError, StallError
 from infeed.feed import Feed
 from infeed.prefetch.coordinator import Coordinator
+from infeed.prefetch.feed_options import FeedOptions
 from infeed.prefetch.feed_plan import plan_feed
 from infeed.prefetch.ready_batches import ReadyBatches
 from infeed.prefetch.server_state import MAX_LEFT_OUT_SECONDS, ServerState
 from infeed.prefetch.step_failures import STEP_ERRORS
-from infeed.stats import PrefetchCounters, StatsRecorder
+from infeed.shared.errors import InfeedError, StallError
+from infeed.stats import StatsRecorder
 from infeed.testing import FakeTransport
 from infeed.transport import MAX_BACKOFF_SECONDS
 from infeed.wire.assembler import ReceivedBatch
@@ -56,19 +57,14 @@ class SimulatedPrefetcher:
 
     def __init__(self, world: World, server_count: int, cursor: Cursor | None) -> None:
         random = world.random
-        self.plan = plan_feed(
-            _SPEC,
-            batch_size=None,
+        options = FeedOptions(
             shard=Shard(random.randrange(2), 2),
-            seed=None,
             epochs=_epochs(random, cursor),
-            remainder=None,
-            cursor=cursor,
-            finish="trainer",
-            job_name=None,
+            state=cursor,
             prefetch_bytes=random.choice((1, 8, 40)) * 32,
             reconnect_timeout=RECONNECT_TIMEOUT_SECONDS,
         )
+        self.plan = plan_feed(_SPEC, options)
         self._world = world
         self.ready = ReadyBatches(self.wake_all)
         self.recorder = StatsRecorder()
@@ -77,16 +73,16 @@ class SimulatedPrefetcher:
         self.coordinator = Coordinator("simulated", self.plan, self._put, world.monotonic)
         self.servers = [
             SimulatedServer(
-                *(_name(n, server_count), world, self.coordinator, self._make_batch),
-                *(lambda: self.ready.taken, self.wake_all),
+                _name(n, server_count),
+                world,
+                self.coordinator,
+                self._make_batch,
+                lambda: self.ready.taken,
+                self.wake_all,
             )
             for n in range(server_count)
         ]
         self.coordinator.add_servers([server.name for server in self.servers])
-
-    @property
-    def counters(self) -> PrefetchCounters:
-        return self.coordinator.counters(self.ready.progress.bytes)
 
     def blocking_server(self) -> tuple[str, str]:
         return self.coordinator.blocking_server()
@@ -269,7 +265,7 @@ class Simulation:
             self._check(delay < limit + 0.01, f"{name} is not tried again for {delay:.0f} s")
 
     def _check_progress(self, waiting_since: float) -> None:
-        since = max(waiting_since, min(each.healthy_since for each in self._prefetcher.servers))
+        since = max(waiting_since, min(server.healthy_since for server in self._prefetcher.servers))
         waited = self.world.now - since
         self._check(waited <= PROGRESS_SECONDS, f"no batch for {waited:.0f} s, with a good server")
         alone = self.world.now - max(waiting_since, self._server_at)
@@ -281,7 +277,7 @@ class Simulation:
         confirmed = sum(step - 1 in server.failed_as_everywhere for server in servers)
         if isinstance(error, STEP_ERRORS) and confirmed >= min(2, len(servers)):
             return
-        healthy = self.world.now - min(each.healthy_since for each in servers)
+        healthy = self.world.now - min(server.healthy_since for server in servers)
         self._check(healthy <= PROGRESS_SECONDS, f"ended with a good server: {error.message}")
         if isinstance(error, STEP_ERRORS) and confirmed:
             return  # the others have not answered

@@ -9,10 +9,10 @@ from tests.simulation import simulation
 from tests.simulation.faults import drain_without_end
 from tests.simulation.simulation import Simulation, ViolationError
 
-from infeed.errors import InfeedError
 from infeed.prefetch import server_state
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.step_scheduler import StepScheduler
+from infeed.shared.errors import InfeedError
 
 QUICK_SEEDS = range(12)
 
@@ -76,7 +76,7 @@ def test_simulation_finds_steps_that_are_not_reassigned(monkeypatch: Any) -> Non
     assert first_violation(QUICK_SEEDS)
 
 
-def test_simulation_finds_that_a_sick_server_is_asked_for_many_steps(monkeypatch: Any) -> None:
+def test_many_steps_for_a_sick_server_are_found(monkeypatch: Any) -> None:
     def assign(self: StepScheduler[Any], server: str, step_limit: int) -> int | None:
         return self.assign(server, step_limit)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
+import dataclasses
 import re
 from collections.abc import Iterable
 from enum import Enum
@@ -14,9 +14,9 @@ from tools.docs.errors import DocsError
 from tools.docs.markdown import Table, cell, code
 
 from infeed.cli import new_app
-from infeed.cli.connection import connection
+from infeed.cli.connection import Connection
 
-_CONNECTION = frozenset(inspect.signature(connection).parameters)
+_CONNECTION = frozenset(option.name for option in dataclasses.fields(Connection))
 """The options of every command that connects, which have a table of their own."""
 
 _DEFAULT = re.compile(r"\s*Default: (.+?)\.?$")
@@ -57,17 +57,17 @@ def _commands(commands: dict[str, Any]) -> Table:
 
 def _parameters(command: str, parameters: Iterable[Any]) -> Table:
     rows = [
-        (_name(each), _default(each), cell(_DEFAULT.sub("", _help(command, each))))
-        for each in parameters
+        (_name(parameter), _default(parameter), cell(_DEFAULT.sub("", _help(command, parameter))))
+        for parameter in parameters
     ]
     return Table((f"option of `infeed {command}`", "default", "meaning"), rows)
 
 
 def _connection_options(command: Any) -> Table:
     rows = [
-        (_name(each), code(each.envvar) if each.envvar else "", cell(_help("peek", each)))
-        for each in command.params
-        if each.name in _CONNECTION
+        (_name(param), code(param.envvar) if param.envvar else "", cell(_help("peek", param)))
+        for param in command.params
+        if param.name in _CONNECTION
     ]
     return Table(("option of commands", "environment", "meaning"), rows)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tools.docs.errors import DocsError
 
-PACKAGES = ("infeed", "infeed_server")
+PACKAGES = ("infeed", "infeed_server", "infeed_tfdata")
 """The packages whose classes are read; base classes of others have no options."""
 
 _COLUMN = re.compile(r"(\w+(?:, \w+)*)  +(\S.*)")
@@ -69,7 +69,7 @@ def _paragraphs(documented: Any) -> list[str]:
     docstring = documented if isinstance(documented, str) else inspect.getdoc(documented)
     if not docstring:
         raise DocsError(f"{documented!r} has no docstring, which is its text in a table")
-    return [" ".join(each.split()) for each in docstring.split("\n\n")]
+    return [" ".join(item.split()) for item in docstring.split("\n\n")]
 
 
 def listed_names(documented: Any) -> dict[str, str]:

@@ -6,8 +6,8 @@ from tools.docs.docstrings import first_paragraph, labelled_paragraph
 from tools.docs.errors import DocsError
 from tools.docs.markdown import Table, cell, code
 
-from infeed import errors
-from infeed.errors import InfeedError
+from infeed.shared import errors
+from infeed.shared.errors import InfeedError
 
 
 def tables() -> dict[str, Table]:
@@ -15,18 +15,18 @@ def tables() -> dict[str, Table]:
     classes = [InfeedError, *errors.BY_REASON.values()]
     rows = [
         (
-            code(each.__name__),
-            code(each.reason),
-            code(each.code),
-            cell(first_paragraph(each)),
-            _remedy(each),
+            code(item.__name__),
+            code(item.reason),
+            code(item.code),
+            cell(first_paragraph(item)),
+            _remedy(item),
         )
-        for each in classes
+        for item in classes
     ]
     also = [
-        (code(each.__name__), code(base.__name__))
-        for each in classes
-        for base in each.__bases__
+        (code(item.__name__), code(base.__name__))
+        for item in classes
+        for base in item.__bases__
         if base is not Exception and not issubclass(base, InfeedError)
     ]
     return {
@@ -38,5 +38,7 @@ def tables() -> dict[str, Table]:
 def _remedy(error: type[InfeedError]) -> str:
     remedy = labelled_paragraph(error, "Remedy")
     if remedy is None:
-        raise DocsError(f"infeed.errors.{error.__name__}: its docstring has no paragraph 'Remedy:'")
+        raise DocsError(
+            f"infeed.shared.errors.{error.__name__}: its docstring has no paragraph 'Remedy:'"
+        )
     return cell(remedy)

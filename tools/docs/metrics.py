@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 from tools.docs.markdown import Table, cell, code
 
-from infeed_server.control.metrics import Metrics
-from infeed_server.data_service.control import RoleMetrics
-from infeed_server.data_service.dispatcher.monitor import DispatcherStatus
-from infeed_server.data_service.worker.monitor import WorkerMonitor
+from infeed_server.observe.metrics import Metrics
+from infeed_tfdata.gateway.service import add_metrics
+from infeed_tfdata.metrics import new_registry
+from infeed_tfdata.roles.run import add_dispatcher_metrics, add_worker_metrics
 
 _SUFFIXES = {"counter": "_total", "info": "_info"}
 
 
 def tables() -> dict[str, Table]:
     """Returns the tables of all processes by name."""
-    worker, dispatcher = (RoleMetrics(role, "version", "tf") for role in ("worker", "dispatcher"))
-    WorkerMonitor().add_metrics(worker)
-    DispatcherStatus().add_metrics(dispatcher)
+    idle: Any = SimpleNamespace(reachable={}, ended_tasks=0, tasks=0, restart_reason=None)
+    worker, dispatcher = new_registry("worker"), new_registry("dispatcher")
+    add_worker_metrics(worker, idle, idle)
+    add_dispatcher_metrics(dispatcher, idle, Path("none"))
+    gateway = CollectorRegistry()
+    add_metrics(gateway, dict, dict)
     return {
         "metrics.server": _table(Metrics("version", "tf").registry),
-        "metrics.worker": _table(worker.registry),
-        "metrics.dispatcher": _table(dispatcher.registry),
+        "metrics.gateway": _table(gateway),
+        "metrics.worker": _table(worker),
+        "metrics.dispatcher": _table(dispatcher),
     }
 
 

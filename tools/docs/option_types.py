@@ -45,7 +45,7 @@ def describe_type(hint: Any) -> str:
     if origin is Literal:
         return _describe_values(list(map(str, arguments)))
     if origin in (Union, UnionType):
-        return _describe_union([each for each in arguments if each is not NoneType])
+        return _describe_union([argument for argument in arguments if argument is not NoneType])
     if origin in (list, tuple):
         return "list of " + re.sub(r"^\w+", r"\g<0>s", describe_type(arguments[0]))
     if origin is dict or (isinstance(hint, type) and issubclass(hint, BaseModel)):
@@ -67,7 +67,7 @@ def _describe_values(values: list[str]) -> str:
 
 
 def _describe_union(members: list[Any]) -> str:
-    if any(get_origin(each) is Callable for each in members):
+    if any(get_origin(member) is Callable for member in members):
         return "`module:attr`"  # in Python, also the function itself
     return " or ".join(dict.fromkeys(map(describe_type, members)))
 
@@ -78,8 +78,8 @@ def _describe_bounds(number: Any, metadata: tuple[Any, ...]) -> str | None:
         return None
     constraints = [
         constraint
-        for each in metadata
-        for constraint in (each.metadata if isinstance(each, FieldInfo) else [each])
+        for item in metadata
+        for constraint in (item.metadata if isinstance(item, FieldInfo) else [item])
     ]
     low = high = None
     for constraint in constraints:

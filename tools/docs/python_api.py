@@ -30,8 +30,8 @@ _DATACLASSES = (infeed.Stats, EpochTotals)
 def tables() -> dict[str, Table]:
     """Returns the tables of all functions and classes by name."""
     return {
-        **{f"arguments.{name}": _arguments(each) for name, each in _FUNCTIONS.items()},
-        **{f"fields.{each.__name__}": _fields(each) for each in _DATACLASSES},
+        **{f"arguments.{name}": _arguments(item) for name, item in _FUNCTIONS.items()},
+        **{f"fields.{item.__name__}": _fields(item) for item in _DATACLASSES},
         "members.Feed": _feed_members(),
         "members.Batch": _batch_members(),
     }
@@ -75,16 +75,17 @@ def _fields(cls: type) -> Table:
 
 
 def _feed_members() -> Table:
-    public = {name: each for name, each in vars(infeed.Feed).items() if not name.startswith("_")}
+    own = [base for base in infeed.Feed.__mro__ if base.__module__.startswith("infeed.")]
+    public = {name: value for base in own for name, value in vars(base).items() if name[0] != "_"}
     methods = [
         (code(f"{name}({_signature(method)})"), cell(first_paragraph(method)))
         for name, method in public.items()
         if inspect.isfunction(method)
     ]
     properties = [
-        (code(name), cell(first_paragraph(each)))
-        for name, each in public.items()
-        if isinstance(each, property)
+        (code(name), cell(first_paragraph(value)))
+        for name, value in public.items()
+        if isinstance(value, property)
     ]
     return Table(("member", "meaning"), methods + properties)
 
@@ -92,7 +93,9 @@ def _feed_members() -> Table:
 def _signature(method: Callable[..., Any]) -> str:
     """Returns the parameters without their types and without `self`."""
     _, *parameters = inspect.signature(method).parameters.values()
-    return ", ".join(str(each.replace(annotation=inspect.Parameter.empty)) for each in parameters)
+    return ", ".join(
+        str(parameter.replace(annotation=inspect.Parameter.empty)) for parameter in parameters
+    )
 
 
 def _batch_members() -> Table:

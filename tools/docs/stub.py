@@ -28,6 +28,7 @@ class _Stub(ModuleType):
             raise AttributeError(name)
         value = MagicMock(name=name)
         value.experimental.service.ShardingPolicy = ShardingPolicy
+        value.experimental.PythonState = object  # a base class
         setattr(self, name, value)
         return value
 

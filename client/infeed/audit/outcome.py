@@ -4,7 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from infeed.audit.coverage import DuplicateSample, Interval, UnknownSample
+MAX_EXAMPLES = 10
+"""Items of each kind of problem that are listed one by one; more are only counted."""
+
+Interval = tuple[int, int]
+"""[begin, end)."""
+
+
+@dataclass(frozen=True)
+class DuplicateSample:
+    """A repeated sample: the positions of its first delivery and of this one."""
+
+    sample_id: int
+    first: int
+    again: int
+
+
+@dataclass(frozen=True)
+class UnknownSample:
+    """A sample id that the pipeline does not have, and its position."""
+
+    sample_id: int
+    position: int
 
 
 @dataclass(frozen=True)

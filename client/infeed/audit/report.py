@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from infeed.audit.coverage import MAX_EXAMPLES, Interval
-from infeed.audit.outcome import AuditTotals, EpochTotals
-from infeed.spec import PipelineSpec, Remainder
+from infeed.audit.outcome import MAX_EXAMPLES, AuditTotals, EpochTotals, Interval
+from infeed.shared.spec import PipelineSpec, Remainder
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class AuditReport:
             )
         for epoch in self.epochs:
             if not epoch.exact:
-                findings += [f"epoch {epoch.epoch}: {each}" for each in self._epoch_findings(epoch)]
+                findings += [f"epoch {epoch.epoch}: {text}" for text in self._epoch_findings(epoch)]
         return findings
 
     def notes(self) -> list[str]:
@@ -103,9 +102,9 @@ class AuditReport:
                 f"{_count(left_out, 'sample')} left out at the end: not enough for a batch on "
                 "every rank (remainder: drop)"
             )
-        if self.spec.engine == "tf_data_service":
+        if self.spec.is_remote:
             notes.append(
-                "TensorFlow's data service does not report the number of samples: the loss of "
+                f"the engine {self.spec.engine} does not report the number of samples: the loss of "
                 "samples above the highest id delivered is not detected"
             )
         elif self.spec.guarantee.resume != "constant_time":
@@ -155,8 +154,7 @@ class AuditReport:
         if epoch.lost:
             yield f"{_count(epoch.lost, 'sample')} lost: {_lost_ids(epoch)}"
         for repeat in epoch.repeats:
-            first = "earlier" if repeat.first is None else self._at(repeat.first)
-            again = self._at(repeat.again)
+            first, again = self._at(repeat.first), self._at(repeat.again)
             yield f"sample {repeat.sample_id} delivered {first}, and again {again}"
         if more := epoch.surplus - len(epoch.repeats):
             yield f"{more} more slots with a repeated sample"

@@ -13,24 +13,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
-from functools import partial
 from itertools import cycle
 from typing import Any
 
-from infeed.arguments import check_integer
 from infeed.audit.counter import DeliveryCounter
 from infeed.audit.report import AuditReport, AuditRun
 from infeed.client import PREFETCH_BYTES, connect
 from infeed.cursor import Shard
-from infeed.errors import InvalidRequestError
 from infeed.feed import Feed
-from infeed.spec import PipelineSpec, Remainder
+from infeed.shared.arguments import check_integer
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import PipelineSpec, Remainder
 
 MAX_RANKS = 1024
-"""Feeds in one process; each has a few threads."""
+"""Feeds in one process: each has a few threads, and more would measure this machine."""
 
 MIN_BATCH_TIMEOUT_SECONDS = 60.0
-"""Least timeout of one batch: a server may have to read a dataset up to it first."""
+"""Seconds for one batch at least: a server may have to read a dataset up to it first."""
 
 Progress = Callable[[int, int | None], None]
 """Called after each step with the number of positions read, and of all (None: unknown)."""
@@ -42,76 +41,54 @@ def audit(
     *,
     world_size: int | Sequence[int] = 1,
     epochs: int = 1,
-    batch_size: int | None = None,
-    seed: int | None = None,
-    remainder: Remainder | None = "pad",
     resume_every: int | None = None,
     bad_samples: Collection[int] = (),
-    prefetch_bytes: int = PREFETCH_BYTES,
-    timeout: float = 20.0,
     progress: Progress | None = None,
-    **connection: Any,
+    **options: Any,
 ) -> AuditReport:
     """Reads epochs from position 0 on, and counts what is delivered.
 
-    target          as in `connect`
-    pipeline        as in `connect`
-    world_size      number of ranks; with `resume_every` also several numbers, used in turn
-    epochs          number of epochs to read
-    batch_size      slots of each batch; None: the pipeline's
-    seed            seed of the order; None: the pipeline's
-    remainder       `"pad"` to read every sample, `"drop"` as most training does; None: the
-                    pipeline's
-    resume_every    steps after which all ranks close and resume from a saved cursor; None: never
-    bad_samples     ids that are known to be bad, for a pipeline with `on_error: substitute`
-    prefetch_bytes  bound on the prefetched bytes of all ranks together; each rank prefetches two
-                    batches, whatever their size
-    timeout         seconds to wait for a server that is starting
-    progress        called after each step with the number of positions read, and the total (None:
-                    unknown)
-    connection      other options of `connect`, by name, such as `transport`
+    target        as in `connect`
+    pipeline      as in `connect`
+    world_size    number of ranks; with `resume_every` also several numbers, used in turn
+    epochs        number of epochs to read
+    resume_every  steps after which all ranks close and resume from a saved cursor; None: never
+    bad_samples   ids that are known to be bad, for a pipeline with `on_error: substitute`
+    progress      called after each step with the number of positions read, and the total (None:
+                  unknown)
+    options       other options of `connect`, by name, such as `batch_size`, `seed` and `timeout`.
+                  `remainder` is `"pad"` by default, to read every sample; None: the pipeline's.
+                  All ranks together share `prefetch_bytes`, but each prefetches two batches,
+                  whatever their size
 
     Raises `InvalidRequestError`, and the errors of `connect` and `Feed.next`.
     """
     check_integer("epochs", epochs, 1)
-    prefetch_bytes = check_integer("prefetch_bytes", prefetch_bytes, 0)
-    options: dict[str, Any] = {
-        **connection,
-        "timeout": timeout,
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "seed": seed,
-        "remainder": remainder,
-    }
-    open_feed = partial(connect, target, pipeline, **options)
+    options = {"remainder": "pad", "prefetch_bytes": PREFETCH_BYTES, "timeout": 20.0, **options}
+    options["epochs"] = epochs
+    prefetch_bytes = check_integer("prefetch_bytes", options.pop("prefetch_bytes"), 0)
     world_sizes = cycle(_world_sizes(world_size, resume_every))
     started_at = time.monotonic()
     state: dict[str, Any] | None = None
     reader: _EpochReader | None = None
     while True:
         ranks = next(world_sizes)
+        options["prefetch_bytes"] = prefetch_bytes // ranks
         with ExitStack() as stack:
             feeds = [
                 stack.enter_context(
-                    open_feed(
-                        shard=Shard(rank, ranks),
-                        state=state,
-                        prefetch_bytes=prefetch_bytes // ranks,
-                    )
+                    connect(target, pipeline, shard=Shard(rank, ranks), state=state, **options)
                 )
                 for rank in range(ranks)
             ]
             if reader is None:
                 # From a rank's feed: the server would count another feed as one more rank.
                 spec, size = feeds[0].spec, feeds[0].batch_size
-                _check_spec(spec, remainder or spec.remainder, epochs, resume_every, bad_samples)
-                reader = _EpochReader(
-                    DeliveryCounter(spec, epochs, bad_samples),
-                    spec.stride(size),
-                    remainder or spec.remainder,
-                    max(timeout, MIN_BATCH_TIMEOUT_SECONDS),
-                    progress or (lambda _positions, _total: None),
-                )
+                remainder = options["remainder"] or spec.remainder
+                _check_spec(spec, remainder, epochs, resume_every, bad_samples)
+                counter = DeliveryCounter(spec, epochs, bad_samples)
+                reader = _EpochReader(counter, spec.stride(size), remainder, progress)
+                reader.timeout = max(options["timeout"], MIN_BATCH_TIMEOUT_SECONDS)
             end = reader.read(feeds, feeds[0].state()["position"], resume_every)
             state = feeds[-1].state()
         if end is not None:
@@ -119,9 +96,9 @@ def audit(
                 spec=spec,
                 batch_size=size,
                 seed=state["seed"],
-                remainder=reader.remainder,
+                remainder=remainder,
                 runs=tuple(reader.runs),
-                outcome=reader.counter.outcome(end),
+                outcome=counter.outcome(end),
                 batches=reader.batches,
                 seconds=time.monotonic() - started_at,
             )
@@ -130,22 +107,21 @@ def audit(
 class _EpochReader:
     """Reads the batches of all ranks in step, one run after the other, and counts them."""
 
+    timeout = MIN_BATCH_TIMEOUT_SECONDS
+    """Seconds for one batch."""
+
     def __init__(
         self,
         counter: DeliveryCounter,
         stride: int,
         remainder: Remainder,
-        batch_timeout: float,
-        progress: Progress,
+        progress: Progress | None,
     ) -> None:
-        """`stride` is the number of positions in a batch, `batch_timeout` is in seconds."""
-        self.counter = counter
-        self.remainder = remainder
+        """`stride` is the number of positions in a batch."""
         self.runs: list[AuditRun] = []
         self.batches = 0
-        self._stride = stride
-        self._batch_timeout = batch_timeout
-        self._progress = progress
+        self._counter, self._stride, self._remainder = counter, stride, remainder
+        self._progress = progress or (lambda _positions, _total: None)
 
     def read(self, feeds: list[Feed], base: int, max_steps: int | None) -> int | None:
         """Reads up to `max_steps` steps from position `base` on.
@@ -157,7 +133,7 @@ class _EpochReader:
         while live and not (steps == max_steps and len(live) == len(feeds)):
             live = [feed for feed in live if self._read_batch(feed)]
             steps += bool(live)
-            self._progress(base + steps * len(feeds) * self._stride, self.counter.total)
+            self._progress(base + steps * len(feeds) * self._stride, self._counter.total)
         run = AuditRun(base, len(feeds), self._stride, steps)
         if steps:
             self.runs.append(run)
@@ -168,39 +144,36 @@ class _EpochReader:
     def _read_batch(self, feed: Feed) -> bool:
         """Reads and counts one batch; returns False at the end of the feed."""
         try:
-            batch = feed.next(self._batch_timeout)
+            batch = feed.next(self.timeout)
         except StopIteration:
             return False
-        self.counter.add(batch)
+        self._counter.add(batch)
         self.batches += 1
         return True
 
     def _end(self, last_run: AuditRun, feed_position: int) -> int:
         """Returns the end of the data: computed if its length is known, else `feed_position`."""
-        total = self.counter.total
+        total = self._counter.total
         if total is not None:
-            if self.remainder == "pad":
+            if self._remainder == "pad":
                 return total
             step = last_run.world_size * last_run.stride
             return last_run.base + (total - last_run.base) // step * step
         # A cursor from before the end was known can be past it.
-        return feed_position if last_run.steps else min(feed_position, self.counter.end)
+        return feed_position if last_run.steps else min(feed_position, self._counter.end)
 
 
 def _world_sizes(world_size: int | Sequence[int], resume_every: int | None) -> tuple[int, ...]:
-    given = (
-        world_size
-        if isinstance(world_size, Sequence) and not isinstance(world_size, str)
-        else [world_size]
-    )
-    sizes = tuple(check_integer("world_size", size, 1, MAX_RANKS) for size in given)
-    shown = ", ".join(map(str, sizes))
+    several = isinstance(world_size, Sequence) and not isinstance(world_size, str)
+    given = world_size if several else [world_size]
+    sizes = tuple(check_integer("world_size", size, 1, MAX_RANKS) for size in given)  # type: ignore[union-attr]
     if not sizes:
         raise InvalidRequestError("world_size must have at least one number of ranks, not none")
     if resume_every is None and len(sizes) > 1:
         raise InvalidRequestError(
-            f"world_size can have several values ({shown}) only with resume_every: the number of "
-            "ranks changes at a resume; set resume_every, or give one world_size"
+            f"world_size can have several values ({', '.join(map(str, sizes))}) only with "
+            "resume_every: the number of ranks changes at a resume; set resume_every, or give one "
+            "world_size"
         )
     if resume_every is not None:
         check_integer("resume_every", resume_every, 1)
@@ -215,25 +188,26 @@ def _check_spec(
     bad_samples: Collection[int],
 ) -> None:
     """Checks the options against the pipeline. Raises `InvalidRequestError`."""
-    if remainder == "drop" and spec.engine == "tf_data_service":
+    name = f"pipeline {spec.name!r}"
+    if remainder == "drop" and spec.is_remote:
         raise InvalidRequestError(
-            f'pipeline {spec.name!r} cannot be audited with remainder "drop": TensorFlow\'s data '
-            "service does not report the number of samples, so samples left out look like lost "
-            'ones; use remainder "pad"'
+            f'{name} cannot be audited with remainder "drop": its engine, '
+            f"{spec.engine}, does not report the number of samples, so samples left out look like "
+            'lost ones; use remainder "pad"'
         )
-    if epochs > 1 and spec.engine == "tf_data_service":
+    if epochs > 1 and spec.is_remote:
         raise InvalidRequestError(
-            f"pipeline {spec.name!r} cannot be audited over {epochs} epochs: workers of "
-            "TensorFlow's data service begin an epoch before the last one is complete, so samples "
-            "cannot be counted by epoch; audit one epoch"
+            f"{name} cannot be audited over {epochs} epochs: its engine, "
+            f"{spec.engine}, begins an epoch before the last one is complete, so samples cannot be "
+            "counted by epoch; audit one epoch"
         )
     if resume_every is not None and spec.guarantee.resume == "none":
         raise InvalidRequestError(
-            f"pipeline {spec.name!r} guarantees {spec.guarantee}: it cannot be audited across a "
-            "resume; leave out resume_every"
+            f"{name} guarantees {spec.guarantee}: it cannot be audited across a resume; leave out "
+            "resume_every"
         )
     if bad_samples and spec.on_error != "substitute":
         raise InvalidRequestError(
-            f"bad samples are used only with on_error: substitute; pipeline {spec.name!r} has "
-            f"on_error: {spec.on_error}"
+            f"bad samples are used only with on_error: substitute; {name} has on_error: "
+            f"{spec.on_error}"
         )

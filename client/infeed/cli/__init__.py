@@ -1,7 +1,7 @@
-"""The command line `infeed`: the client's commands, and those of installed packages.
+"""The command line `infeed`: the client's commands, and the commands of installed packages.
 
-The server adds its commands through the entry point group `infeed.commands`, so that the client
-does not import the server.
+Other packages add their commands through the entry point group `infeed.commands`, so that the
+client does not import them.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import sys
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
-from infeed.cli.files import problem_of
-from infeed.errors import InfeedError
-from infeed.printable import printable_lines
+import infeed
+from infeed.shared.errors import InfeedError
+from infeed.shared.printable import printable_lines
 
 if TYPE_CHECKING:
     import typer
@@ -37,7 +37,7 @@ def main() -> None:
     except OSError as error:
         if error.filename is None:
             raise
-        sys.exit(f"error: {error.filename}: {problem_of(error)}")
+        sys.exit(f"error: {error.filename}: {(error.strerror or str(error)).lower()}")
     except KeyboardInterrupt:
         sys.exit(130)
 
@@ -60,7 +60,6 @@ def new_app() -> typer.Typer:
     from infeed.cli.loadtest import loadtest  # noqa: PLC0415
     from infeed.cli.peek import peek  # noqa: PLC0415
     from infeed.cli.top import top  # noqa: PLC0415
-    from infeed.cli.version import with_version  # noqa: PLC0415
 
     app = typer.Typer(
         name="infeed",
@@ -70,7 +69,18 @@ def new_app() -> typer.Typer:
         epilog="infeed COMMAND --help has the options and examples of a command.",
     )
 
-    app.callback(help="Ready-to-train batches over gRPC.")(with_version)
+    @app.callback(help="Ready-to-train batches over gRPC.")
+    def with_version(
+        _version: bool = typer.Option(
+            False,
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Show the version and exit.",
+        ),
+    ) -> None:
+        """Does nothing: the callback of the option has ended the command."""
+
     app.command("list", rich_help_panel=LOOK)(list_pipelines)
     app.command(rich_help_panel=LOOK)(peek)
     app.command(rich_help_panel=LOOK)(top)
@@ -81,6 +91,14 @@ def new_app() -> typer.Typer:
     return app
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        import typer  # noqa: PLC0415 - not in the light install
+
+        typer.echo(f"infeed {infeed.__version__}")
+        raise typer.Exit
+
+
 def _add_commands(app: typer.Typer, command: EntryPoint) -> None:
     """Adds a package's commands, or a line about the extra that they need to the help."""
     try:
@@ -88,5 +106,4 @@ def _add_commands(app: typer.Typer, command: EntryPoint) -> None:
     except ImportError as error:
         if (error.name or "").startswith("infeed"):
             raise
-        name = command.name
-        app.info.epilog = f"The {name}'s commands need: pip install 'infeed[{name}]'"
+        app.info.epilog = "The server's commands need: pip install 'infeed[server]'"

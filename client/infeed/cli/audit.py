@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -14,76 +15,60 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
-from infeed.cli.connection import Timeout, with_connection_options
-from infeed.cli.files import problem_of
-from infeed.errors import InvalidRequestError
-from infeed.printable import printable
+from infeed.cli.connection import SEED, TIMEOUT, Connection, PipelineName, Target
+from infeed.cli.model_options import option, with_models
+from infeed.cli.output import print_json, print_line, problem_of, write_file
+from infeed.shared.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from infeed.audit.report import AuditReport
     from infeed.audit.run import Progress
 
 NOT_EXACT_STATUS = 2
-"""The exit status of an audit that is not exact; that of every error is 1."""
+"""The exit status of an audit that is not exact; an error has 1."""
 
 _MAX_ROWS = 20
+"""Epochs that the table has: more would not fit on a screen, and --json has them."""
 
 
-@with_connection_options
+@dataclass(frozen=True)
+class AuditOptions:
+    """The options, as they are given."""
+
+    epochs: int = option(1, "Number of epochs to read; an endless pipeline is read this far.")
+    world_size: str = option(
+        "1", "Number of ranks; with --resume-every also several, such as 3,2,5, used in turn."
+    )
+    batch_size: int | None = option(None, "Slots of each batch of a rank. Default: the pipeline's.")
+    seed: int | None = option(None, SEED)
+    remainder: str = option(
+        "pad",
+        "'drop' leaves out the samples that fill no batch on every rank, as most training does; "
+        "'pad' reads them.",
+    )
+    resume_every: int | None = option(
+        None,
+        "Steps after which all ranks close, and others resume from the saved cursor. Default: "
+        "never.",
+    )
+    quarantine: list[Path] | None = option(
+        None,
+        "A server's quarantine log, for 'on_error: substitute'; give it once for each server.",
+        metavar="FILE",
+    )
+    output: str | None = option(
+        None,
+        "Also write the result to this file; with '-' only to standard output, instead of the "
+        "table.",
+        "--json",
+        metavar="FILE",
+    )
+    timeout: float = option(20.0, TIMEOUT, metavar="SECONDS")
+
+
+@with_models
 def audit(
-    *,
-    connection: dict[str, Any],
-    target: Annotated[
-        str, typer.Argument(help="host:port of a server, or several, separated by commas.")
-    ],
-    pipeline: Annotated[str, typer.Argument(help="The pipeline's name.")],
-    epochs: Annotated[
-        int, typer.Option(help="Number of epochs to read; an endless pipeline is read this far.")
-    ] = 1,
-    world_size: Annotated[
-        str,
-        typer.Option(
-            help="Number of ranks; with --resume-every also several, such as 3,2,5, used in turn."
-        ),
-    ] = "1",
-    batch_size: Annotated[
-        int | None, typer.Option(help="Slots of each batch of a rank. Default: the pipeline's.")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of the order. Default: the pipeline's.")
-    ] = None,
-    remainder: Annotated[
-        str,
-        typer.Option(
-            help="'drop' leaves out the samples that fill no batch on every rank, as most training "
-            "does; 'pad' reads them."
-        ),
-    ] = "pad",
-    resume_every: Annotated[
-        int | None,
-        typer.Option(
-            help="Steps after which all ranks close, and others resume from the saved cursor. "
-            "Default: never."
-        ),
-    ] = None,
-    quarantine: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="A server's quarantine log, for 'on_error: substitute'; give it once for each "
-            "server.",
-        ),
-    ] = None,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--json",
-            metavar="FILE",
-            help="Also write the result to this file; with '-' only to standard output, instead of "
-            "the table.",
-        ),
-    ] = None,
-    timeout: Timeout = 20.0,
+    target: Target, pipeline: PipelineName, options: AuditOptions, connection: Connection
 ) -> None:
     """Reads epochs as a number of ranks, and counts how often each sample is delivered.
 
@@ -98,16 +83,21 @@ def audit(
     """
     from infeed.audit.run import audit as run_audit  # noqa: PLC0415 - other commands do not connect
 
-    options = {"batch_size": batch_size, "seed": seed, "timeout": timeout, **connection}
-    options |= {"epochs": epochs, "remainder": remainder, "resume_every": resume_every}
-    options["world_size"] = _world_sizes(world_size)
-    options["bad_samples"] = _substituted_samples(quarantine or [], pipeline)
+    same = ("batch_size", "seed", "timeout", "epochs", "remainder", "resume_every")
+    arguments = {name: getattr(options, name) for name in same}
+    arguments["world_size"] = _world_sizes(options.world_size)
+    arguments["bad_samples"] = _substituted_samples(options.quarantine or [], pipeline)
     with _progress_bar(Console(stderr=True), pipeline) as progress:
-        report = run_audit(target, pipeline, progress=progress, **options)
-    if output != "-":
+        report = run_audit(
+            target, pipeline, progress=progress, **arguments, **connection.arguments()
+        )
+    if options.output == "-":
+        print_json(report.to_json())
+    else:
         _print(report, Console())
-    if output is not None:
-        _write_json(report, output)
+    if options.output not in (None, "-"):
+        text = json.dumps(report.to_json(), indent=2) + "\n"
+        write_file("--json", Path(options.output), text)
     if not report.exact:
         raise typer.Exit(NOT_EXACT_STATUS)
 
@@ -167,17 +157,6 @@ def _progress_bar(console: Console, pipeline: str) -> Iterator[Progress | None]:
         yield update
 
 
-def _write_json(report: AuditReport, output: str) -> None:
-    text = json.dumps(report.to_json(), indent=2) + "\n"
-    if output == "-":
-        typer.echo(text, nl=False)
-        return
-    try:
-        Path(output).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InvalidRequestError(f"--json {output}: {problem_of(error)}") from None
-
-
 def _print(report: AuditReport, console: Console) -> None:
     spec = report.spec
     world_sizes = ", ".join(str(run.world_size) for run in report.runs[:_MAX_ROWS])
@@ -188,10 +167,10 @@ def _print(report: AuditReport, console: Console) -> None:
         f"{spec.guarantee}; on_error: {spec.on_error}; remainder: {report.remainder}",
         f"{batches}; world size {world_sizes}{more}",
     ):
-        console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
+        print_line(console, line)
     console.print(_table(report))
     for line in [*report.notes(), *report.findings()]:
-        console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
+        print_line(console, line)
     console.print("exact" if report.exact else "NOT exact", style="bold", highlight=False)
 
 

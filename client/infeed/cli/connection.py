@@ -1,90 +1,63 @@
-"""The options of TLS and authentication, the same for every command that connects."""
+"""Arguments of the commands that connect: target, pipeline, TLS and authentication."""
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
 import infeed
-from infeed.cli.files import problem_of
-from infeed.errors import ConfigError
-
-File = Path | None
+from infeed.cli.model_options import option
+from infeed.cli.output import problem_of
+from infeed.shared.errors import ConfigError
 
 SECURITY = "TLS and token"
 """The title of these options in the help of a command."""
 
-
-def _option(*names: str, **options: Any) -> Any:
-    return typer.Option(*names, rich_help_panel=SECURITY, **options)
-
-
-def _file(variable: str, help_text: str) -> Any:
-    return _option(envvar=variable, metavar="FILE", help=help_text)
-
-
-def connection(
-    *,
-    tls: Annotated[
-        bool, _option("--tls", help="Use TLS, and trust the system's authorities.")
-    ] = False,
-    tls_ca: Annotated[
-        File, _file("INFEED_TLS_CA", "Use TLS, and trust these authorities (PEM).")
-    ] = None,
-    tls_cert: Annotated[File, _file("INFEED_TLS_CERT", "The client's certificate (PEM).")] = None,
-    tls_key: Annotated[
-        File, _file("INFEED_TLS_KEY", "Its private key. Default: in the same file.")
-    ] = None,
-    tls_server_name: Annotated[
-        str | None,
-        _option(metavar="NAME", help="The name in the server's certificate. Default: the host."),
-    ] = None,
-    token_file: Annotated[File, _file("INFEED_TOKEN_FILE", "A file that holds the token.")] = None,
-) -> dict[str, Any]:
-    """Returns the arguments of `infeed.connect` for these options."""
-    arguments: dict[str, Any] = {}
-    if tls or tls_ca or tls_cert or tls_key or tls_server_name:
-        arguments["tls"] = infeed.TLS(tls_ca, tls_cert, tls_key, tls_server_name)
-    if token_file is not None:
-        arguments["token"] = _token(token_file)
-    return arguments
-
-
-Timeout = Annotated[
-    float, typer.Option(metavar="SECONDS", help="Seconds to wait for a server that is starting.")
+Target = Annotated[
+    str, typer.Argument(help="host:port of a server, or several, separated by commas.")
 ]
+PipelineName = Annotated[str, typer.Argument(help="The pipeline's name.")]
+TIMEOUT = "Seconds to wait for a server that is starting."
+SEED = "Seed of the order. Default: the pipeline's."
 
 
-def with_connection_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds these options to a command, which gets their result as `connection`."""
-    added = _parameters(connection)
-    kept = [each for name, each in _parameters(command).items() if name != "connection"]
-
-    @functools.wraps(command)
-    def run(**values: Any) -> None:
-        options = {name: values.pop(name) for name in added}
-        command(**values, connection=connection(**options))
-
-    # Typer reads the parameters from both.
-    parameters = [*kept, *added.values()]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run
+_PANEL = {"rich_help_panel": SECURITY}
+_FILE = {"metavar": "FILE", **_PANEL}
 
 
-def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Returns the parameters with evaluated annotations; Typer would look text up elsewhere."""
-    hints = get_type_hints(function, include_extras=True)
-    parameters = inspect.signature(function).parameters
-    return {
-        name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name])
-        for name, parameter in parameters.items()
-    }
+@dataclass(frozen=True)
+class Connection:
+    """The options of TLS and authentication, the same for every command that connects."""
+
+    tls: bool = option(False, "Use TLS, and trust the system's authorities.", **_PANEL)
+    tls_ca: Path | None = option(
+        None, "Use TLS, and trust these authorities (PEM).", envvar="INFEED_TLS_CA", **_FILE
+    )
+    tls_cert: Path | None = option(
+        None, "The client's certificate (PEM).", envvar="INFEED_TLS_CERT", **_FILE
+    )
+    tls_key: Path | None = option(
+        None, "Its private key. Default: in the same file.", envvar="INFEED_TLS_KEY", **_FILE
+    )
+    tls_server_name: str | None = option(
+        None, "The name in the server's certificate. Default: the host.", metavar="NAME", **_PANEL
+    )
+    token_file: Path | None = option(
+        None, "A file that holds the token.", envvar="INFEED_TOKEN_FILE", **_FILE
+    )
+
+    def arguments(self) -> dict[str, Any]:
+        """Returns the arguments of `infeed.connect`, `tls` and `token`. Raises `ConfigError`."""
+        arguments: dict[str, Any] = {}
+        files = (self.tls_ca, self.tls_cert, self.tls_key, self.tls_server_name)
+        if self.tls or any(files):
+            arguments["tls"] = infeed.TLS(*files)
+        if self.token_file is not None:
+            arguments["token"] = _token(self.token_file)
+        return arguments
 
 
 def _token(file: Path) -> str:

@@ -7,21 +7,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from infeed.batch import Batch
-from infeed.errors import InvalidRequestError
-from infeed.spec import Array, PipelineSpec
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.pictures import picture_field, to_uint8
+from infeed.shared.spec import PipelineSpec
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 MAX_IMAGES = 64
-"""Images on the sheet; of a larger batch the first."""
+"""Images on the sheet: of a larger batch, it has the first."""
 
 _IMAGES_PER_ROW = 8
 _MIN_WIDTH = 64
-"""Pixels; smaller images are enlarged by a whole factor, so that single pixels can be seen."""
-
-_MIN_GREY_SIDE = 8
-"""Pixels; a smaller matrix is hardly an image."""
+"""Pixels: smaller images are enlarged by a whole factor, so that single pixels can be seen."""
 
 _FONT_SIZE = 12
 _GAP = 4
@@ -32,13 +30,14 @@ def contact_sheet(batch: Batch, spec: PipelineSpec) -> Image:
     """Draws the first field that has images. Raises `InvalidRequestError` if there is none."""
     from PIL import Image, ImageDraw, ImageFont  # noqa: PLC0415 - not in the light install
 
-    pixels = batch[_image_field(spec)][:MAX_IMAGES]
-    pixels = _enlarge(_to_uint8(pixels if pixels.ndim == 4 else pixels[..., np.newaxis]))
-    captions = [_caption(batch, spec, slot) for slot in range(len(pixels))]
+    pixels = to_uint8(batch[_image_field(spec)][:MAX_IMAGES])
+    height, width = pixels.shape[1:3]
+    scale = -(-_MIN_WIDTH // max(1, width))
+    height, width = scale * height, scale * width
     font = ImageFont.load_default(_FONT_SIZE)
-    blank = ImageDraw.Draw(Image.new("RGB", (1, 1)))
-    boxes = [blank.multiline_textbbox((0, 0), text, font) for text in captions]
-    _, height, width, _ = pixels.shape
+    captions = [_caption(batch, spec, slot) for slot in range(len(pixels))]
+    draw = ImageDraw.Draw(Image.new("RGB", (1, 1)))
+    boxes = [draw.multiline_textbbox((0, 0), text, font) for text in captions]
     cell_width = int(max(width, *(box[2] for box in boxes))) + _GAP
     cell_height = int(height + max(box[3] for box in boxes)) + 3 * _GAP
     columns = min(_IMAGES_PER_ROW, len(pixels))
@@ -47,18 +46,16 @@ def contact_sheet(batch: Batch, spec: PipelineSpec) -> Image:
     draw = ImageDraw.Draw(sheet)
     for slot, (image, caption) in enumerate(zip(pixels, captions, strict=True)):
         left, top = slot % columns * cell_width, slot // columns * cell_height
-        sheet.paste(Image.fromarray(image), (left, top))
+        enlarged = Image.fromarray(image).resize((width, height), Image.Resampling.NEAREST)
+        sheet.paste(enlarged, (left, top))
         draw.multiline_text((left, top + height + _GAP), caption, "black", font)
     return sheet
 
 
 def _image_field(spec: PipelineSpec) -> str:
-    for field in spec.element_spec:
-        if len(field.shape) == 3 and field.shape[-1] in (1, 3, 4):
-            return field.name
-    for field in spec.element_spec:  # grey images, which arrays often have without channels
-        if len(field.shape) == 2 and min(field.shape) >= _MIN_GREY_SIDE:
-            return field.name
+    name = picture_field({field.name: field.shape for field in spec.element_spec})
+    if name is not None:
+        return name
     listed = ", ".join(map(str, spec.element_spec))
     raise InvalidRequestError(
         f"--png: no field has images of 1, 3 or 4 channels; fields: {listed}; leave out --png, or "
@@ -90,17 +87,3 @@ def _label(value: Any) -> str:
     else:
         text = f"{label:.6g}" if label.dtype.kind == "f" else str(value)
     return text if len(text) <= _MAX_LABEL_LENGTH else f"{text[: _MAX_LABEL_LENGTH - 3]}..."
-
-
-def _to_uint8(images: Array) -> Array:
-    """Scales numbers other than uint8 to 0-255, and makes RGB of one or four channels."""
-    if images.dtype != np.uint8:
-        numbers = np.nan_to_num(images.astype(np.float64))
-        low, high = numbers.min(), numbers.max()
-        images = ((numbers - low) / max(high - low, 1e-12) * 255).astype(np.uint8)
-    return np.repeat(images, 3, axis=-1) if images.shape[-1] == 1 else images[..., :3]
-
-
-def _enlarge(images: Array) -> Array:
-    factor = -(-_MIN_WIDTH // max(1, images.shape[2]))
-    return images.repeat(factor, axis=1).repeat(factor, axis=2)

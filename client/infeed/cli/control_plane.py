@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import socket
 import ssl
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from infeed.cli.files import problem_of
-from infeed.errors import (
+from infeed.cli.output import problem_of
+from infeed.http2.target import is_local
+from infeed.http2.tls_config import TLS
+from infeed.shared.errors import (
     AuthenticationError,
     ConfigError,
     InfeedError,
@@ -22,15 +22,11 @@ from infeed.errors import (
     ProtocolError,
     ServerUnavailableError,
 )
-from infeed.http2.target import is_local
-from infeed.http2.tls_config import TLS
-
-_MAX_BYTES = 16 << 20
-"""Bound on an answer: the status of a thousand trainers is a megabyte."""
 
 _TRAINERS_PORT = (
-    "it may be the address for trainers; give that of --http, which infeed serve prints after it: "
-    "serving on HOST:PORT (http HOST:PORT). With --http-tls, the address begins with https://"
+    "it may be the address for trainers; give the address of --http, which infeed serve prints "
+    "after it: serving on HOST:PORT (http HOST:PORT). With --http-tls, the address begins with "
+    "https://"
 )
 
 
@@ -50,15 +46,15 @@ class ControlPlane:
     """None: requests are not encrypted."""
     token: str | None = field(default=None, repr=False)
     timeout: float = 5.0
-    """Seconds that a connection may take, and then an answer."""
+    """Seconds that a connection may take, and each part of an answer."""
 
     @classmethod
     def parse(
         cls, target: str, tls: TLS | None = None, token: str | None = None, timeout: float = 5.0
     ) -> ControlPlane:
-        """Returns that of `host:port`, or of a URL without a path.
+        """Returns the control plane of `host:port`, or of a URL without a path.
 
-        With `tls`, `host:port` is one with TLS. Raises `ConfigError`, also for a token that would
+        With `tls`, `host:port` uses TLS. Raises `ConfigError`, also for a token that would
         be sent unencrypted to another machine.
         """
         try:
@@ -90,132 +86,70 @@ class ControlPlane:
         """Returns the document of `/api/v1/status`.
 
         Raises `ServerUnavailableError` if there is no answer, and `ProtocolError` if the answer is
-        not that of a server with this API.
+        not from a server with this API.
         """
         code, document = self._get("/api/v1/status")
-        if code == http.client.OK and _is_status(document):
-            return dict(document)
-        if code == http.client.NOT_FOUND:
-            raise self._without_status()
-        problem = document.get("error") if isinstance(document, dict) else None
-        if code in _REFUSALS and problem:
-            raise _REFUSALS[code](f"{self.url}: {problem}", target=self.url)
-        raise ProtocolError(f"{self.url}: {problem or self._not_infeed(code)}", target=self.url)
-
-    def _without_status(self) -> ProtocolError:
-        """Returns the error for a server that does not know the path."""
-        code, index = self._get("/")
-        if not (isinstance(index, dict) and index.get("server") == "infeed"):
-            return ProtocolError(f"{self.url}: {self._not_infeed(code)}", target=self.url)
-        return ProtocolError(
-            f"{self.url}: infeed {index.get('version')} has no /api/v1/status here: it is older "
-            "than this command, or is a dispatcher or worker; see "
-            f"{self.url}/metrics",
-            target=self.url,
+        if code == http.client.OK and {"server", "verdict", "pipelines"} <= document.keys():
+            return document
+        text = (
+            f"no control plane of infeed: /api/v1/status answers {code}; give the address of --http"
         )
+        problem = document.get("error")
+        error = _REFUSALS.get(code, ProtocolError) if problem else ProtocolError
+        if code == http.client.NOT_FOUND:
+            problem = f"{text} of infeed serve: a dispatcher or worker has no status"
+        raise error(f"{self.url}: {problem or text}", target=self.url)
 
-    def _not_infeed(self, code: int) -> str:
-        return f"no control plane of infeed: /api/v1/status answers {code}; give that of --http"
-
-    def _get(self, path: str) -> tuple[int, Any]:
-        """Returns the status code, and the JSON of the answer or None."""
-        connection = self._connect()
+    def _get(self, path: str) -> tuple[int, dict[str, Any]]:
+        """Returns the status code, and the JSON of the answer; empty if it is another document."""
+        headers = {"accept": "application/json"}
+        if self.token is not None:
+            headers["authorization"] = f"Bearer {self.token}"
         try:
-            connection.connect()
-            sock: socket.socket = connection.sock
+            connection = self._connect()
         except OSError as problem:
-            connection.close()
             raise self._unavailable(problem) from None
-        with contextlib.closing(connection), _bounded(sock, self.timeout) as expired:
+        with contextlib.closing(connection):
             try:
-                found = self._request(connection, path)
-            except (ProtocolError, ServerUnavailableError):
-                if not expired.is_set():
-                    raise
-            if expired.is_set():  # an answer that was cut looks complete
-                raise self._unavailable(TimeoutError())
-        return found
-
-    def _request(self, connection: http.client.HTTPConnection, path: str) -> tuple[int, Any]:
+                connection.request("GET", path, headers=headers)
+                response = connection.getresponse()
+                body = response.read()
+            except ConnectionResetError:
+                raise self._not_http("it closes the connection without an answer") from None
+            except http.client.HTTPException as problem:
+                name = type(problem).__name__
+                raise self._not_http(f"the answer is not HTTP ({name})") from None
+            except OSError as problem:
+                raise self._unavailable(problem) from None
         try:
-            headers = {"accept": "application/json"}
-            if self.token is not None:
-                headers["authorization"] = f"Bearer {self.token}"
-            connection.request("GET", path, headers=headers)
-            response = connection.getresponse()
-            body = response.read(_MAX_BYTES + 1)
-        except http.client.HTTPException as problem:
-            text = f"the answer is not HTTP ({type(problem).__name__}); {_TRAINERS_PORT}"
-            raise ProtocolError(f"{self.url}: {text}", target=self.url) from None
-        except ConnectionResetError:
-            text = f"it closes the connection without an answer; {_TRAINERS_PORT}"
-            raise ProtocolError(f"{self.url}: {text}", target=self.url) from None
-        except OSError as problem:
-            raise self._unavailable(problem) from None
-        try:
-            return response.status, json.loads(body) if len(body) <= _MAX_BYTES else None
-        except (ValueError, RecursionError):  # it is nested deeper than the interpreter's stack
-            return response.status, None
+            document = json.loads(body)
+        except ValueError:
+            document = None
+        return response.status, document if isinstance(document, dict) else {}
 
     def _connect(self) -> http.client.HTTPConnection:
-        if self.tls:
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=self.timeout)
+        connection.connect()
+        if self.tls is not None:
             context = self.tls.context()
             context.set_alpn_protocols(["http/1.1"])
-            return _HTTPSConnection(
-                self.host, self.port, self.timeout, context, self.tls.server_name
-            )
-        return http.client.HTTPConnection(self.host, self.port, timeout=self.timeout)
+            # The certificate may have another name than the host.
+            name = self.tls.server_name or self.host
+            connection.sock = context.wrap_socket(connection.sock, server_hostname=name)
+        return connection
+
+    def _not_http(self, problem: str) -> ProtocolError:
+        return ProtocolError(f"{self.url}: {problem}; {_TRAINERS_PORT}", target=self.url)
 
     def _unavailable(self, problem: OSError) -> ServerUnavailableError:
-        text = "no answer" if isinstance(problem, TimeoutError) else problem_of(problem)
-        if isinstance(problem, ssl.SSLCertVerificationError):
+        text = problem_of(problem)
+        if isinstance(problem, TimeoutError):
+            text = f"no answer within {self.timeout:g} s"
+        elif isinstance(problem, ssl.SSLCertVerificationError):
             text = f"its certificate is refused: {problem.verify_message}"
-        within = f" within {self.timeout:g} s" if isinstance(problem, TimeoutError) else ""
         return ServerUnavailableError(
-            f"{self.url}: {text}{within}; is infeed serve running, with this --http?",
-            target=self.url,
+            f"{self.url}: {text}; is infeed serve running, with this --http?", target=self.url
         )
-
-
-@contextlib.contextmanager
-def _bounded(sock: socket.socket, seconds: float) -> Iterator[threading.Event]:
-    """Ends the connection after some seconds, and sets the event that it yields.
-
-    The socket's own timeout is for each read: an answer that comes byte by byte would never end.
-    """
-    expired = threading.Event()
-
-    def expire() -> None:
-        expired.set()
-        with contextlib.suppress(OSError):
-            socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not the method that ends TLS
-
-    timer = threading.Timer(seconds, expire)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield expired
-    finally:
-        timer.cancel()
-
-
-class _HTTPSConnection(http.client.HTTPSConnection):
-    """A connection to a server whose certificate may have another name than its host."""
-
-    def __init__(
-        self, host: str, port: int, timeout: float, context: ssl.SSLContext, name: str | None
-    ) -> None:
-        super().__init__(host, port, timeout=timeout)
-        self._tls = context
-        self._name = name or host
-
-    def connect(self) -> None:
-        http.client.HTTPConnection.connect(self)
-        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._name)
-
-
-def _is_status(document: Any) -> bool:
-    return isinstance(document, dict) and {"server", "verdict", "pipelines"} <= document.keys()
 
 
 def _wrong_target(target: str, problem: str) -> ConfigError:

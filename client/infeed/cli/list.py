@@ -1,43 +1,57 @@
-"""The command `infeed list`."""
+"""The command `infeed list`: the pipelines of each server of a target, and their differences."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from infeed.arguments import check_seconds
-from infeed.cli.connection import Timeout, with_connection_options
-from infeed.cli.inventory import ServerPipelines, differences, list_servers, specs_by_name
+from infeed.cli.connection import TIMEOUT, Connection, Target
+from infeed.cli.model_options import with_models
+from infeed.cli.output import new_console, print_json, print_line
 from infeed.cli.spec_json import access, spec_to_json
-from infeed.printable import printable
-from infeed.spec import PipelineSpec
+from infeed.shared.arguments import check_seconds
+from infeed.shared.errors import InfeedError
+from infeed.shared.printable import printable
+from infeed.shared.spec import PipelineSpec
+
+if TYPE_CHECKING:
+    from infeed.rpc.channel import GrpcTransport
 
 DIFFERENT_STATUS = 1
-"""The exit status if servers differ or one does not answer; that of every error is the same."""
+"""The exit status if servers differ or one does not answer, as of every error."""
 
 _MIN_WIDTH = 140
 """Characters of a line that is not written to a terminal: fields and guarantees fit into it."""
 
+_MAX_THREADS = 16
+"""Servers that are asked at the same time: with fewer, each that does not answer delays others."""
 
-@with_connection_options
+
+@dataclass(frozen=True)
+class ServerPipelines:
+    """One server's pipelines, sorted by name, or the error of asking for them."""
+
+    server: str
+    pipelines: tuple[PipelineSpec, ...] = ()
+    error: InfeedError | None = None
+
+
+@with_models
 def list_pipelines(
-    *,
-    connection: dict[str, Any],
-    target: Annotated[
-        str, typer.Argument(help="host:port of a server, or several, separated by commas.")
-    ],
+    target: Target,
+    connection: Connection,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON instead of the table.")
     ] = False,
-    timeout: Timeout = 20.0,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help=TIMEOUT)] = 20.0,
 ) -> None:
     """Lists the pipelines that servers serve, and how the servers differ.
 
@@ -53,12 +67,13 @@ def list_pipelines(
     from infeed.rpc.credentials import Credentials  # noqa: PLC0415
 
     timeout = check_seconds("--timeout", timeout)
-    credentials = Credentials(connection.get("token"), connection.get("tls"))
+    arguments = connection.arguments()
+    credentials = Credentials(arguments.get("token"), arguments.get("tls"))
     with closing(GrpcTransport(target, credentials)) as transport:
         listed = list_servers(transport, timeout)
     found = differences(listed)
     if as_json:
-        typer.echo(json.dumps(_to_json(target, listed, found), indent=2))
+        print_json(_to_json(target, listed, found))
     else:
         _print(listed, found)
     if found:
@@ -66,16 +81,14 @@ def list_pipelines(
 
 
 def _print(listed: Sequence[ServerPipelines], found: Sequence[str]) -> None:
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, _MIN_WIDTH)
+    console = new_console(_MIN_WIDTH)
     pipelines = specs_by_name(listed)
     if pipelines:
         console.print(_table(pipelines))
     else:
         console.print("no pipeline, or none that this token has access to")
     for line in found:
-        console.print(f"differs: {printable(line)}", highlight=False, markup=False, soft_wrap=True)
+        print_line(console, f"differs: {line}")
     if len(listed) > 1 and not found:
         console.print(f"all {len(listed)} servers serve the same")
 
@@ -88,7 +101,7 @@ def _table(pipelines: Mapping[str, Mapping[str, PipelineSpec]]) -> Table:
     )
     for name, specs in pipelines.items():
         # Servers that differ have a row each.
-        for spec in {_row(each): each for each in specs.values()}:
+        for spec in dict.fromkeys(map(_row, specs.values())):
             table.add_row(*map(Text, (printable(name), *spec)))
     return table
 
@@ -119,11 +132,84 @@ def _to_json(
         "target": target,
         "servers": [
             {
-                "server": each.server,
-                "error": None if each.error is None else each.error.message,
-                "pipelines": [spec_to_json(spec) for spec in each.pipelines],
+                "server": server.server,
+                "error": None if server.error is None else server.error.message,
+                "pipelines": [spec_to_json(spec) for spec in server.pipelines],
             }
-            for each in listed
+            for server in listed
         ],
         "differences": list(found),
+    }
+
+
+def list_servers(transport: GrpcTransport, timeout: float) -> list[ServerPipelines]:
+    """Asks every server of a target. Waits for each for at most `timeout` seconds.
+
+    Raises the error of the first server if no server answers.
+    """
+
+    def ask(server: str) -> ServerPipelines:
+        with closing(transport.for_server(server)) as single:
+            try:
+                return ServerPipelines(server, tuple(single.list_pipelines(timeout)))
+            except InfeedError as error:
+                return ServerPipelines(server, error=error)
+
+    servers = transport.servers()
+    with ThreadPoolExecutor(min(_MAX_THREADS, len(servers)), "infeed-list") as pool:
+        listed = list(pool.map(ask, servers))
+    errors = [server.error for server in listed if server.error is not None]
+    if len(errors) == len(listed):
+        raise errors[0]
+    return listed
+
+
+def specs_by_name(listed: Sequence[ServerPipelines]) -> dict[str, dict[str, PipelineSpec]]:
+    """Returns the spec of each pipeline by server: name → server → spec, sorted by name."""
+    result: dict[str, dict[str, PipelineSpec]] = {}
+    for server in listed:
+        for spec in server.pipelines:
+            result.setdefault(spec.name, {})[server.server] = spec
+    return dict(sorted(result.items()))
+
+
+def differences(listed: Sequence[ServerPipelines]) -> list[str]:
+    """Describes how servers differ that should be equivalent; empty if they are."""
+    result = [f"{item.server}: {item.error}" for item in listed if item.error is not None]
+    answering = [item.server for item in listed if item.error is None]
+    for name, specs in specs_by_name(listed).items():
+        if missing := [server for server in answering if server not in specs]:
+            result.append(
+                f"{name}: served by {', '.join(specs)}, but not by {', '.join(missing)}; a feed "
+                "reads from the former only"
+            )
+        result += _differences_of(name, specs)
+    return result
+
+
+def _differences_of(name: str, specs: Mapping[str, PipelineSpec]) -> Iterator[str]:
+    compared = {server: _compared(spec) for server, spec in specs.items()}
+    for label in next(iter(compared.values())):
+        servers: dict[str, list[str]] = {}
+        for server, values in compared.items():
+            servers.setdefault(values[label], []).append(server)
+        if len(servers) < 2:
+            continue
+        listed = "; ".join(f"{value} at {', '.join(at)}" for value, at in servers.items())
+        remedy = ""
+        if label == "fingerprint":
+            remedy = (
+                ". A feed never mixes them: serve the same definition, data and TensorFlow version"
+            )
+        yield f"{name}: {label} differs: {listed}{remedy}"
+
+
+def _compared(spec: PipelineSpec) -> dict[str, str]:
+    """Returns what equivalent servers have in common, as a person reads it."""
+    values = spec_to_json(spec)
+    del values["server_version"]
+    values |= {"fields": ", ".join(map(str, spec.element_spec)), "guarantee": spec.guarantee}
+    return {
+        label.replace("_", " "): "unknown" if value is None else str(value)
+        for label, value in values.items()
     }

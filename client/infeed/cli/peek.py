@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,13 +15,14 @@ from rich.text import Text
 
 import infeed
 from infeed.batch import Batch
-from infeed.cli.connection import Timeout, with_connection_options
+from infeed.cli.connection import SEED, TIMEOUT, Connection, PipelineName
 from infeed.cli.contact_sheet import contact_sheet
-from infeed.cli.files import problem_of
+from infeed.cli.model_options import option, with_models
+from infeed.cli.output import print_json, print_line, problem_of
 from infeed.cli.spec_json import spec_to_json
-from infeed.errors import InvalidRequestError, MissingExtraError
-from infeed.printable import printable
-from infeed.spec import BYTES, Array, FieldSpec, PipelineSpec
+from infeed.shared.errors import InvalidRequestError, MissingExtraError
+from infeed.shared.printable import printable
+from infeed.shared.spec import BYTES, Array, PipelineSpec
 
 _MAX_SAMPLE_IDS = 16
 
@@ -28,32 +30,28 @@ _MAX_STEP = 1 << 40
 """Its position in a cursor, for any batch size, is below 2^63."""
 
 
-@with_connection_options
+@dataclass(frozen=True)
+class PeekOptions:
+    """The options, as they are given."""
+
+    batch_size: int | None = option(None, "Slots of the batch. Default: the pipeline's.")
+    seed: int | None = option(None, SEED)
+    step: int = option(0, "The step whose batch is shown.", min=0, max=_MAX_STEP)
+    as_json: bool = option(False, "Print JSON instead of the table.", "--json")
+    png: Path | None = option(
+        None,
+        "Also write the images to this file, each with sample id, label and position.",
+        metavar="FILE",
+    )
+    timeout: float = option(20.0, TIMEOUT, metavar="SECONDS")
+
+
+@with_models
 def peek(
-    *,
-    connection: dict[str, Any],
     target: Annotated[str, typer.Argument(help="host:port of a server.")],
-    pipeline: Annotated[str, typer.Argument(help="The pipeline's name.")],
-    batch_size: Annotated[
-        int | None, typer.Option(help="Slots of the batch. Default: the pipeline's.")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of the order. Default: the pipeline's.")
-    ] = None,
-    step: Annotated[
-        int, typer.Option(min=0, max=_MAX_STEP, help="The step whose batch is shown.")
-    ] = 0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON instead of the table.")
-    ] = False,
-    png: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Also write the images to this file, each with sample id, label and position.",
-        ),
-    ] = None,
-    timeout: Timeout = 20.0,
+    pipeline: PipelineName,
+    options: PeekOptions,
+    connection: Connection,
 ) -> None:
     """Shows the specs, value ranges and sample ids of a batch.
 
@@ -63,58 +61,59 @@ def peek(
       infeed peek 127.0.0.1:7470 photos --step 100 --png photos.png
       infeed peek 127.0.0.1:7470 photos --json
     """
-    console = Console()
-    options = {"batch_size": batch_size, "seed": seed, "timeout": timeout, **connection}
-    options["shard"] = infeed.Shard()
-    with infeed.connect(target, pipeline, **options) as feed:
+    open_feed = partial(
+        infeed.connect,
+        target,
+        pipeline,
+        batch_size=options.batch_size,
+        seed=options.seed,
+        timeout=options.timeout,
+        shard=infeed.Shard(),
+        **connection.arguments(),
+    )
+    with open_feed() as feed:
         state = feed.state()
-    state["position"] = step * feed.spec.stride(feed.batch_size)
-    with infeed.connect(target, pipeline, **options, state=state) as feed:
-        batch = feed.next(timeout=max(timeout, 60.0))
-    if png is not None:
-        _write_png(batch, feed.spec, png)
-    if as_json:
-        typer.echo(json.dumps(_to_json(feed, batch), indent=2))
+    state["position"] = options.step * feed.spec.stride(feed.batch_size)
+    with open_feed(state=state) as feed:
+        batch = feed.next(timeout=max(options.timeout, 60.0))
+    if options.png is not None:
+        _write_png(batch, feed.spec, options.png)
+    document = _to_json(feed, batch)
+    if options.as_json:
+        print_json(document)
         return
-    _print(console, feed, batch)
-    if png is not None:
-        console.print(f"images: {png}", highlight=False, markup=False, soft_wrap=True)
+    console = Console()
+    _print(console, feed.spec, document)
+    if options.png is not None:
+        print_line(console, f"images: {options.png}")
 
 
-def _print(console: Console, feed: infeed.Feed, batch: Batch) -> None:
-    spec = feed.spec
-
-    def line(text: str) -> None:
-        console.print(printable(text), highlight=False, markup=False)
-
-    line(f"{spec.name} fingerprint {spec.fingerprint}")
-    line(
+def _print(console: Console, spec: PipelineSpec, document: dict[str, Any]) -> None:
+    print_line(console, f"{spec.name} fingerprint {spec.fingerprint}")
+    print_line(
+        console,
         f"{spec.sample_count or 'unknown'} samples; {spec.guarantee}; "
-        f"server {spec.server_version}, {spec.engine.replace('_', '-')} engine"
+        f"server {spec.server_version}, {spec.engine.replace('_', '-')} engine",
     )
-    finish = ", ".join(str(transform) for transform in spec.finish_transforms) or "none"
-    line(f"finish transforms: {finish}")
+    finish = ", ".join(document["pipeline"]["finish_transforms"]) or "none"
+    print_line(console, f"finish transforms: {finish}")
     table = Table("field", "data type", "shape", "on the wire", "min", "max", "mean")
-    wire_types = {field.name: field.data_type for field in spec.wire_spec}
-    for field in spec.element_spec:
-        wire_type = wire_types.get(field.name, "?")
-        values = _value_range(field, _samples(batch, field.name))
-        shape = str(list(batch[field.name].shape))
-        table.add_row(Text(printable(field.name)), field.data_type, shape, wire_type, *values)
+    batch = document["batch"]
+    for field in document["pipeline"]["fields"]:
+        unit = " bytes" if field["data_type"] == BYTES else ""
+        values = (field[name] for name in ("min", "max", "mean"))
+        table.add_row(
+            Text(printable(field["name"])),
+            field["data_type"],
+            str([batch["slots"], *field["shape"]]),
+            field["sent_as"] or "?",
+            *("not finite" if value is None else f"{value:.6g}{unit}" for value in values),
+        )
     console.print(table)
-    ids = ", ".join(map(str, batch.sample_ids[:_MAX_SAMPLE_IDS].tolist()))
-    more = ", ..." if len(batch.sample_ids) > _MAX_SAMPLE_IDS else ""
-    console.print(
-        f"start {batch.start}, epoch {batch.epoch}, sample ids {ids}{more}", highlight=False
-    )
-
-
-def _value_range(field: FieldSpec, values: Array) -> tuple[str, str, str]:
-    if field.data_type == BYTES:
-        lengths = _lengths(values)
-        return f"{lengths.min()} bytes", f"{lengths.max()} bytes", f"{lengths.mean():.1f} bytes"
-    numbers = values.astype(np.float64)
-    return f"{numbers.min():.6g}", f"{numbers.max():.6g}", f"{numbers.mean():.6g}"
+    ids = ", ".join(map(str, batch["sample_ids"][:_MAX_SAMPLE_IDS]))
+    more = ", ..." if batch["slots"] > _MAX_SAMPLE_IDS else ""
+    line = f"start {batch['start']}, epoch {batch['epoch']}, sample ids {ids}{more}"
+    print_line(console, line)
 
 
 def _write_png(batch: Batch, spec: PipelineSpec, file: Path) -> None:
@@ -131,7 +130,10 @@ def _to_json(feed: infeed.Feed, batch: Batch) -> dict[str, Any]:
     document = spec_to_json(feed.spec)
     for field in document["fields"]:
         values = _samples(batch, field["name"])
-        numbers = _lengths(values) if field["data_type"] == BYTES else values.astype(np.float64)
+        if field["data_type"] == BYTES:
+            numbers = np.array([len(item) for item in values.reshape(-1)])
+        else:
+            numbers = values.astype(np.float64)
         range_ = {"min": numbers.min(), "max": numbers.max(), "mean": numbers.mean()}
         field |= {
             name: float(value) if np.isfinite(value) else None for name, value in range_.items()
@@ -152,7 +154,3 @@ def _samples(batch: Batch, name: str) -> Array:
     """Returns a field without the zeros of empty slots, which are in no sample."""
     values = batch[name]
     return values[batch.mask] if batch.mask.any() else values
-
-
-def _lengths(values: Array) -> Array:
-    return np.array([len(item) for item in values.reshape(-1)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from infeed.spec import PipelineSpec
+from infeed.shared.spec import PipelineSpec
 
 
 def access(spec: PipelineSpec) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.table import Table
 from rich.text import Text
 
-from infeed.cli.fitting_table import FittingTable
-from infeed.printable import printable
+from infeed.shared.printable import printable
 
 _STYLES = {
     "not input-bound": "bold green",
@@ -20,6 +22,9 @@ _STYLES = {
 _NONE = "-"
 
 _STATES = ("no_request", "no_budget", "source", "transform")
+
+_UNBOUNDED_WIDTH = 10_000
+"""Characters: more than any table needs."""
 
 
 def status_view(url: str, status: Mapping[str, Any], note: str = "") -> RenderableType:
@@ -69,21 +74,21 @@ def _pipeline_table(pipelines: list[Mapping[str, Any]]) -> FittingTable:
             *("no budget", "no request", "source", "transform", "samples/s"),
         ),
     )  # fmt: skip
-    for each in pipelines:
-        report, queues = each["report"], each["queues"]
+    for pipeline in pipelines:
+        report, queues = pipeline["report"], pipeline["queues"]
         seconds = report["seconds"]
         rates = {name: report[name] / seconds if seconds else None for name in ("batches", "bytes")}
-        samples = None if rates["batches"] is None else rates["batches"] * each["batch_size"]
+        samples = None if rates["batches"] is None else rates["batches"] * pipeline["batch_size"]
         states = (report[f"{name}_seconds"] / seconds if seconds else None for name in _STATES)
         table.add_row(
-            Text(printable(each["name"]), "bold"),
-            Text("ready") if each["ready"] else Text(printable(each["reason"]), "red"),
+            Text(printable(pipeline["name"]), "bold"),
+            Text("ready") if pipeline["ready"] else Text(printable(pipeline["reason"]), "red"),
             _number(samples),
             _NONE if rates["bytes"] is None else f"{_bytes(rates['bytes'])}/s",
-            f"{each['totals']['streams']:.0f}",
+            f"{pipeline['totals']['streams']:.0f}",
             str(queues["queued_requests"]),
             _bytes(queues["unsent_bytes"]),
-            _bad_text(each["totals"]),
+            _bad_text(pipeline["totals"]),
             *map(_percent, states),
         )
     return table
@@ -91,10 +96,10 @@ def _pipeline_table(pipelines: list[Mapping[str, Any]]) -> FittingTable:
 
 def _refusals(pipelines: list[Mapping[str, Any]]) -> Iterator[Text]:
     """Yields for each pipeline why a batch of it was refused last, for its data."""
-    for each in pipelines:
-        refused = each.get("source_error")  # an older server has none
+    for pipeline in pipelines:
+        refused = pipeline.get("source_error")  # an older server has none
         if refused is not None:
-            count, name = each["totals"]["source_errors"], printable(each["name"])
+            count, name = pipeline["totals"]["source_errors"], printable(pipeline["name"])
             text = f"batches refused for their data: {count:.0f}, last: {refused['error']}"
             yield Text.assemble((f"{name}: ", "bold"), (printable(text), "red"))
 
@@ -121,22 +126,22 @@ def _rank_table(job: Mapping[str, Any]) -> FittingTable:
         ),
     )  # fmt: skip
     verdict = job["verdict"]
-    for each in job["trainers"]:
-        report = each["report"] or {}
+    for trainer in job["trainers"]:
+        report = trainer["report"] or {}
         steps, seconds = report.get("steps", 0), report.get("seconds", 0)
-        is_worst = verdict["level"] != "unknown" and each["rank"] == verdict["rank"]
-        age = each["report_age_seconds"]
+        is_worst = verdict["level"] != "unknown" and trainer["rank"] == verdict["rank"]
+        age = trainer["report_age_seconds"]
         table.add_row(
-            str(each["rank"]),
-            _percent(each["wait_share"] if seconds else None, 1),
-            _seconds(each["step_seconds"]),
+            str(trainer["rank"]),
+            _percent(trainer["wait_share"] if seconds else None, 1),
+            _seconds(trainer["step_seconds"]),
             _number(steps / seconds if seconds else None),
             _percent(1 - report["starved_steps"] / steps if steps else None),
             str(report.get("ready_batches", _NONE)),
-            str(report.get("position", each["sent_position"])),
+            str(report.get("position", trainer["sent_position"])),
             str(report.get("total_steps", _NONE)),
             "none yet" if age is None else f"{_duration(age)} ago",
-            Text(printable(each["peer"])),
+            Text(printable(trainer["peer"])),
             style="bold" if is_worst and job["world_size"] > 1 else "",
         )
     return table
@@ -172,3 +177,46 @@ def _bytes(value: float) -> str:
             return f"{_number(value)} {unit}"
         value /= 1000
     return f"{_number(value)} TB"
+
+
+class FittingTable:
+    """A table of any width: columns that do not fit are left out, least important first.
+
+    rich would make all columns narrower, down to a letter: a terminal often has 80 characters.
+    """
+
+    def __init__(
+        self, *columns: str, text: Iterable[str] = (), optional: Sequence[str] = ()
+    ) -> None:
+        """`text` names the columns that have text, which may take several lines, and not numbers;
+        `optional` those that can be left out, the first one first."""
+        self._columns = columns
+        self._text = frozenset(text)
+        self._optional = tuple(optional)
+        self._rows: list[tuple[dict[str, Text], str]] = []
+
+    def add_row(self, *cells: str | Text, style: str = "") -> None:
+        """Adds a row with a cell for each column."""
+        texts = [cell if isinstance(cell, Text) else Text(cell) for cell in cells]
+        self._rows.append((dict(zip(self._columns, texts, strict=True)), style))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        unbounded = options.update(width=_UNBOUNDED_WIDTH)
+        for count in range(len(self._optional) + 1):
+            table = self._table(self._optional[:count])
+            if Measurement.get(console, unbounded, table).minimum <= options.max_width:
+                break
+        yield table
+
+    def _table(self, left_out: Sequence[str]) -> Table:
+        shown = [name for name in self._columns if name not in left_out]
+        table = Table(box=SIMPLE_HEAD, pad_edge=False)
+        for name in shown:
+            if name in self._text:
+                table.add_column(name)
+                continue
+            width = max(len(name), *(row[name].cell_len for row, _ in self._rows), 0)
+            table.add_column(name, justify="right", no_wrap=True, min_width=width)
+        for row, style in self._rows:
+            table.add_row(*(row[name] for name in shown), style=style)
+        return table

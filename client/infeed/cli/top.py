@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -11,13 +10,16 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from infeed.arguments import check_seconds
-from infeed.cli.connection import with_connection_options
+from infeed.cli.connection import Connection
 from infeed.cli.control_plane import ControlPlane
+from infeed.cli.model_options import with_models
+from infeed.cli.output import new_console, print_json
 from infeed.cli.status_view import status_view
-from infeed.errors import ProtocolError, ServerUnavailableError
+from infeed.shared.arguments import check_seconds
+from infeed.shared.errors import ProtocolError, ServerUnavailableError
 
 _MAX_DELAY_SECONDS = 15.0
+"""Seconds between two requests to a server that does not answer: more would find it later."""
 
 _MIN_WIDTH = 160
 """Characters of a line that is not written to a terminal: the tables fit into it."""
@@ -25,16 +27,15 @@ _MIN_WIDTH = 160
 Sleep = Callable[[float], None]
 
 
-@with_connection_options
+@with_models
 def top(
-    *,
-    connection: dict[str, Any],
     target: Annotated[
         str,
         typer.Argument(
             metavar="HTTP_TARGET", help="Control plane of a server: http://host:port or host:port."
         ),
     ],
+    connection: Connection,
     once: Annotated[
         bool, typer.Option("--once", help="Print the status once, as without a terminal.")
     ] = False,
@@ -56,14 +57,12 @@ def top(
       infeed top https://host-a:7471 --tls-ca ca.pem --token-file token
     """
     interval = max(0.1, check_seconds("--interval", interval))
-    control = ControlPlane.parse(target, **connection)
+    control = ControlPlane.parse(target, **connection.arguments())
     status = control.status()
-    console = Console()
+    console = new_console(_MIN_WIDTH)
     if as_json:
-        typer.echo(json.dumps(status, indent=2))
+        print_json(status)
     elif once or not console.is_terminal:
-        if not console.is_terminal:
-            console.width = max(console.width, _MIN_WIDTH)
         console.print(_view(control, status), highlight=False)
     else:
         try:

@@ -7,14 +7,11 @@ Grain iterator with Orbax, and restore it on another number of processes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from infeed.errors import MissingExtraError
+from infeed.adapters import import_lazily, require
 
-try:
-    import grain  # noqa: F401 - only to see whether it is installed
-except ImportError:
-    raise MissingExtraError("infeed.grain needs Grain: pip install 'infeed[grain]'") from None
+require("grain", "Grain")
 
 from infeed.grain.checkpoint import Checkpointable, read_state
 from infeed.grain.dataset import FeedDataset
@@ -33,24 +30,7 @@ __all__ = [
     "read_state",
 ]
 
-_ORBAX_NAMES = ("CheckpointHandler", "CheckpointRestore", "CheckpointSave")
+# They need Orbax, which takes seconds.
+_LAZY = ("CheckpointHandler", "CheckpointRestore", "CheckpointSave")
 
-
-def __getattr__(name: str) -> Any:
-    # Imported on first use: these need Orbax, which takes seconds.
-    if name not in _ORBAX_NAMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        import orbax.checkpoint  # noqa: F401, PLC0415 - only to see whether it is installed
-    except ImportError:
-        raise MissingExtraError(
-            f"infeed.grain.{name} needs Orbax: pip install orbax-checkpoint"
-        ) from None
-    from infeed.grain import orbax_handler  # noqa: PLC0415
-
-    return getattr(orbax_handler, name)
-
-
-def __dir__() -> list[str]:
-    """Returns the public names."""
-    return __all__
+__getattr__ = import_lazily(__name__, dict.fromkeys(_LAZY, "infeed.grain.orbax_handler"))

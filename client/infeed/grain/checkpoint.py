@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from etils import epath
 
-from infeed.errors import CursorError
+from infeed.shared.errors import CursorError
 
 _NAME = re.compile(r"process_(\d+)-of-(\d+)\.json")
 
@@ -35,51 +35,34 @@ class Stateful(Protocol):
     def set_state(self, state: dict[str, Any]) -> None: ...
 
 
-class PathAwaitingCreation(Protocol):
-    """A folder that Orbax is creating."""
-
-    async def await_creation(self) -> Any: ...
-
-
 class Checkpointable:
     """Orbax's stateful-checkpointable protocol for any Grain iterator over a feed.
 
-    The iterator of a `FeedDataset` has the protocol itself. That of `dataset.map(...)` has Grain's,
-    which loads on the same number of processes only: give this one to `ocp.save_checkpointables`
-    and `ocp.load_checkpointables` instead.
+    The iterator of a `FeedDataset` has the protocol itself. The iterator of `dataset.map(...)` has
+    Grain's, which loads on the same number of processes only: give this one to
+    `ocp.save_checkpointables` and `ocp.load_checkpointables` instead.
     """
 
     def __init__(self, iterator: Stateful) -> None:
         self._iterator = iterator
 
-    async def save(self, directory: PathAwaitingCreation) -> Awaitable[None]:
-        """Takes the state now, and returns what writes it into the folder once that exists."""
-        return save_of(self._iterator, directory)
+    async def save(self, directory: Any) -> Awaitable[None]:
+        """Takes the state now, and returns what writes it into a folder that Orbax creates."""
+        text, name = json.dumps(self._iterator.get_state(), indent=4), _own_file_name()
+
+        async def write() -> None:
+            path = epath.Path(await directory.await_creation())
+            await asyncio.to_thread((path / name).write_text, text)
+
+        return write()
 
     async def load(self, directory: Any) -> Awaitable[None]:
         """Returns what reads the state of a folder and sets it. Raises `CursorError` there."""
-        return load_into(self._iterator, directory)
 
+        async def read() -> None:
+            self._iterator.set_state(await asyncio.to_thread(read_state, directory))
 
-def save_of(iterator: Stateful, directory: PathAwaitingCreation) -> Awaitable[None]:
-    """Takes the iterator's state now, and returns what writes it into a folder once that exists."""
-    text = json.dumps(iterator.get_state(), indent=4)
-    name = state_file_name(*process_index_and_count())
-
-    async def write() -> None:
-        path = epath.Path(await directory.await_creation())
-        await asyncio.to_thread((path / name).write_text, text)
-
-    return write()
-
-
-def load_into(iterator: Stateful, directory: str | os.PathLike[str]) -> Awaitable[None]:
-    """Returns what reads the state of a folder into the iterator. Raises `CursorError` there."""
-
-    async def read() -> None:
-        iterator.set_state(await asyncio.to_thread(read_state, directory))
-
-    return read()
+        return read()
 
 
 def read_state(directory: str | os.PathLike[str]) -> dict[str, Any]:
@@ -89,13 +72,13 @@ def read_state(directory: str | os.PathLike[str]) -> dict[str, Any]:
     different states and this one saved none.
     """
     folder = epath.Path(directory)
-    own = folder / state_file_name(*process_index_and_count())
+    own = folder / _own_file_name()
     if own.exists():
         return _read(own)
     found = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
     if not found:
         raise CursorError(
-            f"{os.fspath(folder)} has no {own.name}, nor that of another process; give the folder "
+            f"{os.fspath(folder)} has no {own.name}, nor another process's; give the folder "
             "of the iterator in a checkpoint that was saved"
         )
     found.sort(key=lambda path: [int(number) for number in _NAME.findall(path.name)[0]])
@@ -112,18 +95,13 @@ def read_state(directory: str | os.PathLike[str]) -> dict[str, Any]:
     return states[0]
 
 
-def state_file_name(index: int, count: int) -> str:
-    """Returns the name of the file of one process of so many."""
-    return f"process_{index}-of-{count}.json"
-
-
-def process_index_and_count() -> tuple[int, int]:
-    """Returns this process's number among JAX's, and theirs; 0 of 1 without JAX."""
+def _own_file_name() -> str:
+    """Returns the name of this process's file, by its number among JAX's; 0 of 1 without JAX."""
     try:
         import jax  # noqa: PLC0415 - Grain needs no JAX
     except ImportError:
-        return 0, 1
-    return jax.process_index(), jax.process_count()
+        return "process_0-of-1.json"
+    return f"process_{jax.process_index()}-of-{jax.process_count()}.json"
 
 
 def _read(path: epath.Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Dataset of a feed for Grain: `FeedDataset`, of which each iterator connects a feed."""
+"""Dataset of a feed for Grain: `FeedDataset`, whose iterators connect a feed each."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import grain
 
+from infeed.adapters.lazy_feed import LazyFeed
+from infeed.adapters.named_fields import NamedFields
 from infeed.client import check_option_names
-from infeed.errors import InvalidRequestError
 from infeed.feed import Feed
 from infeed.grain.iterator import FeedIterator
-from infeed.lazy_feed import LazyFeed
-from infeed.named_fields import NamedFields
+from infeed.ranks import jax_shard
+from infeed.shared.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from infeed.client import ConnectOptions
-
-_GRAIN_WORKER = "grain-process-prefetch"
-"""Beginning of the name of Grain's worker processes."""
 
 
 class FeedDataset(grain.IterDataset):  # type: ignore[misc]
@@ -30,12 +28,12 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
     pipeline  name of the pipeline
     ids       name of a field for the sample ids, int64 `[slots]`; None: there is none
     mask      name of a field for the mask, bool `[slots]`; None: there is none
-    options   those of `infeed.connect`: `batch_size`, `shard`, `epochs`, `state` and more. Without
-              `shard`, it is this process's among those of `jax.distributed` when an iterator
+    options   as for `infeed.connect`: `batch_size`, `shard`, `epochs`, `state` and more. Without
+              `shard`, it is this process's place in `jax.distributed` when an iterator
               connects
 
     Each iterator connects a feed of its own when it is first needed, and begins at `state`, or at
-    the beginning. The batches are those of this rank already: neither shard nor shuffle the
+    the beginning. The batches are this rank's already: neither shard nor shuffle the
     dataset. A feed that is given instead can be iterated once.
 
     Raises `InvalidRequestError` if arguments do not fit together, and `CursorError` if the state is
@@ -55,12 +53,10 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
         check_option_names(options, FeedDataset.__init__)
         self._target, self._pipeline, self._options = target, pipeline, options
         self._fields = NamedFields(ids, mask)
-        self._is_iterated = False
+        self._is_iterated = self._is_copy = False
         self._new_feed()  # checks the arguments, and connects nothing
 
     def __iter__(self) -> FeedIterator:
-        if multiprocessing.current_process().name.startswith(_GRAIN_WORKER):
-            _refuse_workers()
         if isinstance(self._target, Feed):
             if self._is_iterated:
                 raise InvalidRequestError(
@@ -70,6 +66,9 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
                 )
             self._is_iterated = True
         derives_shard = not isinstance(self._target, Feed) and self._options.get("shard") is None
+        in_child = self._is_copy and multiprocessing.parent_process() is not None
+        if derives_shard and in_child and jax_shard() is None:
+            _refuse_workers()  # JAX in a worker process does not know the rank
         return FeedIterator(self._new_feed(), self._fields, derives_shard=derives_shard)
 
     def mp_prefetch(self, *_: Any, **__: Any) -> NoReturn:
@@ -91,7 +90,7 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
                 f"the feed of {self._target.spec.name!r} is connected in this process, so its "
                 "dataset cannot be copied to another; give target and pipeline instead of a feed"
             )
-        return dict(vars(self))
+        return {**vars(self), "_is_copy": True}
 
     def __str__(self) -> str:
         # In Grain's visualization and summaries, which may be published: without target and token.
@@ -107,5 +106,6 @@ def _refuse_workers() -> NoReturn:
         "a FeedDataset cannot be read by Grain's worker processes (mp_prefetch): each would read "
         "all batches, which the feed prefetches on its own threads; leave out mp_prefetch, and run "
         "expensive transformations in the server's pipeline, or on a thread with "
-        "grain.experimental.ThreadPrefetchIterDataset"
+        "grain.experimental.ThreadPrefetchIterDataset; in a child process of another kind, give "
+        "shard=infeed.Shard(rank, world_size)"
     )

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Awaitable
-from itertools import islice
 from typing import Any
 
 import grain
 
-from infeed.batch import Batch
-from infeed.copies import refuse_copy
+from infeed.adapters.lazy_feed import LazyFeed
+from infeed.adapters.named_fields import NamedFields
 from infeed.cursor import Shard
-from infeed.errors import InvalidRequestError
 from infeed.feed import Feed
-from infeed.grain.checkpoint import load_into, save_of
-from infeed.lazy_feed import LazyFeed
-from infeed.named_fields import NamedFields
+from infeed.grain.checkpoint import Checkpointable
 from infeed.ranks import evidence_of_ranks, jax_shard
-from infeed.spec import Array
+from infeed.shared.copies import refuse_copy
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import Array
 
 
 class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
@@ -34,79 +31,11 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
         self._feed = feed
         self._derives_shard = derives_shard
         self._fields = fields
-        self._taken: tuple[Feed | None, deque[Batch]] = (None, deque())
-        """A feed, and its batch that was taken and not yet returned, if any."""
 
     @property
     def feed(self) -> Feed:
-        """The feed, connected: its `spec`, `steps` and `stats()`."""
-        return self._open()
-
-    def __next__(self) -> dict[str, Array]:
-        feed = self._open()
-        if self._taken[0] is not feed:
-            self._taken = (feed, deque())
-        _, taken = self._taken
-        if not taken:
-            # One call, not next() and append(): Python runs signal handlers after a call, and an
-            # exception of theirs between these two would lose the batch.
-            taken.extend(islice(iter(feed.next, None), 1))
-            if not taken:
-                raise StopIteration
-        element = self._fields.arrays(taken[0])
-        # No call may follow, for the same reason.
-        del taken[0]
-        return element
-
-    def get_state(self) -> dict[str, Any]:
-        """Returns the cursor after the last element that `next` returned: a dict for JSON.
-
-        It counts samples over all ranks, so it is the same on every rank after the same step. While
-        the feed is not connected, it is the state that was set, or that of position 0.
-        """
-        if self._feed.is_open:
-            feed = self._feed.open()
-            taken = self._taken[1] if self._taken[0] is feed else ()
-            return feed.state(steps=feed.delivered - len(taken))
-        return self._feed.first_state()
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Continues at a state of `get_state`, of any rank and any number of ranks.
-
-        Connects nothing. Raises `CursorError` if it is no cursor, and `InvalidRequestError` if the
-        dataset was given a feed that is connected already.
-        """
-        self._feed.load_state(state)
-        self._closed = False
-
-    def start_prefetch(self) -> None:
-        """Connects the feed, which prefetches from then on. Idempotent."""
-        self._open()
-
-    def close(self) -> None:
-        """Ends the feed and its threads. Idempotent; the state can still be read."""
-        # Grain's transformations call this in their `__del__`, also when the interpreter ends: then
-        # modules are gone, `sys` first of all here, and the threads with them.
-        if sys is None or sys.is_finalizing():
-            return
-        self._closed = True
-        self._feed.close()
-
-    def __del__(self) -> None:
-        """Does nothing: Grain would close the feed here, and so wait for its threads in the
-        garbage collector. A feed that is dropped ends by itself."""
-
-    async def save(self, directory: Any) -> Awaitable[None]:
-        """Takes the state now; the result writes it. Part of Orbax's stateful-checkpointable
-        protocol, as in `Checkpointable`."""
-        return save_of(self, directory)
-
-    async def load(self, directory: Any) -> Awaitable[None]:
-        """Returns what reads and sets the state, saved by any number of processes."""
-        return load_into(self, directory)
-
-    def _open(self) -> Feed:
-        """Returns the feed, connected on the first call with the shard of this process.
+        """The feed, connected on the first call with the shard of this process: its `spec`, `steps`
+        and `stats()`.
 
         Raises `InvalidRequestError` for several processes whose ranks JAX does not know, or has
         learned after the connection.
@@ -117,11 +46,54 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
                 self._feed.update_options(shard=shard or _single_shard())
             elif shard is not None and shard != self._feed.open().shard:
                 raise InvalidRequestError(
-                    f"the feed was connected before jax.distributed was initialized, as that of "
+                    f"the feed was connected before jax.distributed was initialized, for "
                     f"{self._feed.open().shard}, and this process is {shard}; give FeedDataset "
                     "shard=infeed.Shard(rank, world_size), or initialize jax.distributed first"
                 )
         return self._feed.open()
+
+    def __next__(self) -> dict[str, Array]:
+        return self._fields.arrays(self.feed.next())
+
+    def get_state(self) -> dict[str, Any]:
+        """Returns the cursor after the last element that `next` returned: a dict for JSON.
+
+        It counts samples over all ranks, so it is the same on every rank after the same step. While
+        the feed is not connected, it is the state that was set, or position 0.
+        """
+        return self._feed.state()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continues at a state of `get_state`, of any rank and any number of ranks.
+
+        Connects nothing. Raises `CursorError` if it is no cursor, and `InvalidRequestError` if the
+        dataset was given a feed that is connected already.
+        """
+        self._feed.load_state(state)
+
+    def start_prefetch(self) -> None:
+        """Connects the feed, which prefetches from then on. Idempotent."""
+        self.feed  # noqa: B018 - connects
+
+    def close(self) -> None:
+        """Ends the feed and its threads. Idempotent; the state can still be read."""
+        # Grain's transformations call this in their `__del__`, also when the interpreter ends: then
+        # modules are gone, `sys` first of all here, and the threads with them.
+        if sys is None or sys.is_finalizing():
+            return
+        self._feed.close()
+
+    def __del__(self) -> None:
+        """Does nothing: Grain would close the feed here, and so wait for its threads in the
+        garbage collector. A feed that is dropped ends by itself."""
+
+    async def save(self, directory: Any) -> Awaitable[None]:
+        """Takes the state now, as `Checkpointable` does."""
+        return await Checkpointable(self).save(directory)
+
+    async def load(self, directory: Any) -> Awaitable[None]:
+        """Returns what reads and sets the state, saved by any number of processes."""
+        return await Checkpointable(self).load(directory)
 
     __reduce__ = refuse_copy
 

@@ -6,9 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import grain
-import orbax.checkpoint as ocp
 
 from infeed.grain.checkpoint import read_state
+from infeed.shared.errors import MissingExtraError
+
+try:
+    import orbax.checkpoint as ocp
+except ImportError:
+    raise MissingExtraError(
+        "the handlers of infeed.grain need Orbax: pip install orbax-checkpoint"
+    ) from None
 
 
 class CheckpointHandler(grain.checkpoint.CheckpointHandler):  # type: ignore[misc]

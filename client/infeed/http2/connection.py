@@ -7,22 +7,21 @@ kernel's copy is the only one.
 
 from __future__ import annotations
 
+import logging
 import struct
 import threading
 from collections.abc import Callable, Iterable
 
-import h2.config
-import h2.connection
-import h2.errors
 import h2.events
-import h2.exceptions
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.exceptions import H2Error
 from h2.settings import SettingCodes
 
-from infeed.http2.h2_internals import hide_headers_from_log, set_local_settings
 from infeed.http2.receiver import BufferedReceiver, ConnectionLostError
 from infeed.http2.socket import ClientSocket
 
-hide_headers_from_log()
+logging.getLogger("hpack").setLevel(logging.INFO)  # at DEBUG it logs each header: tokens, too
 
 MAX_FRAME_BYTES = (1 << 24) - 1
 """The largest frame size of HTTP/2: fewer frames cost less."""
@@ -32,16 +31,20 @@ WINDOW_BYTES = (1 << 31) - 1
 would only add round trips."""
 
 _INITIAL_WINDOW_BYTES = (1 << 16) - 1
-"""A connection's window at the start; unlike that of a stream, no setting changes it."""
+"""A connection's window at the start; unlike the window of a stream, no setting changes it."""
 
 _WINDOW_UPDATE_BYTES = 1 << 26
 """Bytes received after which the windows are reopened by as much."""
 
+_LOCAL_SETTINGS: dict[SettingCodes | int, int] = {
+    SettingCodes.ENABLE_PUSH: 0,
+    SettingCodes.INITIAL_WINDOW_SIZE: WINDOW_BYTES,
+    SettingCodes.MAX_FRAME_SIZE: MAX_FRAME_BYTES,
+    SettingCodes.MAX_HEADER_LIST_SIZE: 1 << 16,
+}
+
 _MAX_CONTROL_FRAME_BYTES = 1 << 20
 """Limit of frames other than DATA, which are far smaller; a larger one is corrupt."""
-
-_RESET_TIMEOUT_SECONDS = 0.05
-"""Longest wait of a reset for a send of another thread: far longer than one that does not block."""
 
 _FRAME_HEADER_BYTES = 9
 _DATA, _SETTINGS, _GOAWAY, _WINDOW_UPDATE = 0, 4, 7, 8
@@ -83,7 +86,7 @@ class Http2Request:
         self._on_goaway = on_goaway
         self._deadline = deadline
         self._receiver = BufferedReceiver(socket, deadline, self._ping)
-        self._h2 = _h2_connection()
+        self._h2 = H2Connection(H2Configuration(header_encoding=None))
         self._h2_changed = threading.Condition()  # its lock guards `_h2` and the order of sends
         self._cancelled = False
         self._response_ended = False
@@ -92,14 +95,12 @@ class Http2Request:
         self._unacknowledged_bytes = 0
 
     def send_headers(self, headers: Headers, begin_by: float | None = None) -> None:
-        """Opens HTTP/2 and sends the request's headers.
-
-        `begin_by`, of `time.monotonic`, is a deadline for the first frame of the peer.
-        """
+        """Opens HTTP/2 and sends the request's headers."""
         if begin_by is not None:
             self._receiver.deadline = begin_by
         with self._h2_changed:
             self._h2.initiate_connection()
+            self._h2.update_settings(_LOCAL_SETTINGS)
             self._h2.send_headers(_STREAM_ID, headers)
             self._flush(_window_update(0, WINDOW_BYTES - _INITIAL_WINDOW_BYTES))
 
@@ -114,32 +115,21 @@ class Http2Request:
                     self._flush()
                     if not data:
                         return
-            except h2.exceptions.H2Error as error:  # the reading thread raises the reason
+            except H2Error as error:  # the reading thread raises the reason
                 raise ConnectionLostError("the stream has ended") from error
 
     def read_data(self, into: memoryview) -> int:
         """Reads data of the response, at least one byte, and returns its size; 0 at the end."""
         while not self._data_left:
-            self._skip_padding()
+            if self._padding_left:
+                self._receiver.read_exactly(self._padding_left)
+                self._padding_left = 0
             if self._response_ended:
                 return 0
             self._read_frame()
         count = self._receiver.read_some(into[: self._data_left])
         self._data_left -= count
         return count
-
-    def reset(self) -> None:
-        """Tells the peer that this end has ended the request, unless a send blocks; from any
-        thread. Nothing can be sent later."""
-        if not self._h2_changed.acquire(timeout=_RESET_TIMEOUT_SECONDS):
-            return
-        try:
-            self._h2.reset_stream(_STREAM_ID, h2.errors.ErrorCodes.CANCEL)
-            self._socket.send_now(self._h2.data_to_send())
-        except (h2.exceptions.H2Error, OSError):
-            pass  # the stream is not open, or the connection is lost
-        finally:
-            self._h2_changed.release()
 
     def cancel(self) -> None:
         """Makes waiting and later sends fail; from any thread."""
@@ -212,7 +202,7 @@ class Http2Request:
         with self._h2_changed:
             try:
                 events = self._h2.receive_data(frame)
-            except (h2.exceptions.H2Error, ValueError) as error:
+            except (H2Error, ValueError) as error:
                 raise Http2ProtocolError(str(error) or type(error).__name__) from error
             self._flush()
             self._h2_changed.notify_all()
@@ -230,11 +220,6 @@ class Http2Request:
         elif isinstance(event, h2.events.StreamReset) and not self._response_ended:
             raise ConnectionLostError(f"the stream was reset with error code {event.error_code!s}")
 
-    def _skip_padding(self) -> None:
-        if self._padding_left:
-            self._receiver.read_exactly(self._padding_left)
-            self._padding_left = 0
-
     def _ping(self) -> None:
         with self._h2_changed:
             self._h2.ping(b"infeed??")
@@ -250,25 +235,12 @@ class Http2Request:
                 raise
 
 
-def _h2_connection() -> h2.connection.H2Connection:
-    connection = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding=None))
-    values = {
-        SettingCodes.ENABLE_PUSH: 0,
-        SettingCodes.INITIAL_WINDOW_SIZE: WINDOW_BYTES,
-        SettingCodes.MAX_FRAME_SIZE: MAX_FRAME_BYTES,
-        SettingCodes.MAX_HEADER_LIST_SIZE: 1 << 16,
-    }
-    set_local_settings(connection, values)
-    return connection
-
-
 def _window_update(stream_id: int, increment: int) -> bytes:
     return struct.pack(">BHBBII", 0, 4, _WINDOW_UPDATE, 0, stream_id, increment)
 
 
 def _decode_headers(headers: Iterable[tuple[bytes | str, bytes | str]]) -> dict[str, str]:
-    return {_decode(name).lower(): _decode(value) for name, value in headers}
+    def decode(value: bytes | str) -> str:
+        return value if isinstance(value, str) else value.decode("latin-1")
 
-
-def _decode(value: bytes | str) -> str:
-    return value if isinstance(value, str) else value.decode("latin-1")
+    return {decode(name).lower(): decode(value) for name, value in headers}

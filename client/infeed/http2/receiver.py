@@ -8,8 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from infeed.http2.keepalive import CLIENT_PING_INTERVAL_SECONDS, CLIENT_PING_TIMEOUT_SECONDS
 from infeed.http2.socket import ClientSocket
+from infeed.shared.keepalive import CLIENT_PING_INTERVAL_SECONDS, CLIENT_PING_TIMEOUT_SECONDS
 
 _BUFFER_BYTES = 1 << 12
 """Smaller reads are buffered, so that a frame's header needs no system call of its own."""
@@ -20,10 +20,7 @@ class ConnectionLostError(Exception):
 
 
 class BufferedReceiver:
-    """Buffered reader of a socket, for one thread.
-
-    Raises `ConnectionLostError`, `OSError`, and `TimeoutError` at the deadline.
-    """
+    """Buffered reader of a socket, for one thread."""
 
     def __init__(
         self, socket: ClientSocket, deadline: float | None, ping: Callable[[], None]

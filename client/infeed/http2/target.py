@@ -5,25 +5,19 @@ from __future__ import annotations
 import ipaddress
 import socket
 
-from infeed.arguments import check_text
-from infeed.errors import InvalidRequestError
+from infeed.shared.arguments import check_text
+from infeed.shared.errors import InvalidRequestError
 
 _SCHEMES = ("dns", "ipv4", "ipv6")
 
 _ENCRYPTED_SCHEMES = ("https", "grpcs")
-
-_MAX_UNIX_PATH_BYTES = 107
-"""The longest path of a Unix socket on Linux. No wait and no retry makes a longer one work."""
 
 SocketAddress = tuple[socket.AddressFamily, str | tuple[str, int]]
 """Address family, and the address in the form that `socket.connect` takes."""
 
 
 def parse_target(target: str) -> tuple[str, ...]:
-    """Splits a comma-separated target, in gRPC's syntax, into addresses.
-
-    Raises `InvalidRequestError` for an address without a port, which has no default, and for a URL.
-    """
+    """Splits a comma-separated target, in gRPC's syntax, into addresses."""
     if target != "":
         check_text("target", target, '"127.0.0.1:7470"')
     addresses = tuple(part.strip() for part in target.split(",") if part.strip())
@@ -38,18 +32,7 @@ def parse_target(target: str) -> tuple[str, ...]:
                 "unix:/path, several separated by commas",
                 target=target,
             )
-        _refuse_long_path(address)
     return addresses
-
-
-def _refuse_long_path(address: str) -> None:
-    size = len(_socket_path(address).encode(errors="replace")) if is_unix(address) else 0
-    if size > _MAX_UNIX_PATH_BYTES:
-        raise InvalidRequestError(
-            f"target {address!r} has a path of {size} bytes; a socket's has at most "
-            f"{_MAX_UNIX_PATH_BYTES}: use a folder with a shorter one, such as /run/infeed",
-            target=address,
-        )
 
 
 def _refuse_url(address: str) -> None:
@@ -98,10 +81,14 @@ def authority(address: str) -> str:
 
 def resolve(address: str) -> list[SocketAddress]:
     """Returns the socket addresses of an address, in the order to try them. Raises `OSError`."""
+    if is_unix(address):
+        return [(socket.AF_UNIX, _socket_path(address))]
+    host, port = _split_host_port(address)
     try:
-        return _resolve(address)
+        infos = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
     except UnicodeError as error:  # raised by Python before the name is looked up
         raise OSError(f"invalid host name ({error})") from error
+    return [(family, (str(item[0]), int(item[1]))) for family, _, _, _, item in infos]
 
 
 def expand_hosts(address: str) -> list[str]:
@@ -121,20 +108,10 @@ def expand_hosts(address: str) -> list[str]:
     return [address]
 
 
-def _resolve(address: str) -> list[SocketAddress]:
-    if address.startswith("unix-abstract:"):
-        return [(socket.AF_UNIX, "\0" + _socket_path(address))]
-    if is_unix(address):
-        return [(socket.AF_UNIX, _socket_path(address))]
-    host, port = _split_host_port(address)
-    infos = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-    return [(family, (str(item[0]), int(item[1]))) for family, _, _, _, item in infos]
-
-
 def _socket_path(address: str) -> str:
-    """Returns the path of a Unix socket, or the name of an abstract one."""
+    """Returns the path of a Unix socket; of an abstract one, it begins with a NUL character."""
     if address.startswith("unix-abstract:"):
-        return address.removeprefix("unix-abstract:")
+        return "\0" + address.removeprefix("unix-abstract:")
     path = address.removeprefix("unix:")
     return path.removeprefix("//") if path.startswith("///") else path
 

@@ -1,19 +1,16 @@
-"""TLS configuration of a client, and loading of PEM files into an SSL context."""
+"""TLS configuration of a client."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from infeed.errors import ConfigError
 from infeed.http2.target import host_name
+from infeed.shared.errors import ConfigError
+from infeed.shared.pem import PathLike, load_ca, load_certificate
 
 if TYPE_CHECKING:
     import ssl
-
-PathLike = str | os.PathLike[str]
 
 ALPN = "h2"
 """The ALPN protocol name of HTTP/2, which both ends must negotiate."""
@@ -27,7 +24,7 @@ class TLS:
     """
 
     ca: PathLike | None = None
-    """The authorities that may sign a server's certificate; None: those of the system."""
+    """The authorities that may sign a server's certificate; None: the system's."""
     cert: PathLike | None = None
     """The client's certificate and its chain, for servers that require one (mutual TLS)."""
     key: PathLike | None = None
@@ -73,55 +70,3 @@ def validate_tls(tls: TLS, address: str) -> None:
             f"{name!r} is not a valid name for the certificate of {address}: {error}",
             address=address,
         ) from None
-
-
-def load_ca(context: ssl.SSLContext, ca: PathLike, option: str) -> None:
-    """Loads a file's authorities into the context. Raises `ConfigError`."""
-    import ssl  # noqa: PLC0415 - see above
-
-    _require_readable(ca, option)
-    try:
-        context.load_verify_locations(ca)
-    except ssl.SSLError:
-        raise ConfigError(f"{option} {ca}: holds no certificate in PEM form", file=ca) from None
-
-
-def load_certificate(
-    context: ssl.SSLContext,
-    cert: PathLike,
-    key: PathLike | None,
-    cert_option: str,
-    key_option: str,
-) -> None:
-    """Loads a certificate and its private key into the context. Raises `ConfigError`."""
-    import ssl  # noqa: PLC0415 - see above
-
-    def refuse_passphrase() -> str:  # without it, OpenSSL prompts at the terminal
-        raise ConfigError(
-            f"{key_option} {key or cert}: is locked with a passphrase; use one without",
-            file=key or cert,
-        )
-
-    _require_readable(cert, cert_option)
-    if key is not None:
-        _require_readable(key, key_option)
-    try:
-        context.load_cert_chain(cert, key, password=refuse_passphrase)
-    except ssl.SSLError as error:
-        if error.reason == "KEY_VALUES_MISMATCH":
-            raise ConfigError(
-                f"{key_option} {key}: is not the key of the certificate {cert}", file=key
-            ) from None
-        files = f"{cert_option} {cert}" + (f" or {key_option} {key}" if key else "")
-        raise ConfigError(
-            f"{files}: does not hold a certificate and its private key in PEM form", file=cert
-        ) from None
-
-
-def _require_readable(file: PathLike, option: str) -> None:
-    try:
-        with Path(file).open("rb"):
-            pass
-    except OSError as error:
-        problem = (error.strerror or str(error)).lower()
-        raise ConfigError(f"{option} {file}: {problem}", file=file) from None

@@ -1,4 +1,8 @@
-"""TLS client socket. Imported only where TLS is used."""
+"""TLS client socket, over records in memory. Imported only where TLS is used.
+
+OpenSSL's own socket needs two system calls for every 16 KiB, and does not allow one thread to read
+while another writes.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,6 @@ import time
 
 from infeed.http2.socket import CONNECT_TIMEOUT_SECONDS, ClientSocket, TLSVerificationError
 from infeed.http2.tls_config import ALPN
-from infeed.http2.tls_engine import TLSEngine
 
 _RECEIVE_BYTES = 1 << 20
 _SEND_BYTES = 1 << 18
@@ -47,16 +50,17 @@ _CERTIFICATE_REMEDIES = {
 
 
 class TLSClientSocket(ClientSocket):
-    """Client socket over TLS, in the methods of its base class.
-
-    Raises `TLSVerificationError` when one end rejects the other.
-    """
+    """Client socket over TLS, in the methods of its base class."""
 
     def __init__(self, address: str, context: ssl.SSLContext, server_name: str) -> None:
         """`server_name`: the name that the server's certificate must be valid for."""
         super().__init__(address)
         self._server_name = server_name
-        self._engine = TLSEngine(context, server_name=server_name)
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_name)
+        self._tls_lock = threading.Lock()
+        self._tls_error: ssl.SSLError | None = None
+        """The error behind the data that was decrypted last."""
         self._received = memoryview(bytearray(_RECEIVE_BYTES))
         self._send_lock = threading.Lock()
 
@@ -71,14 +75,14 @@ class TLSClientSocket(ClientSocket):
             ) from None
         except ssl.SSLError as error:
             raise self._map_error(error) from error
-        if self._engine.protocol != ALPN:
+        if self._tls.selected_alpn_protocol() != ALPN:
             raise TLSVerificationError(f"{self._address} uses TLS, but not HTTP/2 over it")
 
     def receive(self, into: memoryview, timeout: float) -> int:
         deadline = time.monotonic() + timeout  # fixed: a record may arrive byte by byte
         while True:
             try:
-                count = self._engine.read(into)
+                count = self._decrypt(into)
             except ssl.SSLError as error:  # in TLS 1.3 the server verifies after our handshake
                 raise self._map_error(error) from error
             self._flush_output()
@@ -86,29 +90,19 @@ class TLSClientSocket(ClientSocket):
                 return count
             if (left := deadline - time.monotonic()) < 0:
                 raise TimeoutError
-            count = super().receive(self._received, left)
-            self._engine.feed(self._received[:count])
+            self._feed(super().receive(self._received, left))
 
     def send(self, data: bytes) -> None:
         rest = memoryview(data)
         with self._send_lock:
             while rest:
-                self._engine.write(rest[:_SEND_BYTES])
-                super().send(self._engine.take())
+                super().send(self._encrypt(rest[:_SEND_BYTES]))
                 rest = rest[_SEND_BYTES:]
         self._flush_output()
 
-    def send_now(self, data: bytes) -> None:
-        if self._send_lock.acquire(blocking=False):
-            try:
-                self._engine.write(memoryview(data))
-                super().send_now(self._engine.take())
-            finally:
-                self._send_lock.release()
-
     def _handshake(self, deadline: float) -> None:
         is_first = True
-        while not self._engine.handshake():
+        while not self._advance_handshake():
             self._flush_output()
             count = super().receive(self._received, deadline - time.monotonic())
             # Checked here, because OpenSSL's name for this error differs between its versions.
@@ -118,14 +112,62 @@ class TLSClientSocket(ClientSocket):
                     "with a certificate"
                 )
             is_first = False
-            self._engine.feed(self._received[:count])
+            self._feed(count)
         self._flush_output()
+
+    def _advance_handshake(self) -> bool:
+        """Returns False while the handshake needs more bytes of the peer."""
+        with self._tls_lock:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                return False
+            return True
+
+    def _feed(self, count: int) -> None:
+        """Passes in bytes that were received; none: the peer has closed the connection."""
+        with self._tls_lock:
+            if count:
+                self._incoming.write(self._received[:count])
+            else:
+                self._incoming.write_eof()
+
+    def _decrypt(self, into: memoryview) -> int | None:
+        """Decrypts as much as there is, and returns its size: 0 at the end of the connection, None
+        if more of the peer's bytes are needed first."""
+        filled = 0
+        with self._tls_lock:
+            while filled < len(into):
+                if self._tls_error is not None:
+                    raise self._tls_error
+                try:
+                    count = int(self._tls.read(len(into) - filled, into[filled:]))
+                except ssl.SSLWantReadError:
+                    return filled or None
+                except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                    break  # HTTP/2 itself distinguishes a complete response from a truncated one
+                except ssl.SSLError as error:
+                    self._tls_error = error  # the data before it is valid
+                    if filled:
+                        break
+                    raise
+                if not count:
+                    break
+                filled += count
+        return filled
+
+    def _encrypt(self, data: memoryview) -> bytes:
+        """Returns all bytes to send to the peer, once, with the data at the end."""
+        with self._tls_lock:
+            while data:
+                data = data[self._tls.write(data) :]
+            return self._outgoing.read()
 
     def _flush_output(self) -> None:
         """Sends TLS's own output, unless a thread is sending, which then sends it too."""
-        while self._engine.pending and self._send_lock.acquire(blocking=False):
+        while self._outgoing.pending and self._send_lock.acquire(blocking=False):
             try:
-                super().send(self._engine.take())
+                super().send(self._encrypt(memoryview(b"")))
             finally:
                 self._send_lock.release()
 

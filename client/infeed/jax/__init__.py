@@ -17,19 +17,11 @@ Importing it initialises no backend, so `jax.distributed.initialize` may follow.
 
 from __future__ import annotations
 
-from infeed.errors import MissingExtraError
+from infeed.adapters import require
 
-try:
-    import jax  # noqa: F401 - only to see whether it is installed
-except ImportError:
-    raise MissingExtraError("infeed.jax needs JAX: pip install 'infeed[jax]'") from None
+require("jax", "JAX")
 
 from infeed.jax.connection import connect
 from infeed.jax.device_feed import DeviceFeed
 
 __all__ = ["DeviceFeed", "connect"]
-
-
-def __dir__() -> list[str]:
-    """Returns the public names."""
-    return __all__

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, TypeAlias
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
-from infeed.arguments import check_integer
+from infeed.adapters.lazy_feed import LazyFeed
+from infeed.adapters.named_fields import NamedFields
 from infeed.client import check_option_names
 from infeed.cursor import Shard
-from infeed.errors import InvalidRequestError
 from infeed.feed import Feed
 from infeed.jax.data_groups import DataGroups, data_groups
 from infeed.jax.device_feed import DeviceFeed
 from infeed.jax.global_arrays import GlobalArrays
-from infeed.lazy_feed import LazyFeed
-from infeed.named_fields import NamedFields
 from infeed.prefetch.byte_window import MAX_BATCHES
 from infeed.ranks import warn_of_equal_batches
+from infeed.shared.arguments import check_integer
+from infeed.shared.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -54,7 +54,7 @@ def connect(
     device_prefetch    batches that are transferred to the devices before the loop takes them
     ids                name of an additional field with the sample ids, -1 for an empty slot
     mask               name of an additional field: which slots hold a sample
-    options            those of `infeed.connect`. With a sharding over several processes, `shard`
+    options            as for `infeed.connect`. With a sharding over several processes, `shard`
                        follows from it. The finish transforms run on the devices, unless `finish` is
                        `"trainer"` or `"server"`
 
@@ -62,8 +62,7 @@ def connect(
     that the sharding does not divide, or a sharding whose processes hold data unevenly.
     """
     check_option_names(options, connect)
-    requested = _as_sharding(sharding)
-    named = NamedFields(ids, mask)
+    requested, named = _as_sharding(sharding), NamedFields(ids, mask)
     if global_batch_size is not None:
         global_batch_size = check_integer("global_batch_size", global_batch_size, 1)
         if options.get("batch_size") is not None:
@@ -75,19 +74,17 @@ def connect(
         options["prefetch_batches"] = prefetch
     if not isinstance(target, Feed):
         options.setdefault("finish", "none")
-    lazy = LazyFeed(target, pipeline, **options)
     limit = check_integer("device_prefetch", device_prefetch, 0, MAX_BATCHES)
 
     def open_feed(lazy: LazyFeed) -> GlobalArrays:
         placement = requested or SingleDeviceSharding(jax.local_devices()[0])
         groups = data_groups(placement)
         spans = not placement.is_fully_addressable
-        if not isinstance(target, Feed):
+        if not lazy.is_open:
             shard = _shard(groups, options.get("shard"), spans=spans)
             lazy.update_options(shard=shard)
             if global_batch_size is not None:
-                size = _batch_size(global_batch_size, shard, groups)
-                lazy.update_options(batch_size=size)
+                lazy.update_options(batch_size=_batch_size(global_batch_size, shard, groups))
         feed = lazy.open()
         if spans and feed.shard != groups.shard:
             raise InvalidRequestError(
@@ -97,7 +94,7 @@ def connect(
         _check_size(feed, groups, global_batch_size)
         return GlobalArrays(feed, placement, groups.shard.world_size, named)
 
-    return DeviceFeed(lazy, open_feed, limit)
+    return DeviceFeed(LazyFeed(target, pipeline, **options), open_feed, limit)
 
 
 def _as_sharding(given: object) -> Sharding | None:
@@ -141,7 +138,7 @@ def _shard(groups: DataGroups, given: Shard | None, *, spans: bool) -> Shard:
 
 def _batch_size(global_batch_size: int, shard: Shard, groups: DataGroups) -> int:
     """Returns the batch size of one rank. Raises `InvalidRequestError` if it is not whole."""
-    # Either the ranks are those of the sharding, or the sharding is of one rank.
+    # Either the ranks are the sharding's, or the sharding is of one rank.
     parts = shard.world_size * groups.count // groups.shard.world_size
     if global_batch_size % parts:
         raise InvalidRequestError(

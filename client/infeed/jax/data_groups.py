@@ -15,7 +15,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from infeed.cursor import Shard
-from infeed.errors import InvalidRequestError
+from infeed.shared.errors import InvalidRequestError
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def shard_of(process: int, held: Mapping[int, Set[int]]) -> Shard:
     sizes = {len(groups) for groups in ranks}
     if len(sizes) > 1 or sum(map(len, ranks)) > len(frozenset().union(*ranks)):
         described = "; ".join(
-            f"process {each} holds {_listed(groups)}" for each, groups in sorted(held.items())
+            f"process {index} holds {_listed(groups)}" for index, groups in sorted(held.items())
         )
         raise InvalidRequestError(
             "the processes of the sharding must hold equally many data groups (ranges of axis 0), "

@@ -1,4 +1,4 @@
-"""Finish transforms in JAX, for a `jit` function: those of `infeed.finish` on the device.
+"""Finish transforms in JAX, for a `jit` function: as in `infeed.shared.finish`, on the device.
 
 Each value is within one unit in the last place of NumPy's. Types of 64 bits have 32 bits, unless
 `jax_enable_x64` is set.
@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from infeed.spec import FinishTransform, Normalize, OneHot, numpy_dtype, shared_range
+from infeed.shared.spec import FinishTransform, Normalize, OneHot, numpy_dtype, shared_range
 
 Barrier: TypeAlias = Callable[[jax.Array], jax.Array]
 

@@ -16,13 +16,13 @@ import jax
 import numpy as np
 from jax.sharding import Sharding
 
+from infeed.adapters.named_fields import NamedFields
 from infeed.batch import Batch
-from infeed.errors import InvalidRequestError
 from infeed.feed import Feed
 from infeed.jax.data_groups import trimmed
 from infeed.jax.finish import finish
-from infeed.named_fields import NamedFields
-from infeed.spec import BYTES, Array, FieldSpec
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import BYTES, Array, FieldSpec
 
 
 @dataclass(frozen=True)
@@ -39,19 +39,12 @@ class TransferredBatch:
 class GlobalArrays:
     """Converts the batches of one feed, whose `world_size` ranks make up a global array."""
 
-    def __init__(
-        self,
-        feed: Feed,
-        sharding: Sharding,
-        world_size: int,
-        named: NamedFields,
-    ) -> None:
+    def __init__(self, feed: Feed, sharding: Sharding, world_size: int, named: NamedFields) -> None:
         """Raises `InvalidRequestError` for a name that is taken, and for a field whose size the
         sharding does not divide.
         """
         self._sharding = sharding
         self._rows = feed.batch_size * world_size
-        self._world_size = world_size
         self._named = named
         self._named.check(field.name for field in feed.element_spec)
         self._transforms = feed.pending_transforms
@@ -89,12 +82,13 @@ class GlobalArrays:
         return {**fields, **self._finish(wire, mask=transferred.mask)}
 
     def _put(self, name: str, x: Array) -> Any:
-        """Returns the global array of which `x` holds the rows of this process."""
+        """Returns the global array; `x` holds the rows of this process."""
         if x.dtype == object:
             return x
         x = _with_jax_dtype(name, x)
         shape = (self._rows, *x.shape[1:])
-        return _global(trimmed(self._sharding, x.ndim), x, shape)
+        make: Callable[..., jax.Array] = jax.make_array_from_process_local_data
+        return make(trimmed(self._sharding, x.ndim), x, shape)
 
     def _check_divides(self, field: FieldSpec) -> None:
         shape = (self._rows, *field.shape)
@@ -106,12 +100,6 @@ class GlobalArrays:
                 f"global batch of {self._rows} rows): {error}",
                 field=field.name,
             ) from error
-
-
-def _global(sharding: Sharding, x: Array, shape: tuple[int, ...]) -> jax.Array:
-    """Returns the array of that shape of which `x` has what this process holds."""
-    make: Callable[..., jax.Array] = jax.make_array_from_process_local_data
-    return make(sharding, x, shape)
 
 
 def _with_jax_dtype(name: str, x: Array) -> Array:

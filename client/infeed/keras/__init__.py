@@ -7,14 +7,12 @@ with the feed's cursor on all three.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from infeed.errors import MissingExtraError
+from infeed.adapters import import_lazily, require
 
 # Not imported here: it takes a second, and its backend, which is chosen before the first import.
-if find_spec("keras") is None:
-    raise MissingExtraError("infeed.keras needs Keras: pip install 'infeed[keras]'")
+require("keras", "Keras")
 
 from infeed.keras.generator import generator
 
@@ -23,15 +21,4 @@ if TYPE_CHECKING:
 
 __all__ = ["FeedCheckpoint", "generator"]
 
-
-def __getattr__(name: str) -> Any:
-    if name != "FeedCheckpoint":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from infeed.keras.feed_checkpoint import FeedCheckpoint  # noqa: PLC0415 - it imports Keras
-
-    return FeedCheckpoint
-
-
-def __dir__() -> list[str]:
-    """Returns the public names."""
-    return __all__
+__getattr__ = import_lazily(__name__, {"FeedCheckpoint": "infeed.keras.feed_checkpoint"})

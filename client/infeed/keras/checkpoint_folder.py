@@ -9,26 +9,16 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from infeed.cursor import Cursor
-from infeed.errors import CursorError, InvalidRequestError
+from infeed.shared.errors import CursorError, InvalidRequestError
 
-_NAME = re.compile(r"epoch-(\d+)-position-(\d+)")
+_NAME = re.compile(r"epoch-\d{6}-position-\d{16}")
 _UNFINISHED = ".unfinished-"
 _STATE_FILE = "feed.json"
 _WEIGHTS_FILE = "model.weights.h5"
 """Keras requires the ending."""
-
-
-class Seeds(NamedTuple):
-    """The states of the random generators that a training step draws from."""
-
-    model: list[list[int]] | None
-    """Of the model's generators; None in a checkpoint of an older version."""
-    torch: Mapping[str, str]
-    """Of PyTorch's generators by device, in base64; empty on other backends, and in checkpoints of
-    an older version."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +28,8 @@ class SavedRun:
     folder: Path
     state: Mapping[str, Any]
     epoch: int
-    seeds: Seeds
+    seeds: Mapping[str, Any]
+    """Has what `seeds_of` returns, except in checkpoints of an older version."""
 
     @property
     def weights(self) -> Path:
@@ -67,8 +58,7 @@ class CheckpointFolder:
         try:
             document = json.loads((folder / _STATE_FILE).read_text(encoding="utf-8"))
             Cursor.from_json(document["state"])
-            seeds = Seeds(document.get("seeds"), dict(document.get("torch_seeds", {})))
-            return SavedRun(folder, document["state"], int(document["epoch"]), seeds)
+            return SavedRun(folder, document["state"], int(document["epoch"]), document)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CursorError(
                 f"the checkpoint {folder} cannot be read: {type(error).__name__}: {error}; remove "
@@ -80,7 +70,7 @@ class CheckpointFolder:
         state: Mapping[str, Any],
         epoch: int,
         save_weights: Callable[[str], None],
-        seeds: Seeds,
+        seeds: Mapping[str, Any],
     ) -> None:
         """Saves a checkpoint, then removes older ones. A kill leaves the old one or the new."""
         target = self.folder / f"epoch-{epoch:06}-position-{state['position']:016}"
@@ -91,21 +81,15 @@ class CheckpointFolder:
             shutil.rmtree(left)
         unfinished.mkdir(parents=True)
         save_weights(str(unfinished / _WEIGHTS_FILE))
-        document = {"epoch": epoch, "state": dict(state), "seeds": seeds.model}
-        if seeds.torch:
-            document["torch_seeds"] = dict(seeds.torch)
+        document = {"epoch": epoch, "state": dict(state), **seeds}
         (unfinished / _STATE_FILE).write_text(json.dumps(document), encoding="utf-8")
         older = self._checkpoints()
         unfinished.rename(target)
-        for each in older:
-            shutil.rmtree(each)
+        for folder in older:
+            shutil.rmtree(folder)
 
     def _checkpoints(self) -> list[Path]:
         """Returns the complete checkpoints, oldest first."""
         found = self.folder.iterdir() if self.folder.is_dir() else ()
-        numbers = {
-            path: tuple(map(int, match.groups()))
-            for path in found
-            if (match := _NAME.fullmatch(path.name))
-        }
-        return sorted(numbers, key=lambda path: numbers[path])
+        # The numbers have leading zeros.
+        return sorted(path for path in found if _NAME.fullmatch(path.name))

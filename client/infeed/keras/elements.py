@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from infeed.arguments import check_flag, check_text, did_you_mean
-from infeed.errors import InvalidRequestError
+from infeed.shared.arguments import check_flag, check_text, did_you_mean
+from infeed.shared.errors import InvalidRequestError
 
 DEFAULT_LABEL = "label"
 """The field used as y, if the pipeline has it."""

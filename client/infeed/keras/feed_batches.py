@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 import keras
 
 from infeed.batch import Batch
-from infeed.errors import FeedClosedError, InvalidRequestError
 from infeed.feed import Feed
 from infeed.keras.batch_reader import next_batch, reader_of
 from infeed.keras.elements import ToKerasElement
+from infeed.shared.errors import FeedClosedError, InvalidRequestError
 
 MAX_PEEKED = 2
 """Batches that Keras takes to build a model: one, and one ahead of it on an accelerator. More would
@@ -41,7 +41,7 @@ class FeedBatches(keras.utils.PyDataset):  # type: ignore[misc]
         self._peeked: list[Batch] | None = []
         """The first batches, while Keras may have taken them to build the model; None later."""
         self._again: deque[Batch] = deque()
-        """Those of them that the current iteration gets again."""
+        """The first batches that the current iteration gets again."""
 
     @property
     def num_batches(self) -> int | None:
@@ -52,7 +52,7 @@ class FeedBatches(keras.utils.PyDataset):  # type: ignore[misc]
             left = self._feed.steps_left
             if left is not None:  # without batches, Keras would train on none, without an error
                 left = max(1, left + len(self._peeked or self._again))
-        return min((each for each in (left, self._steps) if each is not None), default=None)
+        return min((count for count in (left, self._steps) if count is not None), default=None)
 
     def __getitem__(self, index: int) -> Any:
         """Returns the next batch of the feed. Raises the feed's errors, and `InvalidRequestError`
@@ -80,8 +80,10 @@ class FeedBatches(keras.utils.PyDataset):  # type: ignore[misc]
     def _begin(self) -> None:
         if self._restart:
             if self._feed.delivered:
-                self._reopen()
-        elif reader_of(self._feed).is_tracked:
+                if self._feed is not self._source:
+                    self._feed.close()
+                self._feed = self._source.again()
+        elif reader_of(self._feed).completed is not None:
             raise InvalidRequestError(
                 f"the FeedCheckpoint of the feed of {self._feed.spec.name!r} was made after its "
                 "generator; make it before infeed.keras.generator(feed)"
@@ -100,24 +102,13 @@ class FeedBatches(keras.utils.PyDataset):  # type: ignore[misc]
             batch = next_batch(self._feed, first=not self._given)
             if batch is None:
                 return None
-            self._remember(batch)
+            if self._peeked is not None and not self._restart:
+                self._peeked = None if len(self._peeked) == MAX_PEEKED else [*self._peeked, batch]
         assert batch is not None
         self._given += 1
         if self._feed is not self._source and self._given == self.num_batches:
             self._feed.close()
         return self._to_element(dict(batch), batch.mask.astype("float32"))
-
-    def _remember(self, batch: Batch) -> None:
-        if self._peeked is None or self._restart:
-            return
-        self._peeked.append(batch)
-        if len(self._peeked) > MAX_PEEKED:
-            self._peeked = None
-
-    def _reopen(self) -> None:
-        if self._feed is not self._source:
-            self._feed.close()
-        self._feed = self._source.again()
 
     def _refuse_to_begin_again(self) -> NoReturn:
         raise InvalidRequestError(

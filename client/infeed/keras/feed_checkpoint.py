@@ -10,30 +10,23 @@ with infeed.connect("localhost:7470", "photos", state=state) as feed:
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, NoReturn
 
 import keras
 
-from infeed.arguments import check_integer
 from infeed.cursor import Cursor
-from infeed.errors import CursorError, InvalidRequestError
 from infeed.feed import Feed
 from infeed.keras.batch_reader import reader_of
 from infeed.keras.checkpoint_folder import CheckpointFolder, SavedRun
 from infeed.keras.seeds import seeds_of, set_seeds, set_torch_seeds
+from infeed.shared.arguments import check_integer
+from infeed.shared.errors import CursorError, InvalidRequestError
 
 IN_FIT = "fit(..., steps_per_epoch=feed.steps_per_epoch)"
 DATASET = "infeed.tensorflow.from_generator(feed, steps_per_epoch=feed.steps_per_epoch)"
 SaveEvery = int | Literal["epoch"]
 Logs = dict[str, Any] | None
-
-
-class _EndOfEpoch:
-    """A true value of `stop_training` that ends the epoch, and not all of `fit`."""
-
-
-_END_OF_EPOCH = _EndOfEpoch()
 
 
 class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
@@ -46,7 +39,8 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
                 those
 
     The cursor counts the steps that `fit` has completed. Batches that Keras has taken in advance
-    are trained on after a resume, and by the next `fit` on the same feed.
+    are trained on after a resume, and by the next `fit` on the same feed. It ends the rest of an
+    epoch that is continued by `stop_training`, and so comes before callbacks that end the training.
 
     Raises `InvalidRequestError`, and in `fit` also `CursorError` if the feed does not begin where
     the checkpoint ends.
@@ -65,23 +59,18 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         self._save_every = None
         if save_every != "epoch":
             self._save_every = check_integer("save_every", save_every, 1, or_none='only "epoch"')
-        self._feed = feed
+        self._feed, self._name = feed, feed.spec.name
         self._folder = None if directory is None else CheckpointFolder(directory)
         self._saved = None if self._folder is None else self._folder.latest()
+        """The checkpoint to continue, until the first batch of `fit`."""
         self._reader = reader_of(feed)
         self._reader.track(feed)
-        self._first_epoch: int | None = None
-        """The epoch that `fit` must begin with, until it has begun."""
+        self._saved_at = self._completed
         self._epoch = 0
-        self._last_batch = -1
-        self._torch_seeds: Mapping[str, str] = {}
-        self._is_first = True
-        """Whether `fit` has completed no step yet."""
-        self._is_short = False
-        """Whether an execution of this epoch has had fewer batches than steps, as the last may."""
-        self._unsaved_steps = 0
-        self._rest: int | None = None
-        """Steps that are left of a continued epoch, which the callback ends."""
+        self._epoch_began = self._completed
+        """The completed steps at the beginning of the epoch."""
+        self._rest_ends: int | None = None
+        """The completed steps at which a continued epoch ends, by this callback."""
 
     @staticmethod
     def saved_state(directory: str | os.PathLike[str]) -> dict[str, Any] | None:
@@ -94,96 +83,95 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         """The epoch in which `fit` continues the checkpoint; 0 without one."""
         return self._saved.epoch if self._saved else 0
 
+    @property
+    def _completed(self) -> int:
+        return self._reader.completed or 0
+
     def state(self) -> dict[str, Any]:
         """Returns the cursor after the last step that `fit` has completed."""
-        return self._feed.state(self._reader.completed)
+        return self._feed.state(self._completed)
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002 - Keras' signature
         self._reader.begin_training(self._feed)
-        self._is_first = True
         self._check_steps()
-        restored = self._saved is not None
         if self._saved is not None:
             self._restore(self._saved)
-            self._saved = None
-        self._rest = self._rest_of_epoch(restored=restored)
+        rest = self._rest_of_epoch()
+        self._rest_ends = self._completed + rest if rest else None
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        expected, self._first_epoch = self._first_epoch, None
-        if expected not in (None, epoch):
+        if self._saved is not None and self._saved.epoch != epoch:
             raise InvalidRequestError(
-                f"fit begins with epoch {epoch}, but the checkpoint continues in epoch {expected}; "
-                "give fit(..., initial_epoch=checkpoint.initial_epoch)"
+                f"fit begins with epoch {epoch}, but the checkpoint continues in epoch "
+                f"{self._saved.epoch}; give fit(..., initial_epoch=checkpoint.initial_epoch)"
             )
-        self._epoch = epoch
-        self._last_batch = -1
-        self._is_short = False
+        self._epoch, self._epoch_began = epoch, self._completed
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        saved, self._torch_seeds = self._torch_seeds, {}
-        set_torch_seeds(saved)  # not before: Keras' loader draws from them when an epoch begins
+        if self._saved is not None:
+            # Not before: Keras' loader draws from PyTorch's generators when an epoch begins.
+            set_torch_seeds(self._saved.seeds)
+            self._saved = None
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        steps = batch - self._last_batch  # several with steps_per_execution
-        self._last_batch = batch
-        completed = self._reader.complete(steps)
-        if not completed and self._is_first:
+        # An execution has several steps with steps_per_execution, the last perhaps too few batches.
+        missing = batch + 1 - (self._completed - self._epoch_began)
+        missing -= self._reader.complete(missing)
+        if self._completed == self._epoch_began:
             raise InvalidRequestError(
-                f"fit has trained on no batch of this feed of {self._feed.spec.name!r}, so its "
-                "cursor would not move; give FeedCheckpoint the feed that fit reads"
+                f"fit has trained on no batch of this feed of {self._name!r}, so its cursor would "
+                "not move; give FeedCheckpoint the feed that fit reads"
             )
-        self._is_first = False
-        if self._is_short or (completed < steps and self.model.steps_per_execution == 1):
+        if missing >= self.model.steps_per_execution:
             self._refuse_other_batches("more")
-        self._is_short = completed < steps
-        self._unsaved_steps += steps
-        is_due = self._save_every is not None and self._unsaved_steps >= self._save_every
-        if self._rest is not None:
-            self._rest -= steps
-        is_end = self._is_epoch_end(batch)
-        # The end of an epoch is saved after its validation, with the number of the next.
-        if is_due and not is_end:
+        if self._is_epoch_end(batch):
+            # The end of an epoch is saved after its validation, with the number of the next.
+            if self._rest_ends is not None and not self.model.stop_training:
+                self.model.stop_training = True
+            else:
+                self._rest_ends = None
+        elif self._save_every and self._completed - self._saved_at >= self._save_every:
             self._save(self._epoch)
-        if is_end and self._rest is not None:
-            self.model.stop_training = self.model.stop_training or _END_OF_EPOCH
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
         is_whole = self.params.get("steps") is None and not self.model.stop_training
         if is_whole and self._reader.untrained():
             self._refuse_other_batches("fewer")
-        if self._rest is not None and self.model.stop_training is _END_OF_EPOCH:
-            self.model.stop_training = False
-        self._rest = None
+        if self._rest_ends is not None and self._completed >= self._rest_ends:
+            self.model.stop_training = False  # it ended this epoch alone
+        self._rest_ends = None
         self._save(epoch + 1)
 
     def _refuse_other_batches(self, number: str) -> NoReturn:
         raise InvalidRequestError(
-            f"fit has trained on {number} batches than the feed of {self._feed.spec.name!r} has "
-            "given, so its cursor would be wrong: each element of the dataset must be one batch of "
-            "the feed, in its order; leave out unbatch, batch, filter, skip and shuffle between "
+            f"fit has trained on {number} batches than the feed of {self._name!r} has given, so "
+            "its cursor would be wrong: each element of the dataset must be one batch of the feed, "
+            "in its order; leave out unbatch, batch, filter, skip and shuffle between "
             "from_generator and fit, and give infeed.connect another batch_size"
         )
 
     def _is_epoch_end(self, batch: int) -> bool:
-        if self._rest is not None:
-            return self._rest <= 0
+        if self._rest_ends is not None:
+            return self._completed >= self._rest_ends
         if self._reader.steps_per_epoch is not None:
             return self._reader.epoch_step(self._feed) == 0
         steps = self.params.get("steps")
         return steps is not None and batch + 1 >= steps
 
     def _save(self, epoch: int) -> None:
-        self._unsaved_steps = 0
+        self._saved_at = self._completed
         if self._folder is not None and self._feed.shard.rank == 0:
             self._folder.save(self.state(), epoch, self._save_weights, seeds_of(self.model))
 
     def _save_weights(self, path: str) -> None:
-        if keras.backend.backend() != "tensorflow":
+        if keras.backend.backend() == "tensorflow":
+            # Keras creates variables while it saves. In the scope of a strategy of several workers
+            # that is a collective operation, which a worker that saves alone begins without the
+            # others. A scope belongs to a thread.
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(self.model.save_weights, path).result()
+        else:
             self.model.save_weights(path)
-            return
-        from infeed.keras.scopes import outside_of_scopes  # noqa: PLC0415 - TensorFlow
-
-        outside_of_scopes(lambda: self.model.save_weights(path))
 
     def _restore(self, saved: SavedRun) -> None:
         if Cursor.from_json(saved.state) != Cursor.from_json(self.state()):
@@ -202,67 +190,59 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
             self.model.optimizer.build(self.model.trainable_variables)
         self.model.load_weights(str(saved.weights))
         set_seeds(self.model, saved.seeds)
-        self._torch_seeds = saved.seeds.torch
-        self._first_epoch = saved.epoch
 
-    def _rest_of_epoch(self, *, restored: bool) -> int | None:
-        """Returns the steps that are left of the epoch; None if it has just begun.
+    def _rest_of_epoch(self) -> int:
+        """Returns the steps that are left of the epoch; 0 if it has just begun.
 
         Keras counts the steps of a continued epoch from 0. It must not find the end of a dataset
         by itself: TensorFlow counts the step that got no batch in `optimizer.iterations`.
         """
-        if (own := self._reader.steps_per_epoch) is not None:
-            done = self._reader.epoch_step(self._feed)
-            return own - done if done else None
-        steps = self.params.get("steps")
-        if not restored or steps is None or not self._reader.is_generator:
-            return None  # each fit on a generator has the steps that it is given
-        # The last execution is completed.
-        each = self.model.steps_per_execution
-        length = -(-steps // each) * each
-        done = (self._feed.first_step + self._reader.completed) % length
-        return length - done if done else None
-
-    def _check_generator(self, steps: int | None) -> None:
-        """Raises `InvalidRequestError` where Keras would lose or repeat batches of a generator."""
-        name = self._feed.spec.name
-        if keras.backend.backend() == "tensorflow":
-            raise InvalidRequestError(
-                f"on the TensorFlow backend, Keras prefetches batches of the generator of {name!r} "
-                f"and drops them; give fit {DATASET}"
-            )
-        if steps is None and self.params.get("epochs", 0) > self.initial_epoch + 1:
-            raise InvalidRequestError(
-                f"fit finds no end of an epoch: without steps_per_epoch it ends with the generator "
-                f"of {name!r}, and Keras repeats its first two batches in each further epoch; give "
-                f"{IN_FIT}"
-            )
+        length, done = self._reader.steps_per_epoch, self._reader.epoch_step(self._feed)
+        if length is None:
+            steps = self.params.get("steps")
+            if self._saved is None or steps is None or not self._reader.is_generator:
+                return 0  # each fit on a generator has the steps that it is given
+            # The last execution is completed.
+            execution = self.model.steps_per_execution
+            length = -(-steps // execution) * execution
+            done = (self._feed.first_step + self._completed) % length
+        return length - done if done else 0
 
     def _check_steps(self) -> None:
-        """Raises `InvalidRequestError` if `fit` cannot find the end of an epoch."""
+        """Raises `InvalidRequestError` if `fit` cannot find the end of an epoch, or would lose or
+        repeat batches of a generator."""
         steps, own = self.params.get("steps"), self._reader.steps_per_epoch
-        name = self._feed.spec.name
+        first, epochs = self.initial_epoch, self.params.get("epochs", 0)
+        is_generator, has_more = self._reader.is_generator, epochs > first + 1
         if own is None and steps is None and self._feed.endless:
-            remedy = IN_FIT if self._reader.is_generator else DATASET
             raise InvalidRequestError(
-                f"fit finds no end of an epoch: the feed of {name!r} is endless; give {remedy}"
+                f"fit finds no end of an epoch: the feed of {self._name!r} is endless; give "
+                f"{IN_FIT if is_generator else DATASET}"
             )
-        if self._reader.is_generator:
-            self._check_generator(steps)
+        if is_generator and keras.backend.backend() == "tensorflow":
+            raise InvalidRequestError(
+                f"on the TensorFlow backend, Keras prefetches batches of the generator of "
+                f"{self._name!r} and drops them; give fit {DATASET}"
+            )
+        if is_generator and steps is None and has_more:
+            raise InvalidRequestError(
+                f"fit finds no end of an epoch: without steps_per_epoch it ends with the generator "
+                f"of {self._name!r}, and Keras repeats its first two batches in each further "
+                f"epoch; give {IN_FIT}"
+            )
         if own is None:
             return
         if steps is not None and (steps > own or (steps < own and self._feed.endless)):
             raise InvalidRequestError(
-                f"fit(steps_per_epoch={steps}): an iteration of the dataset of {name!r} has {own} "
-                "steps; give steps_per_epoch to infeed.tensorflow.from_generator alone"
+                f"fit(steps_per_epoch={steps}): an iteration of the dataset of {self._name!r} has "
+                f"{own} steps; give steps_per_epoch to infeed.tensorflow.from_generator alone"
             )
-        epoch = self.initial_epoch
         in_epoch = self._reader.epoch_step(self._feed)
-        if in_epoch and steps is None and self.params.get("epochs", 0) > epoch + 1:
+        if in_epoch and steps is None and has_more:
             raise InvalidRequestError(
                 f"the run continues at step {in_epoch} of an epoch of {own}, and Keras would take "
                 "the rest of it for the length of every epoch, because map, prefetch or "
                 "class_weight has removed the length of the dataset; call fit for this epoch "
-                f"alone, with initial_epoch={epoch} and epochs={epoch + 1}, and again for the "
+                f"alone, with initial_epoch={first} and epochs={first + 1}, and again for the "
                 "others"
             )

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from infeed.arguments import check_flag, check_integer
-from infeed.errors import InvalidRequestError
 from infeed.feed import Feed
 from infeed.keras.batch_reader import reader_of
 from infeed.keras.elements import DEFAULT_LABEL, ToKerasElement, keras_arranger
+from infeed.shared.arguments import check_flag, check_integer
+from infeed.shared.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from infeed.keras.feed_batches import FeedBatches
@@ -68,19 +68,14 @@ def generator(
             f"restart=True: the feed of {feed.spec.name!r} is endless, so an evaluation of it has "
             "no end; give infeed.connect epochs=1"
         )
-    arrange_all = arrange if has_label else _inputs_only(mask)
-    if reader_of(feed).is_tracked and not restart:
+    # Keras takes a pair for inputs and targets.
+    inputs_only: ToKerasElement = lambda x, weights: (x, None, weights) if mask else (x,)  # noqa: E731
+    arrange_all = arrange if has_label else inputs_only
+    if reader_of(feed).completed is not None and not restart:
         return _elements(feed, arrange_all, steps)
     from infeed.keras.feed_batches import FeedBatches  # noqa: PLC0415 - it imports Keras
 
     return FeedBatches(feed, arrange_all, steps, restart=restart)
-
-
-def _inputs_only(mask: bool) -> ToKerasElement:
-    """Arranges batches without targets: Keras takes a pair for inputs and targets."""
-    if mask:
-        return lambda fields, weights: (fields, None, weights)
-    return lambda fields, _: (fields,)
 
 
 def _elements(

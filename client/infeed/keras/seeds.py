@@ -13,34 +13,37 @@ from typing import Any
 import numpy as np
 from keras import Model, Variable, backend, ops
 
-from infeed.keras.checkpoint_folder import Seeds
 
-_NAME = "seed_generator_state"
+def seeds_of(model: Model) -> dict[str, Any]:
+    """Returns the state of each random generator of the model, in the order of its layers, and on
+    the torch backend the states of PyTorch's global ones: `cpu`, and `cuda` for its device."""
+    states = [ops.convert_to_numpy(state).tolist() for state in _states(model)]
+    generators: dict[str, Any] = {}
+    if backend.backend() == "torch":
+        import torch  # noqa: PLC0415 - for its backend alone
+
+        generators["cpu"] = torch.get_rng_state()
+        if torch.cuda.is_available():
+            generators["cuda"] = torch.cuda.get_rng_state()
+    encoded = {name: base64.b64encode(x.numpy().tobytes()) for name, x in generators.items()}
+    return {"seeds": states, "torch_seeds": {name: x.decode() for name, x in encoded.items()}}
 
 
-def seeds_of(model: Model) -> Seeds:
-    """Returns the state of each random generator of the model, in the order of its layers, and
-    on the torch backend of PyTorch's."""
-    states = [ops.convert_to_numpy(each).tolist() for each in _states(model)]
-    return Seeds(states, _torch_states())
-
-
-def set_seeds(model: Model, seeds: Seeds) -> None:
-    """Restores those of the model. Does nothing for those of an older checkpoint without them, or
-    of another number of generators."""
-    states = _states(model)
-    if seeds.model is not None and len(seeds.model) == len(states):
-        for state, seed in zip(states, seeds.model, strict=True):
+def set_seeds(model: Model, seeds: Mapping[str, Any]) -> None:
+    """Restores the model's generators, if as many were saved."""
+    states, saved = _states(model), seeds.get("seeds") or []
+    if len(saved) == len(states):
+        for state, seed in zip(states, saved, strict=True):
             state.assign(np.asarray(seed, state.dtype))
 
 
-def set_torch_seeds(states: Mapping[str, str]) -> None:
-    """Restores PyTorch's generators, on the torch backend. Does nothing without states."""
-    if not states or backend.backend() != "torch":
+def set_torch_seeds(seeds: Mapping[str, Any]) -> None:
+    """Restores PyTorch's generators, on the torch backend."""
+    if backend.backend() != "torch":
         return
     import torch  # noqa: PLC0415 - for its backend alone
 
-    for device, text in states.items():
+    for device, text in seeds.get("torch_seeds", {}).items():
         state = torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
         if device == "cpu":
             torch.set_rng_state(state)
@@ -49,20 +52,6 @@ def set_torch_seeds(states: Mapping[str, str]) -> None:
 
 
 def _states(model: Any) -> list[Variable]:
-    return [each for each in model.variables if each.path.rpartition("/")[2] == _NAME]
-
-
-def _torch_states() -> dict[str, str]:
-    """Returns the states of PyTorch's global generators in base64: `cpu`, and with CUDA `cuda`, of
-    the current device. Empty on other backends."""
-    if backend.backend() != "torch":
-        return {}
-    import torch  # noqa: PLC0415 - for its backend alone
-
-    states = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        states["cuda"] = torch.cuda.get_rng_state()
-    return {
-        device: base64.b64encode(state.numpy().tobytes()).decode()
-        for device, state in states.items()
-    }
+    # A layer's variables are its weights, the state of its metrics, and random seeds.
+    others = {id(x) for x in (*model.weights, *model.metrics_variables)}
+    return [x for x in model.variables if id(x) not in others]

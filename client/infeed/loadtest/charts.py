@@ -1,16 +1,37 @@
-"""Charts of a load test's page: a figure with a heading, a legend and a plot for each subject."""
+"""Charts of a load test's page, drawn by matplotlib as inline SVG in the colours of the page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
+from typing import Any
 
-from infeed.loadtest import plots
-from infeed.loadtest.find_max import Search
-from infeed.loadtest.plan import UTILISATION_THRESHOLD
-from infeed.loadtest.report_text import percent_text, seconds_text
-from infeed.loadtest.series import STATES, Series
+import matplotlib as mpl
+import numpy as np
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from infeed.loadtest.series import STATES, Row
 from infeed.loadtest.summary import Summary
+from infeed.loadtest.tables import percent_text, seconds_text
+
+_WIDTH, _HEIGHT = 520, 210
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 10, 14, 30
+"""Pixels of the page, without zoom."""
+
+_PAGE_COLORS = ("ink", "soft", "line", "bad", "c1", "c2", "c3", "cpu", *STATES)
+_COLORS = {name: f"#fe00{index:02x}" for index, name in enumerate(_PAGE_COLORS)}
+"""A colour that nothing else has, for each of the style sheet: it is replaced by its name, so that
+the plots follow the light and the dark theme."""
+
+_MAP = LinearSegmentedColormap.from_list("utilisation", ["#b3261e", "#f0d9a8", "#1f5fbf"])
+"""From 0 to 100 %; the page has the same as a ramp."""
+
+_SETTINGS: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "infeed", "font.size": 12}
 
 _STATE_NAMES = {
     "transform": "waits for transforms",
@@ -20,167 +41,156 @@ _STATE_NAMES = {
 }
 
 
-def time_plots(summary: Summary) -> Iterator[str]:
-    """Yields the plots over time: throughput, waits, starved steps, trainers and servers."""
-    series = summary.series
-    xs = [(number + 0.5) * series.bin_seconds for number in range(series.bins)]
-    x = plots.Axis(0.0, max(series.end, 1e-3), "{:g} s".format)
-    shaded = ((0.0, series.begin),)
+@dataclass(frozen=True)
+class Chart:
+    """A plot with a heading."""
 
-    def frame(title: str, y: plots.Axis, threshold: float | None = None) -> plots.Frame:
-        return plots.Frame(title, x, y, shaded, summary.events, threshold)
+    title: str
+    svg: str
+    caption: str = ""
+    legend: Mapping[str, str] = field(default_factory=dict)
+    """Names of what has a colour of the style sheet."""
+    has_ramp: bool = False
 
-    def tips(place: plots.Frame, texts: Sequence[str]) -> str:
-        return plots.tips(place, xs, series.bin_seconds, texts)
 
-    rate = series.samples_per_second
-    place = frame("Samples per second over time", plots.linear(rate, "{:,.0f}".format))
-    yield _figure(
-        "Throughput",
-        "samples/s",
-        plots.draw(
-            place,
-            plots.line(place, xs, rate, "c1", area=True),
-            tips(place, [f"{at:.0f} s: {each or 0:.0f} samples/s" for at, each in _at(xs, rate)]),
-        ),
-    )
-    waits = [*series.wait_p50, *series.wait_p99, *series.wait_max]
-    place = frame("Waits over time", plots.logarithmic(waits, 1e-4, 1e-1, _short))
-    yield _figure(
-        "Waits for a batch",
-        _legend(("c1", "p50"), ("c2", "p99"), ("c3", "longest")),
-        plots.draw(
-            place,
-            *(
-                plots.line(place, xs, row, color)
-                for row, color in (
-                    (series.wait_max, "c3"),
-                    (series.wait_p99, "c2"),
-                    (series.wait_p50, "c1"),
-                )
-            ),
-            tips(place, _wait_tips(series, xs)),
-        ),
-    )
-    place = frame("Share of starved steps over time", _share_axis())
-    yield _figure(
-        "Starved steps",
-        "share of the steps that waited over 1 ms",
-        plots.draw(
-            place,
-            plots.line(place, xs, series.starved_share, "c2", area=True),
-            tips(
-                place, [f"{t:.0f} s: {percent_text(v)}" for t, v in _at(xs, series.starved_share)]
-            ),
-        ),
-    )
+def time_charts(summary: Summary) -> Iterator[Chart]:
+    """Yields the charts over time: throughput, waits, trainers and servers."""
+    rate = summary.series.samples_per_second
+    plot = _Plot(summary)
+    plot.line(rate, "c1")
+    plot.axes.set_ylim(0, 1.08 * max(filter(None, rate), default=0.0) or 1.0)
+    plot.axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    tips = [f"{value or 0:.0f} samples/s" for value in rate]
+    yield Chart("Throughput", plot.svg("Throughput over time", tips), "samples/s")
+    yield _waits(summary)
     if summary.figures.utilisation is not None:
-        yield _heat(summary, x)
-    for address, rows in series.servers.items():
-        place = frame(f"What the pipeline of {address} waited for", _share_axis())
-        states = {name: rows[name] for name in STATES}
-        texts = [
-            ", ".join(
-                f"{_STATE_NAMES[name]} {percent_text(row[i], 0)}" for name, row in states.items()
-            )
-            + f"; processors {percent_text(rows['cpu'][i], 0)}"
-            for i in range(series.bins)
-        ]
-        yield _figure(
-            f"Server {address}",
-            _legend(*((name, _STATE_NAMES[name]) for name in STATES), ("cpu", "processors used")),
-            plots.draw(
-                place,
-                plots.stack(place, xs, states),
-                plots.line(place, xs, rows["cpu"], "cpu"),
-                tips(place, texts),
-            ),
+        yield _utilisations(summary)
+    for address, rows in summary.series.servers.items():
+        yield _server(summary, address, rows)
+
+
+def _waits(summary: Summary) -> Chart:
+    series = summary.series
+    rows = {"p50": series.wait_p50, "p99": series.wait_p99, "longest": series.wait_max}
+    colors = {"p50": "c1", "p99": "c2", "longest": "c3"}
+    plot = _Plot(summary)
+    known = [value for row in rows.values() for value in row if value]
+    low, high = max(1e-6, min([1e-4, *known])), max([1e-1, *known])
+    plot.axes.set_ylim(10 ** np.floor(np.log10(low)), 10 ** np.ceil(np.log10(high)))
+    plot.axes.set_yscale("log")
+    for name, row in reversed(rows.items()):
+        plot.line(row, colors[name])
+    plot.axes.yaxis.set_major_locator(LogLocator(numticks=6))
+    plot.axes.yaxis.set_minor_locator(NullLocator())
+    plot.axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{1e3 * value:g} ms"))
+    tips = [
+        ", ".join(
+            f"{name} {'-' if (at := row[bin_]) is None else seconds_text(at)}"
+            for name, row in rows.items()
         )
+        for bin_ in range(series.bins)
+    ]
+    legend = {colors[name]: name for name in rows}
+    return Chart("Waits for a batch", plot.svg("Waits over time", tips), legend=legend)
 
 
-def _heat(summary: Summary, x: plots.Axis) -> str:
+def _utilisations(summary: Summary) -> Chart:
     rows = summary.series.utilisation
-    every = max(1, -(-len(rows) // 16))
-    names = plots.Axis(float(len(rows)), 0.0, lambda _: "")
-    height = min(420, max(plots.HEIGHT, 42 + 14 * len(rows)))
-    place = plots.Frame(
-        "Utilisation of each trainer over time", x, names, (), summary.events, None, height
-    )
-    labels = "".join(
-        f'<text class="tick" x="51" y="{place.top(rank + 0.5) + 4:.1f}" text-anchor="end">'
-        f"{rank}</text>"
-        for rank in range(0, len(rows), every)
-    )
-    cells = plots.heat_map(
-        place,
-        summary.series.bin_seconds,
-        rows,
-        lambda rank, at, share: f"rank {rank}, second {at}: {percent_text(share, 0)}",
-    )
-    legend = (
-        '<span class="ramp" aria-hidden="true"></span> 100 % to 0 %, by rank; empty: no step ended'
-    )
-    return _figure("Utilisation of each trainer", legend, plots.draw(place, labels, cells))
+    plot = _Plot(summary, height=min(420, max(_HEIGHT, 44 + 14 * len(rows))))
+    shares = np.array(rows, np.float64)  # NaN where no step ended, which is drawn empty
+    end = summary.series.bin_seconds * summary.series.bins
+    plot.axes.imshow(
+        *(shares,), cmap=_MAP, vmin=0, vmax=1, extent=(0, end, len(rows) - 0.5, -0.5),
+        aspect="auto", interpolation="none", zorder=2,
+    )  # fmt: skip
+    plot.axes.set_xlim(0, summary.series.end)
+    plot.axes.yaxis.set_major_locator(MaxNLocator(16, integer=True))
+    plot.axes.grid(visible=False)
+    tips = []
+    for column in shares.T:
+        known = np.flatnonzero(np.isfinite(column))
+        worst = known[column[known].argmin()] if len(known) else 0
+        tips.append(f"least {percent_text(column[worst], 0)}, rank {worst}" if len(known) else "-")
+    title, caption = "Utilisation of each trainer", "100 % to 0 %, by rank; empty: no step ended"
+    return Chart(title, plot.svg(f"{title} over time", tips), caption, has_ramp=True)
 
 
-def search_plot(search: Search) -> str:
-    """Returns the plot of a search for the number of trainers."""
-    probes = sorted(search.probes, key=lambda each: each.trainers)
-    most = max(float(search.forecast or 0), *(float(each.trainers) for each in probes), 2.0)
-    place = plots.Frame(
-        "Utilisation by number of trainers",
-        plots.Axis(0.0, 1.05 * most, "{:g}".format),
-        _share_axis(),
-        marks=[] if search.forecast is None else [(search.forecast, "forecast")],
-        threshold=UTILISATION_THRESHOLD,
-    )
-    points = [
-        (each.trainers, each.utilisation, f"{each.trainers}: {percent_text(each.utilisation)}")
-        for each in probes
+def _server(summary: Summary, address: str, rows: Mapping[str, Row]) -> Chart:
+    plot = _Plot(summary)
+    states = [np.array(rows[name], np.float64) for name in STATES]
+    colors = [_COLORS[name] for name in STATES]
+    plot.axes.stackplot(plot.xs, *states, colors=colors, linewidth=0)
+    plot.line(rows["cpu"], "cpu", dashed=True)
+    plot.axes.set_ylim(0, 1)
+    plot.axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.0f} %"))
+    legend = {**_STATE_NAMES, "cpu": "processors used"}
+    tips = [
+        ", ".join(f"{text} {percent_text(rows[name][bin_], 0)}" for name, text in legend.items())
+        for bin_ in range(summary.series.bins)
     ]
-    plot = plots.draw(
-        place,
-        plots.line(place, [each.trainers for each in probes], [p[1] for p in points], "c1"),
-        plots.dots(place, points, "c1"),
-    )
-    figure = _figure("Utilisation by number of trainers", "marked: the forecast", plot)
-    return f'<section class="plots">{figure}<p class="big">{escape(str(search))}.</p></section>'
+    svg = plot.svg(f"What the pipeline of {address} waited for", tips)
+    return Chart(f"Server {address}", svg, legend=legend)
 
 
-def _figure(title: str, caption: str, plot: str) -> str:
-    return (
-        f"<figure><figcaption><h2>{escape(title)}</h2><p>{caption}</p></figcaption>{plot}</figure>"
-    )
+class _Plot:
+    """A plot over the time of a test, with its events."""
 
+    def __init__(self, summary: Summary, *, height: int = _HEIGHT) -> None:
+        """`height` is in pixels."""
+        self._series, self._events, self._height = summary.series, summary.events, height
+        self.xs = (np.arange(self._series.bins) + 0.5) * self._series.bin_seconds
+        with mpl.rc_context(_SETTINGS):
+            self._figure = Figure(figsize=(_WIDTH / 72, height / 72), dpi=72)
+            self._figure.patch.set_alpha(0)
+            size = (_WIDTH - _LEFT - _RIGHT) / _WIDTH, (height - _TOP - _BOTTOM) / height
+            self.axes = axes = self._figure.add_axes((_LEFT / _WIDTH, _BOTTOM / height, *size))
+        axes.patch.set_alpha(0)
+        axes.spines[:].set_visible(False)
+        axes.tick_params(length=0, labelcolor=_COLORS["soft"], pad=6)
+        axes.grid(axis="y", color=_COLORS["line"], linewidth=1)
+        axes.set_axisbelow(True)
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.set_xlim(0, self._series.end)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} s"))
+        axes.axvspan(0, self._series.begin, color=_COLORS["ink"], alpha=0.06, linewidth=0)
+        for at, _ in self._events:
+            axes.axvline(at, color=_COLORS["bad"], linestyle=(0, (2, 3)), linewidth=1.5)
 
-def _legend(*entries: tuple[str, str]) -> str:
-    return " ".join(
-        f'<span class="key"><i class="{color}"></i>{escape(name)}</span>' for color, name in entries
-    )
+    def line(self, row: Row, color: str, *, dashed: bool = False) -> None:
+        """Draws a line through the values; where one is missing, the line is broken."""
+        style: dict[str, Any] = {"linestyle": (0, (5, 3)) if dashed else "-", "linewidth": 2}
+        # The marks show values without neighbours, and are as wide as the line.
+        values = np.array(row, np.float64)
+        self.axes.plot(self.xs, values, color=_COLORS[color], marker="o", markersize=2, **style)
 
+    def svg(self, name: str, texts: Sequence[str]) -> str:
+        """Returns the plot; a bin's text and events appear under the pointer.
 
-def _wait_tips(series: Series, xs: Sequence[float]) -> list[str]:
-    rows = zip(xs, series.wait_p50, series.wait_p99, series.wait_max, strict=True)
-    return [
-        f"{at:.0f} s: p50 {_known(p50)}, p99 {_known(p99)}, longest {_known(most)}"
-        for at, p50, p99, most in rows
-    ]
+        `name` is for screen readers.
+        """
+        output = io.StringIO()
+        with mpl.rc_context(_SETTINGS):
+            self._figure.savefig(output, format="svg")
+        body = output.getvalue().partition("<svg")[2].partition(">")[2].rpartition("</svg>")[0]
+        body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+        body = re.sub(r'<g id="[^"]*"', "<g", body)  # other plots have the same
+        body = re.sub(
+            "#fe00([0-9a-f]{2})", lambda found: f"var(--{_PAGE_COLORS[int(found[1], 16)]})", body
+        )
+        body += "".join(self._tip(number, text) for number, text in enumerate(texts))
+        view = f"0 0 {_WIDTH} {self._height}"
+        return f'<svg viewBox="{view}" role="img" aria-label="{escape(name)}">{body}</svg>'
 
-
-def _known(seconds: float | None) -> str:
-    return "-" if seconds is None else seconds_text(seconds)
-
-
-def _share_axis() -> plots.Axis:
-    return plots.Axis(0.0, 1.0, lambda share: f"{100 * share:.0f} %")
-
-
-def _short(seconds: float) -> str:
-    """Returns a power of ten seconds without decimals."""
-    if seconds < 0.9e-3:
-        return f"{seconds * 1e6:.0f} µs"
-    return f"{seconds * 1e3:.0f} ms" if seconds < 0.9 else f"{seconds:.0f} s"
-
-
-def _at(xs: Sequence[float], row: Sequence[float | None]) -> Iterator[tuple[float, float | None]]:
-    return zip(xs, row, strict=True)
+    def _tip(self, number: int, text: str) -> str:
+        begin = number * self._series.bin_seconds
+        # What remains at the end is part of the last bin.
+        is_last = number + 1 == self._series.bins
+        end = self._series.end if is_last else begin + self._series.bin_seconds
+        events = [event for at, event in self._events if begin <= at < end]
+        title = escape("\n".join([f"{begin:g} s: {text}", *events]))
+        left, right = (float(self.axes.transData.transform((x, 1))[0]) for x in (begin, end))
+        return (
+            f'<rect class="tip" x="{left:.1f}" width="{right - left:.1f}" y="{_TOP}" '
+            f'height="{self._height - _TOP - _BOTTOM}"><title>{title}</title></rect>'
+        )

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from infeed.arguments import check_integer, check_seconds
-from infeed.errors import InvalidRequestError
 from infeed.prefetch.feed_options import FeedOptions
+from infeed.shared.arguments import check_integer, check_seconds
+from infeed.shared.errors import InvalidRequestError
 
 MAX_TRAINERS = 1024
+"""Trainers of one test: more would measure this machine."""
 
 MAX_DELAY_SECONDS = 10.0
+"""Seconds that a proxy may add: after 15 of silence, trainers give a connection up."""
 
 UTILISATION_THRESHOLD = 0.90
 """The accelerator utilisation from which MLPerf Storage accepts a run, for most of its models."""
@@ -31,14 +33,8 @@ class Stall:
     @classmethod
     def parse(cls, text: str) -> Stall:
         """Parses RANK@SECONDS:SECONDS, such as 2@10:5. Raises `InvalidRequestError`."""
-        match = re.fullmatch(r"(\d+)@([\d.]+):([\d.]+)", text)
-        if match is None:
-            raise InvalidRequestError(
-                f"--stall must be RANK@SECONDS:SECONDS, such as 2@10:5 for rank 2, which makes no "
-                f"step for 5 seconds from second 10 on; not {text!r}"
-            )
-        rank, at, seconds = match.groups()
-        return cls(int(rank), _seconds("--stall", at), _seconds("--stall", seconds))
+        rank, at, seconds = _parse("--stall", text, r"(\d+)@([\d.]+):([\d.]+)", "2@10:5")
+        return cls(int(rank), at, seconds)
 
 
 @dataclass(frozen=True)
@@ -51,13 +47,21 @@ class Kill:
     @classmethod
     def parse(cls, text: str) -> Kill:
         """Parses RANK@SECONDS, such as 2@10. Raises `InvalidRequestError`."""
-        match = re.fullmatch(r"(\d+)@([\d.]+)", text)
-        if match is None:
-            raise InvalidRequestError(
-                f"--kill must be RANK@SECONDS, such as 2@10 for rank 2, which is killed in second "
-                f"10 and resumes; not {text!r}"
-            )
-        return cls(int(match[1]), _seconds("--kill", match[2]))
+        rank, at = _parse("--kill", text, r"(\d+)@([\d.]+)", "2@10")
+        return cls(int(rank), at)
+
+
+def _parse(option: str, text: str, pattern: str, example: str) -> tuple[float, ...]:
+    form = "RANK@SECONDS:SECONDS" if ":" in example else "RANK@SECONDS"
+    match = re.fullmatch(pattern, text)
+    try:
+        if match is not None:
+            return tuple(check_seconds(option, float(part)) for part in match.groups())
+    except ValueError:  # 1.2.3
+        pass
+    raise InvalidRequestError(
+        f"{option} must be {form}, such as {example} for rank 2 and second 10; not {text!r}"
+    )
 
 
 @dataclass(frozen=True)
@@ -139,21 +143,13 @@ class LoadPlan:
             raise InvalidRequestError(
                 "--min-utilisation needs --step-ms over 0: without compute there is nothing to use"
             )
-        for option, events in (("--stall", self.stalls), ("--kill", self.kills)):
-            for event in events:
-                self._check_event(option, event)
-
-    def _check_event(self, option: str, event: Stall | Kill) -> None:
-        if event.rank >= self.trainers:
-            raise InvalidRequestError(
-                f"{option}: rank {event.rank} is out of range; there are {self.trainers} trainers, "
-                f"with ranks from 0 to {self.trainers - 1}"
-            )
-        if self.steps is None and event.at >= self.duration_seconds:
-            raise InvalidRequestError(
-                f"{option}: second {event.at:g} is after the end; --duration is "
-                f"{self.duration_seconds:g}"
-            )
+        events: tuple[Stall | Kill, ...] = (*self.stalls, *self.kills)
+        for event in events:
+            if event.rank >= self.trainers:
+                raise InvalidRequestError(
+                    f"--{type(event).__name__.lower()}: rank {event.rank} is out of range; there "
+                    f"are {self.trainers} trainers, with ranks from 0 to {self.trainers - 1}"
+                )
 
     @property
     def is_delayed(self) -> bool:
@@ -166,10 +162,3 @@ class LoadPlan:
         if self.warm_up_seconds is not None:
             return self.warm_up_seconds
         return 0.0 if self.steps is not None else _WARM_UP_SHARE * self.duration_seconds
-
-
-def _seconds(name: str, text: str) -> float:
-    try:
-        return check_seconds(name, float(text))
-    except ValueError:
-        raise InvalidRequestError(f"{name}: {text!r} is not a number of seconds") from None

@@ -4,43 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from infeed.capacity import capacity
+from infeed.audit.report import AuditReport
 from infeed.http2.target import is_local
 from infeed.loadtest.figures import TrainerFigures
-from infeed.loadtest.forecast import Forecast
-from infeed.loadtest.inexact import inexact_reason
-from infeed.loadtest.plan import UTILISATION_THRESHOLD
-from infeed.loadtest.summary import Summary, cores_used, lost_texts
+from infeed.loadtest.summary import Summary, lost_texts
+from infeed.loadtest.tables import memory_text, overview, seconds_text, server_table, trainer_table
 from infeed.loadtest.tally import Tally
-from infeed.report import ServerReport
 
 _MAX_TRAINERS = 16
+"""Rows of the text: more would not fit on a screen, and the page has them."""
+
 _MAX_FINDINGS = 10
+"""Lines of an audit that is not exact: more would hide what follows."""
+
 _MIN_OTHER_SHARE = 0.1
-"""Of a server's processors, from which their use by other processes is worth a note."""
+"""Share of a server's processors from which their use by other processes is worth a note."""
+
 _MIN_UNANSWERED_SECONDS = 1.0
-"""Wait for a batch at the end of a test that is worth a note."""
+"""Seconds of a wait at the end of a test from which it is worth a note."""
+
 _LATE_FACTOR = 1.1
-"""Of the asked step time, from which this machine is too busy for so many trainers."""
-
-
-def seconds_text(value: float) -> str:
-    """Returns a time with a fit unit."""
-    if value < 0.001:
-        return f"{value * 1e6:.0f} µs"
-    return f"{value * 1e3:.1f} ms" if value < 1 else f"{value:.2f} s"
-
-
-def percent_text(share: float | None, digits: int = 1) -> str:
-    """Returns a share as a percentage; a dash for None."""
-    return "-" if share is None else f"{100 * share:.{digits}f} %"
-
-
-def memory_text(count: int) -> str:
-    """Returns bytes in MB or GB; a dash where they are unknown."""
-    if not count:
-        return "-"
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+"""Length of a step ÷ asked length, from which this machine is too busy for so many trainers."""
 
 
 def plan_text(tally: Tally) -> str:
@@ -61,125 +45,50 @@ def plan_text(tally: Tally) -> str:
 def text_report(summary: Summary, tally: Tally) -> str:
     """Returns the whole report, with a line feed at its end."""
     lines = [
-        *(f"LOST: {each}" for each in lost_texts(summary)),
+        *(f"LOST: {text}" for text in lost_texts(summary)),
         summary.verdict_text,
         *(["interrupted: the figures so far"] if summary.interrupted else []),
         "",
         f"{tally.spec.name}: {plan_text(tally)}",
-        *_overview(summary),
+        *(f"{title}: {value} {detail}" for title, value, detail, _ in overview(summary)),
         "",
-        *_trainer_table(summary),
-        "",
-        *_server_table(summary),
-        *_forecast(summary),
+        *_tables(summary),
+        *forecast_lines(summary),
         *audit_lines(summary),
         *notes(summary, tally),
     ]
     lines += [f"  {at:6.1f} s  {text}" for at, text in summary.events]
-    lines += [f"FAILED {each}" for each in summary.failures]
+    lines += [f"FAILED {failure}" for failure in summary.failures]
     for check in summary.checks:
         word = "ok" if check.ok else "MISSED"
         lines.append(f"{word}: {check.name}: {check.value} ({check.limit})")
     return "\n".join(lines) + "\n"
 
 
-def _overview(summary: Summary) -> Iterator[str]:
-    figures, worst = summary.figures, summary.worst
-    yield (
-        f"measured {summary.seconds:.1f} s of {summary.total_seconds:.1f} s: "
-        f"{summary.samples_per_second:.0f} samples/s, {summary.bytes_per_second / 1e6:.1f} MB/s"
-    )
-    if figures.utilisation is not None:
-        # No goal, unless it is asked for as a threshold: then a line below says what became of it.
-        word = "at least" if summary.keeps_utilisation else "below"
-        yield (
-            f"accelerator utilisation {percent_text(figures.utilisation)}, worst "
-            f"{percent_text(summary.utilisation)} (rank {worst.rank}), {word} the "
-            f"{percent_text(UTILISATION_THRESHOLD, 0)} of MLPerf Storage"
-        )
-    yield (
-        f"waits p50 {seconds_text(figures.wait_p50)}, p99 {seconds_text(figures.wait_p99)}, "
-        f"p99.9 {seconds_text(figures.wait_p999)}, max {seconds_text(figures.wait_max)}"
-    )
-    yield (
-        f"{figures.starved_steps} of {figures.steps} steps starved "
-        f"({percent_text(figures.starved_share)}); data ready {percent_text(figures.readiness)}"
-    )
-
-
-def _trainer_table(summary: Summary) -> Iterator[str]:
-    yield "rank  steps    util.   wait p50    wait p99       max  starved   ready  first batch"
-    trainers = summary.trainers
-    if len(trainers) > _MAX_TRAINERS:
-        worst = sorted(trainers, key=lambda each: each.figures.utilisation or 0.0)
-        trainers = tuple(sorted(worst[:_MAX_TRAINERS], key=lambda each: each.rank))
-    yield from map(_trainer_row, trainers)
-    if hidden := len(summary.trainers) - len(trainers):
+def _tables(summary: Summary) -> Iterator[str]:
+    yield from trainer_table(summary, _MAX_TRAINERS).lines()
+    if hidden := len(summary.trainers[_MAX_TRAINERS:]):
         yield f"and {hidden} more, which waited less"
-
-
-def _trainer_row(trainer: TrainerFigures) -> str:
-    figures = trainer.figures
-    first = ", ".join(map(seconds_text, trainer.first_batch_seconds)) or "none"
-    if not figures.steps:
-        row = f"{trainer.rank:4} {0:6} {'-':>8} {'-':>10}  {'-':>10} {'-':>9} {'-':>8} {'-':>7}"
-        return f"{row}  {first}"
-    return (
-        f"{trainer.rank:4} {figures.steps:6} {percent_text(figures.utilisation):>8} "
-        f"{seconds_text(figures.wait_p50):>10}  {seconds_text(figures.wait_p99):>10} "
-        f"{seconds_text(figures.wait_max):>9} {percent_text(figures.starved_share):>8} "
-        f"{percent_text(figures.readiness, 0):>7}  {first}"
-    )
-
-
-def _server_table(summary: Summary) -> Iterator[str]:
-    if not summary.servers:
+    yield ""
+    if summary.servers:
+        yield from server_table(summary).lines()
+    else:
         yield "no server has reported"
-        return
-    width = max(len("server"), *(len(each) for each in summary.servers))
-    yield (
-        f"{'server':{width}}  batches/s  source  transform  no budget  no request  processors"
-        "    memory   could make"
-    )
-    for address, report in summary.servers.items():
-        is_missing = address in summary.missing
-        yield f"{address:{width}}  {_server_row(report, is_missing=is_missing)}"
 
 
-def _server_row(report: ServerReport, *, is_missing: bool) -> str:
-    shares = (
-        percent_text(value / report.seconds, 0)
-        for value in (
-            report.source_seconds,
-            report.transform_seconds,
-            report.no_budget_seconds,
-            report.no_request_seconds,
-        )
-    )
-    source, transform, no_budget, no_request = shares
-    able = capacity(report)
-    could = "lost" if is_missing else "-" if able is None else f"{able:.1f}/s"
-    used = f"{report.cpu_share * report.cores:.1f} of {report.cores:g}"
-    return (
-        f"{report.batches / report.seconds:9.1f}  {source:>6}  {transform:>9}  {no_budget:>9}  "
-        f"{no_request:>10}  {used:>10}  {memory_text(report.memory_bytes):>8}  {could:>11}"
-    )
-
-
-def forecast_text(forecast: Forecast) -> str | None:
-    """Returns what the servers could feed, in one line; None if it is unknown."""
+def forecast_lines(summary: Summary) -> list[str]:
+    """Returns what the servers could feed, in one line; none if it is unknown."""
+    if summary.lost:
+        return ["no forecast: a server was lost"]
+    forecast = summary.forecast
     if forecast.capacity is None or forecast.demand is None:
-        return None
+        return []
     plural = "s" if forecast.servers > 1 else ""
     line = (
         f"forecast: these trainers would take {forecast.demand:.1f} batches/s, "
-        f"{forecast.servers} server{plural} can make {forecast.capacity:.1f}"
+        f"{forecast.servers} server{plural} can make {forecast.capacity:.1f}: enough for "
+        f"{forecast.max_trainers} such trainer{'s' * (forecast.max_trainers != 1)}"
     )
-    trainers = f"{forecast.max_trainers}"
-    if forecast.is_range:
-        line += f" to {forecast.capacity_most:.1f}, by what other processes leave"
-        trainers += f" to {forecast.max_trainers_most}"
-    line += f": enough for {trainers} such trainer{'s' * (trainers != '1')}"
     if forecast.shares_machine:
         line += " on this machine, which they share"
     if not forecast.max_trainers and forecast.capacity > 0:
@@ -188,14 +97,7 @@ def forecast_text(forecast: Forecast) -> str | None:
     needed = forecast.servers_needed
     if is_short and needed is not None and needed > forecast.servers:
         line += f"; {needed} such servers would be enough for these"
-    return line
-
-
-def _forecast(summary: Summary) -> list[str]:
-    if summary.lost:
-        return ["no forecast: a server was lost"]
-    text = forecast_text(summary.forecast)
-    return [] if text is None else [text]
+    return [line]
 
 
 def audit_lines(summary: Summary) -> list[str]:
@@ -213,55 +115,73 @@ def audit_lines(summary: Summary) -> list[str]:
             f"audit{job}: {'exact' if audit.exact else 'NOT exact'}: of {audit.outcome.end} "
             f"positions {never} samples were seen 0x, {once} 1x, {more} >1x"
         )
-        lines += [f"  {each}" for each in audit.findings()[:_MAX_FINDINGS]]
+        lines += [f"  {finding}" for finding in audit.findings()[:_MAX_FINDINGS]]
         if (reason := inexact_reason(audit, summary)) is not None:
             lines.append(f"  {reason}")
-    if exact := sum(each.exact for each in summary.audits) * (jobs > 1):
+    if exact := sum(audit.exact for audit in summary.audits) * (jobs > 1):
         lines.append(f"audit: {exact} of {jobs} jobs exact")
     return lines
+
+
+def inexact_reason(audit: AuditReport, summary: Summary) -> str | None:
+    """Returns what made an audit inexact most likely, and the remedy; None for an exact one."""
+    if audit.exact:
+        return None
+    outcome = audit.outcome
+    misplaced = outcome.undelivered or outcome.redelivered or outcome.beyond
+    if not misplaced and audit.total("lost") and audit.spec.on_error == "substitute":
+        return (
+            "likely bad samples, not lost ones: on_error: substitute fills their slots with other "
+            "samples; infeed check FILE --scan names them"
+        )
+    restarts = sum(max(0, len(trainer.first_batch_seconds) - 1) for trainer in summary.trainers)
+    counts = {
+        "trainers failed": len(summary.failures),
+        "starts again of killed trainers": restarts,
+        "lost connections": sum(trainer.reconnects for trainer in summary.trainers),
+    }
+    faults = [f"{count} {name}" for name, count in counts.items() if count]
+    return f"there were {', '.join(faults)}: the events have their times" if faults else None
 
 
 def notes(summary: Summary, tally: Tally) -> Iterator[str]:
     """Yields what limits the figures, and the resources of the trainers."""
     plan = tally.plan
     processes = summary.trainers[:1] if plan.threads else summary.trainers
-    used = cores_used(summary.trainers, tally)
-    memory = sum(each.memory_bytes for each in processes)
+    memory = sum(process.memory_bytes for process in processes)
     yield (
-        f"trainers used {used:.2f} of this machine's {summary.cores} processors, "
+        f"trainers used {summary.cores_used:.2f} of this machine's {summary.cores} processors, "
         f"{memory_text(memory)} of memory"
     )
     if tally.all_began_at is None:
-        waiting = sum(not (each.lives and each.lives[0].first) for each in tally.trainers)
+        waiting = plan.trainers - tally.begun
         yield (
             f"note: nothing was measured, for {waiting} of {plan.trainers} trainers had no batch "
             "when the test ended"
         )
     elif not summary.seconds:
         yield f"note: nothing was measured, for the test ended in its warm-up of {plan.warm_up:g} s"
-    starving = max(summary.trainers, key=lambda each: each.figures.unanswered_seconds)
+    starving = max(summary.trainers, key=lambda trainer: trainer.figures.unanswered_seconds)
     if starving.figures.unanswered_seconds > _MIN_UNANSWERED_SECONDS:
         seconds = seconds_text(starving.figures.unanswered_seconds)
         yield f"note: at the end, rank {starving.rank} had waited {seconds} for a batch in vain"
     for address, report in summary.servers.items():
-        others = report.cores - report.usable_cores - used * is_local(address)
+        others = report.cores - report.usable_cores - summary.cores_used * is_local(address)
         if others > _MIN_OTHER_SHARE * report.cores:
             yield (
                 f"note: other processes used {others:.1f} of the {report.cores:g} processors of "
                 f"{address}: the forecast is lower with them"
             )
-    slow = [each for each in summary.trainers if _is_late(each, plan.step_seconds)]
+    slow = [trainer for trainer in summary.trainers if _is_late(trainer, plan.step_seconds)]
     if slow:
-        longest = max(each.figures.step_seconds for each in slow)
+        longest = max(trainer.figures.step_seconds for trainer in slow)
         yield (
             f"note: this machine is too busy for {plan.trainers} trainers: a step of "
             f"{seconds_text(plan.step_seconds)} took up to {seconds_text(longest)}; start the "
             "test from a machine of its own, or with fewer trainers"
         )
-    lost = sum(each.reconnects for each in summary.trainers)
-    hedges = sum(each.hedges for each in summary.trainers)
-    if lost or hedges:
-        yield f"{lost} reconnects, {hedges} batches asked of a second server"
+    if lost := sum(trainer.reconnects for trainer in summary.trainers):
+        yield f"{lost} reconnects"
 
 
 def _is_late(trainer: TrainerFigures, step_seconds: float) -> bool:

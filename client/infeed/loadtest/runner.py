@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
+import contextlib
+import sched
+import signal
+import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from multiprocessing.connection import wait
 from typing import Any
 
 from infeed.cursor import Shard
-from infeed.loadtest.interrupt import HeldInterrupt
 from infeed.loadtest.plan import LoadPlan
-from infeed.loadtest.records import Failure, Point
+from infeed.loadtest.records import Point
 from infeed.loadtest.tally import Tally
 from infeed.loadtest.trainer import TrainerOptions
 from infeed.loadtest.workers import Worker, route
 from infeed.rpc.channel import open_transport
-from infeed.spec import PipelineSpec
+from infeed.shared.spec import PipelineSpec
 
 Progress = Callable[[Tally], None]
 """Called twice a second."""
 
 _PROGRESS_INTERVAL_SECONDS = 0.5
+"""Seconds between two calls; also the longest time until Ctrl-C takes effect."""
+
 _STOP_TIMEOUT_SECONDS = 5.0
-"""Time for the trainers to end before they are killed."""
+"""Seconds for the trainers to end before they are killed."""
 
 
 def run_load(
@@ -59,7 +63,9 @@ def run_load(
             )
             for rank, shard in enumerate(_shards(plan, spec))
         ]
-        _Run(plan, tally, workers, progress or (lambda _: None)).run()
+        run = _Run(plan, tally, workers, progress or (lambda _: None))
+        with _interrupts(tally):
+            run.run()
     return tally
 
 
@@ -81,11 +87,34 @@ def _shards(plan: LoadPlan, spec: PipelineSpec) -> list[dict[str, Any]]:
     if plan.independent:
         # Jobs with one seed would read the same batches, which a server makes once.
         return [{"seed": seed + number} for number in range(plan.trainers)]
-    job_name = f"loadtest-{uuid.uuid4().hex}" if spec.engine == "tf_data_service" else None
+    job_name = f"loadtest-{uuid.uuid4().hex}" if spec.is_remote else None
     return [
         {"seed": plan.seed, "shard": Shard(rank, plan.trainers), "job_name": job_name}
         for rank in range(plan.trainers)
     ]
+
+
+@contextlib.contextmanager
+def _interrupts(tally: Tally) -> Iterator[None]:
+    """Marks the tally at Ctrl-C, so that no record is lost half-way; a second one acts at once.
+
+    Does nothing in a thread, which gets no signals, or where a handler is set already.
+    """
+    default = signal.default_int_handler
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not default:
+        yield
+        return
+
+    def mark(*_: object) -> None:
+        tally.interrupted = True
+        signal.signal(signal.SIGINT, default)
+
+    signal.signal(signal.SIGINT, mark)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, default)
 
 
 class _Run:
@@ -96,8 +125,7 @@ class _Run:
     ) -> None:
         self._plan, self._tally, self._workers = plan, tally, workers
         self._progress = progress
-        self._order = itertools.count()
-        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._schedule = sched.scheduler(time.monotonic)
         self._done: set[int] = set()
         self._stopping = False
 
@@ -106,54 +134,45 @@ class _Run:
         for rank in range(self._plan.trainers):
             self._at(now + rank * self._plan.ramp_seconds, partial(self._start, rank))
         self._at(now, self._show_progress)
-        interrupt = HeldInterrupt()
         try:
-            with interrupt:
-                self._collect(interrupt)
-        except KeyboardInterrupt:
-            self._tally.interrupted = True
-            self._stop()
-            self._collect(HeldInterrupt())  # a second interrupt ends it without a report
+            while len(self._done) < len(self._workers):
+                self._collect()
         finally:
             for worker in self._workers:
                 if worker.runs and worker.rank not in self._done:
                     worker.kill()
                 worker.end()
 
-    def _collect(self, interrupt: HeldInterrupt) -> None:
-        """Reads records and does what is due, until all trainers have ended."""
-        while len(self._done) < len(self._workers):
-            now = time.monotonic()
-            while self._due and self._due[0][0] <= now:
-                heapq.heappop(self._due)[2]()
-            if len(self._done) == len(self._workers):
-                return
-            timeout = max(0.0, self._due[0][0] - time.monotonic()) if self._due else None
-            sources = {each.records: each for each in self._workers if each.records is not None}
-            for source in interrupt.wait(sources, timeout):
-                self._read(sources[source])
+    def _collect(self) -> None:
+        """Does what is due, and reads the records that come until something else is."""
+        idle_seconds = self._schedule.run(blocking=False)
+        if self._tally.interrupted:
+            self._stop()
+        if len(self._done) == len(self._workers):
+            return
+        sources = {worker.records: worker for worker in self._workers if worker.records is not None}
+        for source in wait(list(sources), idle_seconds):
+            self._read(sources[source])  # type: ignore[index]
 
     def _read(self, worker: Worker) -> None:
         """Reads one record of a trainer."""
         assert worker.records is not None
-        rank, trainer = worker.rank, self._tally.trainers[worker.rank]
+        rank = worker.rank
         try:
             record = worker.records.recv()
         except (EOFError, OSError):
-            status = worker.end()
-            self._fail(rank, f"its process ended with status {status}")
-            return
+            record = f"its process ended with status {worker.end()}"
         if isinstance(record, Point):
             self._tally.add(rank, record)
             if self._tally.all_began_at is None and self._tally.have_all_begun:
                 self._begin()
             return
-        if isinstance(record, Failure):
-            self._fail(rank, record.error)
-        else:
-            trainer.ended_at = time.monotonic()
-            self._end_of(rank)
         worker.end()
+        self._done.add(rank)
+        self._tally.ended_at = self._tally.ended_at or time.monotonic()
+        if record is not None:
+            self._tally.failures.append(f"rank {rank}: {record}")
+            self._stop()
 
     def _begin(self) -> None:
         """Sets the clock of the test: every trainer has had a batch."""
@@ -178,30 +197,19 @@ class _Run:
     def _kill(self, rank: int) -> None:
         """Kills a trainer, reads what it had sent, and starts it at its last cursor."""
         worker, trainer = self._workers[rank], self._tally.trainers[rank]
-        if not worker.runs or self._stopping:
+        if worker.records is None or self._stopping:
             return
         self._note(f"rank {rank} is killed")
         worker.kill()
-        while worker.runs and worker.records is not None and worker.records.poll():
-            try:
+        with contextlib.suppress(EOFError, OSError):
+            while worker.records.poll():
                 record = worker.records.recv()
-            except (EOFError, OSError):
-                break
-            if isinstance(record, Point):
-                self._tally.add(rank, record)
+                if isinstance(record, Point):
+                    self._tally.add(rank, record)
         worker.end()
         self._tally.start(rank, time.monotonic())
         resumable = self._tally.spec.guarantee.resume != "none"
         worker.start(trainer.state if resumable else None)
-
-    def _fail(self, rank: int, problem: str) -> None:
-        self._tally.failures.append(f"rank {rank}: {problem}")
-        self._end_of(rank)
-        self._stop()
-
-    def _end_of(self, rank: int) -> None:
-        self._done.add(rank)
-        self._tally.ended_at = self._tally.ended_at or time.monotonic()
 
     def _stop(self) -> None:
         """Ends all trainers; those that do not end in time are killed."""
@@ -231,4 +239,4 @@ class _Run:
         self._at(time.monotonic() + _PROGRESS_INTERVAL_SECONDS, self._show_progress)
 
     def _at(self, due: float, action: Callable[[], None]) -> None:
-        heapq.heappush(self._due, (due, next(self._order), action))
+        self._schedule.enterabs(due, 0, action)

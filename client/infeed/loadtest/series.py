@@ -7,16 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from infeed.loadtest.tally import Tally, joined
-from infeed.process_reports import merge_processes
-from infeed.report import ServerReport
-from infeed.spec import Array
-from infeed.stats import STARVED_THRESHOLD_SECONDS
+from infeed.loadtest.server_reports import by_process
+from infeed.loadtest.tally import Tally, Trainer
+from infeed.shared.process_reports import merge_processes
+from infeed.shared.report import ServerReport
+from infeed.shared.spec import Array
 
 _MAX_BINS = 240
+"""Points of a plot: more would be closer than its pixels."""
 
 _LONGER_THAN_STEP = 1.05
-"""Of a step's compute: it has short waits, too."""
+"""Length of a bin ÷ compute of a step: steps have short waits, too."""
 
 Row = tuple[float | None, ...]
 """A value for each bin; None where nothing was measured."""
@@ -37,12 +38,11 @@ class Series:
     wait_p50: Row
     wait_p99: Row
     wait_max: Row
-    starved_share: Row
     utilisation: tuple[Row, ...]
     """Of each trainer: compute ÷ time of the steps that end in a bin; None without steps."""
     servers: dict[str, dict[str, Row]]
-    """Of each server: the shares of its pipeline's four states, the share `cpu` of its processors,
-    its resident bytes, `memory`, and `batches` per second."""
+    """Of each server: the shares of its pipeline's four states, and the share `cpu` of its
+    processors."""
 
     @property
     def bins(self) -> int:
@@ -59,94 +59,69 @@ def time_series(tally: Tally) -> Series:
     width = float(max(1, math.ceil(end / _MAX_BINS), min(step, math.ceil(end))))
     # What remains at the end is part of the last bin: alone, a few steps would be a peak.
     bins = max(1, int(end / width))
-    begin = tally.measured_from - tally.began_at
-    columns = [_columns(tally, rank) for rank in range(len(tally.trainers))]
-    together = [np.concatenate(each) for each in zip(*columns, strict=True)]
-    ended_at, waits, _, samples = together
-    index = _bins(ended_at - tally.began_at, width, bins)
     widths = np.full(bins, width)
     widths[-1] = end - width * (bins - 1)
-    throughput = np.bincount(index, samples, bins) / np.maximum(widths, 0.25)
-    groups = [waits[index == number] for number in range(bins)]
+    trainers = [_ended_steps(tally, trainer, width, bins) for trainer in tally.trainers]
+    index = np.concatenate([index for index, _ in trainers])
+    steps = np.concatenate([steps for _, steps in trainers])
+    waits = [steps["wait_seconds"][index == number] for number in range(bins)]
+    throughput = np.bincount(index, steps["samples"], bins) / np.maximum(widths, 0.25)
     return Series(
         bin_seconds=width,
-        begin=min(begin, end),
+        begin=min(tally.measured_from - tally.began_at, end),
         end=end,
         samples_per_second=tuple(throughput.tolist()),
-        wait_p50=_row(groups, 0.5),
-        wait_p99=_row(groups, 0.99),
-        wait_max=_row(groups, 1.0),
-        starved_share=tuple(
-            float((each > STARVED_THRESHOLD_SECONDS).mean()) if len(each) else None
-            for each in groups
-        ),
-        utilisation=tuple(
-            _utilisation(each, tally.plan.step_seconds, tally.began_at, width, bins)
-            for each in columns
-        ),
+        wait_p50=_row(waits, 0.5),
+        wait_p99=_row(waits, 0.99),
+        wait_max=_row(waits, 1.0),
+        utilisation=tuple(_utilisation(*made, tally.plan.step_seconds, bins) for made in trainers),
         servers={
-            address: _server(tally, address, width, bins)
+            address: _server(reports, tally.began_at, width, bins)
             for address, reports in tally.servers.items()
-            if reports
         },
     )
 
 
-def _columns(tally: Tally, rank: int) -> tuple[Array, Array, Array, Array]:
-    """Returns when each step of a trainer ended, its wait, its compute and its samples.
+def _ended_steps(tally: Tally, trainer: Trainer, width: float, bins: int) -> tuple[Array, Array]:
+    """Returns the bin in which each step of a trainer ended, and the steps.
 
     A trainer goes on until it is asked to stop: what ends after the test is left out.
     """
-    lives = tally.trainers[rank].lives
-    waits, busy = joined(lives, "wait_seconds"), joined(lives, "busy_seconds")
-    ids = joined(lives, "sample_ids")
-    samples = (ids >= 0).sum(axis=-1).astype(float) if ids.ndim == 2 else np.empty(0)
-    ended_at = joined(lives, "requested_at") + waits + busy
+    steps = trainer.steps
+    ended_at = steps["requested_at"] + steps["wait_seconds"] + steps["busy_seconds"]
     within = ended_at <= tally.ended_at
-    return ended_at[within], waits[within], busy[within], samples[within]
-
-
-def _bins(seconds: Array, width: float, bins: int) -> Array:
-    return np.clip((seconds / width).astype(np.int64), 0, bins - 1)
+    index = (ended_at[within] - tally.began_at) / width
+    return np.clip(index.astype(np.int64), 0, bins - 1), steps[within]
 
 
 def _row(groups: list[Array], quantile: float) -> Row:
     return tuple(
-        float(np.quantile(each, quantile, method="higher")) if len(each) else None
-        for each in groups
+        float(np.quantile(group, quantile, method="higher")) if len(group) else None
+        for group in groups
     )
 
 
-def _utilisation(
-    columns: tuple[Array, Array, Array, Array],
-    step_seconds: float,
-    began_at: float,
-    width: float,
-    bins: int,
-) -> Row:
-    ended_at, waits, busy, _ = columns
-    index = _bins(ended_at - began_at, width, bins)
-    steps = np.bincount(index, minlength=bins)
-    total = np.bincount(index, waits + busy, bins)
+def _utilisation(index: Array, steps: Array, step_seconds: float, bins: int) -> Row:
+    counts = np.bincount(index, minlength=bins).tolist()
+    seconds = np.bincount(index, steps["wait_seconds"] + steps["busy_seconds"], bins).tolist()
     return tuple(
-        min(1.0, float(count) * step_seconds / float(seconds)) if count and seconds else None
-        for count, seconds in zip(steps, total, strict=True)
+        min(1.0, count * step_seconds / total) if count and total else None
+        for count, total in zip(counts, seconds, strict=True)
     )
 
 
-def _server(tally: Tally, address: str, width: float, bins: int) -> dict[str, Row]:
+def _server(
+    reports: list[tuple[float, ServerReport]], began_at: float, width: float, bins: int
+) -> dict[str, Row]:
     """Returns the last report of each bin, as shares; of several processes, all together."""
-    names = (*STATES, "cpu", "memory", "batches")
-    rows: dict[str, list[float | None]] = {name: [None] * bins for name in names}
-    last: dict[int, dict[int, ServerReport]] = {}
-    for at, report in tally.servers[address]:
-        process = report.process_id if report.processes > 1 else 0
-        last.setdefault(min(bins - 1, int((at - tally.began_at) / width)), {})[process] = report
-    for number, processes in last.items():
-        report = merge_processes(processes.values())
+    rows: dict[str, list[float | None]]
+    rows = {name: [None] * bins for name in (*STATES, "cpu")}
+    groups: dict[int, list[tuple[float, ServerReport]]] = {}
+    for at, report in reports:
+        groups.setdefault(min(bins - 1, int((at - began_at) / width)), []).append((at, report))
+    for number, group in groups.items():
+        report = merge_processes([process[-1][1] for process in by_process(group)])
         for state in STATES:
             rows[state][number] = getattr(report, f"{state}_seconds") / report.seconds
         rows["cpu"][number] = report.cpu_share
-        rows["memory"][number] = float(report.memory_bytes) or None
-        rows["batches"][number] = report.batches / report.seconds
     return {name: tuple(row) for name, row in rows.items()}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from infeed.process_reports import merge_processes
-from infeed.report import ServerReport
+from infeed.shared.process_reports import merge_processes
+from infeed.shared.report import ServerReport
 
 TimedReport = tuple[float, ServerReport]
 """Monotonic seconds at the end of the time that a report covers, and the report."""
@@ -18,13 +18,13 @@ _SUMS = (
 )
 
 
-def merged_reports(reports: list[TimedReport], begin: float) -> ServerReport:
+def merged_report(reports: list[TimedReport], begin: float) -> ServerReport:
     """Returns one report of a server on the time since `begin`."""
-    return merge_processes([_since(each, begin) for each in by_process(reports)])
+    return merge_processes([_since(process, begin) for process in by_process(reports)])
 
 
 def by_process(reports: Iterable[TimedReport]) -> list[list[TimedReport]]:
-    """Returns the reports of each process of a server, those of processes that are gone left out.
+    """Returns the reports of each process of a server, without processes that are gone.
 
     A server without `--processes` that was restarted is the same as before.
     """
@@ -37,25 +37,21 @@ def by_process(reports: Iterable[TimedReport]) -> list[list[TimedReport]]:
 
 
 def _since(reports: list[TimedReport], begin: float) -> ServerReport:
-    """Returns one report of a process: the last one, and those before that do not overlap it.
-
-    Those that overlap each other, or `begin`, are left out.
-    """
+    """Returns one report of a process: the last, and earlier ones that overlap none."""
     at, last = reports[-1]
     taken, free_until = [last], at - last.seconds
     for at, report in reversed(reports):
         if at <= free_until and at - report.seconds >= begin:
             taken.append(report)
             free_until = at - report.seconds
-    sums = {name: sum(getattr(each, name) for each in taken) for name in _SUMS}
-    available = sum(each.available_cores * each.seconds for each in taken) / sums["seconds"]
-    memory = max(report.memory_bytes for _, report in reports)
-    slowest = max(taken, key=lambda each: each.slowest_sample_seconds)
+    sums = {name: sum(getattr(report, name) for report in taken) for name in _SUMS}
+    available = sum(report.available_cores * report.seconds for report in taken) / sums["seconds"]
+    slowest = max(taken, key=lambda report: report.slowest_sample_seconds)
     return replace(
         last,
         **sums,
         available_cores=available,
-        memory_bytes=memory,
+        memory_bytes=max(report.memory_bytes for _, report in reports),
         slowest_sample=slowest.slowest_sample,
         slowest_sample_seconds=slowest.slowest_sample_seconds,
     )

@@ -8,30 +8,24 @@ start-up time and part of no other figure. Neither are stalls, and the time that
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from infeed.audit.report import AuditReport
-from infeed.capacity import capacity
 from infeed.http2.target import is_local
-from infeed.loadtest.figures import (
-    COLUMNS,
-    Figures,
-    TrainerFigures,
-    figures_of,
-    selected_steps,
-    trainer_figures,
-)
+from infeed.loadtest.audits import audits
+from infeed.loadtest.figures import Figures, Measured, TrainerFigures, measured, trainer_figures
 from infeed.loadtest.forecast import Forecast, forecast_of, measured_report
 from infeed.loadtest.plan import UTILISATION_THRESHOLD
 from infeed.loadtest.series import Series, time_series
-from infeed.loadtest.server_reports import merged_reports
+from infeed.loadtest.server_reports import merged_report
 from infeed.loadtest.tally import Tally
-from infeed.report import RankReport, ServerReport
-from infeed.verdict import Verdict, judge
+from infeed.shared.capacity import capacity
+from infeed.shared.report import RankReport, ServerReport
+from infeed.shared.verdict import Verdict, judge
 
 
 @dataclass(frozen=True)
@@ -73,6 +67,8 @@ class Summary:
     interrupted: bool
     cores: int
     """Processors of this machine."""
+    cores_used: float
+    """Processors of it that all trainers used together."""
     checks: tuple[Check, ...] = ()
 
     @property
@@ -80,7 +76,7 @@ class Summary:
         """The trainer that used its accelerator least, or else waited most."""
         return min(
             self.trainers,
-            key=lambda each: (each.figures.utilisation or 0.0, -each.figures.wait_p99),
+            key=lambda trainer: (trainer.figures.utilisation or 0.0, -trainer.figures.wait_p99),
         )
 
     @property
@@ -96,111 +92,99 @@ class Summary:
     @property
     def exact(self) -> bool:
         """Whether every sample was delivered once; True too where that cannot be known."""
-        return all(each.exact for each in self.audits)
+        return all(audit.exact for audit in self.audits)
 
     @property
     def ok(self) -> bool:
         """Whether every threshold was kept, and no trainer failed."""
-        return not self.failures and all(each.ok for each in self.checks)
+        return not self.failures and all(check.ok for check in self.checks)
 
 
 def summarize(tally: Tally) -> Summary:
     """Returns the figures of a load test that has ended, or was interrupted."""
-    end = tally.ended_at
-    begin = min(end, tally.measured_from)
-    trainers = tuple(trainer_figures(each, tally, begin, end) for each in tally.trainers)
-    selected = [selected_steps(each, begin, end) for each in tally.trainers]
-    together = {name: np.concatenate([each[name] for each in selected]) for name in COLUMNS}
-    seconds = end - begin
-    samples = float(together["samples"].sum())
-    ranks = [
-        RankReport(trainer.rank, measured_report(trainer.report, arrays))
-        for trainer, arrays in zip(tally.trainers, selected, strict=True)
-    ]
-    servers = {
-        address: merged_reports(reports, begin)
-        for address, reports in tally.servers.items()
-        if reports
-    }
-    there = {name: each for name, each in servers.items() if name not in tally.missing}
-    verdict = judge(ranks, tally.plan.trainers, list(there.values()), tally.missing)
+    plan, begin, end = tally.plan, tally.measured_from, tally.ended_at
+    made = [measured(trainer, begin, end) for trainer in tally.trainers]
+    together = Measured(
+        np.concatenate([part.steps for part in made]),
+        np.concatenate([part.unanswered_seconds for part in made]),
+    )
+    ranks, trainers = [], []
+    for trainer, steps in zip(tally.trainers, made, strict=True):
+        ranks.append(RankReport(trainer.rank, measured_report(trainer.report, steps)))
+        trainers.append(trainer_figures(trainer, steps, plan.step_seconds, begin, end))
+    # Threads are in one process, whose use each of them has.
+    cores_used = sum(trainer.cpu_share for trainer in trainers[: 1 if plan.threads else None])
+    servers = {address: merged_report(reports, begin) for address, reports in tally.servers.items()}
+    there = [report for address, report in servers.items() if address not in tally.missing]
+    verdict = judge(ranks, plan.trainers, there, tally.missing)
     text = str(verdict)
-    if tally.plan.independent:
+    if plan.independent:
         text = f"job {verdict.rank}: {replace(verdict, world_size=1)}"
+    seconds = end - begin
     return Summary(
         seconds=seconds,
         total_seconds=end - tally.began_at,
-        samples_per_second=samples / seconds if seconds else 0.0,
-        bytes_per_second=_bytes_per_step(tally) * len(together["wait_seconds"]) / (seconds or 1.0),
-        figures=figures_of(together, tally.plan.step_seconds),
-        trainers=trainers,
+        samples_per_second=float(together.steps["samples"].sum()) / (seconds or 1.0),
+        bytes_per_second=_bytes_per_step(tally) * len(together.steps) / (seconds or 1.0),
+        figures=together.figures(plan.step_seconds),
+        trainers=tuple(trainers),
         servers=servers,
         lost={address: at - tally.began_at for address, at in tally.lost.items()},
         missing=frozenset(tally.missing),
-        audits=tuple(tally.audits(end - tally.began_at)),
+        audits=tuple(audits(tally)),
         verdict=verdict,
         verdict_text=text,
         forecast=forecast_of(
             ranks,
-            tally.plan.trainers,
+            plan.trainers,
             [] if tally.lost else list(servers.values()),  # what is gone makes nothing
             neighbours=[report for address, report in servers.items() if is_local(address)],
-            trainer_cores=cores_used(trainers, tally),
+            trainer_cores=cores_used,
         ),
         series=time_series(tally),
         events=tuple((at - tally.began_at, text) for at, text in tally.all_events()),
         failures=tuple(tally.failures),
         interrupted=tally.interrupted,
         cores=os.cpu_count() or 1,
+        cores_used=cores_used,
     )
 
 
-def cores_used(trainers: Sequence[TrainerFigures], tally: Tally) -> float:
-    """Returns the processors of this machine that all trainers used together."""
-    # Threads are in one process, whose use each of them has.
-    processes = trainers[:1] if tally.plan.threads else trainers
-    return sum(each.cpu_share for each in processes)
+def _bytes_per_step(tally: Tally) -> float:
+    """Returns the mean bytes on the wire of a batch, over the whole test."""
+    ends = [point for trainer in tally.trainers for point in trainer.ends]
+    steps = sum(point.report.total_steps for point in ends)
+    return sum(point.bytes for point in ends) / steps if steps else 0.0
 
 
 def check(summary: Summary, tally: Tally) -> Summary:
     """Returns the summary with a check for each threshold, and for the audit."""
-    limits, checks = tally.plan.thresholds, []
-    if not any(each.step_count for each in tally.trainers):
+    return replace(summary, checks=tuple(_checks(summary, tally)))
+
+
+def _checks(summary: Summary, tally: Tally) -> Iterator[Check]:
+    limits = tally.plan.thresholds
+    if not any(trainer.step_count for trainer in tally.trainers):
         # Everything else holds of a test without a batch: its audit is exact.
-        checks.append(Check("batches", "none", "at least 1", ok=False))
+        yield Check("batches", "none", "at least 1", ok=False)
     if summary.lost:
         kept = "any, as asked" if limits.allow_lost_servers else "none"
         text = ", ".join(lost_texts(summary))
-        checks.append(Check("lost servers", text, kept, limits.allow_lost_servers))
+        yield Check("lost servers", text, kept, limits.allow_lost_servers)
     if (share := limits.min_utilisation) is not None:
         value = summary.utilisation or 0.0
-        checks.append(
-            Check(
-                f"utilisation of the worst trainer, rank {summary.worst.rank}",
-                f"{100 * value:.1f} %",
-                f"at least {100 * share:g} %",
-                value >= share,
-            )
-        )
+        name = f"utilisation of the worst trainer, rank {summary.worst.rank}"
+        limit = f"at least {100 * share:g} %"
+        yield Check(name, f"{100 * value:.1f} %", limit, value >= share)
     if (most := limits.max_wait_p99_seconds) is not None:
-        value = max(each.figures.wait_p99 for each in summary.trainers)
-        checks.append(
-            Check(
-                "p99 of the waits of the worst trainer",
-                f"{1000 * value:.1f} ms",
-                f"at most {1000 * most:g} ms",
-                value <= most,
-            )
-        )
+        value = max(trainer.figures.wait_p99 for trainer in summary.trainers)
+        name, limit = "p99 of the waits of the worst trainer", f"at most {1000 * most:g} ms"
+        yield Check(name, f"{1000 * value:.1f} ms", limit, value <= most)
     if (least := limits.min_samples_per_second) is not None:
         value = summary.samples_per_second
-        checks.append(
-            Check("throughput", f"{value:.0f} samples/s", f"at least {least:g}", value >= least)
-        )
+        yield Check("throughput", f"{value:.0f} samples/s", f"at least {least:g}", value >= least)
     if summary.audits:
-        value_text = "exact" if summary.exact else "NOT exact"
-        checks.append(Check("audit", value_text, "exact", summary.exact))
-    return replace(summary, checks=tuple(checks))
+        yield Check("audit", "exact" if summary.exact else "NOT exact", "exact", summary.exact)
 
 
 def lost_texts(summary: Summary) -> list[str]:
@@ -212,33 +196,24 @@ def lost_texts(summary: Summary) -> list[str]:
     ]
 
 
-def _bytes_per_step(tally: Tally) -> float:
-    """Returns the mean bytes on the wire of a batch, over the whole test."""
-    ends = [life.last for each in tally.trainers for life in each.lives if life.last is not None]
-    steps = sum(each.report.total_steps for each in ends)
-    return sum(each.bytes for each in ends) / steps if steps else 0.0
-
-
 def to_json(summary: Summary, tally: Tally) -> dict[str, Any]:
     """Returns the summary as values for `json.dumps`."""
-    document = {
-        name: getattr(summary, name)
-        for name in ("seconds", "total_seconds", "samples_per_second", "bytes_per_second")
-    }
     plan = asdict(tally.plan)
     thresholds = plan.pop("thresholds")
+    same = (
+        *("seconds", "total_seconds", "samples_per_second", "bytes_per_second", "utilisation"),
+        *("keeps_utilisation", "failures", "interrupted", "ok"),
+    )
     return {
         "pipeline": tally.spec.name,
         "fingerprint": tally.spec.fingerprint,
         "batch_size": tally.batch_size,
         "plan": plan,
         "thresholds": thresholds,
-        **document,
-        "utilisation": summary.utilisation,
+        **{name: getattr(summary, name) for name in same},
         "worst_rank": summary.worst.rank,
-        "keeps_utilisation": summary.keeps_utilisation,
         "all": {**asdict(summary.figures), "starved_share": summary.figures.starved_share},
-        "trainers": [asdict(each) for each in summary.trainers],
+        "trainers": list(map(asdict, summary.trainers)),
         "servers": {
             address: {
                 **report.to_json(),
@@ -251,12 +226,9 @@ def to_json(summary: Summary, tally: Tally) -> dict[str, Any]:
         "forecast": asdict(summary.forecast),
         "audit": {
             "exact": summary.exact if summary.audits else None,
-            "jobs": [each.to_json() for each in summary.audits],
+            "jobs": [audit.to_json() for audit in summary.audits],
         },
         "series": asdict(summary.series),
         "events": [{"second": at, "text": text} for at, text in summary.events],
-        "failures": list(summary.failures),
-        "interrupted": summary.interrupted,
-        "checks": [asdict(each) for each in summary.checks],
-        "ok": summary.ok,
+        "checks": list(map(asdict, summary.checks)),
     }

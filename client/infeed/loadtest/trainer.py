@@ -11,27 +11,24 @@ import contextlib
 import logging
 import os
 import resource
-import signal
 import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
 from infeed.client import connect
-from infeed.errors import FeedClosedError, InfeedError
 from infeed.feed import Feed
-from infeed.loadtest.control import Control
-from infeed.loadtest.records import Failure, Finished, Point, Record, Steps
-from infeed.loadtest.step_log import MessageLog, StepLog
+from infeed.loadtest.records import MessageLog, Point, Record, StepLog
+from infeed.shared.errors import FeedClosedError, InfeedError
 
 POINT_INTERVAL_SECONDS = 0.25
-"""Between two points of a trainer."""
+"""Seconds between two points of a trainer: a longer time loses more steps of a killed one."""
 
 _MAX_LATE_SECONDS = 0.1
-"""Lateness that later steps make up for."""
+"""Seconds of lateness that later steps make up for: more would hide that the machine is busy."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +44,56 @@ class TrainerOptions:
     """Options of `infeed.connect`, but for `state`."""
 
 
-def run_process(connection: Connection, options: TrainerOptions, state: Any) -> None:
-    """Runs a trainer in a process of its own, which ends when that of the load test does."""
-    # Ctrl-C reaches all processes of a terminal; the load test stops the trainers itself.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+class Control:
+    """Orders of the load test to one trainer. Thread-safe."""
+
+    def __init__(self) -> None:
+        self.is_killed = False
+        """Whether the trainer sends no last point."""
+        self._stopping = threading.Event()
+        self._feed: Feed | None = None
+        self._stall_seconds = 0.0
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the trainer is to end."""
+        return self._stopping.is_set()
+
+    def use(self, feed: Feed) -> None:
+        """Names the feed that a stop closes, also one that came before."""
+        self._feed = feed
+        if self.is_stopping:
+            feed.close()
+
+    def pause(self) -> None:
+        """Waits for the length of a stall, if there is one."""
+        if self._stall_seconds:
+            seconds, self._stall_seconds = self._stall_seconds, 0.0
+            self._stopping.wait(seconds)
+
+    def obey(self, orders: Connection) -> None:
+        """Follows orders, until the load test closes its end."""
+        try:
+            while True:
+                name, value = orders.recv()
+                if name == "stall":
+                    self._stall_seconds = value
+                else:
+                    self._stop(kill=name == "kill")
+        except (EOFError, OSError):
+            self._stop(kill=True)
+
+    def _stop(self, *, kill: bool) -> None:
+        """Ends the trainer, also while it waits for a batch."""
+        self.is_killed = self.is_killed or kill
+        self._stopping.set()
+        if self._feed is not None:
+            self._feed.close()
+
+
+def run_process(connection: Connection) -> None:
+    """Runs a trainer in a process of its own, which ends when the load test's process does."""
+    options, state = connection.recv()
     control = Control()
 
     def obey() -> None:
@@ -62,7 +104,7 @@ def run_process(connection: Connection, options: TrainerOptions, state: Any) -> 
     log, messages = logging.getLogger("infeed"), MessageLog()
     log.addHandler(messages)
     log.propagate = False
-    run_trainer(connection, options, state, control, messages)
+    _run(connection, options, state, control, messages)
     os._exit(0)
 
 
@@ -70,48 +112,32 @@ def run_thread(connection: Connection, options: TrainerOptions, state: Any) -> N
     """Runs a trainer in a thread."""
     control = Control()
     threading.Thread(target=control.obey, args=(connection,), daemon=True).start()
-    shard = options.connect.get("shard")
-    if shard is None:  # jobs of their own, all of whose trainers are rank 0
-        run_trainer(connection, options, state, control)
-        return
-    log, messages = logging.getLogger("infeed"), MessageLog(shard.rank)
-    log.addHandler(messages)
-    try:
-        run_trainer(connection, options, state, control, messages)
-    finally:
-        log.removeHandler(messages)
+    # Its warnings stay in the log, which all threads share.
+    _run(connection, options, state, control, MessageLog())
 
 
-def run_trainer(
-    records: Connection,
-    options: TrainerOptions,
-    state: Any,
-    control: Control,
-    messages: MessageLog | None = None,
+def _run(
+    records: Connection, options: TrainerOptions, state: Any, control: Control, log: MessageLog
 ) -> None:
     """Trains until the end of its steps, a stop, or an error, and sends records of it."""
-    last: Record = Finished()
+    last: Record = None
     try:
-        _train(records, options, state, control, messages or MessageLog())
+        _train(records, options, state, control, log)
     except InfeedError as error:
-        last = Failure(f"{type(error).__name__}: {error.message}")
+        last = f"{type(error).__name__}: {error.message}"
     except (BrokenPipeError, ConnectionError):
         return  # the load test has closed its end
     except Exception as error:  # noqa: BLE001 - reported with the trainer's rank
-        last = Failure(f"{type(error).__name__}: {error}")
+        last = f"{type(error).__name__}: {error}"
     if not control.is_killed:
         with contextlib.suppress(OSError):
             records.send(last)
 
 
 def _train(
-    records: Connection,
-    options: TrainerOptions,
-    state: Any,
-    control: Control,
-    messages: MessageLog,
+    records: Connection, options: TrainerOptions, state: Any, control: Control, log: MessageLog
 ) -> None:
-    log, point_at = StepLog(), 0.0
+    steps, point_at = StepLog(), 0.0
     late = 0.0
     """By how much the steps so far were too long: a busy host is late to wake, and the next sleep
     makes up for it. An accelerator would not be late."""
@@ -123,7 +149,6 @@ def _train(
         remaining = None if options.steps is None else options.steps - feed.first_step
         while not control.is_stopping and feed.delivered != remaining:
             requested_at = time.monotonic()
-            ready = feed.has_next
             try:
                 batch = feed.next()
             except FeedClosedError:
@@ -133,42 +158,40 @@ def _train(
                 raise
             received_at = time.monotonic()
             if received_at >= point_at:
-                # Within the step, whose time it takes part of: a host has this time to spare.
-                records.send(_point(feed, log.take(), connect_seconds, messages, undelivered=1))
+                # Within the step, whose time it takes part of: a host has this time to spare. The
+                # batch is not among the steps yet.
+                state = feed.state(feed.delivered - 1)
+                records.send(_point(feed, steps, connect_seconds, log, state=state))
                 point_at = received_at + POINT_INTERVAL_SECONDS
             _sleep_until(received_at + options.step_seconds - late)
-            busy = log.add(requested_at, received_at, ready, batch)
+            busy = steps.add(batch, requested_at, received_at)
             late = min(max(0.0, late + busy - options.step_seconds), _MAX_LATE_SECONDS)
             control.pause()
     if not control.is_killed:
-        last = _point(feed, log.take(), connect_seconds, messages)
-        records.send(replace(last, unanswered_at=unanswered_at))
+        last = {"state": feed.state(), "unanswered_at": unanswered_at}
+        records.send(_point(feed, steps, connect_seconds, log, **last))
 
 
 def _point(
-    feed: Feed,
-    steps: Steps,
-    connect_seconds: float,
-    messages: MessageLog,
-    undelivered: int = 0,
+    feed: Feed, log: StepLog, connect_seconds: float, messages: MessageLog, **values: Any
 ) -> Point:
-    """Returns a point; `undelivered` batches of the feed are not among the steps yet."""
     stats = feed.stats()
     usage = resource.getrusage(resource.RUSAGE_SELF)
+    steps, sample_ids = log.take()
     return Point(
         steps=steps,
+        sample_ids=sample_ids,
         at=time.monotonic(),
-        state=feed.state(feed.delivered - undelivered),
         first_batch_seconds=connect_seconds + stats.first_batch_seconds,
         bytes=stats.bytes,
         reconnects=stats.reconnects,
-        hedges=stats.hedges,
         cpu_seconds=usage.ru_utime + usage.ru_stime,
         max_memory_bytes=usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
         report=stats.report,
         servers=dict(stats.server_reports),
         lost=stats.lost_servers,
         messages=messages.take(),
+        **values,
     )
 
 

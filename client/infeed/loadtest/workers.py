@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
-import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from multiprocessing import resource_tracker
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
 
-from infeed.errors import InvalidRequestError
 from infeed.http2.target import expand_hosts, host_name, is_local, parse_target
 from infeed.http2.tls_config import TLS
-from infeed.loadtest import delay
-from infeed.loadtest.trainer import TrainerOptions, run_process, run_thread
+from infeed.loadtest.trainer import TrainerOptions, run_thread
+from infeed.shared.errors import InvalidRequestError
 
 _START_TIMEOUT_SECONDS = 30.0
-_END_TIMEOUT_SECONDS = 3.0
+"""Seconds for a proxy to start: less would fail on a busy machine."""
 
-# A fork would copy the threads' locks of this process; feeds refuse to work in one.
-_CONTEXT = multiprocessing.get_context("spawn")
+_END_TIMEOUT_SECONDS = 3.0
+"""Seconds for a trainer to end before it is killed."""
+
+Process = subprocess.Popen[bytes]
 
 
 class Worker:
@@ -34,7 +35,7 @@ class Worker:
         """Where its records arrive; None while it does not run."""
         self._options = options
         self._threads = threads
-        self._process: Any = None
+        self._process: Process | None = None
         self._thread: threading.Thread | None = None
 
     @property
@@ -44,16 +45,13 @@ class Worker:
 
     def start(self, state: Mapping[str, Any] | None = None) -> None:
         """Starts the trainer, at a cursor."""
-        ours, theirs = _CONTEXT.Pipe()
-        arguments = (theirs, self._options, state)
-        self.records = ours
         if self._threads:
+            self.records, theirs = Pipe()
+            arguments = (theirs, self._options, state)
             self._thread = threading.Thread(target=run_thread, args=arguments, daemon=True)
             self._thread.start()
-            return
-        self._process = _CONTEXT.Process(target=run_process, args=arguments, daemon=True)
-        _start(self._process)
-        theirs.close()
+        else:
+            self._process, self.records = _start("trainer", (self._options, state))
 
     def order(self, name: str, value: float = 0.0) -> None:
         """Sends an order, unless the trainer has ended."""
@@ -65,7 +63,7 @@ class Worker:
         """Ends the trainer without its last point; its records so far can still be read."""
         if self._process is not None:
             self._process.kill()
-            self._process.join()
+            self._process.wait()
         else:
             self.order("kill")
             self._join_thread()
@@ -75,22 +73,40 @@ class Worker:
         if self.records is not None:
             self.records.close()
             self.records = None
-        status = None
-        if self._process is not None:
-            self._process.join(_END_TIMEOUT_SECONDS)
-            if self._process.exitcode is None:
-                self._process.kill()
-                self._process.join()
-            status = self._process.exitcode
-            self._process.close()
-            self._process = None
         self._join_thread()
-        return status
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        try:
+            return process.wait(_END_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
 
     def _join_thread(self) -> None:
         if self._thread is not None:
             self._thread.join(_END_TIMEOUT_SECONDS)
             self._thread = None
+
+
+def _start(module: str, options: Any) -> tuple[Process, Connection]:
+    """Runs a module's `run_process` in a process of its own, and sends it its options.
+
+    Its session is its own too, so that Ctrl-C on a terminal does not reach it.
+    """
+    ours, theirs = Pipe()
+    code = (
+        "from multiprocessing.connection import Connection\n"
+        f"from infeed.loadtest.{module} import run_process\n"
+        f"run_process(Connection({theirs.fileno()}))"
+    )
+    with theirs:
+        process = subprocess.Popen(  # noqa: S603 - the code above
+            [sys.executable, "-c", code], pass_fds=[theirs.fileno()], start_new_session=True
+        )
+    with contextlib.suppress(OSError):  # it has ended: its records do, too
+        ours.send(options)
+    return process, ours
 
 
 @dataclass(frozen=True)
@@ -101,7 +117,7 @@ class Route:
     connection: Mapping[str, Any]
     """Options of `connect`: TLS and token."""
     addresses: Mapping[str, str]
-    """Address of a proxy → that of its server."""
+    """Address of a proxy → its server's address."""
 
 
 @contextlib.contextmanager
@@ -115,57 +131,39 @@ def route(
     if not (rtt_seconds or jitter_seconds):
         yield Route(target, connection, {})
         return
-    if not delay.IS_SUPPORTED:
-        raise InvalidRequestError("--rtt-ms and --jitter-ms need Linux, whose splice they use")
-    addresses = [host for each in parse_target(target) for host in expand_hosts(each)]
-    connection = _through_proxies(connection, addresses)
+    servers = [host for address in parse_target(target) for host in expand_hosts(address)]
+    connection = _through_proxies(connection, servers)
     with contextlib.ExitStack() as stack:
-        ports = [
-            stack.enter_context(_proxy(each, rtt_seconds / 2, jitter_seconds / 2))
-            for each in addresses
+        proxies = [
+            stack.enter_context(_proxy(server, rtt_seconds / 2, jitter_seconds / 2))
+            for server in servers
         ]
-        proxies = [f"127.0.0.1:{port}" for port in ports]
-        yield Route(",".join(proxies), connection, dict(zip(proxies, addresses, strict=True)))
+        yield Route(",".join(proxies), connection, dict(zip(proxies, servers, strict=True)))
 
 
 @contextlib.contextmanager
-def _proxy(address: str, delay_seconds: float, jitter_seconds: float) -> Iterator[int]:
-    ours, theirs = _CONTEXT.Pipe()
-    arguments = (address, delay_seconds, jitter_seconds, theirs)
-    process: Any = _CONTEXT.Process(target=delay.serve, args=arguments, daemon=True)
-    _start(process)
-    theirs.close()
+def _proxy(server: str, delay_seconds: float, jitter_seconds: float) -> Iterator[str]:
+    process, connection = _start("delay", (server, delay_seconds, jitter_seconds))
     try:
-        if not ours.poll(_START_TIMEOUT_SECONDS):
-            raise TimeoutError(f"the proxy of {address} did not start")
-        yield ours.recv()
+        if not connection.poll(_START_TIMEOUT_SECONDS):
+            raise TimeoutError(f"the proxy of {server} did not start")
+        yield f"127.0.0.1:{connection.recv()}"
     finally:
-        ours.close()
+        connection.close()
         process.kill()
-        process.join()
-        process.close()
+        process.wait()
 
 
-def _start(process: Any) -> None:
-    """Starts a process that no Ctrl-C interrupts before it ignores it."""
-    resource_tracker.ensure_running()  # the first start of a process would, and admit Ctrl-C again
-    old = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        process.start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, old)
-
-
-def _through_proxies(connection: Mapping[str, Any], addresses: list[str]) -> Mapping[str, Any]:
+def _through_proxies(connection: Mapping[str, Any], servers: list[str]) -> Mapping[str, Any]:
     tls = connection.get("tls")
     if not tls:
-        if connection.get("token") is not None and not all(map(is_local, addresses)):
+        if connection.get("token") is not None and not all(map(is_local, servers)):
             raise InvalidRequestError(
                 "--rtt-ms would send the token unencrypted to another machine; use TLS"
             )
         return connection
     tls = tls if isinstance(tls, TLS) else TLS()
-    names = {host_name(each).rstrip(".") for each in addresses}
+    names = {host_name(server).rstrip(".") for server in servers}
     if tls.server_name is None and len(names) > 1:
         raise InvalidRequestError(
             f"--rtt-ms with TLS needs --tls-server-name, for the servers have several names: "

@@ -33,10 +33,7 @@ class PrefetchWindow:
         return min(self._max_batches, max(MIN_BATCHES, self._prefetch_bytes // self._batch_bytes))
 
     def is_half_ready(self, next_step: int) -> bool:
-        """Returns whether at least half of the window waits for the consumer, in order.
-
-        `next_step` is the first step that was not received in order.
-        """
+        """Returns whether at least half of the window waits for the consumer, in order."""
         return 2 * (next_step - self._consumed) >= self.depth
 
     @property

@@ -12,23 +12,23 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from infeed.errors import AuthenticationError, InfeedError, ServerUnavailableError
 from infeed.http2.target import is_unix
-from infeed.prefetch.byte_window import PrefetchWindow
-from infeed.prefetch.feed_item import EndOfFeed, FeedItem
+from infeed.prefetch.byte_window import MAX_BATCHES, PrefetchWindow
 from infeed.prefetch.feed_plan import FeedPlan
-from infeed.prefetch.server_log import ServerLog
+from infeed.prefetch.ready_batches import EndOfFeed, FeedItem
 from infeed.prefetch.server_state import MAX_DRAIN_SILENCE_SECONDS, ServerStates, Stream
 from infeed.prefetch.step_failures import STEP_ERRORS, StepFailures
 from infeed.prefetch.step_scheduler import StepScheduler
+from infeed.shared.errors import InfeedError, ServerUnavailableError
 from infeed.stats import PrefetchCounters
-from infeed.wire.assembler import EndOfData, ReceivedBatch
+from infeed.wire.received import EndOfData, ReceivedBatch
 
 
 class Coordinator:
     """Coordinates the servers of a feed, and passes their batches to `deliver` in order.
 
-    The last item is the end of the feed, or the error that ended it. Not thread-safe.
+    The last item is the end of the feed, or the error that ended it. Not thread-safe, but for the
+    methods that say so.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class Coordinator:
     ) -> None:
         self.ended = False
         """Whether no further batch is requested or delivered."""
+        self.closed = False
         self.multi_server = plan.spec.guarantee.resume == "constant_time"
         """Whether several servers may serve at a time: their batches must be the same."""
         self._end = EndOfFeed()
@@ -48,18 +49,19 @@ class Coordinator:
         self._deliver_item = deliver
         self._clock = clock
         self._window = PrefetchWindow(
-            plan.prefetch_bytes, plan.contract.payload_bytes, plan.prefetch_batches
+            plan.options.prefetch_bytes,
+            plan.contract.payload_bytes,
+            plan.options.prefetch_batches or MAX_BATCHES,
         )
         self._scheduler: StepScheduler[ReceivedBatch | InfeedError] = StepScheduler(
             plan.shard_plan.steps, clock
         )
-        self._servers = ServerStates()
-        self._log = ServerLog(plan)
-        self._counters = PrefetchCounters()
+        self._servers = ServerStates(plan)
         self._no_server_since: float | None = None
         self._failures = StepFailures()
-        self.closed = False
         self._deliver()
+
+    # From any thread.
 
     @property
     def open_streams(self) -> int:
@@ -68,47 +70,36 @@ class Coordinator:
 
     @property
     def lost_servers(self) -> set[str]:
-        """The servers that are gone unannounced, or left out. Callable from any thread."""
+        """The servers that are gone unannounced, or left out."""
         return self._servers.lost
 
-    @property
-    def is_at_rest(self) -> bool:
-        """Whether nothing is in flight, for the window is full. Callable from any thread."""
-        return self.ended or self._scheduler.next_step >= self._window.step_limit
-
     def counters(self, consumed_bytes: int) -> PrefetchCounters:
-        """Returns the statistics of servers and prefetch window. Callable from any thread."""
+        """Returns the statistics of servers and prefetch window."""
         buffered = 0 if self.closed else self._window.received_bytes - consumed_bytes
         return replace(
-            self._counters,
+            self._servers.counters,
             hedges=self._scheduler.hedges,
             prefetched_bytes=buffered,
             prefetch_limit_bytes=self._window.max_bytes,
         )
 
     def blocking_server(self) -> tuple[str, str]:
-        """Returns the server that the next batch is expected from, and the reason for the wait.
-
-        Callable from any thread.
-        """
+        """Returns the server that the next batch is expected from, and the reason for the wait."""
         if blocking := self._scheduler.blocking_server():
             return blocking[0], f"requested {blocking[1]:.1f} s ago"
         if errors := self._servers.describe_errors():
             return self._target, f"reconnecting after: {errors}"
         return self._target, "no answer from the server"
 
+    # The events of one server, in this order.
+
     def add_servers(self, servers: Sequence[str]) -> None:
         """Adds servers of the target; a reader for each is about to connect."""
         self._servers.add(servers)
         self._scheduler.single_server = len(self._servers) == 1
 
-    # The events of one server, in this order.
-
     def connect_delay(self, server: str) -> float:
-        """Returns the seconds until the server may be connected to; infinite while it may not.
-
-        Where only one server at a time can serve a feed, the others wait.
-        """
+        """Returns the seconds until the server may be connected to; infinite while it may not."""
         if not (self.multi_server or self._servers.has_turn(server)):
             return math.inf
         return max(0.0, self._servers[server].retry_at - self._clock())
@@ -129,15 +120,9 @@ class Coordinator:
 
     def on_stream_accepted(self, stream: Stream) -> None:
         """Makes the server available for steps: it has accepted the stream."""
-        server, stream.accepted = stream.server, True
-        if self._servers[server].loss_logged:
-            self._log.on_back(server)
-        self._servers[server].on_stream_accepted()
-        self._scheduler.add_server(server)
-        if server not in self._counters.servers:
-            self._counters.servers.append(server)
-        if self._counters.reconnects < self._counters.losses:
-            self._counters.reconnects += 1
+        stream.accepted = True
+        self._servers.on_stream_accepted(stream.server)
+        self._scheduler.add_server(stream.server)
 
     def takes_requests(self, stream: Stream) -> bool:
         """Returns whether the stream may get further requests."""
@@ -152,11 +137,6 @@ class Coordinator:
         if self._is_spared(stream.server):
             return None
         return self._scheduler.assign(stream.server, self._window.step_limit)
-
-    def may_hedge(self, stream: Stream) -> bool:
-        """Returns whether the passing of time alone can make a request necessary."""
-        others = (name for name in self._scheduler.servers if name != stream.server)
-        return self.multi_server and any(others)
 
     def on_draining(self, stream: Stream) -> None:
         """Requests nothing more on the stream: the server has announced its end."""
@@ -173,7 +153,7 @@ class Coordinator:
             return
         stream.active_at = self._clock()
         self._no_server_since = None
-        self._on_healthy(stream.server)
+        self._servers.on_batch(stream.server)
         if self._scheduler.on_received(stream.server, received.step, received):
             self._window.on_received(received.payload_bytes)
         elif received.span is not None:
@@ -189,18 +169,19 @@ class Coordinator:
     def on_stream_ended(self, stream: Stream, error: BaseException) -> None:
         """Reassigns the stream's steps in flight, or ends the feed.
 
-        Also called if the server could not be reached at all. An error that is not infeed's is one
-        of the trainer's process, which no other server can mend.
+        An error that is not infeed's is one of the trainer's process: no other server can mend it.
         """
         stream.ended = True
         if self.ended:  # the frames of the error hold the buffer of a batch
             return
         if not isinstance(error, InfeedError):
-            self._end_feed(error)
+            self.fail(error)
         elif isinstance(error, ServerUnavailableError) and not error.exhausted:
-            self._lose(stream, error)
+            self._servers.lose(stream, error, self._clock())
+            self._remove_server(stream.server)
         else:
             self._leave_out(stream, error)
+        self.check_timeouts()
 
     # The events of the feed.
 
@@ -208,9 +189,11 @@ class Coordinator:
         """Moves the prefetch window to the first step that the trainer has not taken."""
         self._window.on_consumed(steps)
 
-    def fail(self, error: BaseException) -> None:
-        """Ends the feed with an error, behind the batches that were delivered."""
-        self._end_feed(error)
+    def fail(self, last: BaseException | EndOfFeed) -> None:
+        """Ends the feed with an error, or its end, behind the batches that were delivered."""
+        if not self.ended:
+            self.ended = True
+            self._deliver_item(last)
 
     def close(self) -> None:
         """Requests nothing more and drops the buffered batches."""
@@ -218,10 +201,7 @@ class Coordinator:
         self._scheduler.clear()
 
     def check_timeouts(self) -> None:
-        """Ends the feed if no server was available, or could confirm an error, for too long.
-
-        Called periodically.
-        """
+        """Ends the feed if no server was available, or could confirm an error, for too long."""
         if self.ended:
             return
         step, hedge_delay = self._scheduler.next_step, self._scheduler.hedge_delay
@@ -229,14 +209,17 @@ class Coordinator:
             self._fail_step(step, error)
         if self.ended or self._scheduler.servers:
             return
-        timeout, since = self._plan.reconnect_timeout, self._no_server_since
+        timeout, since = self._plan.options.reconnect_timeout, self._no_server_since
+        start, _ = self._plan.shard_plan.batch_range(self._scheduler.next_step)
         if self._servers.all_have_failed(self._scheduler.next_step):
-            self._end_feed(self._no_server("every server has failed at position {}"))
+            problem = f"every server has failed at position {start}"
         elif since is not None and self._clock() >= since + timeout:
-            problem = "connection lost at position {}, no reconnect"
-            if not self._counters.losses:
-                problem = "no server accepted the feed at position {}"
-            self._end_feed(self._no_server(f"{problem} within {timeout:g} s"))
+            problem = f"no server accepted the feed at position {start} within {timeout:g} s"
+            if self._servers.counters.losses:
+                problem = f"connection lost at position {start}, no reconnect within {timeout:g} s"
+        else:
+            return
+        self.fail(self._servers.combined_error(self._target, problem, start))
 
     def _is_spared(self, server: str) -> bool:
         """Returns whether servers on this machine keep up, so that a remote one is not needed.
@@ -248,45 +231,17 @@ class Coordinator:
         ready = self._window.is_half_ready(self._scheduler.next_step)
         return ready and not self._scheduler.has_reassigned
 
-    def _on_healthy(self, server: str) -> None:
-        state = self._servers[server]
-        if state.left_out:
-            self._log.on_serving_again(server)
-        state.on_batch()
-
-    def _lose(self, stream: Stream, error: InfeedError) -> None:
-        self._counters.losses += stream.accepted
-        state = self._servers[stream.server]
-        # A server that drains has announced the end of the stream, often only to move it.
-        expected = stream.draining and not stream.overdue
-        if not (state.loss_logged or expected):
-            state.loss_logged = True
-            self._log.on_lost(stream.server, error, accepted=stream.accepted)
-        state.on_connection_lost(error, self._clock())
-        self._remove_server(stream.server)
-        self.check_timeouts()
-
     def _leave_out(self, stream: Stream, error: InfeedError) -> None:
-        """Leaves out a server that answers but cannot serve this feed, for some time.
-
-        Ends the feed if another server has failed the same step with such an error before.
-        """
-        server, state = stream.server, self._servers[stream.server]
+        """Leaves out a server that answers but cannot serve this feed, for some time."""
+        server = stream.server
         step = self._scheduler.oldest_in_flight(server)
         if isinstance(error, STEP_ERRORS) and self._is_confirmed(server, step, error):
-            state.on_step_failed(self._clock())  # it may have to send the steps before
+            state = self._servers[server]  # healthy: it may have to send the steps before
+            state.active, state.retry_at = False, self._clock() + state.backoff
             self._fail_step(step, error)
-            self._remove_server(server)
-            return
-        # Its token was valid when the stream began. The next attempt has the one of that time.
-        renewable = stream.accepted and isinstance(error, AuthenticationError)
-        if not state.left_out:
-            self._counters.left_out += 1
-            if len(self._servers) > 1 or renewable:
-                self._log.on_left_out(server, error)
-        state.leave_out(error, step, self._clock(), renewable=renewable)
+        else:
+            self._servers.leave_out(stream, error, step, self._clock())
         self._remove_server(server)
-        self.check_timeouts()
 
     def _is_confirmed(self, server: str, step: int | None, error: InfeedError) -> bool:
         """Returns whether the error ends the feed: no other server would send the step."""
@@ -299,7 +254,7 @@ class Coordinator:
     def _fail_step(self, step: int | None, error: InfeedError) -> None:
         """Ends the feed with an error in place of a step, behind the steps before it."""
         if step is None:
-            self._end_feed(error)
+            self.fail(error)
         else:
             self._scheduler.fail(step, error)
             self._deliver()
@@ -315,15 +270,6 @@ class Coordinator:
             if isinstance(item, ReceivedBatch):
                 self._deliver_item(item)
             else:
-                self._end_feed(item)
+                self.fail(item)
         if self._scheduler.complete:
-            self._end_feed(self._end)
-
-    def _end_feed(self, last: BaseException | EndOfFeed) -> None:
-        if not self.ended:
-            self.ended = True
-            self._deliver_item(last)
-
-    def _no_server(self, problem: str) -> InfeedError:
-        start, _ = self._plan.shard_plan.batch_range(self._scheduler.next_step)
-        return self._servers.combined_error(self._target, problem.format(start), start)
+            self.fail(self._end)

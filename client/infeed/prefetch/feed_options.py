@@ -1,64 +1,224 @@
-"""Options of a feed, as far as they can be checked for every pipeline."""
+"""Options of a feed: what `connect` and the adapters of frameworks take, checked once.
+
+A new option is written in `FeedOptions`, with its default, its text and its check. Type checkers
+cannot derive `ConnectOptions` from it, so that repeats the name and the type.
+"""
+# ruff: noqa: RUF009 - `checked_option` returns a field
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import get_args
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, get_args
 
-from infeed.arguments import MAX_INT64, check_choice, check_integer, check_seconds, check_text
-from infeed.cursor import Shard
-from infeed.errors import InvalidRequestError
+from infeed.cursor import Cursor, Shard
+from infeed.http2.tls_config import TLS
 from infeed.prefetch.byte_window import MAX_BATCHES, MIN_BATCHES
-from infeed.spec import MAX_BATCH_SIZE, FinishPlacement, Remainder
-from infeed.spec.dataset import MAX_JOB_NAME_LENGTH
+from infeed.rpc.credentials import Token
+from infeed.shared.arguments import (
+    MAX_INT64,
+    check_choice,
+    check_integer,
+    check_seconds,
+    check_text,
+)
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import MAX_BATCH_SIZE, FinishPlacement, Remainder
+from infeed.shared.spec.dataset import MAX_JOB_NAME_LENGTH
+from infeed.transport import Transport
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+Check = Callable[[str, Any], Any]
+"""Takes an option's name and value; returns the value to keep. Raises `InvalidRequestError`."""
+
+PREFETCH_BYTES = 256 << 20
+"""Bytes of prefetched batches by default: more hides longer pauses of the servers."""
+
+_TEXT_WIDTH = 78
 
 
-@dataclass(frozen=True)
-class FeedOptions:
-    """The options of `connect` by name, with numbers as int and float.
+class ConnectOptions(TypedDict, total=False):
+    """The options of `connect`, which the adapters of frameworks also take."""
 
-    Raises `InvalidRequestError`.
-    """
+    batch_size: int | None
+    shard: Shard | None
+    seed: int | None
+    epochs: int | None
+    remainder: Remainder | None
+    state: Mapping[str, Any] | Cursor | None
+    finish: FinishPlacement
+    job_name: str | None
+    prefetch_bytes: int
+    prefetch_batches: int | None
+    timeout: float
+    reconnect_timeout: float
+    token: Token | None
+    tls: TLS | bool | None
+    transport: Transport | None
+    tracer_provider: TracerProvider | None
+    meter_provider: MeterProvider | None
 
-    batch_size: int | None = None
-    shard: Shard | None = None
-    seed: int | None = None
-    epochs: int | None = None
-    remainder: Remainder | None = None
-    finish: FinishPlacement = "trainer"
-    job_name: str | None = None
-    prefetch_bytes: int = 0
-    prefetch_batches: int | None = None
-    reconnect_timeout: float = 60.0
+
+def checked_option(default: T, text: str, check: Check = lambda _, value: value) -> T:
+    """Declares an option. None is not checked where it is the default."""
+    return field(default=default, metadata={"text": text, "check": check})
+
+
+def _integer(low: int, high: int = MAX_INT64, or_none: str = "") -> Check:
+    return partial(check_integer, low=low, high=high, or_none=or_none)
+
+
+def _check_shard(name: str, value: Any) -> Shard:
+    if not isinstance(value, Shard):
+        raise InvalidRequestError(
+            f"{name} must be an infeed.Shard or None, not {value!r}; use "
+            "shard=infeed.Shard(rank=0, world_size=2)"
+        )
+    return value
+
+
+def _check_job_name(name: str, value: Any) -> str:
+    text = check_text(name, value)
+    if len(text) > MAX_JOB_NAME_LENGTH:
+        raise InvalidRequestError(
+            f"{name} must have at most {MAX_JOB_NAME_LENGTH} characters, not {len(text)}"
+        )
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedOptions:
+    """Options with a text and a check for every option. Raises `InvalidRequestError`."""
 
     def __post_init__(self) -> None:
-        integers = {
-            "batch_size": (1, MAX_BATCH_SIZE, "the pipeline's"),
-            "seed": (0, MAX_INT64, "the pipeline's"),
-            "epochs": (1, MAX_INT64, "an endless feed"),
-            "prefetch_batches": (MIN_BATCHES, MAX_BATCHES, "as many as prefetch_bytes holds"),
-        }
-        for name, (low, high, or_none) in integers.items():
-            if (value := getattr(self, name)) is not None:
-                self._set(name, check_integer(name, value, low, high, or_none=or_none))
-        self._set("prefetch_bytes", check_integer("prefetch_bytes", self.prefetch_bytes, 0))
-        seconds = check_seconds("reconnect_timeout", self.reconnect_timeout, endless=True)
-        self._set("reconnect_timeout", seconds)
-        if self.shard is not None and not isinstance(self.shard, Shard):
-            raise InvalidRequestError(
-                f"shard must be an infeed.Shard or None, not {self.shard!r}; use "
-                "shard=infeed.Shard(rank=0, world_size=2)"
-            )
-        if self.remainder is not None:
-            check_choice("remainder", self.remainder, get_args(Remainder))
-        check_choice("finish", self.finish, get_args(FinishPlacement))
-        if self.job_name is not None:
-            check_text("job_name", self.job_name)
-            if len(self.job_name) > MAX_JOB_NAME_LENGTH:
-                raise InvalidRequestError(
-                    f"job_name must have at most {MAX_JOB_NAME_LENGTH} characters, not "
-                    f"{len(self.job_name)}"
-                )
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if value is not None or option.default is not None:
+                checked = option.metadata["check"](option.name, value)
+                object.__setattr__(self, option.name, checked)
 
-    def _set(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)
+
+@dataclass(frozen=True, kw_only=True)
+class FeedOptions(CheckedOptions):
+    """The options of one feed, with numbers as int and float, and the state as a `Cursor`."""
+
+    batch_size: int | None = checked_option(
+        None,
+        "slots of each batch of this rank; None: the pipeline's. A batch larger than the "
+        "pipeline's may have up to 1 GiB; byte strings count as in the pipeline's first batch",
+        _integer(1, MAX_BATCH_SIZE, "the pipeline's"),
+    )
+    shard: Shard | None = checked_option(
+        None,
+        "rank and world size, an `infeed.Shard`; None: a single trainer, with a warning where the "
+        "launcher or JAX has started several processes",
+        _check_shard,
+    )
+    seed: int | None = checked_option(
+        None,
+        "seed of order and augmentation, 0 to 2^63 - 1; None: the cursor's, else the pipeline's",
+        _integer(0, MAX_INT64, "the pipeline's"),
+    )
+    epochs: int | None = checked_option(
+        None, "number of epochs; None: endless", _integer(1, MAX_INT64, "an endless feed")
+    )
+    remainder: Remainder | None = checked_option(
+        None,
+        '`"drop"` or `"pad"` the samples at the end of the last epoch that do not fill a batch on '
+        "every rank; None: the pipeline's",
+        partial(check_choice, choices=get_args(Remainder)),
+    )
+    state: Mapping[str, Any] | Cursor | None = checked_option(
+        None,
+        "the cursor to resume from, a result of `Feed.state()`",
+        lambda _, state: Cursor.from_json(state),
+    )
+    finish: FinishPlacement = checked_option(
+        "trainer",
+        'where the finish transforms run; `"server"` runs them in the server, which makes the '
+        'batches larger; with `"none"` batches arrive as they travel, and the consumer runs '
+        "`Feed.pending_transforms`",
+        partial(check_choice, choices=get_args(FinishPlacement)),
+    )
+    job_name: str | None = checked_option(
+        None,
+        "for a pipeline on TensorFlow's data service: the job to join, whose samples are split "
+        "among its trainers; None: a job of this feed alone",
+        _check_job_name,
+    )
+    prefetch_bytes: int = checked_option(
+        PREFETCH_BYTES,
+        "bound on the prefetched batches, in bytes; at least two batches are prefetched",
+        _integer(0),
+    )
+    prefetch_batches: int | None = checked_option(
+        None,
+        "number of prefetched batches at most, 2 to 64; None: as many as `prefetch_bytes` holds",
+        _integer(MIN_BATCHES, MAX_BATCHES, "as many as prefetch_bytes holds"),
+    )
+    timeout: float = checked_option(
+        20.0, "seconds to wait for a server that is starting", check_seconds
+    )
+    reconnect_timeout: float = checked_option(
+        60.0,
+        "seconds to wait for a lost server before the feed fails",
+        partial(check_seconds, endless=True),
+    )
+    token: Token | None = checked_option(
+        None,
+        "authenticates this trainer: a string, or a function that returns one for each call; sent "
+        "unencrypted only to this machine, unless `tls` is False",
+    )
+    tls: TLS | bool | None = checked_option(
+        None, "`infeed.TLS(...)`, or True for the system's authorities; None: no encryption"
+    )
+    transport: Transport | None = checked_option(
+        None, "replaces gRPC, for example with a fake: `infeed.testing.FakeTransport`"
+    )
+    tracer_provider: TracerProvider | None = checked_option(
+        None,
+        "OpenTelemetry's provider for spans of batches, such as "
+        "`opentelemetry.trace.get_tracer_provider()`; None: no batch is traced",
+    )
+    meter_provider: MeterProvider | None = checked_option(
+        None,
+        "OpenTelemetry's provider for the metrics of gRPC calls; None: they are not measured",
+    )
+
+    @property
+    def cursor(self) -> Cursor | None:
+        """The cursor of `state`."""
+        assert self.state is None or isinstance(self.state, Cursor)
+        return self.state
+
+
+OPTION_NAMES = tuple(option.name for option in fields(FeedOptions))
+
+
+def document_options(function: F, model: type[CheckedOptions] = FeedOptions) -> F:
+    """Writes the options into the signature and, in place of `OPTIONS`, into the docstring."""
+    lines = []
+    column = max(len(option.name) for option in fields(model)) + 2
+    for option in fields(model):
+        indent = " " * column
+        text = textwrap.wrap(
+            option.metadata["text"], _TEXT_WIDTH, break_on_hyphens=False, break_long_words=False
+        )
+        lines.append(f"{option.name:{column}}{text[0]}")
+        lines += [indent + line for line in text[1:]]
+    docstring = inspect.getdoc(function) or ""
+    function.__doc__ = docstring.replace("OPTIONS", "\n".join(lines))
+    signature = inspect.signature(function)
+    *own, _ = signature.parameters.values()
+    parameters = [*own, *inspect.signature(model).parameters.values()]
+    function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return function

@@ -5,14 +5,14 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 
-from infeed.arguments import MAX_INT64, check_integer
 from infeed.cursor import Cursor, Shard, ShardPlan
-from infeed.errors import InvalidRequestError
-from infeed.prefetch.byte_window import MAX_BATCHES
+from infeed.prefetch.feed_options import FeedOptions
 from infeed.prefetch.spec_check import validate_spec
-from infeed.spec import FinishPlacement, FinishTransform, PipelineSpec, Remainder, Spec
+from infeed.shared.arguments import MAX_INT64, check_integer
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import FinishTransform, PipelineSpec, Spec
 from infeed.v1 import stream_pb2
-from infeed.wire.assembler import StreamContract
+from infeed.wire.received import StreamContract
 
 
 @dataclass(frozen=True)
@@ -20,17 +20,20 @@ class FeedPlan:
     """What every stream of one feed has in common, also after a reconnect."""
 
     spec: PipelineSpec
+    options: FeedOptions
     open_message: stream_pb2.StreamOpen
     contract: StreamContract
     shard_plan: ShardPlan
-    finish_transforms: tuple[FinishTransform, ...]
-    """The finish transforms that run in the trainer, before a batch is delivered."""
-    prefetch_bytes: int
-    reconnect_timeout: float
-    """Seconds without any server after which the feed fails."""
-    pending_transforms: tuple[FinishTransform, ...] = ()
-    """The finish transforms that are left to the consumer of the feed."""
-    prefetch_batches: int = MAX_BATCHES
+
+    @property
+    def finish_transforms(self) -> tuple[FinishTransform, ...]:
+        """The finish transforms that run in the trainer, before a batch is delivered."""
+        return self.spec.finish_transforms if self.options.finish == "trainer" else ()
+
+    @property
+    def pending_transforms(self) -> tuple[FinishTransform, ...]:
+        """The finish transforms that are left to the consumer of the feed."""
+        return self.spec.finish_transforms if self.options.finish == "none" else ()
 
     @property
     def element_spec(self) -> Spec:
@@ -50,6 +53,12 @@ class FeedPlan:
             f"the feed of {self.spec.name!r} has no len(): the number of samples of its dataset "
             "is unknown until it has been read"
         )
+
+    def cursor_at(self, position: int) -> Cursor:
+        """Returns the cursor of a position of the run."""
+        resumable = not position or self.spec.guarantee.resume != "none"
+        seed = self.contract.seed
+        return Cursor(self.spec.name, self.spec.fingerprint, seed, position, resumable=resumable)
 
     @property
     def log_fields(self) -> dict[str, object]:
@@ -78,76 +87,49 @@ class FeedPlan:
         return padded and self.spec.guarantee.resume != "none"
 
 
-def plan_feed(
-    spec: PipelineSpec,
-    *,
-    batch_size: int | None,
-    shard: Shard | None,
-    seed: int | None,
-    epochs: int | None,
-    remainder: Remainder | None,
-    cursor: Cursor | None,
-    finish: FinishPlacement,
-    job_name: str | None,
-    prefetch_bytes: int,
-    reconnect_timeout: float,
-    prefetch_batches: int | None = None,
-) -> FeedPlan:
-    """Returns the plan of one rank.
-
-    Raises `InvalidRequestError`, `CursorError`, and `ProtocolError` if the spec itself is invalid.
-    """
-    slots = spec.batch_size if batch_size is None else batch_size
+def plan_feed(spec: PipelineSpec, options: FeedOptions) -> FeedPlan:
+    """Returns the plan of one rank."""
+    cursor, shard = options.cursor, options.shard or Shard()
+    slots = spec.batch_size if options.batch_size is None else options.batch_size
     validate_spec(spec, slots)
+    seed = options.seed
     if seed is None:
         seed = spec.seed if cursor is None else cursor.seed
     if cursor is not None:
         cursor.check(spec, seed)
     spec.check_batch_size(slots)
-    shard = shard or Shard()
     shard_plan = ShardPlan(
         base=0 if cursor is None else cursor.position,
         shard=shard,
         stride=spec.stride(slots),
-        position_count=_position_count(spec, epochs),
-        remainder=remainder or spec.remainder,
+        position_count=_position_count(spec, options.epochs),
+        remainder=options.remainder or spec.remainder,
     )
     _check_steps(shard_plan)
-    on_server = finish == "server"
+    on_server = options.finish == "server"
     opening = stream_pb2.StreamOpen(
         pipeline=spec.name,
         fingerprint=spec.fingerprint,
         seed=seed,
         batch_size=slots,
-        finish=(
-            stream_pb2.FINISH_PLACEMENT_SERVER if on_server else stream_pb2.FINISH_PLACEMENT_TRAINER
-        ),
-        epochs=epochs or 0,
+        finish="FINISH_PLACEMENT_SERVER" if on_server else "FINISH_PLACEMENT_TRAINER",
+        epochs=options.epochs or 0,
         rank=shard.rank,
         world_size=shard.world_size,
-        job_name=job_name or "",
+        job_name=options.job_name or "",
         remainder=f"REMAINDER_{shard_plan.remainder.upper()}",
     )
     open_message = stream_pb2.StreamOpen(feed_id=uuid.uuid4().hex)
     open_message.MergeFrom(opening)
-    return FeedPlan(
-        spec=spec,
-        open_message=open_message,
-        contract=StreamContract(
-            fingerprint=spec.fingerprint,
-            spec=spec.element_spec if on_server else spec.wire_spec,
-            batch_size=slots,
-            stride=shard_plan.stride,
-            seed=seed,
-            opening=opening,
-        ),
-        shard_plan=shard_plan,
-        finish_transforms=spec.finish_transforms if finish == "trainer" else (),
-        pending_transforms=spec.finish_transforms if finish == "none" else (),
-        prefetch_bytes=prefetch_bytes,
-        prefetch_batches=prefetch_batches or MAX_BATCHES,
-        reconnect_timeout=reconnect_timeout,
+    contract = StreamContract(
+        fingerprint=spec.fingerprint,
+        spec=spec.element_spec if on_server else spec.wire_spec,
+        batch_size=slots,
+        stride=shard_plan.stride,
+        seed=seed,
+        opening=opening,
     )
+    return FeedPlan(spec, options, open_message, contract, shard_plan)
 
 
 def _position_count(spec: PipelineSpec, epochs: int | None) -> int | None:

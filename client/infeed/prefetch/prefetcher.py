@@ -17,26 +17,24 @@ from dataclasses import replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from infeed.batch import Batch
-from infeed.errors import FeedClosedError, InfeedError, InvalidRequestError, StallError
-from infeed.finish import finish
-from infeed.prefetch.background_thread import BackgroundThread
 from infeed.prefetch.coordinator import Coordinator
-from infeed.prefetch.feed_item import FeedItem
 from infeed.prefetch.feed_plan import FeedPlan
-from infeed.prefetch.ready_batches import ReadyBatches
+from infeed.prefetch.ready_batches import FeedItem, ReadyBatches
 from infeed.prefetch.reporter import Reporter
 from infeed.prefetch.server_pool import ServerPool
 from infeed.prefetch.server_reader import ServerReader
-from infeed.prefetch.thread_meter import ThreadMeter, counters
-from infeed.prefetch.wakeup import Wakeup
-from infeed.stats import PrefetchCounters, StatsRecorder
+from infeed.prefetch.threads import BackgroundThread, Wakeup
+from infeed.shared.errors import InfeedError
+from infeed.shared.finish import finish
+from infeed.shared.report import RankReport
+from infeed.shared.verdict import judge
+from infeed.stats import Stats, StatsRecorder
 from infeed.transport import Transport
-from infeed.wire.assembler import ReceivedBatch
 from infeed.wire.buffer_pool import BufferPool
+from infeed.wire.received import ReceivedBatch
 
 if TYPE_CHECKING:
-    from infeed.telemetry.batch_tracer import BatchTracer
+    from infeed.shared.telemetry.batch_span import BatchTracer
 
 JOIN_TIMEOUT_SECONDS = 2.0
 """Bound on the time that `close` waits for threads."""
@@ -47,8 +45,6 @@ RESOLVE_INTERVAL_SECONDS = 10.0
 _CHECK_INTERVAL_SECONDS = 0.2
 """Period at which timeouts are checked."""
 
-_PEEK_INTERVAL_SECONDS = 0.005
-
 _MAX_FINISHED_BATCHES = 2
 """Bound on finished batches in the queue; finishing can make a batch many times larger."""
 
@@ -57,29 +53,24 @@ class Prefetcher:
     """Prefetches the batches of a feed into `ready`, from `start` to `close`."""
 
     def __init__(
-        self,
-        transport: Transport,
-        plan: FeedPlan,
-        *,
-        owns_transport: bool,
-        tracer: BatchTracer | None = None,
+        self, transport: Transport, plan: FeedPlan, tracer: BatchTracer | None = None
     ) -> None:
+        """Without a tracer, no batch is traced. Closes a transport that is not the user's."""
         self.tracer = tracer
-        """None: no batch is traced."""
         self._transport = transport
-        self._owns_transport = owns_transport
         self._plan = plan
         self._buffers = BufferPool()
         self._received: SimpleQueue[FeedItem | None] = SimpleQueue()  # bounded by the window
         finishes = bool(plan.finish_transforms)
-        self.ready = ReadyBatches(self._on_taken, _MAX_FINISHED_BATCHES if finishes else None)
+        max_items = _MAX_FINISHED_BATCHES if finishes else None
+        self.ready = ReadyBatches(lambda: self._pool.wake(), max_items)  # noqa: PLW0108 - made below
         deliver = self._received.put if finishes else self.ready.put
         self._coordinator = Coordinator(transport.target, plan, deliver)
         self._pool = ServerPool(self._coordinator, lambda: self.ready.taken)
         self._readers: dict[str, ServerReader] = {}
-        self._finish_meter = ThreadMeter()
         self.recorder = StatsRecorder()
-        self.reporter = Reporter(self.recorder, self._thread_counters, self._state)
+        self.reporter = Reporter(self.recorder, self._state)
+        self._finish_meter = self.reporter.new_meter()
         self._stopping = False
         self._stopped_at: float | None = None
         self._wakeup = Wakeup()
@@ -94,43 +85,28 @@ class Prefetcher:
         """The target as the user wrote it."""
         return self._transport.target
 
-    @property
-    def counters(self) -> PrefetchCounters:
-        return self._coordinator.counters(self.ready.progress.bytes)
-
-    def lost_servers(self, *, has_ended: bool) -> tuple[str, ...]:
-        """Returns the servers that no longer serve the feed, as of its end if that was before."""
+    def stats(self, *, has_ended: bool, closed: bool = False) -> Stats:
+        """Returns the statistics so far, as of the end of the feed if that was before."""
         now = self.recorder.last_at if has_ended else self._stopped_at or time.monotonic()
         lost = self._coordinator.lost_servers | self.reporter.silent_servers(now)
-        return tuple(sorted(lost))
+        report = self.reporter.report(has_ended=has_ended or closed)
+        reports = self.reporter.server_reports()
+        servers = [server for name, server in reports.items() if name not in lost]
+        shard = self._plan.shard_plan.shard
+        ranks = [RankReport(shard.rank, report)]
+        ranks += [server.worst for server in servers if server.worst is not None]
+        progress = self.ready.progress
+        return replace(
+            self.recorder.stats(progress, self._coordinator.counters(progress.bytes)),
+            report=report,
+            server_reports=reports,
+            lost_servers=tuple(sorted(lost)),
+            assessment=judge(ranks, shard.world_size, servers, tuple(sorted(lost))),
+        )
 
     def blocking_server(self) -> tuple[str, str]:
         """Returns the server that the next batch is expected from, and the reason for the wait."""
         return self._coordinator.blocking_server()
-
-    def peek(self, count: int, timeout: float) -> list[Batch]:
-        """Waits until nothing is in flight, and returns the next batches, up to `count`.
-
-        They remain to be delivered. Returns what is ready after `timeout` seconds. Raises the error
-        of the feed, `FeedClosedError`, `InvalidRequestError` at the end of the feed, and
-        `StallError`, if there is no batch. Until `ready.hold(0)` more finished ones are kept.
-        """
-        self.ready.hold(count)
-        deadline = time.monotonic() + timeout
-        while True:
-            is_last_look = self._stopping or time.monotonic() >= deadline
-            is_at_rest = self._coordinator.is_at_rest  # first: a batch may come meanwhile
-            items = self.ready.peek(count)
-            batches = [each.batch for each in items if isinstance(each, ReceivedBatch)]
-            is_complete = len(batches) == count or len(batches) < len(items)
-            # At rest, what is received but not finished yet follows within a moment.
-            if is_last_look or (is_at_rest and (is_complete or self._received.empty())):
-                break
-            time.sleep(_PEEK_INTERVAL_SECONDS)
-        if batches:
-            return batches
-        self.ready.hold(0)
-        raise self._no_batch(items, timeout)
 
     def start(self) -> None:
         """Starts the threads."""
@@ -161,22 +137,6 @@ class Prefetcher:
         if self.tracer is not None:
             self.tracer.close()
 
-    def _no_batch(self, items: list[FeedItem], timeout: float) -> BaseException:
-        """Returns the reason why there is no batch to look at."""
-        name = self._plan.spec.name
-        if items and isinstance(items[0], BaseException):
-            return items[0]
-        if items:
-            return InvalidRequestError(f"the feed of {name!r} has no batch left")
-        if self._stopping:
-            return FeedClosedError(f"the feed of {name!r} was closed")
-        server, reason = self.blocking_server()
-        problem = f"{server}: no batch of {name!r} within {timeout:g} s; {reason}"
-        return StallError(problem, server=server, seconds=f"{timeout:g}")
-
-    def _on_taken(self) -> None:
-        self._pool.wake()
-
     def _supervise(self) -> None:
         """Resolves the target periodically and checks the reconnect timeout, until all ends."""
         resolve_at = 0.0
@@ -202,7 +162,7 @@ class Prefetcher:
         self._buffers.close()
         for reader in self._readers.values():
             reader.stop()
-        if self._owns_transport:
+        if self._plan.options.transport is None:
             self._transport.close()
 
     def _is_reading(self) -> bool:
@@ -224,15 +184,16 @@ class Prefetcher:
         for server in servers:
             if server not in self._readers and not self._stopping:
                 reader = ServerReader(
-                    *(server, self._transport, self._plan, self._pool, self._buffers),
-                    *(self.reporter, self.tracer),
+                    server=server,
+                    transport=self._transport,
+                    plan=self._plan,
+                    pool=self._pool,
+                    buffers=self._buffers,
+                    reporter=self.reporter,
+                    tracer=self.tracer,
                 )
                 reader.start()
                 self._readers[server] = reader
-
-    def _thread_counters(self) -> dict[str, float]:
-        readers = tuple(self._readers.values())  # another thread may add one
-        return counters([self._finish_meter, *(each.meter for each in readers)])
 
     def _state(self) -> dict[str, int]:
         """Returns the figures of a report that are no sums."""

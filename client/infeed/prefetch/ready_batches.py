@@ -17,13 +17,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from infeed.prefetch.feed_item import FeedItem
-from infeed.prefetch.wakeup import Wakeup
+from infeed.prefetch.threads import Wakeup
 from infeed.stats import Progress
-from infeed.wire.assembler import ReceivedBatch
+from infeed.wire.received import ReceivedBatch
 
 _MAX_WAIT_SECONDS = 1.0
 """Bound on one wait, for a thread whose wake-up was lost by the interrupt of another thread."""
+
+
+@dataclass(frozen=True)
+class EndOfFeed:
+    """The item behind the last batch."""
+
+    position_count: int | None = None
+    """Positions of the data, if its length was unknown before."""
+
+
+FeedItem = ReceivedBatch | BaseException | EndOfFeed
+"""A batch, or behind the last one the end, or the error that ended the feed."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +55,9 @@ class ReadyBatches:
     def __init__(self, on_taken: Callable[[], None], max_items: int | None = None) -> None:
         """`on_taken` is called just before a batch is taken, and when there is none to take."""
         self.items: dict[int, ReadyItem] = {}
-        """By number, from 0; the batch number n is that of step n."""
+        """By number, from 0; batch n is the batch of step n."""
         self._on_taken = on_taken
         self._max_items = max_items
-        self._held = 0
         self._put = Progress()
         """The progress after the item that was put last."""
         self._end_put = False
@@ -80,19 +90,6 @@ class ReadyBatches:
         if len(self.items) > 1 or self._end_put or self._closed_at is not None:
             self._arrived.set()  # for another thread that waits
         return item
-
-    def hold(self, count: int) -> None:
-        """Lets `count` items in, even if the bound is lower, until the next call."""
-        self._held = count
-        self._space.set()
-
-    def peek(self, count: int) -> list[FeedItem]:
-        """Returns the first items, up to `count`. They stay; none is taken by another thread."""
-        if (first := self._peek()) is None:
-            return []
-        numbers = range(first.before.steps, first.before.steps + count)
-        items = [self.items[number] for number in numbers if number in self.items]
-        return [each.item for each in items]
 
     def announce(self, number: int) -> None:
         """Frees the space of a batch that is about to be taken."""
@@ -133,6 +130,6 @@ class ReadyBatches:
     def _is_full(self, put: int) -> bool:
         return (
             self._max_items is not None
-            and put - self.taken >= max(self._max_items, self._held)
+            and put - self.taken >= self._max_items
             and self._closed_at is None
         )

@@ -5,37 +5,53 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 
-from infeed.report import ServerReport, TrainerReport
-from infeed.sliding_window import SlidingWindow
+from infeed.shared.report import ServerReport, TrainerReport
+from infeed.shared.sliding_window import SlidingWindow
 from infeed.stats import StatsRecorder
 
 _MAX_SILENCE_SECONDS = 5.0
-"""Time in which a server answers a report, however busy it is. Shorter than that after which the
-connection counts as lost: a verdict must not wait for it."""
+"""Seconds in which a server answers a report, however busy it is: fewer than those after which the
+connection counts as lost, for which a verdict must not wait."""
+
+
+@dataclass
+class ThreadMeter:
+    """Totals of one thread, which alone writes them; any thread may read them."""
+
+    receive_seconds: float = 0.0
+    """From the first to the last byte of each batch."""
+    finish_seconds: float = 0.0
+    """Time of the finish transforms."""
+    bytes: int = 0
+    """Received payload."""
+    cpu_seconds: float = 0.0
+    """Processor time of the thread."""
+
+    def update_cpu(self) -> None:
+        """Reads the processor time of the calling thread."""
+        self.cpu_seconds = time.thread_time()
 
 
 class Reporter:
-    """Keeps the last seconds of a feed, and the last report of each server. Thread-safe.
+    """Keeps the last seconds of a feed, and the last report of each server. Thread-safe."""
 
-    The training's thread calls nothing here but `report`, for statistics.
-    """
-
-    def __init__(
-        self,
-        recorder: StatsRecorder,
-        counters: Callable[[], dict[str, float]],
-        state: Callable[[], dict[str, int]],
-    ) -> None:
-        """`counters` returns totals of the feed's threads; `state`, the other figures."""
+    def __init__(self, recorder: StatsRecorder, state: Callable[[], dict[str, int]]) -> None:
+        """`state` returns the figures of a report that are no sums."""
         self._recorder = recorder
-        self._counters = counters
         self._state = state
+        self._meters: list[ThreadMeter] = []
         self._window = SlidingWindow("steps")
         self._servers: dict[str, ServerReport] = {}
         self._unanswered: dict[str, float] = {}
         """The time of the first report without an answer, by server."""
         self._lock = threading.Lock()
+
+    def new_meter(self) -> ThreadMeter:
+        """Returns the meter of one more thread of the feed."""
+        self._meters.append(ThreadMeter())
+        return self._meters[-1]
 
     def sample(self) -> None:
         """Keeps a sample of the counters; called several times a second."""
@@ -43,16 +59,17 @@ class Reporter:
             return
         now = time.monotonic()
         with self._lock:
+            counters = self._counters(now)
             if self._window.is_empty:
                 zero = dict.fromkeys(self._recorder.counters(now), 0)
-                self._window.sample(first_at, {**self._counters(), **zero})
-            self._window.sample(now, self._all_counters(now))
+                self._window.sample(first_at, {**counters, **zero})
+            self._window.sample(now, counters)
 
     def report(self, *, has_ended: bool = False) -> TrainerReport:
         """Returns the report of the last seconds: up to the last batch, if the feed has ended."""
         now = self._recorder.last_at if has_ended else time.monotonic()
         with self._lock:
-            seconds, grown = self._window.difference(now, self._all_counters(now))
+            seconds, grown = self._window.difference(now, self._counters(now))
         if not seconds:
             return TrainerReport(**self._state())
         return TrainerReport(
@@ -94,5 +111,10 @@ class Reporter:
         with self._lock:
             return dict(self._servers)
 
-    def _all_counters(self, now: float) -> dict[str, float]:
-        return {**self._counters(), **self._recorder.counters(now)}
+    def _counters(self, now: float) -> dict[str, float]:
+        meters = tuple(self._meters)  # another thread may add one
+        sums = {
+            total.name: sum(getattr(meter, total.name) for meter in meters)
+            for total in fields(ThreadMeter)
+        }
+        return {**sums, **self._recorder.counters(now)}

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import enum
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Literal, TypeVar
+from typing import TypeVar
 
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.server_state import Stream
-from infeed.prefetch.wakeup import Wakeup
+from infeed.prefetch.threads import Wakeup
 
 T = TypeVar("T")
 
@@ -21,11 +19,7 @@ _HEDGE_CHECK_INTERVAL_SECONDS = 0.25
 """Period at which an idle server checks whether the next step should be hedged."""
 
 
-class _Due(enum.Enum):
-    REPORT = enum.auto()
-
-
-REPORT_DUE: Final = _Due.REPORT
+REPORT_DUE = -1
 """Instead of a step: a report to the server is due."""
 
 
@@ -79,10 +73,10 @@ class ServerPool:
 
         return self._wait(poll)
 
-    def wait_for_step(self, stream: Stream) -> int | Literal[_Due.REPORT] | None:
+    def wait_for_step(self, stream: Stream) -> int | None:
         """Waits for the next step to request on the stream; None if the stream should end."""
 
-        def poll() -> int | Literal[_Due.REPORT] | _Wait | None:
+        def poll() -> int | _Wait | None:
             if not self._coordinator.takes_requests(stream):
                 return None
             if not (report_in := stream.seconds_to_report(time.monotonic())):
@@ -90,33 +84,26 @@ class ServerPool:
             self._coordinator.on_consumed(self._consumed_steps())
             step = self._coordinator.next_request(stream)
             if step is None:
-                hedges = self._coordinator.may_hedge(stream)
-                return _Wait(min(report_in, _HEDGE_CHECK_INTERVAL_SECONDS if hedges else math.inf))
+                return _Wait(min(report_in, _HEDGE_CHECK_INTERVAL_SECONDS))
             return step
 
         return self._wait(poll)
 
     def _wait(self, poll: Callable[[], T | _Wait]) -> T:
         """Calls `poll` under the lock until it returns something other than a wait."""
-        with self._lock:
-            result = poll()
-        if not isinstance(result, _Wait):
-            return result
-        with self._wakeup() as wakeup:
+        wakeup: Wakeup | None = None
+        try:
             while True:
                 with self._lock:
                     result = poll()
+                    if isinstance(result, _Wait) and wakeup is None:
+                        wakeup = Wakeup()
+                        self._waiting = (*self._waiting, wakeup)
                 if not isinstance(result, _Wait):
                     return result
+                assert wakeup is not None
                 wakeup.wait(result.seconds)
-
-    @contextmanager
-    def _wakeup(self) -> Iterator[Wakeup]:
-        wakeup = Wakeup()
-        with self._lock:
-            self._waiting = (*self._waiting, wakeup)
-        try:
-            yield wakeup
         finally:
-            with self._lock:
-                self._waiting = tuple(each for each in self._waiting if each is not wakeup)
+            if wakeup is not None:
+                with self._lock:
+                    self._waiting = tuple(other for other in self._waiting if other is not wakeup)

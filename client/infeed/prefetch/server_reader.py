@@ -8,35 +8,25 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from infeed.errors import ProtocolError, ServerUnavailableError
-from infeed.prefetch.background_thread import BackgroundThread
 from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.reporter import Reporter
 from infeed.prefetch.server_pool import REPORT_DUE, ServerPool
 from infeed.prefetch.server_state import MAX_DRAIN_SILENCE_SECONDS, Stream
-from infeed.prefetch.thread_meter import ThreadMeter
-from infeed.report import REPORT_INTERVAL_SECONDS, ServerReport
+from infeed.prefetch.threads import BackgroundThread
+from infeed.shared.errors import ProtocolError, ServerUnavailableError
+from infeed.shared.report import REPORT_INTERVAL_SECONDS, ServerReport
 from infeed.transport import Call, Transport
 from infeed.v1 import stream_pb2
-from infeed.wire.assembler import (
-    BatchAssembler,
-    Draining,
-    EndOfData,
-    PendingRequest,
-    ReceivedBatch,
-)
+from infeed.wire.assembler import BatchAssembler
 from infeed.wire.buffer_pool import BufferPool
+from infeed.wire.received import Draining, EndOfData, PendingRequest, ReceivedBatch
 
 if TYPE_CHECKING:
-    from infeed.telemetry.batch_span import BatchSpan
-    from infeed.telemetry.batch_tracer import BatchTracer
+    from infeed.shared.telemetry.batch_span import BatchSpan, BatchTracer
 
 
 class ServerReader:
-    """Reads one server's stream on its own thread, and connects again when it is lost.
-
-    ServerPool → requests → server → messages → BatchAssembler → ServerPool
-    """
+    """Reads one server's stream on its own thread, and connects again when it is lost."""
 
     def __init__(
         self,
@@ -55,7 +45,7 @@ class ServerReader:
         self._buffers = buffers
         self._reporter = reporter
         self._tracer = tracer
-        self.meter = ThreadMeter()
+        self._meter = reporter.new_meter()
         self._call: Call | None = None
         self._stream: Stream | None = None
         self._stopping = threading.Event()
@@ -71,11 +61,7 @@ class ServerReader:
             self._call.cancel()
 
     def cancel_overdue(self) -> None:
-        """Cancels the stream if the server has announced its end, but neither sends nor ends it.
-
-        The reader then connects again: behind a proxy, another server may be there by now.
-        Callable from any thread.
-        """
+        """Cancels the stream if the server has announced its end, but neither sends nor ends it."""
         stream, call = self._stream, self._call
         if stream is None or call is None or not stream.draining:
             return
@@ -139,13 +125,13 @@ class ServerReader:
             if isinstance(result, Draining):
                 self._drain(stream)
             elif isinstance(result, EndOfData):
-                self._check_end_of_data(result)
+                self._check_end(result)
                 with self._pool.locked() as coordinator:
                     coordinator.on_end_of_data(result)
             elif isinstance(result, ServerReport):
                 self._reporter.on_server_report(self._server, result)
             elif result is not None:
-                self._check_position_count(result)
+                self._check_end(result)
                 self._count(result)
                 with self._pool.locked() as coordinator:
                     coordinator.on_batch(stream, result)
@@ -154,30 +140,25 @@ class ServerReader:
                 return
 
     def _count(self, received: ReceivedBatch) -> None:
-        self.meter.bytes += received.payload_bytes
-        self.meter.receive_seconds += received.receive_seconds
-        self.meter.update_cpu()
+        self._meter.bytes += received.payload_bytes
+        self._meter.receive_seconds += received.receive_seconds
+        self._meter.update_cpu()
         if received.span is not None:
             received.span.on_received(received.receive_seconds, received.payload_bytes)
 
-    def _check_end_of_data(self, end: EndOfData) -> None:
-        required = self._plan.shard_plan.min_position_count(end.step)
-        if not self._plan.end_unknown or not 0 <= end.position_count < required:
+    def _check_end(self, answer: EndOfData | ReceivedBatch) -> None:
+        """Raises `ProtocolError` for an end of the data that does not fit the answered step."""
+        plan, count = self._plan, answer.position_count
+        required = plan.shard_plan.min_position_count(answer.step)
+        if isinstance(answer, EndOfData):
+            is_valid = plan.end_unknown and 0 <= answer.position_count < required
+        else:
+            end = plan.shard_plan.step_end(answer.step)
+            is_valid = count is None or (plan.requests_step_end and required <= count < end)
+        if not is_valid:
             raise ProtocolError(
-                f"unexpected end of the data at position {end.position_count}, in answer to a "
-                f"request that requires {required} positions"
-            )
-
-    def _check_position_count(self, received: ReceivedBatch) -> None:
-        count, shard_plan = received.position_count, self._plan.shard_plan
-        if count is None:
-            return
-        required = shard_plan.min_position_count(received.step)
-        end = shard_plan.step_end(received.step)
-        if not self._plan.requests_step_end or not required <= count < end:
-            raise ProtocolError(
-                f"unexpected end of the data at position {count}, with a batch of the step from "
-                f"{required} to {end}"
+                f"unexpected end of the data at position {count}, in answer to a request that "
+                f"requires {required} positions"
             )
 
     def _drain(self, stream: Stream) -> None:
@@ -194,7 +175,7 @@ class ServerReader:
         yield stream_pb2.StreamBatchesRequest(open=self._plan.open_message)
         shard_plan = self._plan.shard_plan
         while (step := self._pool.wait_for_step(stream)) is not None:
-            if step is REPORT_DUE:
+            if step == REPORT_DUE:
                 stream.report_at = time.monotonic() + stream.report_interval
                 self._reporter.on_sent(self._server)
                 yield stream_pb2.StreamBatchesRequest(report=self._reporter.report().to_proto())

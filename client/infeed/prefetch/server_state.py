@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from infeed.errors import InfeedError, ServerUnavailableError
+from infeed.prefetch.feed_plan import FeedPlan
+from infeed.shared.errors import AuthenticationError, InfeedError, ServerUnavailableError
+from infeed.stats import PrefetchCounters
 from infeed.transport import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS
+
+log = logging.getLogger(__name__)
 
 MIN_LEFT_OUT_SECONDS = 1.0
 MAX_LEFT_OUT_SECONDS = 30.0
@@ -73,38 +78,6 @@ class ServerState:
         """Whether the server was lost or left out, and has not recovered since."""
         return self.lost or self.left_out
 
-    def on_stream_accepted(self) -> None:
-        """Marks the server as connected."""
-        self.lost = self.loss_logged = False
-        self.backoff = MIN_BACKOFF_SECONDS
-
-    def on_batch(self) -> None:
-        """Marks the server as healthy."""
-        self.left_out = False
-        self.left_out_seconds = MIN_LEFT_OUT_SECONDS
-
-    def on_connection_lost(self, error: InfeedError, now: float) -> None:
-        """Marks the server as lost, or as unreachable from the beginning."""
-        self.active = self.left_out = False
-        self.lost, self.error = True, error
-        self.retry_at = now + self.backoff
-        self.backoff = min(2 * self.backoff, MAX_BACKOFF_SECONDS)
-
-    def on_step_failed(self, now: float) -> None:
-        """Ends the connection of a server that is healthy, but has answered with an error."""
-        self.active = False
-        self.retry_at = now + self.backoff
-
-    def leave_out(
-        self, error: InfeedError, step: int | None, now: float, *, renewable: bool = False
-    ) -> None:
-        """Marks the server as reachable but unable to serve this feed, for now."""
-        self.active = self.lost = False
-        self.left_out, self.error, self.failed_step = True, error, step
-        self.renewable = renewable
-        self.retry_at = now + self.left_out_seconds
-        self.left_out_seconds = min(2 * self.left_out_seconds, MAX_LEFT_OUT_SECONDS)
-
     def has_failed(self, step: int) -> bool:
         """Returns whether the server has failed this step, and is not being tried again.
 
@@ -117,12 +90,68 @@ class ServerState:
 
 
 class ServerStates(dict[str, ServerState]):
-    """The states of all servers, by name. Not thread-safe."""
+    """The states of all servers, by name, with log lines about what changes. Not thread-safe."""
+
+    def __init__(self, plan: FeedPlan) -> None:
+        super().__init__()
+        self.counters = PrefetchCounters()
+        self._feed = plan.spec.name
+        self._log_fields = plan.log_fields
 
     def add(self, servers: Sequence[str]) -> None:
         """Adds the servers that are not known yet."""
         for server in servers:
             self.setdefault(server, ServerState())
+
+    def on_stream_accepted(self, server: str) -> None:
+        """Marks a server as connected."""
+        state = self[server]
+        if state.loss_logged:
+            self._warn(server, f"{self._feed}: {server} is back")
+        state.lost = state.loss_logged = False
+        state.backoff = MIN_BACKOFF_SECONDS
+        if server not in self.counters.servers:
+            self.counters.servers.append(server)
+        if self.counters.reconnects < self.counters.losses:
+            self.counters.reconnects += 1
+
+    def on_batch(self, server: str) -> None:
+        """Marks a server as healthy."""
+        state = self[server]
+        if state.left_out:
+            self._warn(server, f"{server} serves the feed again")
+        state.left_out = False
+        state.left_out_seconds = MIN_LEFT_OUT_SECONDS
+
+    def lose(self, stream: Stream, error: InfeedError, now: float) -> None:
+        """Marks a server as lost, or as unreachable from the beginning."""
+        server, state = stream.server, self[stream.server]
+        self.counters.losses += stream.accepted
+        # A server that drains has announced the end of the stream, often only to move it.
+        expected = stream.draining and not stream.overdue
+        if not (state.loss_logged or expected):
+            state.loss_logged = True
+            problem = "is lost" if stream.accepted else "cannot be reached"
+            line = f"{self._feed}: {server} {problem}, and is tried again: {error.message}"
+            self._warn(server, line)
+        state.active = state.left_out = False
+        state.lost, state.error = True, error
+        state.retry_at = now + state.backoff
+        state.backoff = min(2 * state.backoff, MAX_BACKOFF_SECONDS)
+
+    def leave_out(self, stream: Stream, error: InfeedError, step: int | None, now: float) -> None:
+        """Marks a server as reachable but unable to serve this feed, for now."""
+        server, state = stream.server, self[stream.server]
+        self.counters.left_out += not state.left_out
+        # Its token was valid when the stream began. The next attempt has the one of that time.
+        state.renewable = stream.accepted and isinstance(error, AuthenticationError)
+        if not state.left_out and (len(self) > 1 or state.renewable):
+            reason = f"{type(error).__name__}: {error.message}"
+            self._warn(server, f"{server} is left out of the feed for now: {reason}")
+        state.active = state.lost = False
+        state.left_out, state.error, state.failed_step = True, error, step
+        state.retry_at = now + state.left_out_seconds
+        state.left_out_seconds = min(2 * state.left_out_seconds, MAX_LEFT_OUT_SECONDS)
 
     def has_turn(self, server: str) -> bool:
         """Returns whether the server is the one to connect to, where only one may serve.
@@ -139,31 +168,25 @@ class ServerStates(dict[str, ServerState]):
 
     def all_have_failed(self, step: int) -> bool:
         """Returns whether no server is left that could serve the step."""
-        return bool(self) and all(each.has_failed(step) for each in self.values())
-
-    @property
-    def errors(self) -> dict[str, InfeedError]:
-        """Why each server is lost or left out now, by name. Callable from any thread."""
-        return {
-            name: each.error for name, each in list(self.items()) if each.unhealthy and each.error
-        }
+        return bool(self) and all(state.has_failed(step) for state in self.values())
 
     @property
     def lost(self) -> set[str]:
         """The servers that are gone unannounced, or left out. Callable from any thread."""
-        return {name for name, each in list(self.items()) if each.loss_logged or each.left_out}
+        items = list(self.items())
+        return {name for name, state in items if state.loss_logged or state.left_out}
 
     def describe_errors(self) -> str:
-        """Returns the errors with the names of the servers. Callable from any thread."""
-        return "; ".join(f"{server}: {error.message}" for server, error in self.errors.items())
+        """Returns why each server is lost or left out now. Callable from any thread."""
+        return "; ".join(
+            f"{server}: {state.error.message}"
+            for server, state in list(self.items())
+            if state.unhealthy and state.error
+        )
 
     def combined_error(self, target: str, problem: str, position: int) -> InfeedError:
-        """Returns the error that ends a feed without a server, with the error of each.
-
-        Its class is that of the first server that was left out. If that is the only server, it is
-        its error.
-        """
-        left_out = [each.error for each in self.values() if each.left_out and each.error]
+        """Returns the error that ends a feed without a server, with the error of each."""
+        left_out = [state.error for state in self.values() if state.left_out and state.error]
         if left_out and len(self) == 1:
             return left_out[0]
         error_class = type(left_out[0]) if left_out else ServerUnavailableError
@@ -172,3 +195,6 @@ class ServerStates(dict[str, ServerState]):
             target=target,
             position=position,
         )
+
+    def _warn(self, server: str, line: str) -> None:
+        log.warning("%s", line, extra={"fields": {**self._log_fields, "server": server}})

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from infeed.errors import ProtocolError
-from infeed.finish import finished_spec
-from infeed.spec import (
+from infeed.shared.errors import ProtocolError
+from infeed.shared.finish import finished_spec
+from infeed.shared.spec import (
     MAX_BATCH_SIZE,
     FieldSpec,
     FinishTransform,
@@ -13,7 +13,7 @@ from infeed.spec import (
     PipelineSpec,
     Spec,
 )
-from infeed.spec.dtypes import BYTES
+from infeed.shared.spec.dtypes import BYTES
 from infeed.wire.batch import MAX_PAYLOAD_BYTES
 
 MAX_FINISHED_BYTES = 1 << 34
@@ -63,15 +63,10 @@ def _check_fields(spec: PipelineSpec, fields: Spec, slots: int, max_bytes: int) 
                 f"shape {list(field.shape)} of field {field.name!r}",
                 f"at most {_MAX_DIMENSIONS} sizes of at least 0",
             )
-    size = slots * sum(_sample_bytes(field) for field in fields)
+    of_strings = [field.elements * _OFFSET_BYTES for field in fields if field.data_type == BYTES]
+    size = slots * (sum(of_strings) + sum(field.sample_bytes or 0 for field in fields))
     if size > max_bytes:
         raise _invalid(spec, f"batches of {size} bytes ({_format(fields)})", f"at most {max_bytes}")
-
-
-def _sample_bytes(field: FieldSpec) -> int:
-    if field.sample_bytes is None:
-        return field.elements * _OFFSET_BYTES
-    return field.sample_bytes
 
 
 def _check_transform(spec: PipelineSpec, transform: FinishTransform, field: FieldSpec) -> None:

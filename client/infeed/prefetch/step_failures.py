@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from infeed.errors import (
+from infeed.shared.errors import (
     CursorError,
     InfeedError,
     InvalidRequestError,

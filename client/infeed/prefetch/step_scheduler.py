@@ -15,18 +15,15 @@ server gets no new step until it has sent them after all, or has reconnected.
 from __future__ import annotations
 
 import heapq
+import math
 import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from infeed.prefetch.server_speeds import ServerSpeeds
+
 T = TypeVar("T")
-
-MIN_HEDGE_DELAY_SECONDS = 1.0
-"""Lower bound of the time before the next step is requested again, or a server is a straggler."""
-
-_HEDGE_DELAY_FACTOR = 4.0
-"""Multiple of the usual time after which a step is hedged, or a server is a straggler."""
 
 _INITIAL_HEDGES = 4
 _HEDGES_PER_STEP = 0.05
@@ -34,9 +31,6 @@ _HEDGES_PER_STEP = 0.05
 
 _INITIAL_QUOTA = 4
 """Steps in flight at a server of unknown speed; without it, the first to connect gets all steps."""
-
-_EWMA_DECAY = 0.8
-"""Weight of the past in the moving averages, for each new batch."""
 
 
 class StepScheduler(Generic[T]):
@@ -60,9 +54,7 @@ class StepScheduler(Generic[T]):
         self._requests: Counter[int] = Counter()  # in flight and not timed out, by step
         self._reorder_buffer: dict[int, T] = {}
         self._hedged_single_steps = 0
-        self._batch_interval: dict[str, float] = {}
-        self._last_received_at: dict[str, float] = {}
-        self._mean_latency = 0.0
+        self._speeds = ServerSpeeds()
 
     @property
     def complete(self) -> bool:
@@ -82,7 +74,7 @@ class StepScheduler(Generic[T]):
     @property
     def hedge_delay(self) -> float:
         """Seconds after which the next step is requested from a second server."""
-        return max(MIN_HEDGE_DELAY_SECONDS, _HEDGE_DELAY_FACTOR * self._mean_latency)
+        return self._speeds.hedge_delay
 
     def add_server(self, server: str) -> None:
         """Makes a server available for steps."""
@@ -90,12 +82,8 @@ class StepScheduler(Generic[T]):
         self._timed_out.setdefault(server, set())
 
     def remove_server(self, server: str) -> None:
-        """Reassigns the steps that only this server had in flight.
-
-        Forgets the server's speed: after a reconnect it may be another process.
-        """
-        self._batch_interval.pop(server, None)
-        self._last_received_at.pop(server, None)
+        """Reassigns the steps that only this server had in flight, and forgets its speed."""
+        self._speeds.forget(server)
         timed_out = self._timed_out.pop(server, set())
         for step in self._in_flight.pop(server, {}):
             if step not in timed_out:
@@ -114,10 +102,7 @@ class StepScheduler(Generic[T]):
         self._failed_step = step
 
     def assign(self, server: str, step_limit: int) -> int | None:
-        """Returns the step to request from the server now; None if there is none for it yet.
-
-        Assigns no new step from `step_limit` on.
-        """
+        """Returns the step to request from the server now; None if there is none for it yet."""
         if server not in self._in_flight:
             return None
         return self._request(server, self._choose_step(server, step_limit))
@@ -145,7 +130,7 @@ class StepScheduler(Generic[T]):
         else:
             self._drop_request(step)
         needed = self.is_needed(step)
-        self._measure(server, requested_at, needed=needed)
+        self._speeds.measure(server, requested_at, self._clock(), needed=needed)
         if needed:
             self._reorder_buffer[step] = item
         return needed
@@ -213,26 +198,14 @@ class StepScheduler(Generic[T]):
         """Times out the steps of each straggler that has the next step in flight."""
         for server, in_flight in self._in_flight.items():
             timed_out = self._timed_out[server]
-            blocks = self.next_step in in_flight and self.next_step not in timed_out
-            if blocks and self._is_straggler(server):
+            requested_at = in_flight.get(self.next_step)
+            if requested_at is None or self.next_step in timed_out:
+                continue
+            if self._speeds.is_straggler(server, requested_at, self._clock()):
                 newly = in_flight.keys() - timed_out
                 timed_out |= newly
                 for step in newly:
                     self._reassign(step)
-
-    def _is_straggler(self, server: str) -> bool:
-        """Returns whether the server's silence is unusual, and another has sent something since.
-
-        Compares with the interval between batches, not with their latency, which grows with the
-        number in flight. If no other server has sent anything either, all may be busy.
-        """
-        since = max(
-            self._in_flight[server][self.next_step], self._last_received_at.get(server, 0.0)
-        )
-        usual = self._batch_interval.get(server) or max(self._batch_interval.values(), default=0.0)
-        delay = max(MIN_HEDGE_DELAY_SECONDS, _HEDGE_DELAY_FACTOR * usual)
-        last = max(self._last_received_at.values(), default=0.0)
-        return last > since and self._clock() - since >= delay
 
     def _should_hedge(self, server: str) -> bool:
         """Returns whether to request the next step from this idle server too, and counts it."""
@@ -264,34 +237,9 @@ class StepScheduler(Generic[T]):
         return self._steps is None or step < self._steps
 
     def _quota(self, server: str, step_limit: int) -> int:
-        """Returns the steps that the server may have in flight.
-
-        Proportional to its speed, so that all servers finish theirs at about the same time.
-        """
-        if server not in self._batch_interval and not self.single_server:
+        """Returns the steps that the server may have in flight."""
+        if not self._speeds.knows(server) and not self.single_server:
             return _INITIAL_QUOTA
         others = [name for name in self._in_flight if name != server and not self._timed_out[name]]
-        if not others:
-            return step_limit - self.next_step
-        intervals = [self._batch_interval.get(name) for name in (server, *others)]
-        known = [interval for interval in intervals if interval]
-        mean = sum(known) / len(known) if known else 1.0
-        speeds = [1 / (interval or mean) for interval in intervals]
-        return max(2, -int(-(step_limit - self.next_step) * speeds[0] // sum(speeds)))
-
-    def _measure(self, server: str, requested_at: float, *, needed: bool) -> None:
-        """Updates the server's batch interval and, if the batch was needed, the mean latency.
-
-        A duplicate's latency is not typical; it would delay later hedges.
-        """
-        now = self._clock()
-        began_at = max(requested_at, self._last_received_at.get(server, requested_at))
-        self._last_received_at[server] = now
-        interval = max(now - began_at, 1e-6)
-        self._batch_interval[server] = _ewma(self._batch_interval.get(server), interval)
-        if needed:
-            self._mean_latency = _ewma(self._mean_latency, now - requested_at)
-
-
-def _ewma(mean: float | None, value: float) -> float:
-    return _EWMA_DECAY * mean + (1 - _EWMA_DECAY) * value if mean else value
+        free = step_limit - self.next_step
+        return max(2, math.ceil(free * self._speeds.share(server, others))) if others else free

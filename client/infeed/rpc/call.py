@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,14 +12,14 @@ from typing import Any
 import xxhash
 from google.protobuf.message import DecodeError
 
-from infeed.errors import AuthenticationError, InfeedError, ProtocolError, ServerUnavailableError
-from infeed.http2.connection import Headers, Http2ProtocolError, Http2Request
+from infeed.http2.connection import Headers, Http2Request
 from infeed.http2.receiver import ConnectionLostError
-from infeed.http2.socket import CONNECT_TIMEOUT_SECONDS, ClientSocket, TLSVerificationError
-from infeed.http2.socket_factory import create_socket
-from infeed.http2.target import authority, is_unix
+from infeed.http2.socket import CONNECT_TIMEOUT_SECONDS
+from infeed.http2.target import authority
+from infeed.rpc.call_errors import CONNECTION_ERRORS, map_connection_error, tls_remedy
 from infeed.rpc.credentials import Credentials
 from infeed.rpc.status import map_http_error, map_status, status_name
+from infeed.shared.errors import InfeedError, ProtocolError, ServerUnavailableError
 from infeed.transport import Call
 
 _PREFIX_BYTES = 5
@@ -33,6 +32,8 @@ NO_CREDENTIALS = Credentials()
 MAX_MESSAGE_BYTES = 1 << 26
 """A message with a larger length is refused as corrupt. Batches travel in chunks of 1 MiB."""
 
+_CHECKSUM_FIELD_BYTES = 9
+"""Bytes of the field `checksum` with its tag, the last one of a message that has it."""
 
 _TIMEOUT_LIMIT = 10**8
 """One more than the largest number in `grpc-timeout`."""
@@ -51,22 +52,14 @@ class GrpcCall:
         on_draining: Callable[[], None],
         on_closed: Callable[[GrpcCall], None],
         credentials: Credentials = NO_CREDENTIALS,
-        name: str | None = None,
-        socket: ClientSocket | None = None,
         connect_timeout: float | None = None,
     ) -> None:
         """`requests` are protobuf messages. `timeout`, in seconds, is for the whole call, and
-        `connect_timeout`, by default some seconds, for its connection up to the peer's first frame.
-
-        `name` is the address as the user wrote it, where `address` is one of its hosts.
-
-        `on_draining` is called when the server is about to shut down, `on_closed` when the call
-        is closed.
-
-        `socket`, which is not open yet, replaces that of the address and the credentials.
+        `connect_timeout` for its connection up to the peer's first frame. `on_draining` is called
+        when the server is about to shut down, `on_closed` when the call is closed.
         """
         self.server = address
-        self.name = name or address
+        self.name = credentials.name or address
         """The address as the user wrote it."""
         self.method = method
         self.began_at = time.monotonic()
@@ -80,10 +73,9 @@ class GrpcCall:
         )
         self._on_closed = on_closed
         self._credentials = credentials
-        self._socket = socket or create_socket(address, self.name, credentials.tls_options)
-        self._http2 = Http2Request(
-            self._socket, None if timeout is None else time.monotonic() + timeout, on_draining
-        )
+        self._socket = credentials.create_socket(address)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._http2 = Http2Request(self._socket, deadline, on_draining)
         self._sender: threading.Thread | None = None
         self._requests_error: BaseException | None = None
         """Raised by the iterator of the requests."""
@@ -95,9 +87,8 @@ class GrpcCall:
     @property
     def status(self) -> str:
         """The name of the call's status, once it has ended: CANCELLED if this end has ended it."""
-        return status_name(self._http2.headers, self._http2.trailers) or (
-            self._failure or "CANCELLED"
-        )
+        name = status_name(self._http2.headers, self._http2.trailers)
+        return name or self._failure or "CANCELLED"
 
     def next(self) -> int | None:
         with self._map_errors():
@@ -122,11 +113,8 @@ class GrpcCall:
         return size
 
     def read_into(self, memory: memoryview) -> None:
-        if len(memory) > self._message_left:
-            raise ProtocolError(
-                f"{self.server} sent a message that ends {len(memory) - self._message_left} bytes "
-                "early"
-            )
+        if (missing := len(memory) - self._message_left) > 0:
+            raise ProtocolError(f"{self.server} sent a message that ends {missing} bytes early")
         with self._map_errors():
             if memory and not self._read_exactly(memory):
                 raise self._truncation_error()
@@ -135,7 +123,6 @@ class GrpcCall:
 
     def cancel(self) -> None:
         self._was_cancelled = True
-        self._http2.reset()  # so that the server knows that this trainer is not lost
         # The socket first: it wakes a blocked send, which holds the lock that `cancel` waits for.
         self._socket.abort()
         self._http2.cancel()
@@ -210,56 +197,24 @@ class GrpcCall:
     def _map_errors(self) -> Iterator[None]:
         """Maps exceptions of the connection to an `InfeedError`, and keeps its code."""
         try:
-            with self._map_connection_errors():
-                yield
-        except InfeedError as error:
-            if not self._was_cancelled:
-                self._failure = error.code
-            raise
-
-    @contextlib.contextmanager
-    def _map_connection_errors(self) -> Iterator[None]:
-        """Maps exceptions of the connection to an `InfeedError`; nothing else does."""
-        try:
             yield
-        except Http2ProtocolError as error:
-            raise ProtocolError(
-                f"{self.server} is not an infeed server: {error}{self._tls_remedy()}",
-                target=self.server,
-            ) from error
-        except InfeedError:
-            raise
-        except TLSVerificationError as error:
-            raise AuthenticationError(str(error), target=self.server) from error
-        except (ConnectionLostError, OSError) as error:
-            if self._requests_error is not None:
-                raise self._requests_error from None
-            was_closed = isinstance(error, ConnectionLostError | ConnectionResetError)
-            remedy = self._tls_remedy() if was_closed else ""
-            if isinstance(error, PermissionError) and is_unix(self.server):
-                # It asks for the right to write to the socket, and to enter the folders above.
-                remedy = f"; connect as the server's user, this process has uid {os.geteuid()}"
-            raise ServerUnavailableError(
-                f"no server at {self.server}: {_reason(error)}{remedy}", target=self.server
-            ) from error
+        except (InfeedError, *CONNECTION_ERRORS) as error:
+            mapped = error if isinstance(error, InfeedError) else self._mapped(error)
+            if isinstance(mapped, InfeedError) and not self._was_cancelled:
+                self._failure = mapped.code
+            if mapped is error:
+                raise
+            raise mapped from (None if mapped is self._requests_error else error)
 
-    def _tls_remedy(self) -> str:
-        """Returns a remedy for a peer that never spoke HTTP/2: it may be a proxy's port with TLS,
-        which answers in HTTP/1 (nginx) or not at all (haproxy)."""
-        if self._http2.has_begun or self._credentials.tls_options is not None:
-            return ""
-        return "; if this port requires TLS, set tls=True or TLS(ca=...)"
-
-
-_CHECKSUM_FIELD_BYTES = 9
-"""Bytes of the field `checksum` with its tag, the last one of a message that has it."""
+    def _mapped(self, error: Exception) -> BaseException:
+        remedy = "" if self._http2.has_begun else tls_remedy(self._credentials.tls_options)
+        mapped = map_connection_error(error, self.server, remedy)
+        is_lost = isinstance(mapped, ServerUnavailableError)
+        return self._requests_error or mapped if is_lost else mapped
 
 
 def read_single_response(call: Call, response: Any) -> Any:
-    """Returns the only message of a call, after the call has ended; `response` is its class.
-
-    Raises what the call does, and `ProtocolError` for none, for two, or for an invalid message.
-    """
+    """Returns the only message of a call, after the call has ended; `response` is its class."""
     size = call.next()
     if size is None:
         raise ProtocolError(f"{call.server} sent no response message")
@@ -276,12 +231,6 @@ def read_single_response(call: Call, response: Any) -> Any:
     if expected and expected != xxhash.xxh3_64_intdigest(checked):
         raise ProtocolError(f"{call.server} sent a message that does not match its checksum")
     return parsed
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, TimeoutError):
-        return "it did not respond in time"
-    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
 
 
 def _encode_timeout(seconds: float) -> str:

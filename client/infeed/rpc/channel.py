@@ -1,53 +1,35 @@
-"""gRPC transport: selection of a server for each call, with retries."""
+"""gRPC transport: the calls of a feed to the servers of a target."""
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from infeed.errors import (
-    AuthenticationError,
-    ConfigError,
-    InfeedError,
-    InvalidRequestError,
-    MissingExtraError,
-    PermissionDeniedError,
-    PipelineNotFoundError,
-    ProtocolError,
-    ServerError,
-    ServerUnavailableError,
-    SourceError,
-    StallError,
-)
-from infeed.http2.socket import CONNECT_TIMEOUT_SECONDS
 from infeed.http2.target import expand_hosts, parse_target
 from infeed.http2.tls_config import TLS
-from infeed.rpc.call import NO_CREDENTIALS, GrpcCall, read_single_response
+from infeed.rpc.call import NO_CREDENTIALS, GrpcCall
 from infeed.rpc.credentials import Credentials, Token
-from infeed.rpc.wait_notice import WaitNotice
-from infeed.spec import PipelineSpec
-from infeed.spec.dataset import DatasetRequest, RegisteredDataset
-from infeed.transport import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, Call, Transport
+from infeed.rpc.failover import Failover
+from infeed.shared.errors import (
+    ConfigError,
+    InvalidRequestError,
+    MissingExtraError,
+    ProtocolError,
+    ServerUnavailableError,
+)
+from infeed.shared.spec import PipelineSpec
+from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
+from infeed.transport import Call, Transport
 from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
 
-    from infeed.telemetry.call_metrics import CallMetrics
-
-_REFUSALS = (
-    AuthenticationError,
-    PermissionDeniedError,
-    PipelineNotFoundError,
-    ProtocolError,
-    ServerError,
-    SourceError,
-)
-"""Errors of one server for which another one is tried."""
+    from infeed.shared.telemetry.call_metrics import CallMetrics
 
 _SERVICE = "/infeed.v1.FeedService/"
 _PAGE_SIZE = 1_000
@@ -61,16 +43,16 @@ def open_transport(
     transport: Transport | None,
     meter_provider: MeterProvider | None = None,
 ) -> Transport:
-    """Returns `transport`, or a gRPC transport to the target if that is None.
-
-    A gRPC transport measures its calls if there is a `meter_provider`. Raises
-    `InvalidRequestError`, `ConfigError` and `MissingExtraError`.
-    """
-    _check_types(token, tls, transport)
+    """Returns `transport`, or a gRPC transport to the target if that is None."""
     credentials = Credentials(token, tls)
     if transport is None:
         metrics = None if meter_provider is None else _open_metrics(meter_provider)
         return GrpcTransport(target, credentials, metrics)
+    if not hasattr(transport, "get_pipeline"):
+        raise InvalidRequestError(
+            "transport must be None or a transport such as infeed.testing.FakeTransport(...), not "
+            f"{transport!r}; the address of a server is the first argument"
+        )
     if credentials != NO_CREDENTIALS:
         raise InvalidRequestError(
             "token and tls cannot be combined with transport; pass them to the transport"
@@ -85,26 +67,10 @@ def missing_opentelemetry(argument: str) -> MissingExtraError:
 
 def _open_metrics(provider: MeterProvider) -> CallMetrics:
     try:
-        from infeed.telemetry.call_metrics import CallMetrics  # noqa: PLC0415 - an extra
+        from infeed.shared.telemetry.call_metrics import CallMetrics  # noqa: PLC0415 - an extra
     except ImportError:
         raise missing_opentelemetry("meter_provider") from None
     return CallMetrics(provider)
-
-
-def _check_types(token: object, tls: object, transport: object) -> None:
-    if not (token is None or isinstance(token, str) or callable(token)):
-        raise InvalidRequestError(
-            f"token must be a str, or a function that returns one, not {type(token).__name__}"
-        )
-    if not (tls is None or isinstance(tls, bool | TLS)):
-        raise InvalidRequestError(
-            f"tls must be True, False, None or infeed.TLS(ca=...), not {tls!r}"
-        )
-    if not (transport is None or hasattr(transport, "get_pipeline")):
-        raise InvalidRequestError(
-            "transport must be None or a transport such as infeed.testing.FakeTransport(...), not "
-            f"{transport!r}; the address of a server is the first argument"
-        )
 
 
 class GrpcTransport:
@@ -121,12 +87,12 @@ class GrpcTransport:
         self._addresses = parse_target(target)
         for address in self._addresses:
             credentials.validate(address)
+        self._failover = Failover(target, self._addresses)
         self._credentials = credentials
         self._metrics = metrics
         self._names: dict[str, str] = {}
         """The address as the user wrote it, by server."""
         self._lock = threading.Lock()
-        self._current = 0
         self._calls: set[GrpcCall] = set()
         self._closed = False
 
@@ -197,63 +163,16 @@ class GrpcTransport:
             call.cancel()
 
     def _call_unary(self, method: str, request: Any, response: Any, timeout: float) -> Any:
-        """Calls one server after the other until one responds, or until the timeout.
-
-        Logs after two seconds what it waits for. At the timeout raises a refusal, if a server
-        refused the call, else the last error. A refusal is raised at once when every server has
-        refused.
-        """
-        with WaitNotice(self.target) as notice:
-            return self._call_until(method, request, response, timeout, notice)
-
-    def _call_until(
-        self, method: str, request: Any, response: Any, timeout: float, notice: WaitNotice
-    ) -> Any:
-        deadline = time.monotonic() + timeout
-        call_timeout = max(1.0, timeout / len(self._addresses))
-        backoff, connect_timeout = MIN_BACKOFF_SECONDS, CONNECT_TIMEOUT_SECONDS
-        last_error: InfeedError | None = None
-        refusals: dict[str, InfeedError] = {}
-        while (left := deadline - time.monotonic()) > 0:
-            address = self._addresses[self._current]
-            call = self._new_call(
+        def new_call(address: str, timeout: float, connect_timeout: float) -> GrpcCall:
+            return self._new_call(
                 address,
                 method,
                 iter([request]),
-                timeout=min(left, call_timeout),
+                timeout=timeout,
                 connect_timeout=connect_timeout,
             )
-            try:
-                with contextlib.closing(call):
-                    return read_single_response(call, response)
-            except (ServerUnavailableError, StallError) as error:
-                last_error = error
-                connect_timeout *= 2  # a server may only be slow, as when all trainers connect
-                notice.problem = error.message
-                self._switch_from(address)
-            except _REFUSALS as error:
-                refusals[address] = error
-                notice.problem = error.message
-                if len(refusals) == len(set(self._addresses)):
-                    raise
-                self._switch_from(address)
-            time.sleep(min(backoff, max(0.0, deadline - time.monotonic())))
-            backoff = min(2 * backoff, MAX_BACKOFF_SECONDS)
-        for refusal in refusals.values():
-            raise refusal
-        reason = last_error.message if last_error else "the timeout left no time for a call"
-        raise ServerUnavailableError(
-            f"no infeed server answered at {self.target} within {round(timeout, 2):g} s; last "
-            f"reason: {reason}",
-            target=self.target,
-            seconds=timeout,
-        ) from None
 
-    def _switch_from(self, address: str) -> None:
-        """Makes the next address the current one, unless another thread has done so."""
-        with self._lock:
-            if self._addresses[self._current] == address:
-                self._current = (self._current + 1) % len(self._addresses)
+        return self._failover.call(new_call, response, timeout)
 
     def _new_call(
         self,
@@ -276,8 +195,7 @@ class GrpcTransport:
                 connect_timeout=connect_timeout,
                 on_draining=on_draining,
                 on_closed=self._forget,
-                credentials=self._credentials,
-                name=self._names.get(address),
+                credentials=replace(self._credentials, name=self._names.get(address)),
             )
             self._calls.add(call)
         if self._metrics is not None:
@@ -288,8 +206,11 @@ class GrpcTransport:
         with self._lock:
             self._calls.discard(call)
         if self._metrics is not None:
-            seconds = time.monotonic() - call.began_at
             self._metrics.on_ended(
-                *(call.method, call.name, call.status, seconds),
-                *(call.sent_bytes, call.received_bytes),
+                method=call.method,
+                address=call.name,
+                status=call.status,
+                seconds=time.monotonic() - call.began_at,
+                sent_bytes=call.sent_bytes,
+                received_bytes=call.received_bytes,
             )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from infeed.errors import ConfigError, InfeedError, UserCodeError
 from infeed.http2.connection import Headers
+from infeed.http2.socket import ClientSocket
 from infeed.http2.target import is_local
-from infeed.http2.tls_config import TLS, validate_tls
+from infeed.http2.tls_config import TLS, certificate_name, validate_tls
+from infeed.shared.errors import ConfigError, InfeedError, InvalidRequestError, UserCodeError
 
 Token = str | Callable[[], str]
 """A bearer token, or a function that returns it; called for each call, so it can be renewed."""
@@ -22,6 +23,19 @@ class Credentials:
     tls: TLS | bool | None = None
     """True: TLS with the system's authorities. False: no TLS, even for the token. None: no TLS,
     and a token only for addresses on this machine."""
+    name: str | None = None
+    """The address as the user wrote it, where a call is to one of its hosts."""
+
+    def __post_init__(self) -> None:
+        if not (self.token is None or isinstance(self.token, str) or callable(self.token)):
+            kind = type(self.token).__name__
+            raise InvalidRequestError(
+                f"token must be a str, or a function that returns one, not {kind}"
+            )
+        if not (self.tls is None or isinstance(self.tls, bool | TLS)):
+            raise InvalidRequestError(
+                f"tls must be True, False, None or infeed.TLS(ca=...), not {self.tls!r}"
+            )
 
     def validate(self, address: str) -> None:
         """Raises `ConfigError` for a token that would be sent unencrypted, an invalid file, or a
@@ -44,11 +58,16 @@ class Credentials:
     def scheme(self) -> str:
         return "http" if self.tls_options is None else "https"
 
-    def headers(self) -> Headers:
-        """Returns the authentication headers of a request.
+    def create_socket(self, address: str) -> ClientSocket:
+        """Creates a socket, with TLS if there are options for it."""
+        if (tls := self.tls_options) is None:
+            return ClientSocket(address)
+        from infeed.http2.tls_socket import TLSClientSocket  # noqa: PLC0415 - loads ssl
 
-        Raises `ConfigError`, and `UserCodeError` when the token function fails.
-        """
+        return TLSClientSocket(address, tls.context(), certificate_name(tls, self.name or address))
+
+    def headers(self) -> Headers:
+        """Returns the authentication headers of a request."""
         if self.token is None:
             return []
         token = self.token if isinstance(self.token, str) else _call_token_function(self.token)

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from google.protobuf.message import DecodeError
 
-from infeed.errors import (
+from infeed.shared.errors import (
     DOMAIN,
     AuthenticationError,
     InfeedError,
@@ -33,8 +33,17 @@ CODES = (
 )
 """The names of gRPC's status codes, by number."""
 
-_CONNECTION_LOST = ("RST_STREAM", "Stream removed", "GOAWAY")
-"""Phrases in the message of a call whose connection was lost, whatever its code."""
+_ERRORS: dict[str, tuple[type[InfeedError], str]] = {
+    "UNAVAILABLE": (ServerUnavailableError, "no server at {}: {}"),
+    "RESOURCE_EXHAUSTED": (ServerUnavailableError, "{} is overloaded: {}"),
+    # A feed that cancels reads no response, so the server is shutting down.
+    "CANCELLED": (ServerUnavailableError, "{} ended the call: {}"),
+    "UNAUTHENTICATED": (AuthenticationError, "{} requires authentication: {}"),
+    "PERMISSION_DENIED": (PermissionDeniedError, "{} denied permission: {}"),
+    "DEADLINE_EXCEEDED": (StallError, "{} did not respond in time: {}"),
+    "UNIMPLEMENTED": (ProtocolError, "{} is not an infeed server of this version: {}"),
+}
+"""The error and message, for target and details, of a status without infeed's own details."""
 
 _GATEWAY_STATUSES = {"429", "502", "503", "504"}
 """HTTP statuses of a proxy whose server is unavailable."""
@@ -92,26 +101,9 @@ def _unavailable(target: str, reason: str) -> ServerUnavailableError:
 
 
 def _error_of_code(code: str, details: str, target: str) -> InfeedError:
-    if code == "UNAVAILABLE" or any(word in details for word in _CONNECTION_LOST):
-        return _unavailable(target, details)
-    if code == "RESOURCE_EXHAUSTED":
-        return ServerUnavailableError(
-            f"{target} is overloaded: {details}", target=target, code=code
-        )
-    if code == "CANCELLED":
-        # A feed that cancels reads no response, so the server is shutting down.
-        return ServerUnavailableError(f"{target} ended the call: {details}", target=target)
-    if code == "UNAUTHENTICATED":
-        return AuthenticationError(f"{target} requires authentication: {details}", target=target)
-    if code == "PERMISSION_DENIED":
-        return PermissionDeniedError(f"{target} denied permission: {details}", target=target)
-    if code == "DEADLINE_EXCEEDED":
-        return StallError(f"{target} did not respond in time: {details}", target=target)
-    if code == "UNIMPLEMENTED":
-        return ProtocolError(
-            f"{target} is not an infeed server of this version: {details}", target=target
-        )
-    return ServerError(f"{target} failed with {code}: {details}", target=target)
+    kind, text = _ERRORS.get(code, (ServerError, "{} failed with {code}: {}"))
+    exhausted = code if code == "RESOURCE_EXHAUSTED" else None
+    return kind(text.format(target, details, code=code), target=target, code=exhausted)
 
 
 def _decode_base64(value: str) -> bytes:

@@ -12,21 +12,18 @@ with infeed.tensorflow.connect("localhost:7470", "photos", epochs=10) as feed:
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 
-from infeed.batch import Batch
+from infeed.adapters.feed_adapter import FeedAdapter
+from infeed.adapters.lazy_feed import LazyFeed
+from infeed.adapters.named_fields import NamedFields
 from infeed.client import check_option_names
-from infeed.copies import refuse_copy
-from infeed.errors import CursorError
 from infeed.feed import Feed
-from infeed.lazy_feed import LazyFeed
-from infeed.named_fields import NamedFields
-from infeed.spec import Array
-from infeed.stats import Stats
-from infeed.tensor_reader import TensorReader
+from infeed.shared.errors import CursorError
+from infeed.shared.spec import Array
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -37,7 +34,7 @@ ALIGNMENT = 64
 """Bytes. TensorFlow aborts the process at the first use of a tensor that is aligned to less."""
 
 
-class TensorFeed(tf.train.experimental.PythonState):  # type: ignore[misc]
+class TensorFeed(FeedAdapter, tf.train.experimental.PythonState):  # type: ignore[misc]
     """Iterates over the batches of a feed as dicts of `tf.Tensor` in the memory of the arrays.
 
     In a `tf.train.Checkpoint` it saves the cursor after the last batch that it has returned.
@@ -45,66 +42,14 @@ class TensorFeed(tf.train.experimental.PythonState):  # type: ignore[misc]
     a new connection. Made by `connect`.
     """
 
-    def __init__(self, feed: LazyFeed, fields: NamedFields) -> None:
-        super().__init__()
-        self._lazy = feed
+    def __init__(self, lazy: LazyFeed, fields: NamedFields) -> None:
+        super().__init__(lazy)
         self._fields = fields
-        self._reader: TensorReader | None = None
-
-    @property
-    def feed(self) -> Feed:
-        """The feed, connected on first use: `element_spec`, `steps_per_epoch` and more."""
-        return self._lazy.open()
-
-    def __iter__(self) -> TensorFeed:
-        """Returns itself: a second loop continues after the last batch. Raises as the feed does."""
-        if self._lazy.is_open:
-            iter(self.feed)
-        return self
 
     def __next__(self) -> dict[str, tf.Tensor]:
         """Returns the next batch. Raises as `Feed.next` does, and as `infeed.connect` before the
-        first batch.
-
-        A batch that cannot be converted, or whose conversion is interrupted, is not lost: the next
-        call returns it.
-        """
-        return self._open().next()
-
-    def __len__(self) -> int:
-        """Returns the batches from the first to the last; `TypeError` as of the feed."""
-        return len(self.feed)
-
-    def __bool__(self) -> bool:
-        """Returns True, also without batches or a length."""
-        return True
-
-    def state(self) -> dict[str, Any]:
-        """Returns the cursor after the last batch that was returned, for `connect(state=...)`.
-
-        Does not connect: before the first batch it is the cursor to continue at, or that of
-        position 0, from the pipeline's spec.
-        """
-        if not self._lazy.is_open:
-            return self._lazy.first_state()
-        reader = self._open()
-        return reader.feed.state(reader.taken)
-
-    def stats(self) -> Stats:
-        """Returns the statistics of the feed."""
-        return self.feed.stats()
-
-    def close(self) -> None:
-        """Closes the feed; its tensors stay valid."""
-        self._lazy.close()
-
-    __reduce__ = refuse_copy
-
-    def __enter__(self) -> TensorFeed:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        first batch."""
+        return {name: to_tensor(x) for name, x in self._fields.arrays(self.feed.next()).items()}
 
     def serialize(self) -> str:
         """Returns the cursor as text, for `tf.train.Checkpoint`."""
@@ -116,16 +61,7 @@ class TensorFeed(tf.train.experimental.PythonState):  # type: ignore[misc]
             state = json.loads(string_value)
         except ValueError as error:
             raise CursorError(f"the checkpoint has no cursor of a feed: {error}") from error
-        self._lazy.load_state(state)
-
-    def _open(self) -> TensorReader:
-        feed = self.feed
-        if self._reader is None or self._reader.feed is not feed:
-            self._reader = TensorReader(feed, self._convert)
-        return self._reader
-
-    def _convert(self, batch: Batch) -> dict[str, Any]:
-        return {name: to_tensor(x) for name, x in self._fields.arrays(batch).items()}
+        self.load_state(state)
 
 
 def connect(

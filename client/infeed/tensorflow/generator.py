@@ -18,12 +18,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from infeed.arguments import check_integer
 from infeed.feed import Feed
 from infeed.keras.batch_reader import reader_of
 from infeed.keras.elements import DEFAULT_LABEL, keras_arranger
+from infeed.shared.arguments import check_integer
+from infeed.shared.tensorflow.from_callable import from_iterations
 from infeed.tensorflow.elements import batch_tensor_spec, disable_auto_shard
-from infeed.tensorflow.from_callable import from_iterations
 from infeed.tensorflow.strategies import check_python_runs_here
 
 

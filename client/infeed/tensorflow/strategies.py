@@ -14,14 +14,14 @@ from __future__ import annotations
 import tensorflow as tf
 
 from infeed.cursor import Shard
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 
 
 def shard_of(context: tf.distribute.InputContext) -> Shard:
     """Returns the shard of an input pipeline of `distribute_datasets_from_function`.
 
     Each input pipeline is one rank. Its replicas share its feed, and each takes whole batches of
-    it, so its batch size is that of a replica.
+    it, so its batch size is a replica's.
     """
     return Shard(context.input_pipeline_id, context.num_input_pipelines)
 

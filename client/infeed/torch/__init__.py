@@ -6,19 +6,11 @@
 
 from __future__ import annotations
 
-from infeed.errors import MissingExtraError
+from infeed.adapters import require
 
-try:
-    import torch  # noqa: F401 - only to see whether it is installed
-except ImportError:
-    raise MissingExtraError("infeed.torch needs PyTorch: pip install 'infeed[torch]'") from None
+require("torch", "PyTorch")
 
 from infeed.torch.feed_dataset import FeedDataset
 from infeed.torch.tensor_feed import TensorFeed, connect
 
 __all__ = ["FeedDataset", "TensorFeed", "connect"]
-
-
-def __dir__() -> list[str]:
-    """Returns the public names."""
-    return __all__

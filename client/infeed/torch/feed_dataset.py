@@ -7,35 +7,39 @@
 
 An iteration is a pass of `epochs` epochs: the first one has the first epoch of the pipeline's
 order, the second one the second. One that was left early is continued by the next, and `set_epoch`
-chooses another pass.
+chooses another pass. The position is the feed's, less the batches that the caller takes
+ahead; where the caller begins again behind it, the dataset connects again at its position.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, get_worker_info
 
-from infeed.arguments import check_flag, check_integer
 from infeed.client import check_option_names
 from infeed.cursor import Cursor
-from infeed.errors import FeedClosedError, InvalidRequestError
 from infeed.feed import Feed
+from infeed.shared.arguments import check_flag, check_integer
+from infeed.shared.errors import FeedClosedError, InvalidRequestError
 from infeed.stats import Stats
-from infeed.tensor_reader import TensorReader, Tensors
-from infeed.torch.callers import check_callers
-from infeed.torch.pass_connector import PassConnector
-from infeed.torch.saved_pass import SavedPass
+from infeed.torch.passes import Pass, Passes
+from infeed.torch.tensor_feed import Tensors
 from infeed.torch.tensors import TensorConverter
-from infeed.torch.training_loop import place_in_loop
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from infeed.client import ConnectOptions
+
+
+class Place(NamedTuple):
+    """A dataset's place in a training: its epoch, and its state if a checkpoint was restored."""
+
+    epoch: int
+    state: Mapping[str, Any] | None
 
 
 class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore]
@@ -45,6 +49,10 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
     no stream. Give it to a loader with `batch_size=None`, without a collate function and without
     workers. Used by one thread at a time.
     """
+
+    training: ClassVar[Callable[[], Callable[[FeedDataset], Place | None] | None]] = lambda: None
+    """Returns what gives a dataset its place in a training of this process that reports the end of
+    each step by `confirm`, as Lightning's does; None without one."""
 
     def __init__(
         self,
@@ -69,10 +77,10 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
                    it continues an unfinished pass, and then begins the next one
         ahead      batches that the caller takes before its training step; None: Lightning's
                    Trainer reports each step that has ended, and other callers take none
-        options    those of `infeed.connect`; `epochs` is the number of epochs in each pass, None
-                   for one without an end. `state` may be a result of `state_dict`; if its pass is
-                   finished, the first iteration is empty. Without `shard`, rank and world size are
-                   those of `torch.distributed` at the first batch
+        options    as for `infeed.connect`; `epochs` is the number of epochs in each pass, None for
+                   one without an end. `state` may be a result of `state_dict`; if its pass is
+                   finished, the first iteration is empty. Without `shard`, `torch.distributed` has
+                   rank and world size at the first batch
 
         Raises `InvalidRequestError` for a feed, `CursorError` for a state that is none, and
         `TypeError` for an unknown option.
@@ -84,54 +92,61 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
                 "and no feed; infeed.torch.connect takes one"
             )
         check_option_names(options, FeedDataset.__init__)
-        self._connector = PassConnector(target, pipeline, options)
+        self._passes = Passes(target, pipeline, options)
         self._convert = TensorConverter(device, ids, mask)
         self.restart = check_flag("restart", restart)
         if ahead is not None:
             ahead = check_integer("ahead", ahead, 0, or_none="the steps of Lightning")
         self._ahead = ahead
-        self._epochs = options.get("epochs")
         state = options.get("state")
-        self._first = self._begin_at = SavedPass.from_json(state, self._epochs)
-        self._reader: TensorReader | None = None
+        self._first = self._pass = Pass.from_json(state)
+        """Where the dataset begins, and where its feed has begun, or will."""
+        self._feed: Feed | None = None
+        self._confirmed: int | None = None
+        """Batches of the feed whose steps have ended; None if the caller does not report them."""
+        self._has_ended = False
+        """Whether the feed has reported its end."""
         self._begins = False
-        """Whether `iter` was called after the last batch."""
+        """Whether the next batch begins a pass, if the one before has ended."""
         self._entered = False
         """Whether a batch was asked for since `iter`, or since a state was loaded."""
-        self._finishes = state is not None
-        """Whether the next iteration continues a pass even if that is finished."""
-        self._is_new = state is None
+        self._finishes = self._has_state = state is not None
+        """Whether the next iteration is the rest of the state's pass, also if nothing is left."""
+        self._is_new = not self._has_state
         """Whether neither a state nor a batch has set a position."""
-        self._has_state = state is not None
         self._epoch: int | None = None
         """The pass of the next iteration, if `set_epoch` was called since the last began."""
         self._closed = False
 
     def __iter__(self) -> FeedDataset:
-        """Begins an iteration, without connecting; returns itself.
-
-        Raises `InvalidRequestError` in a worker process of a loader, and under Accelerate if it
-        would split the batches again.
-        """
-        check_callers()
-        self._begins, self._entered = True, False
+        """Begins an iteration, without connecting; refuses a worker process of a loader."""
+        if (worker := get_worker_info()) is not None:
+            raise InvalidRequestError(
+                f"FeedDataset in a worker process of DataLoader (worker {worker.id} of "
+                f"{worker.num_workers}): the feed would be read once for each worker, and its "
+                "state would be lost; give num_workers=0. The feed prefetches in the background "
+                "already"
+            )
+        self._begins, self._entered = not self._finishes, False
         return self
 
     def __next__(self) -> Tensors:
         """Returns the next batch; raises `StopIteration` after the last, and the feed's errors."""
         if not self._entered:
             self._enter()
-        return self._open().next()
+        try:
+            return self._convert(self._open().next())
+        except StopIteration:
+            self._has_ended = True
+            raise
 
     def __len__(self) -> int:
         """Returns the batches of a whole pass, also after a resume within it.
 
-        Before `torch.distributed` is initialized, the world size is that of the environment. Raises
-        `TypeError` if the pass is endless or its length unknown, `InvalidRequestError` if a length
-        was asked for with another world size, and as `infeed.connect`.
+        Raises `TypeError` if it is endless or unknown, and `InvalidRequestError` after a length for
+        another world size, which the environment tells before `torch.distributed` does.
         """
-        self._begin_at = self._connector.locate(self._begin_at)
-        return self._connector.length(self._begin_at)
+        return self._passes.length(self._pass)
 
     def __bool__(self) -> bool:
         """Returns True, also for a dataset without batches or without a length."""
@@ -140,17 +155,10 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
     def state_dict(self) -> dict[str, Any]:
         """Returns the state after the last batch that the loop has taken; JSON can encode it.
 
-        Once `iter` was called after the end, it is that of the next pass. It is valid on every
+        Once `iter` was called after the end, it is the next pass's. It is valid on every
         rank, and for another world size. Does not connect, unless `set_epoch` has chosen the pass.
         """
-        if self._reader is None:
-            if self._epoch is not None:
-                self._begin_at = self._connector.locate(self._begin_at)
-            return self._begin_at.to_json()
-        if self._begins and (begin_at := self._next_pass(self._reader)) is not None:
-            return begin_at.to_json()
-        cursor = self._reader.feed.state(self._reader.taken)
-        return SavedPass(cursor, self._begin_at.until_epoch).to_json()
+        return (self._next_pass() or self._position()).to_json()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continues at a state: a result of `state_dict`, or a cursor of `infeed.connect`.
@@ -158,8 +166,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         After the state of a finished pass, `iter` begins the next one. Raises `CursorError` if it
         is none.
         """
-        saved = SavedPass.from_json(state_dict, self._epochs)
-        self._move_to(saved)
+        self._move_to(Pass.from_json(state_dict))
         self._begins = self._entered = self._finishes = self._is_new = self._closed = False
         self._has_state, self._epoch = True, None
 
@@ -177,34 +184,34 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         """Chooses the pass of the next iteration, counted from 0; loaders call it before `iter`.
 
         An unfinished pass of that number is continued. Has no effect with `restart=True`, and after
-        a state, which has the position itself. Raises `InvalidRequestError` for an epoch other than
-        0 of an endless dataset that has not begun, whose position it does not tell.
+        a state. Raises `InvalidRequestError` for a new endless dataset, except for epoch 0.
         """
-        check_callers()
         epoch = check_integer("epoch", epoch, 0)
         if self.restart or self._has_state:
             return
-        if self._epochs is None:
-            if epoch and self._is_new:
-                raise InvalidRequestError(
-                    f"set_epoch({epoch}) of a new dataset without an end: it has one pass, and "
-                    "would begin at the first batch again; give FeedDataset(..., epochs=1), or the "
-                    "state of the dataset before: state=..."
-                )
-            return
-        self._epoch = epoch
-        if self._reader is None:
-            self._begin_at = SavedPass.of_epoch(epoch, self._epochs)
+        if self._passes.epochs is not None:
+            self._epoch = epoch
+        elif epoch and self._is_new:
+            raise InvalidRequestError(
+                f"set_epoch({epoch}) of a new dataset without an end: it has one pass, and would "
+                "begin at the first batch again; give FeedDataset(..., epochs=1), or the state of "
+                "the dataset before: state=..."
+            )
+
+    def confirm(self) -> None:
+        """Counts the first batch whose step was not reported, if there is one, as trained on."""
+        if self._confirmed is not None and self._feed is not None:
+            self._confirmed = min(self._confirmed + 1, self._feed.delivered)
 
     def stats(self) -> Stats:
         """Returns the statistics of the current pass so far."""
-        return self._open().feed.stats()
+        return self._open().stats()
 
     def close(self) -> None:
         """Closes the connection; tensors stay valid."""
         self._closed = True
-        if self._reader is not None:
-            self._reader.feed.close()
+        if self._feed is not None:
+            self._feed.close()
 
     def __enter__(self) -> FeedDataset:
         return self
@@ -214,17 +221,32 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns what a copy, as in a spawned process, needs to continue; it connects itself."""
-        saved = SavedPass.from_json(self.state_dict(), self._epochs)
-        own = {"_reader": None, "_begin_at": saved, "_entered": False}
-        return {**self.__dict__, **own}
+        at = Pass.from_json(self.state_dict())
+        return {**self.__dict__, "_feed": None, "_pass": at, "_entered": False, "_epoch": None}
 
     def __repr__(self) -> str:
-        feed = "not connected" if self._reader is None else repr(self._reader.feed)
-        return f"FeedDataset({self._connector.target!r}, {self._connector.pipeline!r}: {feed})"
+        feed = "not connected" if self._feed is None else repr(self._feed)
+        return f"FeedDataset({self._passes.target!r}, {self._passes.pipeline!r}: {feed})"
+
+    @property
+    def _taken(self) -> int:
+        """Batches of the feed that the loop has taken."""
+        if self._feed is None or self._confirmed is not None:
+            return self._confirmed or 0
+        # At the end the caller asks for a batch ahead that there is not.
+        return max(0, self._feed.delivered - max(0, (self._ahead or 0) - self._has_ended))
+
+    def _position(self) -> Pass:
+        """Returns where the loop is."""
+        if self._feed is None:
+            return self._pass
+        return Pass(Cursor.from_json(self._feed.state(self._taken)), self._pass.until_epoch)
 
     def _enter(self) -> None:
-        """Begins to read, at the position that a training loop has for the dataset, if any."""
-        place = place_in_loop(self)
+        """Begins to read, at the position that a training has for the dataset, if any."""
+        self._passes.shard.check_accelerate(self)
+        place_of = FeedDataset.training()
+        place = None if place_of is None else place_of(self)
         if place is not None and self._is_new:
             if place.state is not None:
                 self.load_state_dict(place.state)
@@ -232,54 +254,46 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
             elif self._epoch is None:
                 self.set_epoch(place.epoch)
         self._is_new = False
-        reader = self._open()
-        if self._begins:
-            if (begin_at := self._next_pass(reader)) is not None:
-                self._move_to(begin_at)
-                reader = self._open()
-            self._begins = self._finishes = False
-            self._epoch = None
-        reader.begin(self._ahead or 0, confirms=place is not None and self._ahead is None)
+        if self._epoch is None:
+            self._open()
+        if (begin_at := self._next_pass()) is not None:
+            self._move_to(begin_at)
+        elif self._feed is not None and self._feed.delivered != self._taken:
+            self._move_to(self._position())  # the caller has dropped what it took ahead
+        self._begins = self._finishes = False
+        self._epoch = None
+        self._confirmed = self._taken if place is not None and self._ahead is None else None
         self._entered = True
 
-    def _confirm(self) -> None:
-        """Counts a batch whose step has ended, for the training loop."""
-        if self._reader is not None:
-            self._reader.confirm()
-
-    def _open(self) -> TensorReader:
-        reader = self._reader
-        if reader is not None and self._connector.must_reconnect(reader.feed, reader.returned):
-            self._move_to(self._begin_at)
-        if self._reader is None:
-            if self._closed:
-                raise FeedClosedError(f"the dataset of {self._connector.pipeline!r} was closed")
-            check_callers()
-            self._begin_at = self._connector.locate(self._begin_at)
-            feed = self._connector.connect(self._begin_at)
-            self._reader = TensorReader(feed, self._convert, self._ahead or 0)
-        return self._reader
-
-    def _next_pass(self, reader: TensorReader) -> SavedPass | None:
-        """Returns where an iteration begins, None if it continues; raises `FeedClosedError` if no
-        further pass can begin."""
-        feed, begin_at = reader.feed, self._begin_at
-        ended = reader.ended or (feed.steps is not None and reader.taken >= feed.steps)
-        if self.restart:
-            return self._first if reader.returned or (ended and not self._finishes) else None
-        if self._epoch is not None and self._epochs is not None:
-            chosen = SavedPass.of_epoch(self._epoch, self._epochs)
-            if chosen.until_epoch != begin_at.until_epoch or ended:
-                first = replace(Cursor.from_json(feed.state(0)), position=0)
-                return chosen.located(first, feed.spec, self._epochs)
-        if self._finishes or not ended:
+    def _next_pass(self) -> Pass | None:
+        """Returns where the next iteration begins, None if it continues; raises `FeedClosedError`
+        if no further pass can begin."""
+        if self._feed is not None and not self._begins:
             return None
-        cursor = Cursor.from_json(feed.state(reader.taken))
-        return begin_at.following(cursor, feed.spec, self._epochs)
+        steps = None if self._feed is None else self._feed.steps
+        ended = self._has_ended or (steps is not None and self._taken >= steps)
+        if self.restart:
+            return self._first if ended or self._taken else None
+        if self._epoch is not None:
+            if not ended and self._passes.is_pass(self._epoch, self._pass):
+                return None
+            return self._passes.of_epoch(self._epoch)
+        return self._passes.after(self._position()) if ended else None
 
-    def _move_to(self, saved: SavedPass) -> None:
-        before = self._reader
-        # First: a signal handler may raise an exception while the feed is closed.
-        self._reader, self._begin_at = None, saved
-        if before is not None:
-            before.feed.close()
+    def _open(self) -> Feed:
+        if self._feed is not None and self._passes.shard.has_changed(self._feed.shard):
+            if self._feed.delivered:
+                self._passes.shard.check_unchanged(self._feed.shard)
+            self._move_to(self._pass)
+        if self._feed is None:
+            if self._closed:
+                raise FeedClosedError(f"the dataset of {self._passes.pipeline!r} was closed")
+            self._pass = self._passes.located(self._pass)
+            self._feed = self._passes.connect(self._pass)
+        return self._feed
+
+    def _move_to(self, at: Pass) -> None:
+        if self._feed is not None:
+            self._feed.close()
+        self._feed, self._pass = None, at
+        self._confirmed, self._has_ended = None, False

@@ -8,12 +8,12 @@ on, also within a DataLoader and at the end of an epoch, where Lightning restore
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from infeed.errors import InvalidRequestError
-from infeed.torch.feed_dataset import FeedDataset
-from infeed.torch.training_loop import Place, begin_loop
+from infeed.shared.errors import InvalidRequestError
+from infeed.torch.feed_dataset import FeedDataset, Place
 
 
 class LightningHooks:
@@ -31,7 +31,7 @@ class LightningHooks:
         if stage != "fit":
             return
         self._trainer = trainer
-        begin_loop(self)
+        FeedDataset.training = weakref.WeakMethod(self.place)
         # First, so that other callbacks save a state after the step that has ended.
         trainer.callbacks.remove(self)
         trainer.callbacks.insert(0, self)
@@ -42,7 +42,7 @@ class LightningHooks:
 
     def on_train_batch_end(self, *_: Any) -> None:
         for dataset in self._datasets():
-            dataset._confirm()
+            dataset.confirm()
 
     def state_dict(self) -> dict[str, Any]:
         states = [dataset.state_dict() for dataset in self._datasets()]
@@ -52,18 +52,32 @@ class LightningHooks:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._restored = dict(enumerate(state_dict.get("datasets", [])))
 
-    def place(self, dataset: object) -> Place | None:
+    def place(self, dataset: FeedDataset) -> Place | None:
         """Returns the place of a dataset that the Trainer trains on, None for another one."""
         if self._trainer.training:
-            for number, each in enumerate(self._datasets()):
-                if each is dataset:
+            for number, trained in enumerate(self._datasets()):
+                if trained is dataset:
                     return Place(self._trainer.current_epoch, self._restored.pop(number, None))
         return None
 
     def _datasets(self) -> list[FeedDataset]:
         loaders = () if self._trainer is None else _flattened(self._trainer.train_dataloader)
         datasets = [getattr(loader, "dataset", loader) for loader in loaders]
-        return [each for each in datasets if isinstance(each, FeedDataset)]
+        return [dataset for dataset in datasets if isinstance(dataset, FeedDataset)]
+
+
+def lightning_callback() -> Any:
+    """Returns the callback for the package `lightning`."""
+    from lightning.pytorch import Callback  # noqa: PLC0415 - one of two packages
+
+    return type("FeedCallback", (LightningHooks, Callback), {})()
+
+
+def pytorch_lightning_callback() -> Any:
+    """Returns the callback for the package `pytorch_lightning`."""
+    from pytorch_lightning import Callback  # noqa: PLC0415 - one of two packages
+
+    return type("FeedCallback", (LightningHooks, Callback), {})()
 
 
 def _flattened(loaders: Any) -> Iterator[Any]:
@@ -71,8 +85,8 @@ def _flattened(loaders: Any) -> Iterator[Any]:
     if isinstance(loaders, Mapping):
         loaders = [*loaders.values()]
     if isinstance(loaders, (list, tuple)):
-        for each in loaders:
-            yield from _flattened(each)
+        for loader in loaders:
+            yield from _flattened(loader)
     else:
         yield loaders
 

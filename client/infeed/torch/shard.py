@@ -1,14 +1,15 @@
-"""Shard of a feed: the one that was given, or that of `torch.distributed` at the first batch."""
+"""Shard of a feed: the one that was given, or the rank in `torch.distributed`."""
 
 from __future__ import annotations
 
 import os
+import sys
 
 import torch.distributed as dist
 
 from infeed.cursor import Shard
-from infeed.errors import InvalidRequestError
 from infeed.ranks import LAUNCHERS
+from infeed.shared.errors import InvalidRequestError
 
 _REMEDY = "initialize torch.distributed before it, or give shard=infeed.Shard(rank, world_size)"
 
@@ -20,67 +21,80 @@ class ShardChoice:
     `torch.distributed`.
     """
 
-    def __init__(self, given: Shard | None) -> None:
-        """Takes the shard of the user; None: that of the default process group."""
-        self.given = given
+    def __init__(self, given: Shard | None, reported: int | None = None) -> None:
+        """Takes the shard of the user (None: the default process group's), and the world size of
+        the lengths that were reported, if any."""
+        self.given, self.reported = given, reported
         self._chosen: Shard | None = None
         """The shard of the first batch, which a group that ends afterwards leaves as it is."""
-        self._reported: int | None = None
-        """The world size of the lengths that were reported."""
 
     def for_batches(self) -> Shard:
         """Returns the shard for a feed. Raises `InvalidRequestError` if it is not known yet, or if
         a length was reported for another world size."""
         if self.given is not None:
             return self.given
-        shard = _group_shard() or self._chosen or Shard()
-        if _group_shard() is None and self._chosen is None and (several := _several_processes()):
+        shard, several = _group_shard() or self._chosen, _several_processes()
+        if shard is None and several is not None:
             name, count = several
             raise InvalidRequestError(
                 f"no shard for the first batch: torch.distributed is not initialized, but {name} "
                 f"is {count}, so each of {count} processes would read all batches; {_REMEDY}"
             )
-        self._check_reported(shard.world_size)
-        self._chosen = shard
-        return shard
+        self._chosen = shard or Shard()
+        self._check_reported(self._chosen.world_size)
+        return self._chosen
 
-    def for_length(self) -> Shard:
-        """Returns a shard of the world size for a length, which does not depend on the rank. Raises
-        `InvalidRequestError` if a length was reported for another one."""
-        if self.given is not None:
-            return self.given
-        several = _several_processes()
-        shard = _group_shard() or self._chosen or Shard(0, several[1] if several else 1)
-        self._check_reported(shard.world_size)
-        self._reported = shard.world_size
-        return shard
+    def for_length(self) -> int:
+        """Returns the world size for a length. Raises `InvalidRequestError` if a length was
+        reported for another one."""
+        if (shard := self.given or _group_shard() or self._chosen) is not None:
+            size = shard.world_size
+        else:
+            _, size = _several_processes() or ("", 1)
+        self._check_reported(size)
+        self.reported = size
+        return size
 
     def has_changed(self, used: Shard) -> bool:
         """Returns whether a feed has another shard than the process group, if there is one."""
         return self.given is None and _group_shard() not in (None, used)
 
-    def for_copy(self) -> ShardChoice:
-        """Returns the choice of a copy in another process, which may have another rank."""
-        result = ShardChoice(self.given)
-        result._reported = self._reported
-        return result
+    def check_unchanged(self, used: Shard) -> None:
+        """Raises `InvalidRequestError` if the process group was made after the first batch."""
+        if self.has_changed(used):
+            raise InvalidRequestError(
+                f"the batches so far are for {used}, and torch.distributed has since made "
+                f"this process {_group_shard()}; {_REMEDY}"
+            )
+
+    def check_accelerate(self, dataset: object) -> None:
+        """Raises `InvalidRequestError` if a loader that Accelerate has prepared reads a dataset
+        that has one of several shards."""
+        accelerate = sys.modules.get("accelerate.state")
+        is_initialized = getattr(accelerate, "is_initialized", None)  # none during its import
+        if accelerate is None or is_initialized is None or not is_initialized():
+            return
+        reader = accelerate.GradientState().active_dataloader
+        while reader is not None and reader is not dataset:
+            reader = getattr(reader, "dataset", None)
+        if reader is None or accelerate.AcceleratorState().num_processes == 1:
+            return
+        if (shard := self.for_batches()).world_size > 1:
+            raise InvalidRequestError(
+                f"FeedDataset for {shard} in a loader that Accelerate has prepared, which would "
+                "lose samples: it hands on a part of the ranks' batches; pass the loader to no "
+                "accelerator.prepare (with the Trainer of transformers: return the dataset from "
+                "get_train_dataloader)"
+            )
 
     def _check_reported(self, world_size: int) -> None:
-        if self._reported not in (None, world_size):
+        if self.given is None and self.reported not in (None, world_size):
             raise InvalidRequestError(
-                f"the length of the dataset was reported for a world size of {self._reported}, and "
+                f"the length of the dataset was reported for a world size of {self.reported}, and "
                 f"it is {world_size} now: a schedule made of that length would be wrong; ask for "
                 "it once torch.distributed is initialized (with Lightning: within fit), or give "
                 "shard=infeed.Shard(rank, world_size)"
             )
-
-
-def changed_shard(used: Shard) -> InvalidRequestError:
-    """Returns the error of a process group that was initialized after the first batch."""
-    return InvalidRequestError(
-        f"the batches so far are those of {used}, and torch.distributed has since made this "
-        f"process {_group_shard()}; {_REMEDY}"
-    )
 
 
 def _group_shard() -> Shard | None:

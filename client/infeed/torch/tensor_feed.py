@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from infeed.adapters.feed_adapter import FeedAdapter
+from infeed.adapters.lazy_feed import LazyFeed
 from infeed.client import check_option_names
-from infeed.copies import refuse_copy
 from infeed.feed import Feed
-from infeed.lazy_feed import LazyFeed
-from infeed.stats import Stats
-from infeed.tensor_reader import TensorReader, Tensors
-from infeed.torch.shard import ShardChoice, changed_shard
+from infeed.torch.shard import ShardChoice
 from infeed.torch.tensors import TensorConverter
 
 if TYPE_CHECKING:
@@ -27,63 +25,23 @@ if TYPE_CHECKING:
 
     from infeed.client import ConnectOptions
 
+Tensors = dict[str, Any]
 
-class TensorFeed(Iterator[Tensors]):
+
+class TensorFeed(FeedAdapter, Iterator[Tensors]):
     """Iterates over the batches of one rank as dicts of writable tensors, in order, each once.
 
     Returned by `infeed.torch.connect`. It is no DataLoader, so a trainer leaves it as it is.
     """
 
-    def __init__(
-        self, feed: Feed, convert: TensorConverter, shard: ShardChoice | None = None
-    ) -> None:
-        """Takes a feed, which `close` closes, and the choice of its shard if it had one."""
-        self.feed = feed
-        self._shard = shard or ShardChoice(feed.shard)
-        self._reader = TensorReader(feed, convert)
-
-    def __len__(self) -> int:
-        """Returns the batches from the feed's beginning to its end; raises `TypeError` if they are
-        endless or unknown."""
-        return len(self.feed)
-
-    def __bool__(self) -> bool:
-        """Returns True, also for a feed without batches or without a length."""
-        return True
-
-    def __iter__(self) -> TensorFeed:
-        """Returns itself: a second loop continues. Raises `FeedClosedError` after the end."""
-        iter(self.feed)
-        return self
+    def __init__(self, lazy: LazyFeed, convert: TensorConverter, shard: ShardChoice) -> None:
+        super().__init__(lazy)
+        self._convert, self._shard = convert, shard
 
     def __next__(self) -> Tensors:
-        """Returns the next batch; raises `StopIteration` after the last, and the feed's errors.
-
-        An exception of a signal handler neither loses nor counts the batch.
-        """
-        if self._shard.has_changed(self.feed.shard):
-            raise changed_shard(self.feed.shard)
-        return self._reader.next()
-
-    def state(self) -> dict[str, Any]:
-        """Returns the cursor after the last batch of this iterator, for `state` of any feed."""
-        return self.feed.state(self._reader.taken)
-
-    def stats(self) -> Stats:
-        """Returns the statistics of the feed so far."""
-        return self.feed.stats()
-
-    def close(self) -> None:
-        """Closes the feed; tensors stay valid."""
-        self.feed.close()
-
-    __reduce__ = refuse_copy
-
-    def __enter__(self) -> TensorFeed:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        """Returns the next batch; raises `StopIteration` after the last, and the feed's errors."""
+        self._shard.check_unchanged(self.feed.shard)
+        return self._convert(self.feed.next())
 
     def __repr__(self) -> str:
         return f"TensorFeed({self.feed!r})"
@@ -106,16 +64,17 @@ def connect(
                copies; None: tensors of the batch's own memory, without a copy
     ids        name of a field for the sample ids, int64 for each slot; None: no such field
     mask       name of a field for the mask, bool for each slot; None: no such field
-    options    those of `infeed.connect`. Without `shard`, rank and world size are those of
-               `torch.distributed` if it is initialized
+    options    as for `infeed.connect`. Without `shard`, `torch.distributed` has rank and world
+               size, if it is initialized
 
     Raises what `infeed.connect` raises, and `InvalidRequestError` without `shard` if the
     environment shows several processes, and `torch.distributed` is not initialized.
     """
     check_option_names(options, connect)
     convert = TensorConverter(device, ids, mask)
-    if isinstance(target, Feed):
-        return TensorFeed(LazyFeed(target, pipeline, **options).open(), convert)
-    shard = ShardChoice(options.get("shard"))
-    options["shard"] = shard.for_batches()
-    return TensorFeed(LazyFeed(target, pipeline, **options).open(), convert, shard)
+    lazy = LazyFeed(target, pipeline, **options)
+    shard = ShardChoice(target.shard if isinstance(target, Feed) else options.get("shard"))
+    if not lazy.is_open:
+        lazy.update_options(shard=shard.for_batches())
+    lazy.open()
+    return TensorFeed(lazy, convert, shard)

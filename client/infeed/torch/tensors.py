@@ -7,25 +7,19 @@ from typing import Any
 import numpy as np
 import torch
 
+from infeed.adapters.named_fields import NamedFields
 from infeed.batch import Batch
-from infeed.errors import InvalidRequestError
-from infeed.named_fields import NamedFields
-from infeed.spec import Array
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import Array
 
 
 class TensorConverter:
     """Converts batches to exact dicts of field name → tensor, or list of `bytes`."""
 
     def __init__(
-        self,
-        device: str | torch.device | None = None,
-        ids: str | None = None,
-        mask: str | None = None,
+        self, device: str | torch.device | None, ids: str | None, mask: str | None
     ) -> None:
-        """Takes the device of the tensors, and the names of the fields for ids and mask.
-
-        Raises `InvalidRequestError` for an unknown device, or one name for both.
-        """
+        """Takes the device of the tensors, and the names of the fields for ids and mask."""
         try:
             self._device = None if device is None else torch.device(device)
         except (RuntimeError, TypeError) as error:
@@ -48,11 +42,7 @@ class TensorConverter:
 
 
 def to_tensor(x: Array) -> Any:
-    """Returns a writable tensor of an array's type and shape, without a copy if it is writable.
-
-    An array of byte strings becomes a list of `bytes`, nested for more dimensions, as
-    `default_collate` of PyTorch makes it.
-    """
+    """Returns a writable tensor of an array's type and shape, without a copy if it is writable."""
     if x.dtype == object:
         return x.tolist()
     if not x.flags.writeable:
@@ -63,10 +53,7 @@ def to_tensor(x: Array) -> Any:
 
 
 def copy_to_device(x: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Returns the tensor on a device; for CUDA the copy overlaps with Python and other kernels.
-
-    Raises `InvalidRequestError` for CUDA on a machine without it.
-    """
+    """Returns the tensor on a device; for CUDA the copy overlaps with Python and other kernels."""
     if device.type != "cuda":
         # Without pinned memory a copy that does not block could read memory that is used again.
         return x.to(device)

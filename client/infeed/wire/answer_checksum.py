@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from infeed.spec import Spec
+from infeed.shared.spec import Spec
 from infeed.v1 import stream_pb2
 from infeed.wire.chunk import checksum
 
@@ -47,8 +47,11 @@ def _header_bytes(header: stream_pb2.BatchHeader) -> bytes:
 
 @lru_cache(maxsize=16)
 def _spec_bytes(spec: Spec) -> bytes:
-    fields = [field.to_proto() for field in spec]
-    return b"".join(_pack([each.data_type, *each.shape]) + each.name.encode() for each in fields)
+    data = b""
+    for field in spec:
+        message = field.to_proto()
+        data += _pack([message.data_type, *message.shape]) + message.name.encode()
+    return data
 
 
 def _pack(numbers: list[int]) -> bytes:

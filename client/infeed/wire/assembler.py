@@ -7,89 +7,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from infeed.batch import Batch
-from infeed.errors import FingerprintError, ProtocolError
-from infeed.report import ServerReport
-from infeed.spec import Spec
+from infeed.shared.errors import FingerprintError, ProtocolError
+from infeed.shared.report import ServerReport
 from infeed.v1 import stream_pb2
 from infeed.wire import batch as wire
 from infeed.wire.answer_checksum import answer_checksum
 from infeed.wire.buffer_pool import ALIGNMENT, BufferPool
 from infeed.wire.chunk import MAX_HEAD_BYTES, ChunkHead, checksum, parse_head
+from infeed.wire.received import (
+    Draining,
+    EndOfData,
+    PendingRequest,
+    ReceivedBatch,
+    StreamContract,
+)
 
 if TYPE_CHECKING:
-    from infeed.telemetry.batch_span import BatchSpan
+    from infeed.shared.telemetry.batch_span import BatchSpan
 
 ReadInto = Callable[[memoryview], None]
 """Fills the memory with the next bytes of the message."""
 
 _EMPTY = np.empty(0, np.uint8)
-
-
-@dataclass(frozen=True)
-class StreamContract:
-    """The properties that every stream of a feed must have."""
-
-    fingerprint: str
-    spec: Spec
-    batch_size: int
-    stride: int
-    seed: int
-    opening: stream_pb2.StreamOpen
-    """What the server must have read, without the id of the feed."""
-
-    @property
-    def payload_bytes(self) -> int | None:
-        """Payload bytes of one batch; None for a spec with byte strings, whose length varies."""
-        total = 0
-        for field in self.spec:
-            if field.sample_bytes is None:
-                return None
-            total = -(-total // ALIGNMENT) * ALIGNMENT
-            total += self.batch_size * field.sample_bytes
-        return total
-
-
-@dataclass(frozen=True)
-class PendingRequest:
-    """A request without a response yet; its id is the step of the feed."""
-
-    message: stream_pb2.BatchRequest
-    span: BatchSpan | None = None
-    """The span of the batch, if it is traced."""
-
-
-@dataclass(frozen=True)
-class EndOfData:
-    """End of a data set of unknown length: `step` lies beyond its `position_count` positions."""
-
-    step: int
-    position_count: int
-
-
-@dataclass(frozen=True)
-class Draining:
-    """The server shuts down: it answers the requests that it has, and takes no more."""
-
-
-@dataclass(frozen=True)
-class ReceivedBatch:
-    """The batch of one step, in the wire spec, and its payload bytes."""
-
-    step: int
-    batch: Batch
-    payload_bytes: int
-    position_count: int | None = None
-    """Positions of a data set of unknown length that ends within the step; else None."""
-    receive_seconds: float = 0.0
-    """From the header to the last byte."""
-    span: BatchSpan | None = None
-    """The span of the batch, if it is traced."""
 
 
 class BatchAssembler:
@@ -98,7 +42,7 @@ class BatchAssembler:
     def __init__(
         self, contract: StreamContract, requests: Iterator[PendingRequest], buffers: BufferPool
     ) -> None:
-        """`requests` are those of the stream, in the order in which it must answer them."""
+        """`requests` are the stream's, in the order in which it must answer them."""
         self._contract = contract
         self._requests = requests
         self._buffers = buffers
@@ -121,7 +65,7 @@ class BatchAssembler:
             return self._add_chunk(head, prefix, read_into)
         response = wire.parse_response(bytes(prefix + _read(size - len(prefix), read_into)))
         kind = response.WhichOneof("event")
-        if kind == "chunk":  # in another valid encoding than that of `parse_head`
+        if kind == "chunk":  # in another valid encoding than `parse_head` takes
             chunk = response.chunk
             head = ChunkHead(chunk.checksum, 0, len(chunk.data))
             return self._add_chunk(head, bytearray(chunk.data), read_into)
@@ -262,10 +206,13 @@ class BatchAssembler:
         )
         # Only the batch refers to the buffer now, so the trainer's last reference frees it.
         self._header, self._payload = None, _EMPTY
-        position_count = header.position_count or None
-        seconds = time.monotonic() - self._began_at
         return ReceivedBatch(
-            *(header.request_id, batch, header.payload_size, position_count, seconds, self._span)
+            step=header.request_id,
+            batch=batch,
+            payload_bytes=header.payload_size,
+            position_count=header.position_count or None,
+            receive_seconds=time.monotonic() - self._began_at,
+            span=self._span,
         )
 
 

@@ -12,8 +12,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from infeed.errors import ProtocolError
-from infeed.spec import BYTES, Array, FieldSpec, Spec, numpy_dtype
+from infeed.shared.errors import ProtocolError
+from infeed.shared.spec import BYTES, Array, FieldSpec, Spec, numpy_dtype
 from infeed.v1 import stream_pb2
 from infeed.wire.answer_checksum import answer_checksum
 from infeed.wire.buffer_pool import ALIGNMENT

@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from infeed.spec import Array
+from infeed.shared.spec import Array
 
 ALIGNMENT = 64
 """Bytes. Arrays begin at a multiple of this, so that frameworks can use them without a copy."""

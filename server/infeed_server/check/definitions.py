@@ -43,8 +43,8 @@ def _findings(value: dict[str, Any], folder: Path) -> Iterator[Finding]:
         for path, text in source.resolve(folder).check():
             yield ("source", *path), text
     listed = value.get("transforms")
-    for number, each in enumerate(listed if isinstance(listed, list) else []):
-        transform = _valid(_TRANSFORM, each)
+    for number, item in enumerate(listed if isinstance(listed, list) else []):
+        transform = _valid(_TRANSFORM, item)
         if transform is not None:
             for path, text in transform.check():
                 yield ("transforms", number, transform.name, *path), text

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
-from infeed.errors import InfeedError, SourceError
+from infeed.shared.errors import InfeedError, SourceError
 from infeed_server.config.document import Problem
-from infeed_server.engines.monitor import Monitors
+from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.load import FilePipelines, error_path
 from infeed_server.processes.daemon_executor import DaemonExecutor
@@ -43,7 +43,7 @@ def first_batch_problem(
 def _make(name: str, definition: Pipeline, progress: ProgressCallback) -> None:
     # A check leaves no log behind.
     definition = definition.model_copy(update={"quarantine": os.devnull})
-    engine = build(name, definition, Monitors(), progress)
+    engine = build(name, definition, Monitor(), progress)
     try:
         engine.warm_up()
     finally:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from infeed.errors import InfeedError, SampleError
-from infeed.spec import Array
-from infeed.tensorflow.from_callable import from_callable
+from infeed.shared.errors import InfeedError, SampleError
+from infeed.shared.spec import Array
+from infeed.shared.tensorflow.from_callable import from_callable
 from infeed_server.check.measures import WIDTH, Measures
-from infeed_server.check.ranges import SOURCE_STAGE, ClassCounts, FieldRange
+from infeed_server.check.ranges import SOURCE_STAGE
 from infeed_server.check.report import PipelineReport
-from infeed_server.check.sample_reader import SampleReader
-from infeed_server.engines.indexed.graph_options import graph_options
+from infeed_server.engines.dataset_options import graph_options
+from infeed_server.engines.indexed.sample_reader import SampleReader
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.pipeline.python_maps import split_python_maps
 from infeed_server.sources.base import Columns
-from infeed_server.transforms.field_checks import format_shape
 
 Advance = Callable[[int], None]
 """Callback with the number of samples that were processed since the last call."""
@@ -41,52 +40,31 @@ class IndexedScan:
         source, _ = plan.uncached
         maps, steps = split_python_maps(list(enumerate(plan.definition.transforms)))
         self._source = source
-        self._steps = steps
         self._count = count
         self._max_examples = max_examples
         self._order = plan.order(plan.spec.seed)
-        self._measures = Measures.of(source, steps)
+        self._measures = Measures.of(dict(source.columns), source.parse, steps)
         self._reader = SampleReader(source, steps, self._order)
         self._processed = np.zeros(count, np.bool_)
         self._fault: Exception | None = None
         self.report = PipelineReport(plan.spec.name, len(source), count)
         if maps:
             self.report.stages[SOURCE_STAGE] = f"{maps[-1][0]}: map"
-        self.report.stages |= {number: f"{number}: {step.name}" for number, step in steps}
-        self.report.ranges = [
-            FieldRange(
-                *(each.stage, each.field, _type_name(each.spec), format_shape(each.spec.shape))
-            )
-            for each in self._measures.fields
-        ]
-        names = getattr(source, "class_names", ())
-        self._classes = {
-            name: ClassCounts(name, names=names if name == "label" else ())
-            for name in self._measures.class_fields
-        }
-        self.report.classes = list(self._classes.values())
+        self.report.measure(self._measures, steps, getattr(source, "class_names", ()))
 
     def run(self, advance: Advance) -> PipelineReport:
         """Reads and measures the samples. Raises `SourceError` for a fault of storage."""
-        for index, values, classes in self._dataset():
-            self._add(np.asarray(index), np.asarray(values), classes)
-            advance(int((np.asarray(index) != _FILLER).sum()))
+        for indices, values, classes in self._dataset():
+            index = np.asarray(indices)
+            rows = index != _FILLER
+            self._processed[index[rows]] = True
+            if rows.any():
+                self.report.add(np.asarray(values), classes, rows)
+            advance(int(rows.sum()))
         if self._fault is not None:
             raise self._fault
         self._add_bad_samples(advance)
         return self.report
-
-    def _add(self, index: Array, values: Array, classes: Mapping[str, tf.Tensor]) -> None:
-        rows = index != _FILLER
-        if not rows.any():
-            return
-        self._processed[index[rows]] = True
-        for number, (measured, found) in enumerate(
-            zip(self._measures.fields, self.report.ranges, strict=True)
-        ):
-            found.add(values[rows, number], with_sizes=measured.is_image_of_any_size)
-        for name, counts in self._classes.items():
-            counts.add(np.asarray(classes[name])[rows])
 
     def _add_bad_samples(self, advance: Advance) -> None:
         """Notes the samples that were not read, and those that a transform failed for."""
@@ -151,7 +129,3 @@ def _filled(index: Array, keys: Array, columns: Columns) -> dict[str, Any]:
         "key": keys[rows],
         "columns": {name: values[rows] for name, values in columns.items()},
     }
-
-
-def _type_name(spec: tf.TensorSpec) -> str:
-    return "bytes" if spec.dtype == tf.string else str(spec.dtype.name)

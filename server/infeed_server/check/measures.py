@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import tensorflow as tf
 
-from infeed_server.check.ranges import MAX_CLASS_BYTES, SOURCE_STAGE
+from infeed_server.check.ranges import MAX_CLASS_BYTES, SOURCE_STAGE, FieldRange
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.sample_graph import Specs
-from infeed_server.sources import Source
 from infeed_server.sources.base import Sample
 from infeed_server.transforms.base import Step
+from infeed_server.transforms.field_checks import format_shape
 
 WIDTH = 8
 """Numbers of a measure: minimum, maximum, mean, mean of squares, values that are not finite, values
@@ -20,43 +20,45 @@ in total, height and width of an image."""
 
 
 @dataclass(frozen=True)
-class MeasuredField:
-    """A field at a stage, with the type and shape that all samples have there."""
-
-    stage: int
-    field: str
-    spec: tf.TensorSpec
-
-    @property
-    def is_image_of_any_size(self) -> bool:
-        shape = self.spec.shape
-        return shape.rank == 3 and None in shape.as_list()[:2]
-
-
-@dataclass(frozen=True)
 class Measures:
     """The measures of a pipeline's samples: of each field where it is new or changed."""
 
-    source: Source
+    parse: Callable[[Sample], Sample]
     steps: tuple[Step, ...]
-    fields: tuple[MeasuredField, ...]
+    fields: tuple[tuple[int, str, tf.TensorSpec], ...]
+    """Stage and name of each field, with the type and shape that all samples have there."""
     class_fields: tuple[str, ...]
     """Fields of the source whose values can be classes: single integers and byte strings."""
 
     @classmethod
-    def of(cls, source: Source, steps: Sequence[Step]) -> Measures:
+    def of(
+        cls, columns: Specs, parse: Callable[[Sample], Sample], steps: Sequence[Step]
+    ) -> Measures:
         """Traces the steps. Raises `ConfigError` and `UserCodeError`."""
-        stages = sample_graph.trace(source, steps)
-        fields = [MeasuredField(SOURCE_STAGE, name, spec) for name, spec in stages[0].items()]
+        stages = sample_graph.trace_columns(columns, parse, steps)
+        fields = [(SOURCE_STAGE, name, spec) for name, spec in stages[0].items()]
         for (number, transform), after in zip(steps, stages[1:], strict=True):
             touched = transform.fields()
             names = after if touched is None else [name for name in after if name in touched]
-            fields += [MeasuredField(number, name, after[name]) for name in names]
-        return cls(source, tuple(steps), tuple(fields), _class_fields(stages[0]))
+            fields += [(number, name, after[name]) for name in names]
+        return cls(parse, tuple(steps), tuple(fields), _class_fields(stages[0]))
+
+    def ranges(self) -> list[FieldRange]:
+        """Returns the ranges of the fields, without any sample."""
+        return [
+            FieldRange(
+                stage,
+                name,
+                "bytes" if spec.dtype == tf.string else spec.dtype.name,
+                format_shape(spec.shape),
+                is_image=spec.shape.rank == 3 and None in spec.shape.as_list()[:2],
+            )
+            for stage, name, spec in self.fields
+        ]
 
     def compute(self, columns: Sample, key: tf.Tensor) -> tuple[tf.Tensor, Sample]:
         """Returns the measures, float64[fields, WIDTH], and the values of the class fields."""
-        sample = self.source.parse(columns)
+        sample = self.parse(columns)
         classes = {name: _class_value(sample[name]) for name in self.class_fields}
         measured = self._measure(sample, SOURCE_STAGE)
         for step in self.steps:
@@ -65,7 +67,7 @@ class Measures:
         return tf.stack(measured), classes
 
     def _measure(self, sample: Sample, stage: int) -> list[tf.Tensor]:
-        return [_measure(sample[each.field]) for each in self.fields if each.stage == stage]
+        return [_measure(sample[name]) for number, name, _ in self.fields if number == stage]
 
 
 def _class_fields(specs: Specs) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from infeed.spec import Array
+from infeed.shared.spec import Array
 
 SOURCE_STAGE = -1
 """The stage before all transforms; that behind a transform is its number in the definition."""
@@ -30,6 +30,8 @@ class FieldRange:
     field: str
     data_type: str
     shape: str
+    is_image: bool = False
+    """Whether it has images of any size, whose sizes are kept."""
     minimum: float = math.inf
     maximum: float = -math.inf
     not_finite: int = 0
@@ -52,12 +54,12 @@ class FieldRange:
     def is_empty(self) -> bool:
         return self._count == 0
 
-    def add(self, measures: Array, *, with_sizes: bool = False) -> None:
-        """Adds measures of samples, float64[n, WIDTH]. `with_sizes` keeps the sizes of images."""
+    def add(self, measures: Array) -> None:
+        """Adds measures of samples, float64[n, WIDTH]."""
         lows, highs, means, squares, not_finite, totals = measures[:, :6].T
         counts = totals - not_finite
         self.not_finite += int(not_finite.sum())
-        if with_sizes:
+        if self.is_image:
             self._sizes.append(measures[:, 6:8].astype(np.int32))
         if counts.any():
             self.minimum = min(self.minimum, float(lows.min()))
@@ -72,8 +74,8 @@ class FieldRange:
             return {}
         sizes = np.concatenate(self._sizes)
         return {
-            side: (int(each.min()), int(np.median(each)), int(each.max()))
-            for side, each in zip(("height", "width"), sizes.T, strict=True)
+            side: (int(sizes_of.min()), int(np.median(sizes_of)), int(sizes_of.max()))
+            for side, sizes_of in zip(("height", "width"), sizes.T, strict=True)
         }
 
 

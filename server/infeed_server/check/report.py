@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from infeed.errors import InfeedError
+import numpy as np
+
+from infeed.shared.errors import InfeedError
+from infeed.shared.spec import Array
 from infeed_server.check.ranges import SOURCE_STAGE, ClassCounts, FieldRange
 from infeed_server.config.document import Problem
+
+if TYPE_CHECKING:  # they load TensorFlow
+    import tensorflow as tf
+
+    from infeed_server.check.measures import Measures
+    from infeed_server.transforms.base import Step
 
 
 @dataclass
@@ -29,13 +38,31 @@ class PipelineReport:
     stages: dict[int, str] = field(default_factory=lambda: {SOURCE_STAGE: "source"})
     """The name of each stage."""
 
+    def measure(
+        self, measures: Measures, steps: Sequence[Step], names: tuple[str, ...] = ()
+    ) -> None:
+        """Begins without samples; `names` are the classes of the field `label`, if known."""
+        self.stages |= {number: f"{number}: {transform.name}" for number, transform in steps}
+        self.ranges = measures.ranges()
+        self.classes = [
+            ClassCounts(name, names=names if name == "label" else ())
+            for name in measures.class_fields
+        ]
+
+    def add(self, values: Array, classes: Mapping[str, tf.Tensor], rows: Any = slice(None)) -> None:
+        """Adds the measures of samples, or of these rows of them."""
+        for number, found in enumerate(self.ranges):
+            found.add(values[rows, number])
+        for counts in self.classes:
+            counts.add(np.asarray(classes[counts.field])[rows])
+
     def balances(self) -> list[ClassCounts]:
         """Returns the fields whose values are classes."""
-        return [each for each in self.classes if each.is_balance]
+        return [counts for counts in self.classes if counts.is_balance]
 
     def image_sizes(self) -> dict[str, dict[str, tuple[int, int, int]]]:
         """Returns field → side → minimum, median and maximum, of decoded images."""
-        return {each.field: sizes for each in self.ranges if (sizes := each.image_sizes())}
+        return {values.field: sizes for values in self.ranges if (sizes := values.image_sizes())}
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -58,24 +85,24 @@ class PipelineReport:
                 for name, sides in self.image_sizes().items()
             },
             "classes": {
-                each.field: {
-                    each.label(value): count for value, count in sorted(each.counts.items())
+                classes.field: {
+                    classes.label(value): count for value, count in sorted(classes.counts.items())
                 }
-                for each in self.balances()
+                for classes in self.balances()
             },
             "ranges": [
                 {
-                    "stage": self.stages[each.stage],
-                    "field": each.field,
-                    "data_type": each.data_type,
-                    "shape": each.shape,
-                    "min": None if each.is_empty else each.minimum,
-                    "max": None if each.is_empty else each.maximum,
-                    "mean": each.mean,
-                    "std": each.std,
-                    "not_finite": each.not_finite,
+                    "stage": self.stages[values.stage],
+                    "field": values.field,
+                    "data_type": values.data_type,
+                    "shape": values.shape,
+                    "min": None if values.is_empty else values.minimum,
+                    "max": None if values.is_empty else values.maximum,
+                    "mean": values.mean,
+                    "std": values.std,
+                    "not_finite": values.not_finite,
                 }
-                for each in self.ranges
+                for values in self.ranges
             ],
         }
 

@@ -63,8 +63,8 @@ def _input_findings(transform: Transform, before: FieldRange) -> Iterator[str]:
 
 def _before(ranges: Sequence[FieldRange], number: int, field: str | None) -> FieldRange | None:
     """Returns the range of a field as the transform of this number gets it."""
-    earlier = [each for each in ranges if each.field == field and each.stage < number]
-    return max(earlier, key=lambda each: each.stage) if earlier else None
+    earlier = [other for other in ranges if other.field == field and other.stage < number]
+    return max(earlier, key=lambda other: other.stage) if earlier else None
 
 
 def _is_beyond_unit(before: FieldRange) -> bool:
@@ -105,7 +105,7 @@ def _scale_remedy(transform: Normalize, before: FieldRange, ratio: float) -> str
         return f"; for mean and std of values from 0 to 1 add scale: {_usual_scale(before):g}"
     if ratio < 1 and transform.scale is not None and transform.scale > 1:
         return f"; leave scale out, or divide mean and std by {transform.scale:g}"
-    return "; give those of the field's own values"
+    return "; give the mean and std of the field's own values"
 
 
 def _usual_scale(before: FieldRange) -> float:

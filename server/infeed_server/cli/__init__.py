@@ -7,7 +7,7 @@ from collections.abc import Callable
 import typer
 
 _PREPARE = "Prepare data (extra: server)"
-_SERVE = "Serve (extra: server)"
+SERVE = "Serve (extra: server)"
 """Titles of commands in `infeed --help`."""
 
 
@@ -15,7 +15,6 @@ def register(app: typer.Typer) -> None:
     """Adds the commands to the app; the entry point is this function."""
     from infeed_server.cli.check import check
     from infeed_server.cli.commands import serve
-    from infeed_server.cli.data_service import dispatcher, worker
     from infeed_server.cli.demo import demo
     from infeed_server.cli.index import index
     from infeed_server.cli.init import init
@@ -24,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
     panels: dict[str, tuple[Callable[..., None], ...]] = {
         _PREPARE: (init, check, profile, index),
-        _SERVE: (serve, token, dispatcher, worker, demo),
+        SERVE: (serve, token, demo),
     }
     for panel, commands in panels.items():
         for command in commands:

@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
-from infeed.printable import printable_lines
+from infeed.shared.printable import printable_lines
 from infeed_server.cli.console import (
     console,
+    index_progress,
     loading_tensorflow,
-    named_progress,
+    print_line,
+    report_console,
     sample_progress,
 )
 from infeed_server.cli.logs import set_up_logging
@@ -34,14 +36,12 @@ SCAN = "Scan"
 """The title of the options of `--scan` in `infeed check --help`."""
 
 PROBLEMS_STATUS = 1
-"""The exit status if there is a problem; that of a wrong option is 2."""
+"""The exit status if there is a problem; a wrong option has 2."""
 
 UNREADABLE_STATUS = 2
 """The exit status for a missing file, or one that cannot be read."""
 
 _MAX_CLASSES_SHOWN = 10
-_MIN_WIDTH = 120
-"""Characters of a line that is not written to a terminal."""
 
 
 def check(
@@ -139,10 +139,8 @@ def _first_batches(pipelines: FilePipelines, names: Sequence[str], scan: bool) -
 
     found = []
     for name in names:
-        with named_progress(console) as add_bar:
-            found.append(
-                first_batch_problem(pipelines, name, add_bar(name), with_bad_samples=not scan)
-            )
+        with index_progress(name) as progress:
+            found.append(first_batch_problem(pipelines, name, progress, with_bad_samples=not scan))
     return [problem for problem in found if problem is not None]
 
 
@@ -164,25 +162,17 @@ def _scan(
 class _ScanProgress:
     """Progress bars on the console: one while a pipeline is opened, then one of its samples."""
 
-    @contextmanager
-    def opening(self, name: str) -> Iterator[Callable[[int, int], None]]:
-        with named_progress(console) as add_bar:
-            yield add_bar(name)
+    opening = staticmethod(index_progress)
 
-    @contextmanager
-    def scanning(self, name: str, samples: int | None) -> Iterator[Callable[[int], None]]:
-        with sample_progress(console, name, samples) as advance:
-            yield advance
+    def scanning(
+        self, name: str, samples: int | None
+    ) -> AbstractContextManager[Callable[[int], None]]:
+        return sample_progress(console, name, samples)
 
 
 def _print_report(report: PipelineReport) -> None:
-    out = Console()
-    if not out.is_terminal:
-        out.width = max(out.width, _MIN_WIDTH)
-
-    def line(text: str) -> None:
-        out.print(printable_lines(text), highlight=False, markup=False, soft_wrap=True)
-
+    out = report_console()
+    line = partial(print_line, out)
     of = "" if report.samples in (None, report.scanned) else f" of {report.samples}"
     line(f"{report.name}: {report.scanned}{of} samples, {report.bad_samples} bad")
     if report.without_label:
@@ -219,11 +209,11 @@ def _range_table(report: PipelineReport) -> Table:
         box=SIMPLE_HEAD,
         highlight=False,
     )
-    for each in report.ranges:
-        unit = " bytes" if each.data_type == "bytes" else ""
-        numbers = (each.minimum, each.maximum, each.mean, each.std)
-        values = ["-"] * 4 if each.is_empty else [f"{number:.6g}{unit}" for number in numbers]
-        cells = (report.stages[each.stage], each.field, each.data_type, each.shape, *values)
+    for found in report.ranges:
+        unit = " bytes" if found.data_type == "bytes" else ""
+        numbers = (found.minimum, found.maximum, found.mean, found.std)
+        values = ["-"] * 4 if found.is_empty else [f"{number:.6g}{unit}" for number in numbers]
+        cells = (report.stages[found.stage], found.field, found.data_type, found.shape, *values)
         table.add_row(*(cell.replace("[", "\\[") for cell in cells))
     return table
 

@@ -1,29 +1,62 @@
-"""The console: progress bars on standard error, the ready line on standard output."""
+"""The console: progress bars and a server's panel on standard error, its ready line on output."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.markup import escape
+from rich.panel import Panel
 from rich.progress import (
     BarColumn,
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from rich.table import Table
+from rich.text import Text
 
+from infeed.shared.printable import printable, printable_lines
 from infeed_server.imports import without_gc
 from infeed_server.processes.stderr_relay import without_banner
+from infeed_server.version import VERSION
+
+if TYPE_CHECKING:
+    from infeed_server.runtime.server import Server
+
+_MAX_PIPELINES = 20
+"""Pipelines shown; those that are not ready come first."""
+
+_MAX_LINES = 12
+"""Lines besides the table of pipelines; the last are reasons."""
+
+_MAX_REASON_CHARS = 300
+
+_MIN_WIDTH = 120
+"""Characters of a line of a report that is not written to a terminal."""
 
 console = Console(stderr=True)
+
+
+def report_console(file: TextIO | None = None) -> Console:
+    """Returns a console for a report with tables; None: on standard output."""
+    out = Console(file=file)
+    if not out.is_terminal:
+        out.width = max(out.width, _MIN_WIDTH)
+    return out
+
+
+def print_line(out: Console, text: str) -> None:
+    """Prints text as it is: a path that is wrapped at the terminal's width cannot be copied."""
+    out.print(printable_lines(text), highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager
@@ -43,46 +76,45 @@ def announce(address: str, http: str | None, out: TextIO | None = None) -> None:
 
 @contextmanager
 def named_progress(console: Console) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
-    """Yields a function that adds a progress bar for a name, shown from its first update on.
-
-    Only on a terminal: elsewhere rich would write an empty line at the end.
-    """
-    columns = (
-        TextColumn("index of {task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    hidden = not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
+    """Yields a function that adds a progress bar for a name, shown from its first update on."""
+    columns = (DownloadColumn(), TransferSpeedColumn())
+    with _bars(console, "index of", *columns) as progress:
 
         def add_bar(name: str) -> Callable[[int, int], None]:
             task = progress.add_task(name, total=None, visible=False)
-
-            def update(done: int, total: int) -> None:
-                progress.update(task, completed=done, total=total, visible=True)
-
-            return update
+            return lambda done, total: progress.update(
+                task, completed=done, total=total, visible=True
+            )
 
         yield add_bar
+
+
+@contextmanager
+def index_progress(name: str) -> Iterator[Callable[[int, int], None]]:
+    """Shows a bar while the files of one pipeline are indexed."""
+    with named_progress(console) as add_bar:
+        yield add_bar(name)
 
 
 @contextmanager
 def sample_progress(
     console: Console, name: str, samples: int | None
 ) -> Iterator[Callable[[int], None]]:
-    """Shows a bar of samples on a terminal; yields a function that adds to it."""
-    columns = (
-        TextColumn("scan of {task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    shown = console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
+    """Shows a bar of samples; yields a function that adds to it."""
+    with _bars(console, "scan of", MofNCompleteColumn()) as progress:
         task = progress.add_task(name, total=samples)
         yield lambda count: progress.advance(task, count)
+
+
+def _bars(console: Console, text: str, *columns: ProgressColumn) -> Progress:
+    """Returns bars for a terminal: elsewhere rich would write an empty line at the end."""
+    description = TextColumn(f"{text} {{task.description}}")
+    return Progress(
+        *(description, BarColumn(), *columns, TimeRemainingColumn()),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
 
 
 class StepProgress:
@@ -106,7 +138,7 @@ class StepProgress:
         """Shows a step in place of the one before."""
         text = f"{self._name}: {step}"
         if not self._console.is_terminal:
-            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+            print_line(self._console, text)
             return
         for task in self._live.task_ids:
             self._live.remove_task(task)
@@ -117,3 +149,33 @@ class StepProgress:
         """Removes the line from a terminal."""
         if self._live.task_ids:
             self._live.stop()
+
+
+def server_panel(server: Server) -> Panel:
+    """Returns the panel of a started server."""
+    states = server.health.parts
+    specs = sorted(server.pipeline_specs, key=lambda spec: (states[spec.name].ready, spec.name))
+    pipelines = Table(
+        "pipeline", "samples", "batch", "guarantee", "state", box=None, padding=(0, 2)
+    )
+    for spec in specs[:_MAX_PIPELINES]:
+        ready = states[spec.name].ready
+        pipelines.add_row(
+            Text(printable(spec.name)),
+            "unknown" if spec.sample_count is None else f"{spec.sample_count:,}",
+            str(spec.batch_size),
+            str(spec.guarantee),
+            Text("ready", "green") if ready else Text("not ready", "red"),
+        )
+    lines: list[Text | Table] = [Text(f"trainers  {server.address}")]
+    if server.http_address:
+        lines.append(Text(f"health    http://{server.http_address}/readyz"))
+        lines.append(Text(f"metrics   http://{server.http_address}/metrics"))
+    lines += [Text(), pipelines]
+    if len(specs) > _MAX_PIPELINES:
+        lines.append(Text(f"and {len(specs) - _MAX_PIPELINES} more; `infeed list` has all"))
+    for name, state in states.items():
+        if not state.ready and len(lines) < _MAX_LINES:
+            reason = state.reason.partition("\n")[0][:_MAX_REASON_CHARS]
+            lines.append(Text(printable(f"{name} is not ready: {reason}"), "red"))
+    return Panel(Group(*lines), title=f"infeed {VERSION}", title_align="left", expand=False)

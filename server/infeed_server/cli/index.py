@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from infeed_server.cli.console import console, loading_tensorflow, named_progress
+from infeed_server.cli.console import index_progress, loading_tensorflow
 from infeed_server.cli.logs import set_up_logging
 
 
@@ -33,9 +33,9 @@ def index(
         from infeed_server.sources.files import expand_globs
         from infeed_server.sources.tfrecord.index import build_index, refuse_truncated
 
-    with named_progress(console) as progress:
+    with index_progress(pattern) as progress:
         record_index = build_index(
-            *(expand_globs([pattern]), directory, progress(pattern)),
+            *(expand_globs([pattern]), directory, progress),
             keep_damaged=True,
             rebuild=rebuild,
         )

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from infeed.errors import ConfigError
-from infeed.printable import printable
-from infeed_server.cli.console import console
+from infeed.shared.errors import ConfigError
+from infeed.shared.printable import printable
+from infeed_server.cli.console import console, print_line
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import defer_tensorflow
 
@@ -84,7 +84,7 @@ def init(
         f"next: infeed check {shown} --scan",
         f"then: infeed serve {shown}",
     ):
-        _print(line)
+        print_line(console, line)
 
 
 def _starter(path: str, file: Path, output: str, labels: str | None) -> tuple[Starter, str | None]:
@@ -93,14 +93,11 @@ def _starter(path: str, file: Path, output: str, labels: str | None) -> tuple[St
     Raises `ConfigError` with the commands that choose them.
     """
     from infeed_server.starter.detect import starter_for
-    from infeed_server.starter.draft import Place
-    from infeed_server.starter.label_choice import LabelOption, UnclearLabelsError
+    from infeed_server.starter.labels import UnclearLabelsError
 
-    place = Place(file.parent)
     while True:
         try:
-            option = None if labels is None else LabelOption.parse(labels)
-            return starter_for(path, place, option), labels
+            return starter_for(path, file.parent, labels), labels
         except UnclearLabelsError as error:
             if not _is_interactive():
                 given = "" if output == "pipelines.yaml" else f" --output {shlex.quote(output)}"
@@ -119,9 +116,9 @@ def _is_interactive() -> bool:
 
 def _ask(question: str, options: Sequence[tuple[str, str]]) -> str:
     """Returns the value of `--labels` that is chosen by its number."""
-    _print(f"{question}:")
+    print_line(console, f"{question}:")
     for number, (option, text) in enumerate(options, 1):
-        _print(f"  {number}  {printable(option)}  ({printable(text)})")
+        print_line(console, f"  {number}  {printable(option)}  ({printable(text)})")
     chosen = 0
     while not 1 <= chosen <= len(options):
         chosen = typer.prompt(f"number from 1 to {len(options)}", type=int, err=True)
@@ -129,21 +126,16 @@ def _ask(question: str, options: Sequence[tuple[str, str]]) -> str:
     return option
 
 
-def _print(line: str) -> None:
-    # A path that is wrapped at the width of the terminal cannot be copied.
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
 def _check_targets(file: Path, beside: Sequence[Path], force: bool) -> None:
     """Raises `ConfigError` for a file that exists, unless `force` may overwrite it."""
-    for each in beside:
-        if os.path.lexists(each) and not _is_written_by_init(each):
+    for path in beside:
+        if os.path.lexists(path) and not _is_written_by_init(path):
             raise ConfigError(
-                f"{each} exists already, and infeed init did not write it; move it, or give "
+                f"{path} exists already, and infeed init did not write it; move it, or give "
                 "--output a file in another folder",
-                file=each,
+                file=path,
             )
-    existing = [each for each in (file, *beside) if os.path.lexists(each)]
+    existing = [path for path in (file, *beside) if os.path.lexists(path)]
     if existing and not force:
         raise ConfigError(
             f"{existing[0]} exists already; --force overwrites it, --output writes another file",
@@ -162,21 +154,6 @@ def _is_written_by_init(file: Path) -> bool:
 def _write(file: Path, text: str) -> None:
     """Raises `ConfigError`."""
     try:
-        _write_whole(file, text)
+        file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"cannot write {file}: {error.strerror}", file=file) from None
-
-
-def _write_whole(file: Path, text: str) -> None:
-    """Writes a file, of which a signal or a full disk leaves no part."""
-    if file.exists() and not file.is_file():  # a device, such as /dev/stdout
-        file.write_text(text, encoding="utf-8")
-        return
-    target = file.resolve()  # what a link names
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(target)
-    except BaseException:  # also a signal
-        unfinished.unlink(missing_ok=True)
-        raise

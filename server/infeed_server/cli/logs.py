@@ -19,11 +19,11 @@ from rich.logging import RichHandler
 from rich.text import Text
 from typing_extensions import override
 
-from infeed.errors import ConfigError, shorten
-from infeed.printable import printable_lines
+from infeed.shared.errors import ConfigError, shorten
+from infeed.shared.printable import printable_lines
 from infeed_server.cli.console import console
 from infeed_server.processes.stderr_relay import LOG_LEVEL
-from infeed_server.rpc.log_context import current_log_fields
+from infeed_server.rpc.log_context import log_fields
 
 FORMAT_VARIABLE = "INFEED_LOG_FORMAT"
 LEVEL_VARIABLE = "INFEED_LOG_LEVEL"
@@ -89,7 +89,7 @@ def set_up_service_logging(log_format: LogFormat, *, quiet: bool, verbose: bool)
 
 
 def log_level(*, quiet: bool, verbose: bool) -> int:
-    """Returns the level of these options, else that of the environment. Raises `ConfigError`."""
+    """Returns the level of these options, else of the environment. Raises `ConfigError`."""
     if quiet and verbose:
         raise ConfigError("--quiet and --verbose: only one of them can be given")
     if quiet or verbose:
@@ -131,7 +131,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": shorten(record.getMessage()),
-            **current_log_fields(),
+            **log_fields.get()(),
             **getattr(record, "fields", {}),
         }
         if record.exc_info:

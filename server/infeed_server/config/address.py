@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 
 _SHORT = "unix:/run/infeed/server.sock"
 
@@ -87,26 +87,44 @@ class Address:
         if self.is_unix:
             self._require_free_path()
             return
-        self.listen().close()
+        free = False
+        for entry in self._resolve():  # gRPC listens on all that this machine has
+            try:
+                self._listen(entry).close()
+                free = True
+            except OSError as error:
+                problem = error
+                if error.errno == errno.EADDRINUSE:
+                    break
+        else:
+            if free:
+                return
+        raise self._unusable_after(problem)
 
     def listen(self) -> socket.socket:
         """Returns a socket that listens on host and port. Raises `ConfigError`."""
-        family, kind, proto, _, socket_address = self._resolve()[0]
+        try:
+            return self._listen(self._resolve()[0])
+        except OSError as error:
+            raise self._unusable_after(error) from None
+
+    def _listen(self, entry: Any) -> socket.socket:
+        """Returns a socket that listens on an entry of `getaddrinfo`. Raises `OSError`."""
+        family, kind, proto, _, socket_address = entry
         with ExitStack() as undo:
-            try:
-                listener = undo.enter_context(socket.socket(family, kind, proto))
-                # So that a restart does not wait for connections of the previous process. A port
-                # that another process listens on is refused nevertheless.
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                listener.bind(socket_address)
-                # Before listen(), another socket may be bound to the same port.
-                listener.listen(_BACKLOG)
-            except OSError as error:
-                problem = error.strerror or str(error)
-                remedy = self._other_address() if error.errno == errno.EADDRINUSE else ""
-                raise self._unusable(problem[:1].lower() + problem[1:] + remedy) from None
+            listener = undo.enter_context(socket.socket(family, kind, proto))
+            # So that a restart does not wait for connections of the previous process. A port
+            # that another process listens on is refused nevertheless.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(socket_address)
+            listener.listen(_BACKLOG)  # before it, another socket may be bound to the same port
             undo.pop_all()
             return listener
+
+    def _unusable_after(self, error: OSError) -> ConfigError:
+        problem = error.strerror or str(error)
+        remedy = self._other_address() if error.errno == errno.EADDRINUSE else ""
+        return self._unusable(problem[:1].lower() + problem[1:] + remedy)
 
     def _require_free_path(self) -> None:
         path = Path(self.host.removeprefix("unix:"))

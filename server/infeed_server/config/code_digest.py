@@ -14,7 +14,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-from infeed_server.config.module_lookup import find_spec
+from infeed_server.config.importer import find_spec
 
 _INSTALLED = tuple(
     f"{Path(folder).resolve()}/"
@@ -69,7 +69,7 @@ def _local_modules(source: bytes, package: str) -> dict[str, Path]:
         found[name] = file
         inner = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
         names = _imported_names(file.read_bytes(), inner)
-        pending += [each for each in names if each not in seen]
+        pending += [other for other in names if other not in seen]
         seen.update(names)
     return found
 
@@ -81,7 +81,7 @@ def _imported_names(source: bytes, package: str) -> tuple[str, ...]:
         tree = ast.parse(source)
     except SyntaxError:  # a file that is not run as it is
         return ()
-    return tuple(sorted({each for name in _imports(tree, package) for each in _parents(name)}))
+    return tuple(sorted({part for name in _imports(tree, package) for part in _parents(name)}))
 
 
 def _imports(tree: ast.Module, package: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.config.model import KeyPath, format_path
 
 _MAX_PARTS = 100_000
@@ -18,7 +18,7 @@ _MAX_PARTS = 100_000
 
 @dataclass(frozen=True)
 class Problem:
-    """A mistake in a file. `path` is that of the wrong value, empty for the whole file."""
+    """A mistake in a file. `path` leads to the wrong value, empty for the whole file."""
 
     file: str
     line: int

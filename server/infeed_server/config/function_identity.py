@@ -64,11 +64,11 @@ def _is_code(value: Any) -> bool:
 def _identity(function: Any, holders: frozenset[int]) -> dict[str, Any]:
     layers = list(_layers(function))
     definition = layers[-1]
-    holders |= {id(each) for each in layers}
+    holders |= {id(layer) for layer in layers}
     held = [value for layer in layers for value in _held_values(layer)]
     identity: dict[str, Any] = {
         "function": f"{definition.__module__}:{definition.__qualname__}",
-        "code": [code_digest(each) for each in layers],
+        "code": [code_digest(layer) for layer in layers],
         "bound": [f"{name}={value!r}" for name, value in held if isinstance(value, _PLAIN)],
         "calls": [
             _identity(value, holders)

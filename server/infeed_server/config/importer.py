@@ -1,14 +1,20 @@
-"""Import of a user's functions and pipelines by `module:attr` names."""
+"""Names `module:attr` of a user's functions: their import, and a lookup that runs no code."""
 
 from __future__ import annotations
 
 import importlib
+import symtable
 import sys
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
+from infeed_server.config.model import did_you_mean
+
+_MAX_LISTED = 12
+"""Names of a module that a message lists."""
 
 
 def load(name: str) -> Any:
@@ -18,16 +24,14 @@ def load(name: str) -> Any:
     malformed name and for a missing module or attribute; an error inside the module is raised
     unchanged.
     """
-    module_name, colon, attribute = name.partition(":")
-    if not colon or not module_name or not attribute:
-        raise ConfigError(f"{name!r} is not of the form module:attr", name=name)
-    target: Any = _import_module(module_name)
+    add_search_path(Path.cwd())
+    module, _, attribute = name.partition(":")
+    if problem := _missing_module(name):
+        raise ConfigError(problem, name=name)
+    target: Any = importlib.import_module(module)
     for step in attribute.split("."):
         if not hasattr(target, step):
-            public = sorted(word for word in vars(target) if not word.startswith("_"))
-            raise ConfigError(
-                f"{module_name!r} has no {attribute!r}; it has: {', '.join(public)}", name=name
-            )
+            raise ConfigError(_missing_attribute(module, attribute, set(vars(target))), name=name)
         target = getattr(target, step)
     return target
 
@@ -38,15 +42,70 @@ def add_search_path(directory: Path) -> None:
         sys.path.insert(0, str(directory))
 
 
-def _import_module(name: str) -> ModuleType:
-    add_search_path(Path.cwd())
+def explain_missing(name: str) -> str | None:
+    """Returns why nothing has the name `module:attr`; None if something has, or may have it.
+
+    A file that assigns its names in another way than by statements may have any.
+    """
+    if problem := _missing_module(name):
+        return problem
+    module, _, attribute = name.partition(":")
+    spec = find_spec(module)
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        return None
+    source = Path(spec.origin).read_text(encoding="utf-8")
     try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        # Only the user's own name is reported as not found; an import that fails inside the
-        # module is the module's error and keeps its traceback.
-        if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
-            raise
-        raise ConfigError(
-            f"no module {name!r} (searched the working directory and PYTHONPATH)", name=name
-        ) from None
+        names = {
+            symbol.get_name()
+            for symbol in symtable.symtable(source, spec.origin, "exec").get_symbols()
+            if symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
+        }
+    except SyntaxError as error:
+        return f"{spec.origin}:{error.lineno}: {error.msg}"
+    first = attribute.partition(".")[0]
+    if first in names or "__getattr__" in names or "import *" in source:
+        return None
+    return _missing_attribute(module, first, names)
+
+
+def find_spec(name: str) -> ModuleSpec | None:
+    """Finds a module without importing it or its packages."""
+    locations: Sequence[str] | None = None
+    spec = None
+    steps = name.split(".")
+    for end in range(1, len(steps) + 1):
+        part = ".".join(steps[:end])
+        specs = (finder.find_spec(part, locations) for finder in sys.meta_path)
+        spec = next((found for found in specs if found is not None), None)
+        locations = spec.submodule_search_locations if spec is not None else None
+        if spec is None or (locations is None and end < len(steps)):
+            return None
+    return spec
+
+
+def _missing_module(name: str) -> str | None:
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        return f"{name!r} is not of the form module:attr"
+    if module in sys.modules or find_spec(module) is not None:
+        return None
+    hint = did_you_mean(module, sorted(_modules_nearby()))
+    return (
+        f"no module {module!r}{hint}; searched: the file's folder, the working directory and "
+        "PYTHONPATH"
+    )
+
+
+def _missing_attribute(module: str, attribute: str, names: set[str]) -> str:
+    public = sorted(found for found in names if not found.startswith("_"))
+    listed = ", ".join(public[:_MAX_LISTED]) + (", ..." if len(public) > _MAX_LISTED else "")
+    hint = did_you_mean(attribute, public)
+    return f"{module!r} has no {attribute!r}{hint}; it has: {listed or 'nothing'}"
+
+
+def _modules_nearby() -> Iterator[str]:
+    """Yields the modules of the two folders that are searched first."""
+    for folder in sys.path[:2]:
+        for path in Path(folder).glob("*"):
+            if path.suffix == ".py" or (path / "__init__.py").is_file():
+                yield path.stem

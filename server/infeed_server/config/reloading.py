@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from infeed.errors import InfeedError
+from infeed.shared.errors import InfeedError
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from infeed.errors import MAX_TEXT_CHARACTERS, UserCodeError, shorten
+from infeed.shared.errors import MAX_TEXT_CHARACTERS, UserCodeError, shorten
 
 _SITE_PACKAGES = sysconfig.get_path("purelib")
 _INTERNAL_PATHS = (
@@ -33,7 +33,7 @@ def user_code_error(source: str, error: Exception) -> UserCodeError:
 def user_traceback(error: BaseException) -> str:
     """Returns `Traceback (most recent call last): ...` without frames of TensorFlow and infeed.
 
-    AutoGraph runs a rewritten copy of the user's code; the lines are those of the original. An
+    AutoGraph runs a rewritten copy of the user's code; the lines are from the original. An
     error of a `tf.py_function` is a kernel's error that quotes the traceback; the quoted one is
     returned.
     """

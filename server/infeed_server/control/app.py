@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from infeed_server.control.access import AccessCheck, Authorize, is_authorized
 from infeed_server.control.api import (
     API_ENDPOINTS,
     PREVIEW_ENDPOINTS,
-    StatusView,
     api_routes,
     preview_route,
 )
-from infeed_server.control.calls import Calls
 from infeed_server.control.health import HealthView
-from infeed_server.control.host_check import HostCheck
-from infeed_server.control.peers import PeerAccess
-from infeed_server.control.token_check import Authorize, TokenCheck, is_authorized
 from infeed_server.dashboard.routes import accepts_page, dashboard_routes, page
 from infeed_server.observe.preview import Previews
+from infeed_server.observe.status import Status
 
 ENDPOINTS = {
     "/livez": "200 while the process serves",
@@ -45,14 +43,10 @@ class ControlState:
     version: str
     parts: str = "pipelines"
     """The JSON key of the parts of `/readyz`."""
-    observer: StatusView | None = None
+    status: Status | None = None
     """What `/api/v1` and the dashboard show; None: there is no status and no dashboard."""
     previews: Previews | None = None
     """What makes previews; None: there are none."""
-    calls: Calls = field(default_factory=Calls)
-    """What calls the functions behind the endpoints."""
-    peers: tuple[str, ...] = ()
-    """Origins of other servers' control planes, whose dashboards show this server too."""
 
 
 def create_app(
@@ -63,25 +57,18 @@ def create_app(
     """Returns the app that shows a server's state. Nothing can be changed there.
 
     Requests must be for an address or one of `host_names`; None: for any host. With `authorize`,
-    they need a token, except those of health.
+    they need a token, except for health.
     """
-
     endpoints = {
         **ENDPOINTS,
-        **(API_ENDPOINTS if state.observer else {}),
+        **(API_ENDPOINTS if state.status else {}),
         **(PREVIEW_ENDPOINTS if state.previews else {}),
     }
-    overview = {
-        "server": "infeed",
-        "version": state.version,
-        "endpoints": endpoints,
-        "peers": list(state.peers),
-    }
-    dashboard = None if state.observer is None else page(state.peers)
+    overview = {"server": "infeed", "version": state.version, "endpoints": endpoints}
 
     async def root(request: Request) -> Response:
-        if dashboard and accepts_page(request.headers.get("accept", "")):
-            return dashboard
+        if state.status and accepts_page(request.headers.get("accept", "")):
+            return page()
         return JSONResponse(overview, headers={"vary": "accept"})
 
     async def index(_: Request) -> Response:
@@ -91,7 +78,14 @@ def create_app(
         return JSONResponse({"status": "ok"})
 
     async def readyz(request: Request) -> Response:
-        return _readiness_response(state, with_reasons=is_authorized(request))
+        overall = state.health.overall
+        content: dict[str, object] = {"ready": overall.ready}
+        if is_authorized(request):
+            content["reason"] = overall.reason
+            content[state.parts] = {
+                name: asdict(readiness) for name, readiness in state.health.parts.items()
+            }
+        return JSONResponse(content, status_code=200 if overall.ready else 503)
 
     async def metrics(request: Request) -> Response:
         try:
@@ -99,7 +93,7 @@ def create_app(
         except (TypeError, ValueError):  # a malformed version; not a reason for an error 500
             encode, content_type = choose_encoder("")
         # Not as media_type: Starlette would add a second charset to it.
-        body = await state.calls.run("metrics", encode, state.registry)
+        body = await run_in_threadpool(encode, state.registry)
         return Response(body, headers={"content-type": content_type})
 
     async def not_found(request: Request, _: Exception) -> Response:
@@ -118,31 +112,12 @@ def create_app(
         Route("/readyz", readyz),
         Route("/metrics", metrics),
     ]
-    if state.observer is not None:
-        routes += api_routes(state.observer, state.health, state.calls) + dashboard_routes(
-            state.peers
-        )
+    if state.status is not None:
+        routes += [*api_routes(state.status, state.health), *dashboard_routes()]
     if state.previews is not None:
         routes.append(preview_route(state.previews))
-    middleware = [] if host_names is None else [Middleware(HostCheck, names=host_names)]
-    if state.peers:
-        middleware.append(Middleware(PeerAccess, peers=state.peers))
-    if authorize is not None:
-        middleware.append(Middleware(TokenCheck, authorize=authorize))
     return Starlette(
         routes=routes,
         exception_handlers={404: not_found, 405: not_allowed},
-        middleware=middleware,
+        middleware=[Middleware(AccessCheck, names=host_names, authorize=authorize)],
     )
-
-
-def _readiness_response(state: ControlState, *, with_reasons: bool) -> Response:
-    overall = state.health.overall
-    content: dict[str, object] = {"ready": overall.ready}
-    if with_reasons:
-        content["reason"] = overall.reason
-        content[state.parts] = {
-            name: {"ready": readiness.ready, "reason": readiness.reason}
-            for name, readiness in state.health.parts.items()
-        }
-    return JSONResponse(content, status_code=200 if overall.ready else 503)

@@ -57,8 +57,6 @@ class Health:
         # reentrant, so that a subscriber may read the current state.
         self._lock = threading.RLock()
         self._pipelines: dict[str, Readiness] = {}
-        self._unready: dict[str, str] = {}
-        """The reason of each pipeline that is not ready."""
         self._subscribers: list[Subscriber] = []
         self._drain_reason: str | None = None
         self._overall = self._summary()
@@ -70,10 +68,6 @@ class Health:
             if self._pipelines.get(name) == readiness:
                 return
             self._pipelines[name] = readiness
-            if ready:
-                self._unready.pop(name, None)
-            else:
-                self._unready[name] = reason
             if self._drain_reason is None:
                 _log(f"pipeline {name!r}", readiness, level)
                 self._notify(name, readiness)
@@ -135,15 +129,14 @@ class Health:
             return Readiness(False, self._drain_reason)
         if not self._pipelines:
             return Readiness(False, "no pipeline is loaded yet")
-        count = len(self._unready)
-        if not count:
+        unready = {name: one.reason for name, one in self._pipelines.items() if not one.ready}
+        if not unready:
             return Readiness(True, "every pipeline is ready")
-        # Not all reasons: each change of one pipeline would cost as much as there are pipelines.
-        reasons = [f"{name}: {why}" for name, why in islice(self._unready.items(), _MAX_REASONS)]
-        if count > _MAX_REASONS:
-            reasons.append(f"and {count - _MAX_REASONS} more")
-        ready = self._policy == "any" and count < len(self._pipelines)
-        problem = f"{count} of {len(self._pipelines)} not ready: {'; '.join(reasons)}"
+        reasons = [f"{name}: {why}" for name, why in islice(unready.items(), _MAX_REASONS)]
+        if len(unready) > _MAX_REASONS:
+            reasons.append(f"and {len(unready) - _MAX_REASONS} more")
+        ready = self._policy == "any" and len(unready) < len(self._pipelines)
+        problem = f"{len(unready)} of {len(self._pipelines)} not ready: {'; '.join(reasons)}"
         return Readiness(ready, problem)
 
 

@@ -7,25 +7,41 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
 from typing_extensions import override
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from infeed.errors import ConfigError, ServerError
+from infeed.shared.errors import ConfigError, ServerError
 from infeed_server.config.address import Address
+from infeed_server.control.access import Authorize
 from infeed_server.control.app import ControlState, create_app
-from infeed_server.control.http_protocol import REQUEST_TIMEOUT_SECONDS, LimitedProtocol
-from infeed_server.control.tls_listener import TlsListener
-from infeed_server.control.token_check import Authorize
-from infeed_server.processes.priority import reset_priority, start_unlowered
+
+MAX_CONNECTIONS = 64
+"""Connections: one more ends the oldest. The attacker is a host that reaches the address, opens
+connections and sends nothing: without the limit it takes every file descriptor of the process. With
+uvicorn's own limit, the next probe would get an error, and the server would be restarted."""
 
 _START_TIMEOUT_SECONDS = 10.0
 _STOP_TIMEOUT_SECONDS = 1.8
+
+
+class _LimitedProtocol(H11Protocol):
+    """One connection of at most `MAX_CONNECTIONS`."""
+
+    _opened_at = 0.0
+
+    @override
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._opened_at = time.monotonic()
+        connections = cast("set[_LimitedProtocol]", self.connections)
+        live = [one for one in connections if not one.transport.is_closing()]
+        if len(live) > MAX_CONNECTIONS:
+            min(live, key=lambda connection: connection._opened_at).transport.abort()
 
 
 class ControlServer:
@@ -43,23 +59,21 @@ class ControlServer:
         self.host = host
         self._socket = Address(host, port, "--http").listen()
         self.port: int = self._socket.getsockname()[1]
-        self._server = _Server(
-            uvicorn.Config(
-                app,
-                http=LimitedProtocol,
-                ws="none",
-                lifespan="off",
-                access_log=False,
-                log_config=None,  # keeps the program's logging
-                log_level="warning",
-                timeout_graceful_shutdown=1,
-            ),
-            tls,
+        config = uvicorn.Config(
+            app,
+            http=_LimitedProtocol,
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,  # keeps the program's logging
+            log_level="warning",
+            timeout_graceful_shutdown=1,
         )
+        config.load()
+        config.ssl = tls
+        self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
-            target=self._run,
-            name="infeed-control",
-            daemon=True,
+            target=self._server.run, args=([self._socket],), name="infeed-control", daemon=True
         )
 
     @property
@@ -69,7 +83,7 @@ class ControlServer:
 
     def start(self) -> None:
         """Returns once requests are answered. Raises `ServerError` if that takes too long."""
-        start_unlowered(self._thread)
+        self._thread.start()
         deadline = time.monotonic() + _START_TIMEOUT_SECONDS
         while not self._server.started:
             if not self._thread.is_alive() or time.monotonic() > deadline:
@@ -87,46 +101,12 @@ class ControlServer:
             self._thread.join(_STOP_TIMEOUT_SECONDS)
         self._socket.close()
 
-    def _run(self) -> None:
-        self._server.run(sockets=[self._socket])
-
     def __enter__(self) -> ControlServer:
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-class _Server(uvicorn.Server):
-    """uvicorn's server with a TLS context of the caller, and limits on handshakes."""
-
-    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None) -> None:
-        super().__init__(config)
-        self._tls = tls
-
-    @override
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        def protocol() -> LimitedProtocol:
-            return LimitedProtocol(self.config, self.server_state, self.lifespan.state)
-
-        # Calls that take long must not have the priority of the event loop.
-        loop = asyncio.get_running_loop()
-        loop.set_default_executor(
-            ThreadPoolExecutor(thread_name_prefix="infeed-control", initializer=reset_priority)
-        )
-        for listener in sockets or ():
-            self.servers = [*getattr(self, "servers", ()), await self._listen(listener, protocol)]
-        self.started = True
-
-    async def _listen(
-        self, listener: socket.socket, protocol: Callable[[], asyncio.Protocol]
-    ) -> Any:
-        """Returns what uvicorn closes at the end."""
-        if self._tls is not None:
-            return TlsListener(listener, self._tls, protocol, REQUEST_TIMEOUT_SECONDS)
-        loop = asyncio.get_running_loop()
-        return await loop.create_server(protocol, sock=listener, backlog=self.config.backlog)
 
 
 @dataclass(frozen=True)

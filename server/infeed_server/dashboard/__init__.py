@@ -1,1 +1,1 @@
-"""The dashboard: a page in the browser that shows `/api/v1`; docs/dashboard.md describes it."""
+"""The dashboard: a page in the browser that shows `/api/v1`; docs/observability.md describes it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from starlette.requests import Request
@@ -19,26 +18,43 @@ _TYPES = {
 }
 
 
-def dashboard_routes(peers: Sequence[str] = ()) -> list[Route]:
-    """Returns the routes of the files that the page loads: `/dashboard/NAME`.
+_HEADERS = {
+    "cache-control": "no-cache",
+    "content-security-policy": "; ".join(
+        (
+            "default-src 'self'",
+            "img-src 'self' data:",  # previews
+            "object-src 'none'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+        )
+    ),
+    "cross-origin-opener-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "vary": "accept",
+    "x-content-type-options": "nosniff",
+}
 
-    `peers` are the origins of other servers that the page may request.
-    """
-    files = {path.name: path for path in _FOLDER.iterdir() if path.suffix in _TYPES}
-    responses = {name: _file_response(path, peers) for name, path in files.items()}
 
-    def route(name: str) -> Route:
+def dashboard_routes() -> list[Route]:
+    """Returns the routes of the files that the page loads: `/dashboard/NAME`."""
+
+    def route(path: Path) -> Route:
+        response = _file_response(path)
+
         async def show(_: Request) -> Response:
-            return responses[name]
+            return response
 
-        return Route(f"/dashboard/{name}", show)
+        return Route(f"/dashboard/{path.name}", show)
 
-    return [route(name) for name in sorted(files) if name != "index.html"]
+    paths = sorted(_FOLDER.iterdir())
+    return [route(path) for path in paths if path.suffix in _TYPES and path.name != "index.html"]
 
 
-def page(peers: Sequence[str] = ()) -> Response:
+def page() -> Response:
     """Returns the page."""
-    return _file_response(_FOLDER / "index.html", peers)
+    return _file_response(_FOLDER / "index.html")
 
 
 def accepts_page(accept: str) -> bool:
@@ -46,30 +62,12 @@ def accepts_page(accept: str) -> bool:
 
     Programs send `*/*`, or name JSON first.
     """
-    kinds = [each.partition(";")[0].strip().lower() for each in accept.split(",")]
+    kinds = [kind.partition(";")[0].strip().lower() for kind in accept.split(",")]
     if "text/html" not in kinds:
         return False
     return "application/json" not in kinds[: kinds.index("text/html")]
 
 
-def _file_response(path: Path, peers: Sequence[str]) -> Response:
-    headers = {
-        "content-type": _TYPES[path.suffix],
-        "cache-control": "no-cache",
-        "content-security-policy": "; ".join(
-            (
-                "default-src 'self'",
-                " ".join(("connect-src 'self'", *peers)),
-                "img-src 'self' data:",  # previews
-                "object-src 'none'",
-                "base-uri 'none'",
-                "form-action 'none'",
-                "frame-ancestors 'none'",
-            )
-        ),
-        "cross-origin-opener-policy": "same-origin",
-        "referrer-policy": "no-referrer",
-        "vary": "accept",
-        "x-content-type-options": "nosniff",
-    }
+def _file_response(path: Path) -> Response:
+    headers = {"content-type": _TYPES[path.suffix], **_HEADERS}
     return Response(path.read_bytes(), headers=headers)

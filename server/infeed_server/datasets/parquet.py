@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from infeed.errors import MissingExtraError, SourceError
+from infeed.shared.errors import MissingExtraError, SourceError
 
 try:
     import pyarrow
@@ -136,7 +136,7 @@ def _open(path: Path) -> Any:
 def _paths(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
     patterns = [files] if isinstance(files, str | os.PathLike) else files
     paths: list[Path] = []
-    for pattern in [os.fspath(each) for each in patterns]:
+    for pattern in [os.fspath(name) for name in patterns]:
         found = sorted(glob.glob(pattern)) if glob.has_magic(pattern) else [pattern]  # noqa: PTH207
         if not found:
             raise SourceError(f"no file matches {pattern!r}", file=pattern)

@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from infeed.errors import ServerUnavailableError
+from infeed.shared.errors import ServerUnavailableError
 from infeed_server.demo import shapes
 from infeed_server.demo.training import Result, train
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from infeed.spec import Array
+from infeed.shared.spec import Array
 
 SIZE = 56
 """Width and height of an image in pixels."""

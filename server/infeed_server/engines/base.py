@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from infeed.errors import InvalidRequestError, ServerUnavailableError
-from infeed.spec import Array, PipelineSpec, Remainder
-from infeed.spec.dataset import DatasetRequest, RegisteredDataset
+from infeed.shared.errors import InvalidRequestError, ServerUnavailableError
+from infeed.shared.spec import Array, PipelineSpec, Remainder
+from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
+from infeed_server.engines.memory_budget import MemoryBudget, StreamQuota
 from infeed_server.engines.state_clock import StateSeconds
 from infeed_server.pipeline.sample_stage import SampleStage
 from infeed_server.sources.python.work_meter import PythonWork
 
 if TYPE_CHECKING:
-    from infeed.telemetry.batch_span import BatchSpan
+    from infeed.shared.telemetry.batch_span import BatchSpan
 
 
 @dataclass(frozen=True)
 class Trainer:
     """The peer of a stream: rank `rank` of `world_size`. All its streams have the same `feed_id`.
 
-    `job_name` is the tf.data service job that the trainer takes part in; empty: a job of its own.
+    `job_name` is the job that the trainer takes part in, where the engine has jobs; empty: its own.
     `remainder` None is the pipeline's. `caller` is the name that limits on callers count by.
     """
 
@@ -78,9 +80,13 @@ class EndOfData:
 Answer = HostBatch | EndOfData
 
 
-class Session(Protocol):
+class Session(ABC):
     """One stream's access to an engine."""
 
+    def __init__(self, quota: StreamQuota) -> None:
+        self._quota = quota
+
+    @abstractmethod
     def submit(self, request: Request) -> Future[Answer]:
         """Starts work on a request. Requests start in order, but may complete in any order."""
 
@@ -89,75 +95,97 @@ class Session(Protocol):
 
         Before the first call, the stream may hold only a few unsent batches.
         """
+        self._quota.set_batch_bytes(size)
 
+    @abstractmethod
     def on_sent(self) -> None:
         """Releases the memory of one answer that has been sent."""
 
     def shortage_seconds(self) -> float:
         """Returns the time so far in which only the memory limit kept a request waiting."""
+        return self._quota.shortage_seconds()
 
+    @abstractmethod
     def close(self) -> None:
         """Drops the requests without an answer."""
 
 
-class Engine(Protocol):
-    """Serves one pipeline."""
+class Engine(ABC):
+    """Serves one pipeline. What only some engines know has an empty answer here."""
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
 
     @property
+    @abstractmethod
     def spec(self) -> PipelineSpec: ...
 
+    @abstractmethod
     def open(self, slots: int, epochs: int, trainer: Trainer) -> Session:
         """Opens a stream of batches of `slots` slots; `epochs` 0 is endless."""
 
-    def register(self, request: DatasetRequest, caller: str) -> RegisteredDataset:
+    def register(self, request: DatasetRequest, caller: str) -> RegisteredDataset:  # noqa: ARG002
         """Registers the pipeline as a tf.data service dataset; equal requests share one.
 
         `caller` is the name that limits on callers count by. Raises `InvalidRequestError` where
         the engine makes the batches itself.
         """
+        raise requires_other_engine(request.pipeline, "data set to read from workers")
 
+    @abstractmethod
     def warm_up(self) -> Answer:
         """Makes the first batch of the default size, so that the first trainer need not wait.
 
         Raises the errors of a stream: `SampleError`, `UserCodeError`.
         """
 
+    @abstractmethod
     def queued_requests(self) -> int:
         """Counts the requests on which no work has started."""
 
     def unsent_batches(self) -> int:
         """Counts the batches in progress, and those ready but not sent."""
+        return self._budget.held_batches(self.spec.name)
 
     def unsent_bytes(self) -> int:
         """Returns the payload bytes of the unsent batches."""
+        return self._budget.held_bytes(self.spec.name)
 
     def window_bytes(self) -> int:
         """Returns the bytes of a sequential dataset that are kept for slower ranks."""
+        return 0
 
+    @abstractmethod
     def state_seconds(self) -> StateSeconds:
         """Returns the time in each state so far, summed over what runs in parallel."""
 
     def python_work(self) -> PythonWork:
         """Returns the work of the user's Python code where samples are read."""
+        return PythonWork()
 
     def bad_samples(self) -> list[dict[str, Any]]:
         """Returns the last bad samples for JSON, the last one first."""
+        return []
 
-    def provenance(self, sample_id: int) -> tuple[str | None, int | None]:
+    def provenance(self, sample_id: int) -> tuple[str | None, int | None]:  # noqa: ARG002
         """Returns the file of a sample and its offset there in bytes; None where unknown."""
+        return None, None
 
-    def sample_key(self, seed: int, position: int, sample_id: int) -> Array | None:
+    def sample_key(self, seed: int, position: int, sample_id: int) -> Array | None:  # noqa: ARG002
         """Returns the random key, int64[2], of the sample that is delivered at a position.
 
         None where samples have no keys, or another sample is delivered there.
         """
+        return None
 
-    def sample_stages(self, sample_id: int, key: Array) -> Iterator[SampleStage]:
+    def sample_stages(self, sample_id: int, key: Array) -> Iterator[SampleStage]:  # noqa: ARG002
         """Yields a sample as it is read, and after each transform; nothing where that is unknown.
 
         Each stage runs when it is requested. Raises `InvalidRequestError` for an unknown sample.
         """
+        return iter(())
 
+    @abstractmethod
     def close(self) -> None:
         """Ends all work; pending requests fail with `ServerUnavailableError`."""
 
@@ -171,11 +199,11 @@ def mean_string_bytes(answer: Answer) -> int:
     return total // max(1, int(answer.mask.sum()))
 
 
-def requires_data_service(pipeline: str, what: str) -> InvalidRequestError:
-    """Returns the error for a request that only tf.data service pipelines support."""
+def requires_other_engine(pipeline: str, what: str) -> InvalidRequestError:
+    """Returns the error for a request that the local engine cannot answer."""
     return InvalidRequestError(
         f"{pipeline!r} has no {what}: this server makes its batches itself, with the local engine; "
-        "read it with infeed.connect(...), or start the server with --engine tf-data-service",
+        "read it with infeed.connect(...), or start the server with an --engine that has them",
         pipeline=pipeline,
     )
 

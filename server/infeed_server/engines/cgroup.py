@@ -10,6 +10,16 @@ from pathlib import Path
 _CGROUP_ROOT = Path("/sys/fs/cgroup")
 _PROCESS_CGROUP = Path("/proc/self/cgroup")
 
+_MEMORY_FILES = (
+    ("", "memory.max"),  # above it the kernel kills a process, above memory.high it slows it down
+    ("", "memory.high"),
+    ("memory", "memory.limit_in_bytes"),
+)
+_CPU_FILES = (("", "cpu.max"), ("cpu", "cpu.cfs_quota_us", "cpu.cfs_period_us"))
+_PIDS_FILES = (("", "pids.max", "pids.current"), ("pids", "pids.max", "pids.current"))
+"""Controllers of cgroup v1 with their files; without a controller v2, which has one tree for all.
+"""
+
 _process_count = 1
 
 
@@ -35,23 +45,13 @@ def cpu_count() -> int:
 
 def memory_bytes() -> int:
     """Returns the host's memory in bytes, cut to the container's limit."""
-    # Above memory.high the kernel slows a process down; above the others it kills it.
-    limits = [
-        _read(group / name) for group in _groups("") for name in ("memory.max", "memory.high")
-    ]
-    limits += [_read(group / "memory.limit_in_bytes") for group in _groups("memory")]
-    numbers = (int(limit) for limit in limits if limit.isdigit())
-    return min([_host_memory_bytes(), *numbers]) // _process_count
+    limits = [limit for files in _MEMORY_FILES for (limit,) in _numbers(*files)]
+    return min([_host_memory_bytes(), *limits]) // _process_count
 
 
 def pids_left() -> int | None:
     """Returns how many threads the control group may start; None without a limit."""
-    left = [
-        int(limit) - int(count)
-        for group in (*_groups(""), *_groups("pids"))
-        if (limit := _read(group / "pids.max")).isdigit()
-        and (count := _read(group / "pids.current")).isdigit()
-    ]
+    left = (limit - count for files in _PIDS_FILES for limit, count in _numbers(*files))
     return min(left, default=None)
 
 
@@ -73,31 +73,28 @@ def _host_memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _cpu_quotas() -> Iterator[float]:
-    """Yields the CPUs that each quota allows."""
-    # cgroup v2 has "QUOTA PERIOD" or "max PERIOD" in one file; v1 a file for each, -1: no quota.
-    pairs = [_read(group / "cpu.max").partition(" ")[::2] for group in _groups("")]
-    pairs += [
-        (_read(group / "cpu.cfs_quota_us"), _read(group / "cpu.cfs_period_us"))
-        for group in _groups("cpu")
-    ]
-    for quota, period in pairs:
-        if quota.isdigit() and period.isdigit() and int(period):
-            yield int(quota) / int(period)
+def _cpu_quotas() -> list[float]:
+    """Returns the CPUs that each quota allows."""
+    pairs = (pair for files in _CPU_FILES for pair in _numbers(*files))
+    return [quota / period for quota, period in pairs if period]
 
 
-def _groups(controller: str) -> Iterator[Path]:
-    """Yields this process's control group and its ancestors; any of them can set a limit.
+def _numbers(controller: str, *files: str) -> Iterator[list[int]]:
+    """Yields the numbers in files of this process's control group, and of each of its ancestors.
 
-    `controller` is empty for cgroup v2, which has one tree for all. Inside of a container the
-    path can be the host's and not exist here; the root, the container's own group, always does.
+    Any of them can set a limit; without one, a file has no number: `max` or -1. Inside of a
+    container the path can be the host's and not exist here; the root, the container's own group,
+    always does.
     """
     root = _CGROUP_ROOT / controller
     group = root / _group_path(controller).strip("/")
-    yield group
-    while group != root:
-        group = group.parent
-        yield group
+    for folder in (group, *group.parents):
+        texts = [_read(folder / file) for file in files]
+        words = " ".join(texts).split()
+        if all(texts) and all(word.isdigit() for word in words):
+            yield [int(word) for word in words]
+        if folder == root:
+            return
 
 
 def _group_path(controller: str) -> str:

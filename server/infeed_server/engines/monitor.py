@@ -1,22 +1,25 @@
-"""The monitor interface: events that engines and streams report."""
+"""The monitor: events that engines and streams report, to be counted."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
-from infeed.errors import SourceError
-from infeed.spec import OnError
-from infeed_server.http2.refusals import Refusal
+from infeed.shared.errors import SourceError
+from infeed.shared.spec import OnError
 
 if TYPE_CHECKING:
-    from infeed.telemetry.batch_span import BatchSpan
+    from infeed.shared.telemetry.batch_span import BatchSpan
 
 Stage = Literal["read", "transform", "encode", "send"]
 """A stage of a batch on the server: reading the source, running the graph, encoding messages (with
 the finish transforms that a trainer leaves to the server), writing to the connection."""
 
+
+Refusal = Literal["streams", "calls", "threads", "unauthenticated", "stopping"]
+"""The reason for which a call is refused. `streams`, `calls`: over a limit. `threads`: the process
+is about to run out of them. `unauthenticated`: no valid token. `stopping`: the server ends."""
 
 Fault = Literal["changed", "damaged", "storage"]
 """Why data cannot be read: its files are other ones, or damaged, until the server is restarted; or
@@ -43,8 +46,8 @@ class EndedCall:
     received_bytes: int
 
 
-class Monitor(Protocol):
-    """Counts and times events by pipeline. Every method is cheap and thread-safe."""
+class Monitor:
+    """Events of engines and streams; ignores them. Every method is cheap and thread-safe."""
 
     def on_stage(self, pipeline: str, stage: Stage, seconds: float, trace_id: str = "") -> None:
         """Records the duration of one stage of one batch, and its trace if there is one."""
@@ -58,75 +61,23 @@ class Monitor(Protocol):
     def on_quarantine_failed(self, pipeline: str) -> None:
         """Records a bad sample that the quarantine log could not take."""
 
-    def on_stream_opened(self, pipeline: str) -> None: ...
+    def on_stream_opened(self, pipeline: str) -> None:
+        """Records a stream that opens."""
 
-    def on_stream_closed(self, pipeline: str) -> None: ...
+    def on_stream_closed(self, pipeline: str) -> None:
+        """Records a stream that has ended."""
 
     def on_batch_sent(self, pipeline: str, samples: int, size: int) -> None:
         """Records a sent batch: its samples and its payload bytes."""
 
     def on_refused(self, reason: Refusal) -> None:
-        """Records a connection, stream or call that was refused or ended for what it did."""
+        """Records a call that was refused."""
 
     def on_call_started(self, method: str) -> None:
         """Records a call that begins: its method, or `unknown`."""
 
     def on_call(self, call: EndedCall) -> None:
         """Records a call that has ended."""
-
-    def on_connections(self, count: int) -> None:
-        """Records how many connections are open."""
-
-
-class Monitors:
-    """Several monitors as one; without any, a monitor that ignores all events."""
-
-    def __init__(self, *monitors: Monitor) -> None:
-        self._monitors = monitors
-
-    def on_stage(self, pipeline: str, stage: Stage, seconds: float, trace_id: str = "") -> None:
-        for each in self._monitors:
-            each.on_stage(pipeline, stage, seconds, trace_id)
-
-    def on_bad_sample(self, pipeline: str, action: OnError) -> None:
-        for each in self._monitors:
-            each.on_bad_sample(pipeline, action)
-
-    def on_source_error(self, pipeline: str, error: SourceError) -> None:
-        for each in self._monitors:
-            each.on_source_error(pipeline, error)
-
-    def on_quarantine_failed(self, pipeline: str) -> None:
-        for each in self._monitors:
-            each.on_quarantine_failed(pipeline)
-
-    def on_stream_opened(self, pipeline: str) -> None:
-        for each in self._monitors:
-            each.on_stream_opened(pipeline)
-
-    def on_stream_closed(self, pipeline: str) -> None:
-        for each in self._monitors:
-            each.on_stream_closed(pipeline)
-
-    def on_batch_sent(self, pipeline: str, samples: int, size: int) -> None:
-        for each in self._monitors:
-            each.on_batch_sent(pipeline, samples, size)
-
-    def on_refused(self, reason: Refusal) -> None:
-        for each in self._monitors:
-            each.on_refused(reason)
-
-    def on_call_started(self, method: str) -> None:
-        for each in self._monitors:
-            each.on_call_started(method)
-
-    def on_call(self, call: EndedCall) -> None:
-        for each in self._monitors:
-            each.on_call(call)
-
-    def on_connections(self, count: int) -> None:
-        for each in self._monitors:
-            each.on_connections(count)
 
 
 def record_stage(

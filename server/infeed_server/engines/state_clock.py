@@ -50,4 +50,4 @@ class StateClock:
 def total_seconds(parts: Iterable[StateSeconds]) -> StateSeconds:
     """Returns the sums over pipelines."""
     parts = tuple(parts)
-    return {state: sum(each[state] for each in parts) for state in STATES}
+    return {state: sum(seconds[state] for seconds in parts) for state in STATES}

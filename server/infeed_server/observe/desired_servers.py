@@ -15,23 +15,21 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 
-from infeed.capacity import MIN_BATCHES, capacity, servers_in_use
-from infeed.cause import HELPED_BY_SERVERS
-from infeed.report import RankReport, ServerReport
-from infeed.verdict import Verdict
+from infeed.shared.capacity import MIN_BATCHES, capacity, servers_in_use
+from infeed.shared.cause import HELPED_BY_SERVERS
+from infeed.shared.report import RankReport, ServerReport
+from infeed.shared.verdict import Verdict
 
 UTILISATION = 0.85
 """Share of its capacity at which a server should run: the rest is for uneven load."""
 
 _SMOOTHING_SECONDS = 30.0
-"""Time constant of the smoothing: steps and batches vary."""
+"""Seconds, the time constant of the smoothing: with fewer, noise of steps adds servers; with more,
+they come later."""
 
 _DOWN_SECONDS = 300.0
-"""Time for which fewer servers must have been enough: a training that waits is dear, a server too
-many is not, and a training may pause for a checkpoint."""
-
-_MARGIN, _MARGIN_SHARE = 0.1, 0.05
-"""Servers, and share of all servers, by which fewer must be enough."""
+"""Seconds for which fewer servers must have been enough: with fewer, a training that pauses for a
+checkpoint loses servers, and one that waits is dear; with more, idle servers stay longer."""
 
 _MAX_SERVERS = 1000.0
 """The most that is desired: the steps of trainers are not verified, and the mean of a wrong one
@@ -58,12 +56,9 @@ class DesiredServers:
     def __init__(self) -> None:
         self.value = 0
         """Servers that are desired; 0 until a trainer was connected and something is known, and
-        from then on at least 1."""
-        self._smoothed = 0.0
-        self._updated_at: float | None = None
-        self._fewer_since: float | None = None
-        """The time since which fewer servers have been enough, `_most` at most."""
-        self._most = 0.0
+        from then on at least 1: without a server, no trainer could report."""
+        self._recent: list[tuple[float, float]] = []
+        """Times and smoothed values of the last `_DOWN_SECONDS`, of which the largest counts."""
         self._capacities: dict[str, float] = {}
 
     def update(
@@ -87,31 +82,12 @@ class DesiredServers:
             if math.isfinite(demand) and name in self._capacities
         )
         most = _MAX_SERVERS if enough is None else float(enough)
-        self._smooth(now, min(needed, most))
-        if enough is not None:
-            self._smoothed = min(self._smoothed, most)
-            self.value = min(self.value, enough)
-        if self._smoothed > self.value:
-            self.value = math.ceil(self._smoothed)
-        self._reduce(now)
-
-    def _smooth(self, now: float, needed: float) -> None:
-        before, self._updated_at = self._updated_at, now
-        if before is None or not self.value:
-            self._smoothed = needed
-        else:
+        recent = [(at, min(value, most)) for at, value in self._recent if at > now - _DOWN_SECONDS]
+        smoothed = min(needed, most)
+        if self.value and recent:
+            before, value = recent[-1]
             change = -math.expm1((before - now) / _SMOOTHING_SECONDS)
-            self._smoothed += (needed - self._smoothed) * change
-
-    def _reduce(self, now: float) -> None:
-        """Reduces the value to what has been enough for so long."""
-        margin = _MARGIN + _MARGIN_SHARE * self.value
-        if self._smoothed > self.value - 1 - margin:
-            self._fewer_since = None
-            return
-        if self._fewer_since is None:
-            self._fewer_since, self._most = now, 0.0
-        self._most = max(self._most, self._smoothed)
-        if now >= self._fewer_since + _DOWN_SECONDS:
-            self.value = math.ceil(self._most + margin)  # at least 1: of 0, no trainer could report
-            self._fewer_since = None
+            smoothed = value + (smoothed - value) * change
+        self._recent = [*recent, (now, smoothed)]
+        largest = max(value for _, value in self._recent)
+        self.value = max(math.ceil(largest), min(1, self.value))

@@ -32,12 +32,12 @@ class History:
         A value that a point lacks is None.
         """
         points = list(self._points)
-        points = [each for each in points if each[0] >= points[-1][0] - seconds]
+        points = [point for point in points if point[0] >= points[-1][0] - seconds]
         names = sorted({name for _, pipelines in points for name in pipelines})
         return {
             "at": [at for at, _ in points],
             "pipelines": {
-                name: _columns([each.get(name, {}) for _, each in points]) for name in names
+                name: _columns([values.get(name, {}) for _, values in points]) for name in names
             },
         }
 

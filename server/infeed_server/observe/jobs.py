@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from infeed.report import REPORT_INTERVAL_SECONDS, RankReport, ServerReport, TrainerReport
-from infeed.sliding_window import SlidingWindow
-from infeed.verdict import Verdict, judge
+from infeed.shared.report import REPORT_INTERVAL_SECONDS, RankReport, ServerReport, TrainerReport
+from infeed.shared.sliding_window import SlidingWindow
 
 _EARLY_SHARE = 0.5
 """Of the interval between two reports, after which the next one is taken: clocks differ."""
@@ -50,8 +49,8 @@ class ConnectedTrainer:
     feed_id: str
     peer: str
     opened_at: float
-    position: Callable[[], int | None]
-    """Returns the end of the last batch that was sent."""
+    position: int | None = None
+    """The end of the last batch that was sent; None before the first request."""
     report: TrainerReport | None = None
     """Its last report; None before the first, and when that is too old."""
     report_at: float | None = None
@@ -93,7 +92,6 @@ class Jobs:
         rank: int,
         feed_id: str,
         peer: str,
-        position: Callable[[], int | None],
         shortage: Callable[[], float] = lambda: 0.0,
     ) -> ConnectedTrainer:
         """Adds a stream: of the first equal job in which no other feed has the rank."""
@@ -103,18 +101,18 @@ class Jobs:
                 job
                 for job in jobs
                 if all(
-                    each.rank != rank or each.feed_id == feed_id for each in self._jobs.get(job, ())
+                    one.rank != rank or one.feed_id == feed_id for one in self._jobs.get(job, ())
                 )
             )
             now = self._clock()
-            trainer = ConnectedTrainer(job, rank, feed_id, peer, now, position, shortage=shortage)
+            trainer = ConnectedTrainer(job, rank, feed_id, peer, now, shortage=shortage)
             self._jobs.setdefault(job, []).append(trainer)
             return trainer
 
     def disconnect(self, trainer: ConnectedTrainer) -> None:
         """Removes a stream. Idempotent."""
         with self._lock:
-            others = [each for each in self._jobs.get(trainer.job, ()) if each is not trainer]
+            others = [one for one in self._jobs.get(trainer.job, ()) if one is not trainer]
             if others:
                 self._jobs[trainer.job] = others
             else:
@@ -131,55 +129,52 @@ class Jobs:
             # Of its own job alone: each of a thousand trainers reports every second.
             job = self._jobs.get(trainer.job, [trainer])
             others = [
-                RankReport(each.rank, each.report)
-                for each in job
-                if each.rank != trainer.rank and each.report is not None
+                RankReport(one.rank, one.report)
+                for one in job
+                if one.rank != trainer.rank and one.report is not None
             ]
             answer = self._report_for(job)
-        worst = max(others, key=lambda each: each.report.wait_share, default=None)
+        worst = max(others, key=lambda one: one.report.wait_share, default=None)
         return replace(answer, worst=worst)
 
     def drop_old_reports(self) -> None:
         """Forgets reports that no other one has followed for long."""
         limit = self._clock() - _REPORT_LIFE_SECONDS
         with self._lock:
-            for each in itertools.chain.from_iterable(self._jobs.values()):
-                if each.report_at is not None and each.report_at <= limit:
-                    each.report = None
+            for one in itertools.chain.from_iterable(self._jobs.values()):
+                if one.report_at is not None and one.report_at <= limit:
+                    one.report = None
 
     def trainers(self) -> list[ConnectedTrainer]:
         """Returns the streams in the order of jobs and ranks."""
         with self._lock:
-            jobs = sorted(self._jobs.items(), key=lambda each: each[0].id)
-            ranks = [sorted(trainers, key=lambda each: each.rank) for _, trainers in jobs]
+            jobs = sorted(self._jobs.items(), key=lambda one: one[0].id)
+            ranks = [sorted(trainers, key=lambda one: one.rank) for _, trainers in jobs]
             return list(itertools.chain.from_iterable(ranks))
 
     def to_json(self, pipeline: str) -> list[dict[str, Any]]:
-        """Returns the jobs of a pipeline for JSON, each with its verdict and its ranks."""
-        streams = [each for each in self.trainers() if each.job.pipeline == pipeline]
-        return [self._job_json(trainers) for trainers in by_job(streams)]
-
-    def verdict(self, trainers: Sequence[ConnectedTrainer]) -> Verdict:
-        """Returns the verdict on one job, from its trainers, of which there is one or more."""
-        return _judge(trainers, self._report_for(trainers))
+        """Returns the jobs of a pipeline for JSON, each with its report and its ranks."""
+        streams = [stream for stream in self.trainers() if stream.job.pipeline == pipeline]
+        jobs = itertools.groupby(streams, key=lambda stream: stream.job)
+        return [self._job_json(list(trainers)) for _, trainers in jobs]
 
     def _report_for(self, trainers: Sequence[ConnectedTrainer]) -> ServerReport:
         """Returns the report on the time that the trainers of one job have reported on."""
-        seconds = max((each.report.seconds for each in rank_reports(trainers)), default=0.0)
+        reports = [trainer.report for trainer in trainers if trainer.report is not None]
+        seconds = max((report.seconds for report in reports), default=0.0)
         report = self._server_report(trainers[0].job.pipeline, seconds)
-        shortage = report.seconds * max(each.shortage_share for each in trainers)
+        shortage = report.seconds * max(one.shortage_share for one in trainers)
         return replace(report, shortage_seconds=shortage)
 
     def _job_json(self, trainers: Sequence[ConnectedTrainer]) -> dict[str, Any]:
-        job, report = trainers[0].job, self._report_for(trainers)
+        job = trainers[0].job
         return {
             "id": job.id,
             "seed": job.seed,
             "batch_size": job.batch_size,
             "world_size": job.world_size,
-            "report": report.to_json(),
-            "verdict": _judge(trainers, report).to_json(),
-            "trainers": [self._trainer_json(each) for each in trainers],
+            "report": self._report_for(trainers).to_json(),
+            "trainers": [self._trainer_json(one) for one in trainers],
         }
 
     def _trainer_json(self, trainer: ConnectedTrainer) -> dict[str, Any]:
@@ -191,29 +186,9 @@ class Jobs:
             "feed": trainer.feed_id[:8],
             "peer": trainer.peer,
             "connected_seconds": now - trainer.opened_at,
-            "sent_position": trainer.position(),
+            "sent_position": trainer.position,
             "report_age_seconds": None if report_at is None else now - report_at,
             "report": None if report is None else report.to_json(),
             "wait_share": None if report is None else report.wait_share,
             "step_seconds": None if report is None else report.step_seconds,
         }
-
-
-def _judge(trainers: Sequence[ConnectedTrainer], report: ServerReport) -> Verdict:
-    return judge(rank_reports(trainers), trainers[0].job.world_size, [report])
-
-
-def by_job(trainers: Iterable[ConnectedTrainer]) -> list[list[ConnectedTrainer]]:
-    """Returns the trainers of each job, from all in the order of jobs."""
-    return [list(group) for _, group in itertools.groupby(trainers, key=lambda each: each.job)]
-
-
-def rank_reports(trainers: Iterable[ConnectedTrainer]) -> list[RankReport]:
-    """Returns the last report of each trainer that has sent one."""
-    return [RankReport(each.rank, each.report) for each in trainers if each.report is not None]
-
-
-def worst_wait(pipeline: str, trainers: Iterable[ConnectedTrainer]) -> float | None:
-    """Returns the largest wait share of a pipeline's trainers; None without a report."""
-    reports = [each.report for each in trainers if each.job.pipeline == pipeline and each.report]
-    return max((each.wait_share for each in reports if each.seconds), default=None)

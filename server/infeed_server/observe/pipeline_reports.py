@@ -6,14 +6,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from infeed.report import ServerReport
-from infeed.sliding_window import WINDOW_SECONDS, SlidingWindow
+from infeed.shared.report import ServerReport
+from infeed.shared.sliding_window import WINDOW_SECONDS, SlidingWindow
 from infeed_server.engines import cgroup
 from infeed_server.engines.state_clock import STATES, StateSeconds
-from infeed_server.observe.totals import Totals
 from infeed_server.observe.usage import Usage
 from infeed_server.sources.python.work_meter import PythonWork
 
@@ -23,29 +22,33 @@ _MIN_CORES = 0.01
 """Available to a server on a host that others use fully: 0 would mean that it is unknown."""
 
 
+@dataclass
+class _Pipeline:
+    """One pipeline: how its counters are read, and what they were at the last `update`."""
+
+    states: Callable[[], StateSeconds]
+    python: Callable[[], PythonWork]
+    present: dict[str, Any]
+    """What a report has that is no growth."""
+    report: ServerReport
+    counters: dict[str, float] = field(default_factory=dict)
+    window: SlidingWindow = field(default_factory=SlidingWindow)
+
+
 class PipelineReports:
     """The last report of each pipeline. `update` is called every second. Thread-safe."""
 
     def __init__(
         self,
-        totals: Totals,
         clock: Callable[[], float] = time.monotonic,
         usage: Usage | None = None,
     ) -> None:
-        self._totals = totals
         self._clock = clock
         self._usage = usage or Usage()
         self._this_process = _this_process()
         self._memory_bytes = self._usage.memory()
-        self._states: dict[str, Callable[[], StateSeconds]] = {}
-        self._python: dict[str, Callable[[], PythonWork]] = {}
-        self._windows: dict[str, SlidingWindow] = {}
         self._updated_at = clock()
-        self._present: dict[str, dict[str, Any]] = {}
-        """What a report has that is no growth, by pipeline."""
-        self._last: dict[str, dict[str, float]] = {}
-        """The counters of each pipeline as of the last `update`."""
-        self._reports: dict[str, ServerReport] = {}
+        self._pipelines: dict[str, _Pipeline] = {}
         self._lock = threading.Lock()
 
     def watch(
@@ -60,41 +63,47 @@ class PipelineReports:
 
         `states` returns its time in each state, `python` the work of the user's Python code.
         """
+        present = {**self._this_process, "is_sequential": is_sequential}
         with self._lock:
-            self._states[pipeline], self._python[pipeline] = states, python
-            self._windows[pipeline] = SlidingWindow()
-            self._present[pipeline] = {**self._this_process, "is_sequential": is_sequential}
-            self._reports[pipeline] = ServerReport(**self._present[pipeline])
+            report = ServerReport(**present)
+            self._pipelines[pipeline] = _Pipeline(states, python, present, report)
 
-    def update(self) -> None:
-        """Makes the report of each pipeline."""
+    def update(self, totals: Mapping[str, Mapping[str, float]]) -> None:
+        """Makes the report of each pipeline, from its totals so far."""
         now, usage = self._clock(), {"cpu_seconds": self._usage.cpu()}
         if (idle := self._usage.idle()) is not None:
             usage["idle_seconds"] = idle
         self._memory_bytes = self._usage.memory()
         with self._lock:
             self._updated_at = now
-            for name, window in self._windows.items():
-                work = self._python[name]()
-                self._last[name] = {**self._counters(name, work), **usage}
-                self._present[name].update(
+            for name, pipeline in self._pipelines.items():
+                work = pipeline.python()
+                pipeline.counters = {
+                    **totals[name],
+                    **{f"{state}_seconds": value for state, value in pipeline.states().items()},
+                    "python_seconds": work.seconds,
+                    "python_samples": work.samples,
+                    **usage,
+                }
+                pipeline.present.update(
                     memory_bytes=self._memory_bytes,
                     python_workers=work.workers,
                     slowest_sample=work.slowest_sample,
                     slowest_sample_seconds=work.slowest_seconds,
                 )
-                window.sample(now, self._last[name])
-                self._reports[name] = self._report(name, WINDOW_SECONDS)
+                pipeline.window.sample(now, pipeline.counters)
+                pipeline.report = self._report(pipeline, WINDOW_SECONDS)
 
     def report(self, pipeline: str, seconds: float = WINDOW_SECONDS) -> ServerReport:
         """Returns the last ten seconds of a pipeline, or fewer, as of the last `update`.
 
         What was before a job began says nothing about it.
         """
-        if seconds >= self._reports[pipeline].seconds:
-            return self._reports[pipeline]
+        watched = self._pipelines[pipeline]
+        if seconds >= watched.report.seconds:
+            return watched.report
         with self._lock:
-            return self._report(pipeline, seconds)
+            return self._report(watched, seconds)
 
     @property
     def process(self) -> ServerReport:
@@ -105,15 +114,9 @@ class PipelineReports:
         """
         return ServerReport(**self._this_process, memory_bytes=self._memory_bytes)
 
-    def _report(self, pipeline: str, seconds: float) -> ServerReport:
-        last = self._last[pipeline]
-        length, grown = self._windows[pipeline].difference(self._updated_at, last, seconds)
-        return _report(length, grown, self._present[pipeline])
-
-    def _counters(self, pipeline: str, work: PythonWork) -> dict[str, float]:
-        states = {f"{state}_seconds": value for state, value in self._states[pipeline]().items()}
-        python = {"python_seconds": work.seconds, "python_samples": work.samples}
-        return {**self._totals.counters(pipeline), **states, **python}
+    def _report(self, pipeline: _Pipeline, seconds: float) -> ServerReport:
+        window = pipeline.window.difference(self._updated_at, pipeline.counters, seconds)
+        return _report(*window, pipeline.present)
 
 
 def _this_process() -> dict[str, Any]:

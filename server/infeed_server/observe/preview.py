@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
-from infeed.errors import InfeedError, InvalidRequestError, PipelineNotFoundError
-from infeed.spec import Array
+from infeed.shared.errors import InfeedError, InvalidRequestError, PipelineNotFoundError
+from infeed.shared.spec import Array
 from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
-from infeed_server.observe.pictures import data_url, picture_field, text_of
-from infeed_server.observe.stage_pictures import is_sent, stages_json
+from infeed_server.observe.pictures import data_url, is_sent, picture_field, stages_json, text_of
 from infeed_server.pipeline.sample_key import format_key
-from infeed_server.processes.daemon_executor import DaemonExecutor
 
 MAX_SAMPLES = 8
 
@@ -27,11 +25,9 @@ INTERVAL_SECONDS = 2.0
 
 _BATCH_TIMEOUT_SECONDS = 20.0
 
-_TIMEOUT_SECONDS = 25.0
-"""For the batch, and then for its pictures."""
-
 _STAGES_SECONDS = 5.0
 """After this time, no stages of another sample are made."""
+
 _MAX_POSITION = 1 << 62
 
 
@@ -39,11 +35,8 @@ class BusyError(Exception):
     """There was a preview a moment ago, or there is one now."""
 
 
-Result = TypeVar("Result")
-
-
 class Previews:
-    """Makes previews, one at a time. Used on one event loop."""
+    """Makes previews, one at a time, on the caller's thread. Thread-safe."""
 
     def __init__(
         self, engines: Mapping[str, Engine], clock: Callable[[], float] = time.monotonic
@@ -51,11 +44,9 @@ class Previews:
         self._engines = engines
         self._clock = clock
         self._next_at = clock()
-        self._thread: DaemonExecutor | None = None
-        self._busy = False
-        """Whether the thread draws, which may go on after a time-out."""
+        self._lock = threading.Lock()
 
-    async def make(self, pipeline: str, position: int, *, stages: bool = False) -> dict[str, Any]:
+    def make(self, pipeline: str, position: int, *, stages: bool = False) -> dict[str, Any]:
         """Returns the samples from a position of the default order, for JSON.
 
         With `stages`, they are fewer, each with what every transform makes of it. Raises
@@ -71,17 +62,22 @@ class Previews:
             )
         with self._turn():
             slots = min(MAX_STAGED_SAMPLES if stages else MAX_SAMPLES, engine.spec.batch_size)
-            batch = await self._on_thread(_batch, engine, position, slots)
-            return await self._on_thread(_to_json, pipeline, engine, batch, stages)
+            return _to_json(pipeline, engine, _batch(engine, position, slots), stages)
 
-    async def make_sample(self, pipeline: str, sample_id: int, key: Array) -> dict[str, Any]:
+    def make_sample(self, pipeline: str, sample_id: int, key: Array) -> dict[str, Any]:
         """Returns one sample with its stages under a random key, for JSON; also of a bad sample.
 
         Raises the errors of `make`.
         """
         engine = self._engine(pipeline)
         with self._turn():
-            return await self._on_thread(_sample_json, pipeline, engine, sample_id, key)
+            return {
+                "pipeline": pipeline,
+                "sample_id": sample_id,
+                "key": format_key(key),
+                **_origin(engine, sample_id),
+                "stages": stages_json(list(engine.sample_stages(sample_id, key))),
+            }
 
     def _engine(self, pipeline: str) -> Engine:
         engine = self._engines.get(pipeline)
@@ -92,41 +88,17 @@ class Previews:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        if self._busy or self._clock() < self._next_at:
+        if self._clock() < self._next_at or not self._lock.acquire(blocking=False):
             raise BusyError
-        self._next_at = float("inf")
         try:
             yield
         finally:
             self._next_at = self._clock() + INTERVAL_SECONDS
-
-    async def _on_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Runs a function on a thread: other requests must not wait for it, and threads that an
-        engine starts must not have the priority of the event loop.
-
-        After a time-out it goes on alone, since a function of the user may be slow, and there are
-        no previews until it ends.
-        """
-        loop = asyncio.get_running_loop()
-        self._thread = self._thread or DaemonExecutor("infeed-preview")
-        self._busy = True
-
-        def run() -> Result:
-            try:
-                return function(*arguments)
-            finally:
-                self._busy = False
-
-        future = asyncio.wrap_future(self._thread.submit(run), loop=loop)
-        # Shielded: the thread must not find its future cancelled.
-        done, _ = await asyncio.wait({asyncio.shield(future)}, timeout=_TIMEOUT_SECONDS)
-        if not done:
-            raise InfeedError(f"the transforms take more than {_TIMEOUT_SECONDS:.0f} s")
-        return done.pop().result()
+            self._lock.release()
 
 
 def _batch(engine: Engine, position: int, slots: int) -> HostBatch:
-    """Returns a small batch, which waits for its turn as those of trainers do."""
+    """Returns a small batch, which waits for its turn as a trainer does."""
     session = engine.open(slots, 0, Trainer())
     try:
         future = session.submit(Request(engine.spec.seed, position, slots, slots))
@@ -172,17 +144,6 @@ def _to_json(pipeline: str, engine: Engine, batch: HostBatch, stages: bool) -> d
         "epoch": batch.epoch,
         "image_field": field,
         "samples": samples,
-    }
-
-
-def _sample_json(pipeline: str, engine: Engine, sample_id: int, key: Array) -> dict[str, Any]:
-    stages = list(engine.sample_stages(sample_id, key))
-    return {
-        "pipeline": pipeline,
-        "sample_id": sample_id,
-        "key": format_key(key),
-        **_origin(engine, sample_id),
-        "stages": stages_json(stages),
     }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.engines.monitor import fault_of
 
 log = logging.getLogger(__name__)

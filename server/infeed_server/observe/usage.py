@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 _PROC = Path("/proc")
 
-_UTIME, _STIME = 11, 12
+_UTIME, _STIME, _RSS = 11, 12, 21
 """Fields of /proc/PID/stat after the name of the command."""
 
 _IDLE, _IOWAIT = 3, 4
@@ -27,8 +27,9 @@ _IDLE, _IOWAIT = 3, 4
 def cpu_seconds() -> float:
     """Returns the processor time of this process, and of its children that run or have ended."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    running = sum(_seconds_of(pid) for pid in _children(os.getpid()))
-    return time.process_time() + ended.ru_utime + ended.ru_stime + running
+    running = sum(int(one[_UTIME]) + int(one[_STIME]) for one in _descendants(os.getpid()))
+    own = time.process_time()
+    return own + ended.ru_utime + ended.ru_stime + running / _TICKS_PER_SECOND
 
 
 def idle_seconds() -> float | None:
@@ -48,8 +49,8 @@ def idle_seconds() -> float | None:
 
 def resident_bytes() -> int:
     """Returns the resident memory of this process and of its children."""
-    pids = [os.getpid(), *_children(os.getpid())]
-    return sum(_pages_of(pid) for pid in pids) * _PAGE_BYTES
+    processes = [*_stat(os.getpid()), *_descendants(os.getpid())]
+    return sum(int(one[_RSS]) for one in processes) * _PAGE_BYTES
 
 
 @dataclass(frozen=True)
@@ -61,23 +62,18 @@ class Usage:
     memory: Callable[[], int] = resident_bytes
 
 
-def _children(pid: int) -> list[int]:
-    """Returns the ids of the processes below a process."""
-    found = []
+def _descendants(pid: int) -> Iterator[list[str]]:
+    """Yields the fields of the processes below a process that run."""
     for task in (_PROC / str(pid) / "task").glob("*/children"):
         for child in map(int, _read(task).split()):
-            found += [child, *_children(child)]
-    return found
+            yield from _stat(child)
+            yield from _descendants(child)
 
 
-def _seconds_of(pid: int) -> float:
-    fields = _read(_PROC / str(pid) / "stat").rpartition(")")[2].split()
-    return (int(fields[_UTIME]) + int(fields[_STIME])) / _TICKS_PER_SECOND if fields else 0.0
-
-
-def _pages_of(pid: int) -> int:
-    fields = _read(_PROC / str(pid) / "statm").split()
-    return int(fields[1]) if fields else 0
+def _stat(pid: int) -> Iterator[list[str]]:
+    """Yields the fields of a process; nothing if it has ended."""
+    if text := _read(_PROC / str(pid) / "stat"):
+        yield text.rpartition(")")[2].split()
 
 
 def _read(path: Path) -> str:

@@ -17,6 +17,8 @@ from infeed_server.order.permutation import Positions, cached_permutation
 
 Mode = Literal["global", "window", "none"]
 
+MAX_SEED = (1 << 63) - 1
+
 BLOCK_DOMAIN, WINDOW_DOMAIN, KEY_DOMAIN, SUBSTITUTE_DOMAIN = range(4)
 """Hash domains: draws for one purpose never equal draws for another."""
 

@@ -7,13 +7,11 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from infeed.spec import MAX_BATCH_SIZE, OnError, Remainder
+from infeed.shared.spec import MAX_BATCH_SIZE, OnError, Remainder
 from infeed_server.config.model import Definition
-from infeed_server.order import Mode
+from infeed_server.order import MAX_SEED, Mode
 from infeed_server.sources import AnySource
 from infeed_server.transforms import TransformList
-
-MAX_SEED = (1 << 63) - 1
 
 
 class Shuffle(Definition):

@@ -1,16 +1,35 @@
-"""The fingerprint of a pipeline: a hash of everything that changes the bits of its batches."""
+"""The fingerprint of a pipeline: a hash of everything that changes the bits of its batches.
+
+The transforms of infeed give the same bits with all kernels of TensorFlow, as a test measures. So
+the selection of kernels is part of the fingerprint only of pipelines with a function of the user,
+which can call any kernel.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
+import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.util import _pywrap_util_port
 
 ALGORITHM = 4
 """Incremented when infeed itself changes the order, keys or the result of a transform."""
+
+_XLA_VARIABLES = ("XLA_FLAGS", "TF_XLA_FLAGS")
+
+_ONEDNN_VARIABLE = re.compile(
+    r"(ONEDNN|DNNL)_(MAX_CPU_ISA|CPU_ISA_HINTS|DEFAULT_FPMATH_MODE)|TF_ONEDNN_\w+"
+)
+
+_ISA_FLAG = re.compile(r"avx\w*|amx\w*|fma|sve\w*|asimd\w*|bf16|i8mm")
+"""Flags of the processor that oneDNN chooses kernels by."""
 
 
 def fingerprint(**parts: Any) -> str:
@@ -27,3 +46,30 @@ def fingerprint(**parts: Any) -> str:
     }
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def kernel_selection(
+    environment: Mapping[str, str] = os.environ, cpuinfo: str | None = None
+) -> dict[str, Any]:
+    """Returns JSON values that differ where the same operation may give other bits.
+
+    The instruction set matters to oneDNN only: TensorFlow's other kernels are compiled for one. It
+    is read from `cpuinfo`, by default this machine's.
+    """
+    selected: dict[str, Any] = {
+        name: environment[name] for name in _XLA_VARIABLES if environment.get(name)
+    }
+    if _pywrap_util_port.IsMklEnabled():
+        selected["onednn"] = {
+            name: value
+            for name, value in sorted(environment.items())
+            if _ONEDNN_VARIABLE.fullmatch(name)
+        }
+        selected["isa"] = _instruction_set(cpuinfo or Path("/proc/cpuinfo").read_text())
+    return selected
+
+
+def _instruction_set(cpuinfo: str) -> list[str]:
+    lines = [line for line in cpuinfo.splitlines() if line.startswith(("flags", "Features"))]
+    words = lines[0].partition(":")[2].split() if lines else []
+    return sorted({word for word in words if _ISA_FLAG.fullmatch(word)})

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from infeed.errors import ConfigError
-from infeed.finish import finished_spec
-from infeed.spec import Guarantee, PipelineSpec
+from infeed.shared.errors import ConfigError
+from infeed.shared.finish import finished_spec
+from infeed.shared.spec import Guarantee, PipelineSpec
 from infeed_server.order import SampleOrder
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.definition import Pipeline
-from infeed_server.pipeline.fingerprint import fingerprint
-from infeed_server.pipeline.kernels import kernel_selection
+from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
 from infeed_server.pipeline.python_maps import (
     check_placement,
     is_python_map,
@@ -34,7 +33,7 @@ class IndexedPlan:
     """An indexed pipeline, ready to run.
 
     `steps` are the server's transforms, in a graph, of each sample that `source` reads;
-    `spec.finish_transforms` are those of the trainer. Functions in Python belong to the source.
+    `spec.finish_transforms` run at the trainer. Functions in Python belong to the source.
     """
 
     definition: Pipeline
@@ -146,7 +145,7 @@ def _fingerprint(definition: Pipeline, identity: str) -> str:
     shuffle = definition.shuffle.model_dump(mode="json", exclude={"seed"})
     if definition.shuffle.mode != "window":
         shuffle = {"mode": definition.shuffle.mode}
-    in_graph = [each for each in definition.transforms if not is_python_map(each)]
+    in_graph = [transform for transform in definition.transforms if not is_python_map(transform)]
     has_own_code = any(isinstance(transform, Map) for transform in in_graph)
     return fingerprint(
         source=identity,

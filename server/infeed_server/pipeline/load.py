@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from infeed.errors import ConfigError, InfeedError, SourceError
+from infeed.shared.errors import ConfigError, InfeedError, SourceError
 from infeed_server.config import document, importer
 from infeed_server.config.document import Problem
 from infeed_server.config.model import Finding, KeyPath, did_you_mean, explain, format_path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from infeed.errors import ConfigError, UserCodeError
+from infeed.shared.errors import ConfigError, UserCodeError
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.sources import PythonSource, Source
 from infeed_server.sources.python.mapped import MappedReader, MappedRecords, MappedSource
@@ -46,7 +46,7 @@ def map_source(definition: Pipeline, source: Source, maps: Sequence[Step]) -> Ma
     Closing it closes `source` too.
     """
     processes = [step.processes for _, step in maps if isinstance(step, Map)]
-    given = [each for each in processes if each is not None]
+    given = [count for count in processes if count is not None]
     in_processes = bool(max(given, default=0))
     if isinstance(definition.source, PythonSource):
         if given:

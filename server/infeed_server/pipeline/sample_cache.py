@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
 
-from infeed.errors import ConfigError
-from infeed.spec import BYTES
+from infeed.shared.errors import ConfigError
+from infeed.shared.spec import BYTES
 from infeed_server.pipeline import sample_graph
-from infeed_server.sources.base import Columns, Indices, Provenance, Sample, Source
+from infeed_server.sources.base import Columns, Indices, Sample, Source, WrappedSource
 from infeed_server.transforms import Cache
 from infeed_server.transforms.base import Step
 
@@ -48,14 +48,12 @@ def split_at_cache(steps: Sequence[Step]) -> tuple[CachePrefix | None, list[Step
     ), list(steps[position + 1 :])
 
 
-class CachedSource:
+class CachedSource(WrappedSource):
     """Reads and transforms each sample once. Shapes are fixed, and so is the memory."""
-
-    parsed = True
 
     def __init__(self, source: Source, prefix: CachePrefix) -> None:
         """Raises `ConfigError` if the samples have no fixed size, or need too much memory."""
-        self.source = source
+        super().__init__(source)
         self.steps = steps = prefix.steps
         specs = sample_graph.trace(source, steps)[-1]
         spec = sample_graph.field_specs(specs)
@@ -72,18 +70,11 @@ class CachedSource:
                 f"{prefix.path}: {count} samples need {needed >> 20} MiB, over limit_mb: "
                 f"{prefix.limit_bytes >> 20}; raise it, or leave cache out"
             )
-        self.columns: Mapping[str, tf.TensorSpec] = specs
+        self.columns = specs
         self._rows = {field.name: field.zeros(count) for field in spec}
         self._filled = np.zeros(count, np.bool_)
         self._lock = threading.Lock()
         self._transform = _batch_function(source, sample_graph.sample_function(source, steps))
-
-    @property
-    def identity(self) -> str:
-        return self.source.identity
-
-    def __len__(self) -> int:
-        return len(self.source)
 
     def read(self, indices: Indices) -> Columns:
         missing = np.unique(indices[~self._filled[indices]])
@@ -95,15 +86,6 @@ class CachedSource:
                 # Last, so that other readers get only complete rows.
                 self._filled[missing] = True
         return {name: rows[indices] for name, rows in self._rows.items()}
-
-    def parse(self, columns: Sample) -> Sample:
-        return columns
-
-    def provenance(self, index: int) -> Provenance:
-        return self.source.provenance(index)
-
-    def close(self) -> None:
-        self.source.close()
 
 
 def _batch_function(

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from infeed.errors import ConfigError, UserCodeError
-from infeed.spec import DATA_TYPES, FieldSpec, Spec
+from infeed.shared.errors import ConfigError, UserCodeError
+from infeed.shared.spec import DATA_TYPES, FieldSpec, Spec
 from infeed_server.sources.base import Sample, Source
 from infeed_server.transforms.base import Step
 from infeed_server.transforms.field_checks import describe_tensor, format_shape

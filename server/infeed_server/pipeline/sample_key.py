@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from infeed.spec import Array
+from infeed.shared.spec import Array
 
 _DIGITS = re.compile(r"[0-9a-f]{32}", re.ASCII)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from infeed.spec import Array
+from infeed.shared.spec import Array
 
 Place = Literal["server", "trainer"]
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from infeed.errors import InfeedError, shorten
-from infeed.finish import apply
-from infeed.spec import Array
+from infeed.shared.finish import apply
+from infeed.shared.spec import Array
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.pipeline.sample_stage import SampleStage
 from infeed_server.sources.base import Sample, Source
 from infeed_server.sources.python.mapped import MappedSource, read_samples
+from infeed_server.sources.storage_faults import one_line
 from infeed_server.transforms.base import Key, Step
 from infeed_server.transforms.decode_and_crop import DecodeAndCrop
 
@@ -31,7 +32,7 @@ _MAX_MESSAGE = 500
 def sample_stages(plan: IndexedPlan, index: int, key: Array) -> Iterator[SampleStage]:
     """Yields the stages of a sample under a key, int64[2], each when it is requested.
 
-    The transforms are those of the plan, so the last stage of the server has the bits that are
+    The transforms are the plan's, so the last stage of the server has the bits that are
     sent. A failing read or transform ends the stages, as one with an `error`.
     """
     fields: dict[str, Any] = {}
@@ -78,7 +79,7 @@ def _shown(plan: IndexedPlan, step: Step) -> Iterator[tuple[str, Any]]:
     if isinstance(transform, DecodeAndCrop):
         decode = transform.decode
         before = list(plan.definition.transforms[:ordinal])
-        number = max(n for n, each in enumerate(before) if each == decode)
+        number = max(n for n, transform in enumerate(before) if transform == decode)
         # The whole image: the step itself decodes only the window.
         yield f"transforms[{number}].{decode.name}", decode.apply
         yield f"transforms[{ordinal}].{transform.crop.name}", run
@@ -108,13 +109,10 @@ def _recovered(fields: Mapping[str, Any]) -> Array | None:
 
 
 def _message(error: Exception) -> str:
-    text = error.message if isinstance(error, tf.errors.OpError | InfeedError) else str(error)
-    # TensorFlow wraps the kernel's message: "{{function_node ...}} Input is empty. [Op:Decode...]".
-    text = shorten(text).rpartition("}} ")[2].partition(" [Op:")[0]
-    text = " ".join(text.split()) or type(error).__name__
+    text = one_line(error)
     return text if len(text) <= _MAX_MESSAGE else f"{text[: _MAX_MESSAGE - 3]}..."
 
 
 def _snake(name: str) -> str:
     """Returns `OneHot` as `one_hot`."""
-    return "".join(f"_{each.lower()}" if each.isupper() else each for each in name).lstrip("_")
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()

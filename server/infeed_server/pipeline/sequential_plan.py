@@ -6,14 +6,13 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from infeed.errors import ConfigError, InfeedError, SourceError, UserCodeError, shorten
-from infeed.finish import finished_spec
-from infeed.spec import BYTES, FieldSpec, FinishTransform, Guarantee, PipelineSpec, Spec
+from infeed.shared.errors import ConfigError, InfeedError, SourceError, UserCodeError, shorten
+from infeed.shared.finish import finished_spec
+from infeed.shared.spec import BYTES, FieldSpec, FinishTransform, Guarantee, PipelineSpec, Spec
 from infeed_server.config.user_errors import user_traceback
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.definition import Pipeline
-from infeed_server.pipeline.fingerprint import fingerprint
-from infeed_server.pipeline.kernels import kernel_selection
+from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
 from infeed_server.sources import DatasetSource
 from infeed_server.sources.storage_faults import is_storage_fault
 from infeed_server.version import VERSION

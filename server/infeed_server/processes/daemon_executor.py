@@ -1,4 +1,4 @@
-"""An executor of one daemon thread, for calls that may never return."""
+"""An executor of daemon threads, for calls that may never return."""
 
 from __future__ import annotations
 
@@ -6,51 +6,64 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
-
-from infeed_server.processes.priority import reset_priority
 
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class _Call:
-    run: Callable[[], Any]
-    future: Future[Any] = field(default_factory=Future)
-
-
 class DaemonExecutor:
-    """Runs calls in turn. A process that exits does not wait for them, unlike for those of
-    `ThreadPoolExecutor`."""
+    """Runs calls in turn. A process that exits does not wait for them, unlike the ones of
+    `ThreadPoolExecutor`. Thread-safe."""
 
-    def __init__(self, name: str) -> None:
-        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+    def __init__(
+        self,
+        *names: str,
+        on_start: Callable[[], None] = lambda: None,
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Starts a thread of each name, which calls `on_start` first and `on_end` after `close`.
+
+        Raises `RuntimeError` if one cannot be started.
+        """
+        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
+        self._calls = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._closed = False
-        threading.Thread(target=self._run, name=name, daemon=True).start()
+        self.closed = False
+        self.threads: list[threading.Thread] = []
+        try:
+            for name in names:
+                arguments = (on_start, on_end)
+                thread = threading.Thread(target=self._run, args=arguments, name=name, daemon=True)
+                thread.start()
+                self.threads.append(thread)
+        except RuntimeError:
+            self.close()
+            raise
 
     def submit(self, function: Callable[..., Result], *arguments: Any) -> Future[Result]:
         """Raises `RuntimeError` after `close`."""
-        call = _Call(lambda: function(*arguments))
+        future: Future[Result] = Future()
         with self._lock:
-            if self._closed:
+            if self.closed:
                 raise RuntimeError("the executor is closed")
-            self._calls.put(call)
-        return call.future
+            self._calls.put((future, lambda: function(*arguments)))
+        return future
 
     def close(self) -> None:
-        """Ends the thread after the calls that were submitted, without waiting for them."""
+        """Ends the threads after the calls that were submitted, without waiting for them."""
         with self._lock:
-            self._closed = True
+            self.closed = True
+        for _ in self.threads:
             self._calls.put(None)
 
-    def _run(self) -> None:
-        reset_priority()
+    def _run(self, on_start: Callable[[], None], on_end: Callable[[], None]) -> None:
+        on_start()
         while (call := self._calls.get()) is not None:
+            future, function = call
             try:
-                result = call.run()
+                result = function()
             except BaseException as error:  # noqa: BLE001 - raised where the result is waited for
-                call.future.set_exception(error)
+                future.set_exception(error)
             else:
-                call.future.set_result(result)
+                future.set_result(result)
+        on_end()

@@ -4,6 +4,9 @@ By default glibc returns every block of some MB to the kernel when it is freed. 
 costs a page fault for every 4 KiB: more than decoding some of its images, and several times the
 cost of sending it. Queues, windows and caches bound the server's memory, so returning it between
 two batches gains nothing.
+
+With constant batches of 9.6 MB, the server's CPU per batch was 0.79 to 0.93 of the default in three
+of four pairs of runs on a busy machine; with JPEGs, which cost more to decode, 0.94 to 1.04.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Child processes that are restarted when they exit, and those of `infeed serve --processes n`.
+"""Child processes that are restarted when they exit, as with `infeed serve --processes n`.
 
 The processes of `--processes` share one port, because Python runs one thread at a time: one process
 sends what one processor can send. Every batch is a pure function of its request, so any process can
@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from infeed.errors import ServerError
+from infeed.shared.errors import ServerError
 
 log = logging.getLogger(__name__)
 

@@ -17,17 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from infeed.errors import InfeedError, shorten
-from infeed_server.processes.worker_channel import Channel
+from infeed.shared.errors import InfeedError, shorten
+from infeed_server.processes.worker_process import Channel
 
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
-
-
-@dataclass(frozen=True)
-class Result:
-    """What the handler returned."""
-
-    value: Any
 
 
 @dataclass(frozen=True)
@@ -51,27 +44,22 @@ def main(descriptor: int, parent: int) -> None:
     os.register_at_fork(after_in_child=channel.close)
     try:
         name, argument = channel.receive()
-        handle = _load(name)(argument)
+        module, _, attribute = name.partition(":")
+        handle = getattr(importlib.import_module(module), attribute)(argument)
         while True:
             channel.send(_answer(handle, channel.receive()))
     except (EOFError, OSError):
         return  # the parent has closed its end
 
 
-def _answer(handle: Callable[[Any], Any], request: Any) -> Result | Failure:
+def _answer(handle: Callable[[Any], Any], request: Any) -> Any:
+    """Returns what the handler returns, or a `Failure`."""
     try:
-        return Result(handle(request))
+        return handle(request)
     except InfeedError as error:
         return Failure(error.reason, error.message, dict(error.metadata))
     except Exception:  # noqa: BLE001 - of infeed itself; the parent logs it
         return Failure(InfeedError.reason, shorten(traceback.format_exc().rstrip()), {})
-
-
-def _load(name: str) -> Callable[[Any], Callable[[Any], Any]]:
-    module, _, attribute = name.partition(":")
-    function: Callable[[Any], Callable[[Any], Any]]
-    function = getattr(importlib.import_module(module), attribute)
-    return function
 
 
 def _end_with_parent(parent: int) -> None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import errno
 import logging
-import queue
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from typing import Any
 
-from infeed.errors import from_reason
+from infeed.shared.errors import from_reason
+from infeed_server.processes.daemon_executor import DaemonExecutor
 from infeed_server.processes.worker_main import Failure
 from infeed_server.processes.worker_process import WorkerProcess
 
@@ -37,17 +36,11 @@ OnBegin = Callable[[int], None]
 """Gets the id of the process that begins a request, again when it is repeated."""
 
 
-@dataclass(frozen=True)
-class _Task:
-    request: Any
-    on_begin: OnBegin
-    future: Future[Any] = field(default_factory=Future)
-
-
 class WorkerPool:
     """Worker processes that take requests from one queue. Thread-safe.
 
-    Each has a thread, which starts it, sends it requests, and starts another when it has ended.
+    Each has a thread, which starts it, sends it requests, and starts another when it has ended: the
+    kernel ends a process with the thread that started it.
     """
 
     def __init__(self, name: str, count: int, handler: str, argument: Any) -> None:
@@ -57,117 +50,84 @@ class WorkerPool:
         returns the function that answers a request.
         """
         self._first_message = (handler, argument)
-        self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self.closed = False
-        self._workers: list[_Worker] = []
+        self._processes: dict[str, WorkerProcess] = {}
+        """The process of each thread, by the thread's name."""
+        names = [f"infeed-{name} {number}" for number in range(count)]
         try:
-            for number in range(count):
-                self._workers.append(_Worker(self, f"{name} {number}"))
-        except RuntimeError as error:  # of the thread's start
-            self.close()
+            self._executor = DaemonExecutor(*names, on_start=self._start, on_end=self._end)
+        except RuntimeError as error:
             raise OSError(errno.EAGAIN, str(error)) from error
 
     @property
     def pids(self) -> list[int]:
         """The ids of the processes that run."""
-        processes = [worker.process for worker in self._workers]
-        return [each.pid for each in processes if each is not None and not each.ended]
+        return [process.pid for process in list(self._processes.values()) if not process.ended]
 
     def submit(self, request: Any, on_begin: OnBegin = lambda _: None) -> Future[Any]:
         """Sends a request to the next free worker; returns the future of its answer.
 
         It has the `InfeedError` that the handler raised, `WorkerEndedError` or `PoolClosedError`.
         """
-        task = _Task(request, on_begin)
-        with self._lock:
-            if self.closed:
-                raise PoolClosedError
-            self._tasks.put(task)
-        return task.future
+        try:
+            return self._executor.submit(self._perform, request, on_begin)
+        except RuntimeError:
+            raise PoolClosedError from None
 
     def start_process(self) -> WorkerProcess:
         return WorkerProcess(self._first_message)
 
-    def next_task(self) -> _Task | None:
-        """Waits for a task. None: the pool is closed."""
-        while (task := self._tasks.get()) is not None and self.closed:
-            task.future.set_exception(PoolClosedError())
-        return task
-
     def close(self) -> None:
         """Ends the workers. Requests that none has begun fail; those at hand have two seconds."""
-        with self._lock:
-            self.closed = True
-        for _ in self._workers:
-            self._tasks.put(None)
+        self._executor.close()
         deadline = time.monotonic() + _EXIT_TIMEOUT_SECONDS
-        for worker in self._workers:
-            worker.end(deadline)
+        for thread in self._executor.threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+            process = self._processes.get(thread.name)
+            if thread.is_alive() and process is not None:
+                log.warning("%s did not end in time; killed", thread.name)
+                process.kill()
+            thread.join()
 
-
-class _Worker:
-    """The thread of one worker. The kernel ends the process with the thread that started it."""
-
-    def __init__(self, pool: WorkerPool, name: str) -> None:
-        """Starts the thread. Raises `RuntimeError` if it cannot be started."""
-        self.process: WorkerProcess | None = None
-        self._pool = pool
-        self._name = name
-        self._thread = threading.Thread(target=self._run, name=f"infeed-{name}", daemon=True)
-        self._thread.start()
-
-    def end(self, deadline: float) -> None:
-        """Waits for the end of the process, and kills it at the deadline."""
-        self._thread.join(max(0.0, deadline - time.monotonic()))
-        if self._thread.is_alive() and self.process is not None:
-            log.warning("%s did not end in time; killed", self._name)
-            self.process.kill()
-        self._thread.join()
-
-    def _run(self) -> None:
+    def _start(self) -> None:
+        worker = threading.current_thread().name
         try:
-            self.process = self._pool.start_process()
+            self._processes[worker] = self.start_process()
         except OSError as error:
-            log.error("%s cannot be started: %s", self._name, error)
-        while (task := self._pool.next_task()) is not None:
-            try:
-                answer = self._perform(task)
-            except Exception as error:  # noqa: BLE001 - it is the task's
-                task.future.set_exception(error)
-            else:
-                task.future.set_result(answer)
-        if self.process is not None:
-            self.process.end(_EXIT_TIMEOUT_SECONDS)
+            log.error("%s cannot be started: %s", worker, error)
 
-    def _perform(self, task: _Task) -> Any:
-        ending = ""
+    def _end(self) -> None:
+        process = self._processes.get(threading.current_thread().name)
+        if process is not None:
+            process.end(_EXIT_TIMEOUT_SECONDS)
+
+    def _perform(self, request: Any, on_begin: OnBegin) -> Any:
+        worker, ending = threading.current_thread().name, ""
         for _ in range(1 + MAX_REPEATS):
-            if self._pool.closed:
+            if self._executor.closed:
                 raise PoolClosedError
-            process = self._running_process()
-            task.on_begin(process.pid)
+            process = self._running_process(worker)
+            on_begin(process.pid)
             try:
-                answer = process.call(task.request)
+                answer = process.call(request)
             except (EOFError, OSError):
-                ending = self._reap(process)
+                ending = self._reap(worker)
             else:
                 if isinstance(answer, Failure):
                     raise from_reason(answer.reason, answer.message, answer.metadata)
-                return answer.value
+                return answer
         raise WorkerEndedError(ending)
 
-    def _running_process(self) -> WorkerProcess:
-        if self.process is not None and self.process.ended:
-            self._reap(self.process)
-        if self.process is None:
-            self.process = self._pool.start_process()
-        return self.process
+    def _running_process(self, worker: str) -> WorkerProcess:
+        if worker in self._processes and self._processes[worker].ended:
+            self._reap(worker)
+        if worker not in self._processes:
+            self._processes[worker] = self.start_process()
+        return self._processes[worker]
 
-    def _reap(self, process: WorkerProcess) -> str:
+    def _reap(self, worker: str) -> str:
         """Returns how the process ended."""
-        self.process = None
+        process = self._processes.pop(worker)
         ending = process.end()
-        if not self._pool.closed:
-            log.warning("%s (process %d) ended: %s", self._name, process.pid, ending)
+        if not self._executor.closed:
+            log.warning("%s (process %d) ended: %s", worker, process.pid, ending)
         return ending

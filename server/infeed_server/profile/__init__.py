@@ -1,1 +1,1 @@
-"""Profiles of pipelines: what each stage costs, what this host can serve, what would help."""
+"""Profiles of pipelines: what each stage costs, what this host can serve, where to look."""

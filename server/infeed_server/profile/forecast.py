@@ -3,147 +3,86 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from infeed_server.profile.figures import Cost, Profile, Run, Stage
+from infeed.shared.capacity import capacity
+from infeed_server.profile.figures import Profile
 
-LimitName = Literal["cpu", "read", "python"]
-"""What ends the growth: the cores, the source, or the one interpreter of functions in Python."""
+Limit = Literal["cpu", "read", "transforms"]
+"""What ends the growth: the cores, the source, or transforms that do not use all cores."""
 
-_BUSY_SHARE = 0.7
-"""Reading that uses at least this share of the cores is limited by them, not by the storage."""
+_BUSY_SHARE = 0.8
+"""Share of the cores it could have had, from which they are the limit of a run: with less, a run
+that waits counts as one that computes, and its forecast is too high."""
 
-
-_MAX_DELAY_SHARE = 0.5
-"""Threads that wait for a core, on average, above which other processes make a stage slow."""
+_MAX_DIFFERENCE = 0.4
+"""Share by which the CPU time of the whole run may differ from the sum of its stages: with more,
+the shares of the stages say nothing about the run."""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """One server with all cores of this host. Rates are per second."""
+    """One server with all cores of this host to itself. Rates are per second."""
 
-    cpu_per_sample: float
-    """CPU seconds of a sample, of all stages of the server."""
-    first_epoch_cpu: float
-    """The same with the stages before `cache`."""
     samples: float
     batches: float
-    limit: LimitName
-    limits: dict[LimitName, float]
-    """Samples per second that each limit allows."""
-    wire_bytes: float
-    """Bytes sent, with the finish transforms at the trainer."""
-    finished_samples: float
-    """Samples, with the finish transforms at the server."""
-    finished_bytes: float
-    """Bytes sent, with the finish transforms at the server."""
+    limit: Limit
+    wire_bytes: float | None
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """The servers that trainers need, each like this host."""
+    """The servers that trainers need, all of them like this host."""
 
     samples: float
     """Samples per second that all trainers take."""
     servers: int
     utilisation: float
     """The share of their capacity that so many servers use."""
-    bytes_per_server: float
-    """Bytes per second that each of them sends."""
 
 
 def forecast(profile: Profile) -> Forecast | None:
-    """Returns the forecast; None before all of its figures are measured.
+    """Returns the forecast from the run; None before it.
 
-    By operational analysis: with C cores and D CPU seconds of a sample, a server makes at most C/D
-    samples per second, and never more than its slowest part can make alone.
+    A run that used all cores it could have would make more with the cores of other processes, until
+    the source is the limit; another one would not.
     """
-    stages = profile.server_stages
-    if stages and any(stage.kind == "encode" for stage in stages):
-        limits = stage_limits(stages, profile.cores)
-        cpu = sum(stage.cost.cpu for stage in stages)
-        first = cpu + sum(stage.cost.cpu for stage in profile.stages if stage.cached)
-    elif profile.run is not None and not stages and profile.run.samples:
-        cpu = first = profile.run.cpu_per_sample
-        limits = {"cpu": _rate(profile.cores / cpu if cpu else math.inf)}
-        run = profile.run
-        whole = Cost(run.cpu_seconds, run.seconds, run.delay_seconds)
-        if run.cores_used < _BUSY_SHARE * profile.cores and not _waits_for_cores(whole):
-            limits["read"] = run.samples_per_second
-    else:
+    run = profile.run
+    if run is None or not run.batches:
         return None
-    name = min(limits, key=lambda each: limits[each])
-    samples = limits[name]
-    with_finish = {**limits, "cpu": _rate(profile.cores / max(cpu + profile.finish_cpu, 1e-12))}
-    finished = min(with_finish.values())
-    return Forecast(
-        cpu_per_sample=cpu,
-        first_epoch_cpu=first,
-        samples=samples,
-        batches=samples / max(profile.batch_size, 1),
-        limit=name,
-        limits=limits,
-        wire_bytes=samples * (profile.wire_bytes or 0.0),
-        finished_samples=finished,
-        finished_bytes=finished * (profile.finished_bytes or 0.0),
-    )
+    is_computing = run.cpu_seconds >= _BUSY_SHARE * run.seconds * run.usable_cores
+    alone = replace(run, transform_seconds=0.0) if is_computing else run
+    batches = capacity(alone, alone=True) or 0.0
+    limit: Limit = "cpu"
+    if run.source_seconds / run.seconds > (run.cpu_share if is_computing else 0.5):
+        limit = "read"
+    elif not is_computing:
+        limit = "transforms"
+    samples = batches * profile.batch_size
+    size = profile.wire_bytes
+    return Forecast(samples, batches, limit, None if size is None else samples * size)
 
 
-def stage_limits(stages: Sequence[Stage], cores: int) -> dict[LimitName, float]:
-    """Returns the samples per second that each limit allows; those without effect are left out.
-
-    The time that a stage took counts, unless it waited for a core: then its CPU time alone does.
-    """
-    cpu = sum(stage.cost.cpu for stage in stages)
-    limits: dict[LimitName, float] = {"cpu": _rate(cores / max(cpu, 1e-12))}
-    reads = [stage.cost for stage in stages if stage.kind in ("read", "map")]
-    read = Cost(
-        sum(cost.cpu for cost in reads),
-        sum(cost.elapsed for cost in reads),
-        sum(cost.delay for cost in reads),
-    )
-    if read.cpu < _BUSY_SHARE * cores * read.elapsed and not _waits_for_cores(read):
-        limits["read"] = 1 / read.elapsed
-    in_python = sum(
-        stage.cost.cpu if _waits_for_cores(stage.cost) else stage.cost.elapsed
-        for stage in stages
-        if stage.runs_python
-    )
-    if in_python > 0:
-        limits["python"] = 1 / in_python
-    return limits
-
-
-def rate_of_run(made: Forecast, run: Run) -> float:
-    """Returns the samples per second that the stages forecast for the cores that a run had."""
-    limits = {**made.limits, "cpu": run.cores_used / max(made.first_epoch_cpu, 1e-12)}
-    return min(limits.values())
-
-
-def rate_beside_others(made: Forecast, run: Run, cores: int) -> float:
-    """Returns the samples per second with the cores that other processes left free in a run."""
-    left = max(0.0, cores - run.other_cores)
-    return min({**made.limits, "cpu": left / max(made.cpu_per_sample, 1e-12)}.values())
-
-
-def fleet(made: Forecast, profile: Profile, *, trainers: int, step_seconds: float) -> Fleet:
+def fleet(made: Forecast, *, trainers: int, step_seconds: float) -> Fleet:
     """Returns the servers for trainers that take a batch each in every step, and never wait."""
-    wanted = trainers * profile.batch_size / step_seconds
-    servers = max(1, math.ceil(wanted / made.samples))
-    return Fleet(
-        samples=wanted,
-        servers=servers,
-        utilisation=wanted / (servers * made.samples),
-        bytes_per_server=wanted * (profile.wire_bytes or 0.0) / servers,
+    wanted = trainers / step_seconds
+    servers = max(1, math.ceil(wanted / made.batches))
+    samples = wanted * made.samples / made.batches
+    return Fleet(samples, servers, wanted / (servers * made.batches))
+
+
+def doubt(profile: Profile) -> str:
+    """Returns why the figures are unreliable; empty if stages and run agree."""
+    if profile.run is None or not profile.run_samples or not profile.stages:
+        return ""
+    whole = profile.run.cpu_seconds / profile.run_samples
+    stages = sum(
+        stage.cost.cpu for stage in profile.stages if stage.kind not in ("finish", "cache")
     )
-
-
-def _waits_for_cores(cost: Cost) -> bool:
-    return cost.delay > _MAX_DELAY_SHARE * cost.elapsed
-
-
-def _rate(value: float) -> float:
-    """Returns a rate that JSON can represent."""
-    return min(value, 1e12)
+    if abs(stages - whole) <= _MAX_DIFFERENCE * whole:
+        return ""
+    return (
+        f"a sample took {stages * 1e6:,.0f} µs of CPU time in the stages, one after the other, and "
+        f"{whole * 1e6:,.0f} µs in the whole pipeline"
+    )

@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 
-from infeed.errors import ConfigError
-from infeed.spec import Spec
+from infeed.shared.errors import ConfigError
+from infeed.shared.report import ServerReport
+from infeed.v1 import stream_pb2
+from infeed.wire.batch import encode_batch
 from infeed_server.engines import cgroup
+from infeed_server.engines.base import Answer, Engine, HostBatch, Request, Trainer
+from infeed_server.engines.monitor import Monitor
+from infeed_server.observe.pipeline_reports import PipelineReports
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import plan_indexed
-from infeed_server.pipeline.sequential_plan import plan_sequential
-from infeed_server.profile.clock import Clock
-from infeed_server.profile.engine_run import run_dataset
 from infeed_server.profile.figures import Profile
-from infeed_server.profile.indexed import WHOLE_PIPELINE, IndexedProfile, Options
-from infeed_server.profile.progress import OnStep, ignore_step
+from infeed_server.profile.stages import OnStep, StageProfile
+from infeed_server.profile.timing import Timing
+from infeed_server.runtime.engine_factory import build
 from infeed_server.sources import DatasetSource, ProgressCallback, open_source
+from infeed_server.transforms import Cache
 
-_DATASET_NOTE = (
-    "the transforms of a dataset are inside of the function that makes it, so only their sum can "
-    "be measured"
-)
+_IN_FLIGHT = 8
+"""Requests that are under way: fewer than the engine reads ahead would let it wait."""
+
+_WARM_BATCHES = 2 * _IN_FLIGHT
+"""Batches before the measurement: fewer would count what was made while the graph was started."""
 
 Opening = Callable[[str], AbstractContextManager[ProgressCallback]]
 """A function that returns a context in which the files of a pipeline are indexed."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to measure. `seconds` is the length of the whole run; a stage takes a tenth."""
+
+    seconds: float = 5.0
+    samples: int = 64
+    batch_size: int | None = None
 
 
 def measure(
@@ -32,8 +51,7 @@ def measure(
     definition: Pipeline,
     options: Options,
     opening: Opening,
-    clock: Clock | None = None,
-    on_step: OnStep = ignore_step,
+    on_step: OnStep = lambda _: None,
 ) -> None:
     """Measures the pipeline; adds each figure to `profile` as soon as it is known.
 
@@ -41,47 +59,44 @@ def measure(
     Raises the errors of a server that plans the pipeline, and `SampleError` where no sample is
     good.
     """
-    clock = clock or Clock()
     profile.cores = cgroup.cpu_count()
     profile.source_kind = definition.source.kind
     definition = _with_batch_size(definition, options.batch_size)
+    if not isinstance(definition.source, DatasetSource):
+        _measure_stages(profile, definition, options, opening, on_step)
+    on_step("the whole pipeline")
+    # Bad samples are left out and not logged, and each sample is made as in the first epoch.
+    transforms = tuple(
+        transform for transform in definition.transforms if not isinstance(transform, Cache)
+    )
+    changes = {"on_error": "substitute", "quarantine": os.devnull, "transforms": transforms}
     if isinstance(definition.source, DatasetSource):
-        on_step(WHOLE_PIPELINE)
-        _measure_dataset(profile, definition, definition.source, options, clock)
-        return
-    keep_damaged = definition.on_error != "raise"
-    # A bad sample is counted, and the whole run goes on without it.
-    definition = definition.model_copy(update={"on_error": "substitute"})
+        changes = {}
     with opening(profile.name) as on_open:
+        engine = build(profile.name, definition.model_copy(update=changes), Monitor(), on_open)
+    try:
+        profile.batch_size = engine.spec.batch_size
+        sizes = [field.sample_bytes for field in engine.spec.wire_spec]
+        if None not in sizes and profile.wire_bytes is None:
+            profile.wire_bytes = float(sum(size or 0 for size in sizes))
+        profile.run = _run_engine(engine, options.seconds)
+    finally:
+        engine.close()
+
+
+def _measure_stages(
+    profile: Profile, definition: Pipeline, options: Options, opening: Opening, on_step: OnStep
+) -> None:
+    with opening(profile.name) as on_open:
+        keep_damaged = definition.on_error != "raise"
         source = open_source(definition.source, on_open, keep_damaged=keep_damaged)
     with ExitStack() as stack:
         stack.callback(source.close)
         plan = plan_indexed(profile.name, definition, source, cached=False)
         stack.callback(plan.source.close)
-        IndexedProfile(profile, plan, options, clock, on_step).measure()
-
-
-def _measure_dataset(
-    profile: Profile,
-    definition: Pipeline,
-    source: DatasetSource,
-    options: Options,
-    clock: Clock,
-) -> None:
-    plan = plan_sequential(profile.name, definition, source)
-    spec = plan.spec
-    profile.batch_size = spec.batch_size
-    profile.note = _DATASET_NOTE
-    profile.wire_bytes = _fixed_bytes(spec.wire_spec)
-    profile.finished_bytes = _fixed_bytes(spec.element_spec)
-    for run in run_dataset(clock, plan, options.seconds):
-        profile.run = run
-
-
-def _fixed_bytes(fields: Spec) -> float | None:
-    """Returns the bytes of a sample; None with byte strings, whose length varies."""
-    sizes = [field.sample_bytes for field in fields]
-    return None if None in sizes else float(sum(size or 0 for size in sizes))
+        profile.batch_size, profile.source_samples = plan.spec.batch_size, len(source)
+        timing = Timing(options.seconds / 10, profile.cores)
+        StageProfile(profile, plan, timing, options.samples, on_step).measure()
 
 
 def _with_batch_size(definition: Pipeline, size: int | None) -> Pipeline:
@@ -91,3 +106,58 @@ def _with_batch_size(definition: Pipeline, size: int | None) -> Pipeline:
         raise ConfigError("batch: the elements of the dataset are batches; leave out --batch-size")
     batch = definition.batch.model_copy(update={"size": size})
     return definition.model_copy(update={"batch": batch})
+
+
+def _run_engine(engine: Engine, seconds: float) -> ServerReport:
+    """Runs an engine for so many seconds, and returns its report.
+
+    The warm-up is a quarter of the time, and a few batches at least: tf.data chooses its
+    parallelism meanwhile. Bad samples should be substituted: else the first ends the run.
+    """
+    batches, reports, name = _batches(engine), PipelineReports(), engine.spec.name
+    reports.watch(name, engine.state_seconds)
+    begin = time.perf_counter()
+    for number, _ in enumerate(batches, start=1):
+        warm = time.perf_counter() - begin
+        if warm >= seconds or (number >= _WARM_BATCHES and warm >= seconds / 4):
+            break
+    reports.update({name: {"batches": 0, "bytes": 0}})
+    begin, count = time.perf_counter(), 0
+    while not count or time.perf_counter() - begin < seconds:
+        next(batches)
+        count += 1
+    reports.update({name: {"batches": count, "bytes": 0}})
+    batches.close()
+    return reports.report(name)
+
+
+def _batches(engine: Engine) -> Generator[None]:
+    """Makes batch after batch, and encodes each as for a trainer."""
+    spec = engine.spec
+    size = spec.batch_size
+    session = engine.open(size, 0, Trainer())
+    session.set_batch_bytes(size * sum(field.sample_bytes or 0 for field in spec.wire_spec))
+    pending: deque[Future[Answer]] = deque()
+    start = 0
+    try:
+        while True:
+            while len(pending) < _IN_FLIGHT:
+                pending.append(session.submit(Request(spec.seed, start, spec.stride(size), size)))
+                start += spec.stride(size)
+            batch = pending.popleft().result()
+            assert isinstance(batch, HostBatch)  # the data has no end
+            encoded = encode_batch(
+                stream_pb2.BatchRequest(),
+                batch.start,
+                batch.epoch,
+                spec.wire_spec,
+                batch.arrays,
+                batch.sample_ids,
+                batch.mask,
+            )
+            for _ in encoded.messages():
+                pass
+            session.on_sent()
+            yield
+    finally:
+        session.close()

@@ -7,8 +7,7 @@ from typing import Any
 
 from infeed_server.profile.advice import advice
 from infeed_server.profile.figures import Profile
-from infeed_server.profile.forecast import Fleet, forecast, rate_beside_others, rate_of_run
-from infeed_server.profile.reliability import doubts
+from infeed_server.profile.forecast import Fleet, doubt, forecast
 
 
 def to_json(profile: Profile, fleet: Fleet | None, *, complete: bool) -> dict[str, Any]:
@@ -22,14 +21,12 @@ def to_json(profile: Profile, fleet: Fleet | None, *, complete: bool) -> dict[st
         "batch_size": profile.batch_size,
         "samples": profile.samples,
         "bad_samples": {"count": profile.bad_samples, "first": profile.bad_example or None},
-        "note": profile.note or None,
         "stages": [
             {
                 "kind": stage.kind,
                 "name": stage.name,
                 "ordinal": stage.ordinal,
                 "cpu_seconds": stage.cost.cpu,
-                "cpu_seconds_spread": stage.cost.spread,
                 "elapsed_seconds": stage.cost.elapsed,
                 "bytes_in": stage.bytes_in,
                 "bytes_out": stage.bytes_out,
@@ -39,23 +36,17 @@ def to_json(profile: Profile, fleet: Fleet | None, *, complete: bool) -> dict[st
             for stage in profile.stages
         ],
         "wire_bytes": profile.wire_bytes,
-        "finished_bytes": profile.finished_bytes,
         "run": run
         and {
-            "samples": run.samples,
+            "samples": profile.run_samples,
             "seconds": run.seconds,
-            "samples_per_second": run.samples_per_second,
-            "cpu_seconds_per_sample": run.cpu_per_sample,
-            "cores_used": run.cores_used,
-            "other_cores": run.other_cores,
+            "samples_per_second": profile.run_samples / run.seconds,
+            "cpu_seconds_per_sample": run.cpu_seconds / max(1, profile.run_samples),
+            "cores_used": run.cpu_seconds / run.seconds,
+            "other_cores": run.cores - run.usable_cores,
         },
-        "doubts": doubts(profile, made),
-        "forecast": made
-        and {
-            **asdict(made),
-            "samples_at_cores_used": run and rate_of_run(made, run),
-            "samples_beside_others": run and rate_beside_others(made, run, profile.cores),
-        },
+        "doubts": [text] if (text := doubt(profile)) else [],
+        "forecast": made and asdict(made),
         "fleet": fleet and asdict(fleet),
-        "advice": [asdict(each) for each in advice(profile, made)] if made else [],
+        "advice": advice(profile, made) if made else [],
     }

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
-from infeed.spec import Array
-from infeed_server.engines.indexed.graph_options import graph_options
-from infeed_server.pipeline import sample_graph
-from infeed_server.sources import Source
+from infeed.shared.spec import Array
+from infeed_server.engines.dataset_options import graph_options
+from infeed_server.pipeline.sample_graph import KEY_SPEC, apply_step
 from infeed_server.sources.base import Columns, Sample
 from infeed_server.transforms.base import Step
+
+_MAX_KEPT_BYTES = 128 << 20
+"""Bytes of the samples behind one transform: with less, fewer of the large ones are measured."""
+
+_PYTHON_OPERATIONS = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
 
 StepFunction = Callable[[Sample, tf.Tensor], Sample]
 """(sample, key) → sample."""
@@ -23,53 +27,55 @@ StepFunction = Callable[[Sample, tf.Tensor], Sample]
 class KeptSamples:
     """Samples in TensorFlow's memory: elements are (fields, key), without the bad ones.
 
-    `count` is their number, `bytes` the mean size of one.
+    `count` is their number, `bytes` the mean size of one, `lost` the number of bad ones.
     """
 
     dataset: tf.data.Dataset
     count: int
     bytes: float
+    lost: int = 0
 
     @classmethod
     def of_columns(cls, columns: Columns, keys: Array) -> KeptSamples:
         """Returns columns that were read, under these keys, as samples."""
-        return _keep(tf.data.Dataset.from_tensor_slices((dict(columns), keys)))
+        return _keep(tf.data.Dataset.from_tensor_slices((dict(columns), keys)), len(keys))
 
     def after(self, function: StepFunction) -> KeptSamples:
         """Returns the samples behind a transform."""
-        return _keep(
-            self.dataset.map(_convertless(lambda sample, key: (function(sample, key), key)))
-        )
+        made = _map(self.dataset, lambda sample, key: (function(sample, key), key))
+        return _keep(made, self.count)
 
     @property
-    def fields(self) -> Mapping[str, tf.TensorSpec]:
-        fields: Mapping[str, tf.TensorSpec] = self.dataset.element_spec[0]
-        return fields
+    def is_fixed(self) -> bool:
+        """Whether all samples have one size, so that `cache` can keep them."""
+        specs = self.dataset.element_spec[0].values()
+        return all(spec.dtype != tf.string and spec.shape.is_fully_defined() for spec in specs)
 
-    def image_sizes(self, field: str) -> set[tuple[int, int]]:
-        """Returns the different (height, width) of a field of images."""
-        sizes = self.dataset.map(_convertless(lambda sample, _: tf.shape(sample[field])[:2]))
-        return {(int(size[0]), int(size[1])) for size in sizes.as_numpy_iterator()}
+    def runs_python(self, function: StepFunction) -> bool:
+        """Returns whether a function of the samples calls Python from the graph."""
+        traced = tf.function(function, autograph=False)
+        specs = dict(self.dataset.element_spec[0])
+        graph = traced.get_concrete_function(specs, KEY_SPEC).graph.as_graph_def()
+        nodes = (node for function in graph.library.function for node in function.node_def)
+        return any(node.op in _PYTHON_OPERATIONS for node in [*graph.node, *nodes])
 
     def batch(self, slots: int) -> dict[str, Array]:
         """Returns `slots` of the samples, repeated if there are fewer, in arrays by field.
 
         All shapes must be fixed.
         """
-        samples = self.dataset.map(_convertless(lambda sample, _: sample))
-        batches = samples.repeat().batch(slots).take(1)
-        return dict(next(iter(batches.as_numpy_iterator())))
+        samples = _map(self.dataset, lambda sample, _: sample)
+        return dict(next(iter(samples.repeat().batch(slots).as_numpy_iterator())))
 
     def rounds(self, function: StepFunction, parallel: int) -> Callable[[], int]:
         """Returns a function that applies another to all samples, and returns their number.
 
         Several samples run at a time, as in a server.
         """
-
-        made = self.dataset.repeat().map(_convertless(function), num_parallel_calls=parallel)
+        made = _map(self.dataset.repeat(), function, num_parallel_calls=parallel)
         # A map of its own: TensorFlow leaves out what a function makes and does not return.
-        taken = made.ignore_errors().map(_convertless(_ignore))
-        iterator = iter(taken.batch(self.count).with_options(_options()))
+        taken = _map(made.ignore_errors(), lambda _: tf.constant(0, tf.uint8))
+        iterator = iter(taken.batch(self.count).with_options(unoptimised()))
 
         def once() -> int:
             next(iterator)
@@ -80,23 +86,21 @@ class KeptSamples:
 
 def function_of(step: Step) -> StepFunction:
     """Returns the function of a transform, with its random key."""
-    return lambda sample, key: sample_graph.apply_step(step, sample, key)
-
-
-def parser_of(source: Source) -> StepFunction:
-    """Returns the function that parses a source's columns."""
-
-    def parse(columns: Sample, key: tf.Tensor) -> Sample:
-        del key
-        return source.parse(columns)
-
-    return parse
+    return lambda sample, key: apply_step(step, sample, key)
 
 
 def unchanged(sample: Sample, key: tf.Tensor) -> Sample:
     """Returns the sample: what tf.data itself costs."""
     del key
     return sample
+
+
+def unoptimised() -> tf.data.Options:
+    """Returns the threads of a server; what is measured must not be optimised away."""
+    options = graph_options()
+    options.experimental_optimization.apply_default_optimizations = False
+    options.autotune.enabled = False
+    return options
 
 
 def columns_bytes(columns: Columns) -> int:
@@ -107,16 +111,16 @@ def columns_bytes(columns: Columns) -> int:
     )
 
 
-def _keep(dataset: tf.data.Dataset) -> KeptSamples:
-    kept = dataset.ignore_errors().cache()
-    sizes = kept.map(_convertless(lambda sample, _: _bytes(sample)))
-    listed = list(sizes.with_options(_options()).as_numpy_iterator())
-    return KeptSamples(kept, len(listed), float(sum(listed)) / max(len(listed), 1))
-
-
-def _ignore(sample: Sample) -> tf.Tensor:
-    del sample
-    return tf.constant(0, tf.uint8)
+def _keep(dataset: tf.data.Dataset, count: int) -> KeptSamples:
+    good = dataset.ignore_errors()
+    kept = good.cache()
+    sizes: list[float] = []
+    for size in _map(kept, lambda sample, _: _bytes(sample)).with_options(unoptimised()):
+        sizes.append(float(size))
+        if sum(sizes) > _MAX_KEPT_BYTES:
+            return KeptSamples(good.take(len(sizes)).cache(), len(sizes), sum(sizes) / len(sizes))
+    size = sum(sizes) / max(len(sizes), 1)
+    return KeptSamples(kept, len(sizes), size, lost=count - len(sizes))
 
 
 def _bytes(sample: Sample) -> tf.Tensor:
@@ -129,15 +133,6 @@ def _bytes(sample: Sample) -> tf.Tensor:
     return tf.add_n([tf.cast(size, tf.float64) for size in sizes])
 
 
-def _options() -> tf.data.Options:
-    """Returns the threads of a server; what is measured must not be optimised away."""
-    options = graph_options()
-    options.experimental_optimization.apply_default_optimizations = False
-    options.autotune.enabled = False
-    return options
-
-
-def _convertless(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the function as it is for `map`: this package's functions need no AutoGraph."""
-    converted: Callable[..., Any] = tf.autograph.experimental.do_not_convert(function)
-    return converted
+def _map(dataset: tf.data.Dataset, function: Callable[..., Any], **options: Any) -> tf.data.Dataset:
+    """Maps with a function as it is: this package's functions need no AutoGraph."""
+    return dataset.map(tf.autograph.experimental.do_not_convert(function), **options)

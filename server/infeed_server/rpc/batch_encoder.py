@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import time
+from collections import deque
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from infeed.errors import ServerUnavailableError
+from infeed.shared.errors import ServerUnavailableError
 from infeed.v1 import stream_pb2
 from infeed.wire.batch import EncodedBatch
 from infeed_server.engines import cgroup
 from infeed_server.engines.base import Answer
 from infeed_server.engines.monitor import Monitor, record_stage
-from infeed_server.rpc.call import GrpcFrames, grpc_frames
 from infeed_server.serving.catalog import BatchStream
 
 if TYPE_CHECKING:
-    from infeed.telemetry.batch_span import BatchSpan
+    from infeed.shared.telemetry.batch_span import BatchSpan
 
 
 @dataclass(frozen=True)
 class EncodedAnswer:
     """An engine's answer as gRPC messages, with its sizes for the metrics."""
 
-    frames: GrpcFrames
+    messages: deque[bytes]
+    """In one piece each, as gRPC takes them."""
     samples: int | None
     """Filled slots; None when the answer is not a batch."""
     payload_bytes: int
+    position: int
+    """The end of its request in the stream of samples."""
     span: BatchSpan | None = None
     """The span of the batch, if it is traced."""
 
@@ -52,8 +56,11 @@ class BatchEncoder:
         # Must not refer to `answer`, which refers to it: such a cycle would keep a batch in memory
         # until the next garbage collection.
         def on_answer(answered: Future[Answer]) -> None:
+            def make() -> EncodedAnswer:
+                return self._encode(stream, request, answered.result(), span)
+
             try:
-                self._pool.submit(self._encode, stream, request, answered, encoded, span)
+                self._pool.submit(_settle, encoded, make)
             except RuntimeError:  # the pool is shut down
                 encoded.set_exception(ServerUnavailableError("the server is shutting down"))
 
@@ -67,30 +74,25 @@ class BatchEncoder:
         self,
         stream: BatchStream,
         request: stream_pb2.BatchRequest,
-        answer: Future[Answer],
-        encoded: Future[EncodedAnswer],
-        span: BatchSpan | None,
-    ) -> None:
-        try:
-            encoded.set_result(self._encode_answer(stream, request, answer.result(), span))
-        except CancelledError:
-            encoded.cancel()
-        except Exception as error:  # noqa: BLE001 - raised by `encoded.result()`
-            encoded.set_exception(error)
-
-    def _encode_answer(
-        self,
-        stream: BatchStream,
-        request: stream_pb2.BatchRequest,
         answer: Answer,
         span: BatchSpan | None,
     ) -> EncodedAnswer:
-        begin = time.perf_counter()
+        begin, position = time.perf_counter(), request.start + request.count
         batch = stream.encode(request, answer)
         if not isinstance(batch, EncodedBatch):
             end = stream_pb2.StreamBatchesResponse(end=batch)
-            return EncodedAnswer(grpc_frames([end.SerializeToString()]), None, 0, span)
-        frames = grpc_frames(*batch.messages())
+            return EncodedAnswer(deque([end.SerializeToString()]), None, 0, position, span)
+        messages = deque(map(b"".join, batch.messages()))
         record_stage(self._monitor, stream.pipeline.name, "encode", begin, span)
         samples = sum(sample >= 0 for sample in batch.header.sample_ids)
-        return EncodedAnswer(frames, samples, batch.header.payload_size, span)
+        return EncodedAnswer(messages, samples, batch.header.payload_size, position, span)
+
+
+def _settle(future: Future[EncodedAnswer], make: Callable[[], EncodedAnswer]) -> None:
+    """Sets the result of a future, or the error that prevents it."""
+    try:
+        future.set_result(make())
+    except CancelledError:
+        future.cancel()
+    except Exception as error:  # noqa: BLE001 - raised by `future.result()`
+        future.set_exception(error)

@@ -1,11 +1,15 @@
-"""Limits on open connections and calls: in total, and of each client."""
+"""Limits on trainers: their open calls, in total and of each client, and the age of connections."""
 
 from __future__ import annotations
 
 import hashlib
 import ipaddress
-from collections import Counter
-from dataclasses import dataclass
+from typing import Any
+
+from infeed_server.config.options import Options, option
+
+LIMITS = "Limits on trainers"
+"""The title of the limits in `infeed serve --help`."""
 
 _IPV6_CLIENT_BITS = 64
 """Prefix of the addresses that count as one host: a host can use any of them."""
@@ -13,73 +17,27 @@ _IPV6_CLIENT_BITS = 64
 _FINGERPRINT_CHARS = 16
 
 
-@dataclass(frozen=True)
-class Limits:
-    """How many clients may have open: all together, and each of them (`peer_`)."""
-
-    connections: int = 1024
-    peer_connections: int = 512
-    streams: int = 256
-    """StreamBatches calls."""
-    peer_streams: int = 128
-    calls: int = 64
-    """Other calls, so that pipelines can be listed while all streams are in use."""
-    peer_calls: int = 32
-    health_calls: int = 32
-    """Health calls need no token, so they must not use up the calls of other clients."""
-    peer_health_calls: int = 8
+def _limit(default: Any, text: str, metavar: str = "N") -> Any:
+    return option(default, text, LIMITS, metavar=metavar, min=1)
 
 
-class LimitReachedError(Exception):
-    """A limit is reached; the message says which, and how to raise it."""
+class Limits(Options):
+    """A client (`peer_`) is a token, else a client certificate, else a host."""
 
-    def __init__(self, kind: str, client: str | None, limit: int) -> None:
-        """`client` None: the limit of all clients."""
-        option = kind.replace(" ", "-")
-        super().__init__(
-            f"{client or 'the server'} has {limit} {kind} open already: close some, or raise "
-            f"--{'peer' if client else 'max'}-{option}"
-        )
-        self.kind = kind
-        self.client = client
-
-
-class ConcurrencyLimit:
-    """Counts what is open, in total and by client. Not thread-safe."""
-
-    def __init__(self, kind: str, limit: int, limit_per_client: int) -> None:
-        """`kind` is a plural for messages and of the options' names, such as "streams"."""
-        self._kind = kind
-        self._limit = limit
-        self._limit_per_client = limit_per_client
-        self._open: Counter[str] = Counter()
-
-    def __len__(self) -> int:
-        return self._open.total()
-
-    def acquire(self, client: str) -> None:
-        """Counts one more of the client. Raises `LimitReachedError`."""
-        if len(self) >= self._limit:
-            raise LimitReachedError(self._kind, None, self._limit)
-        self._require_room(client)
-        self._open[client] += 1
-
-    def release(self, client: str) -> None:
-        """Counts one less of the client."""
-        self._open[client] -= 1
-        if not self._open[client]:
-            del self._open[client]
-
-    def move(self, client: str, to: str) -> None:
-        """Counts what a client has opened as of another one. Raises `LimitReachedError`."""
-        self._require_room(to)
-        self.release(client)
-        self._open[to] += 1
-
-    def _require_room(self, client: str) -> None:
-        # All clients of a Unix socket are the empty one, which has no limit of its own.
-        if client and self._open[client] >= self._limit_per_client:
-            raise LimitReachedError(self._kind, client, self._limit_per_client)
+    max_streams: int = _limit(256, "Maximum open streams of batches.")
+    peer_streams: int = _limit(128, "Maximum open streams of one client.")
+    max_calls: int = _limit(64, "Maximum open calls of other methods.")
+    """Apart from streams, so that pipelines can be listed while all streams are in use."""
+    peer_calls: int = _limit(32, "Maximum open calls of one client.")
+    max_connection_age: float | None = _limit(
+        None,
+        "Seconds after which trainers move to new connections, so that a balancer can distribute "
+        "them again. Default: no limit.",
+        "SECONDS",
+    )
+    max_connection_age_grace: float = _limit(
+        60.0, "Seconds that the streams of such a connection have to end.", "SECONDS"
+    )
 
 
 def client_name(peer: str, certificate: bytes | None = None) -> str:

@@ -12,15 +12,9 @@ from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, Tracer, TracerProvider, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from infeed.telemetry.batch_span import SPAN_NAME, BatchSpan, address_attributes
+from infeed.shared.telemetry.batch_span import SPAN_NAME, BatchSpan, address_attributes
 from infeed.v1 import stream_pb2
 from infeed_server.version import VERSION
-
-_MAX_TRACEPARENT_CHARS = 256
-"""W3C's version has 55; later ones may have more. A longer one is ignored."""
-
-_MAX_TRACESTATE_CHARS = 512
-"""W3C's limit. A longer one is ignored."""
 
 _NOT_SENT = "the stream ended before the batch was sent"
 
@@ -58,7 +52,8 @@ class StreamTracer:
 
         None if the trace context is malformed or not sampled, or the server's sampler drops it.
         """
-        parent = _parse_context(request.traceparent, request.tracestate)
+        carrier = {"traceparent": request.traceparent, "tracestate": request.tracestate}
+        parent = _PROPAGATOR.extract(carrier, Context())
         if not get_current_span(parent).get_span_context().trace_flags.sampled:
             return None
         attributes = {
@@ -78,13 +73,3 @@ class StreamTracer:
         """Ends the spans of the batches that were not sent."""
         for span in tuple(self._open):
             span.end("failed", _NOT_SENT)
-
-
-def _parse_context(traceparent: str, tracestate: str) -> Context:
-    """Returns a context with the trainer's span, without one if it is malformed."""
-    if len(traceparent) > _MAX_TRACEPARENT_CHARS:
-        return Context()
-    carrier = {"traceparent": traceparent}
-    if tracestate and len(tracestate) <= _MAX_TRACESTATE_CHARS:
-        carrier["tracestate"] = tracestate
-    return _PROPAGATOR.extract(carrier, Context())

@@ -1,50 +1,38 @@
-"""The gRPC server: its connections, limits, authentication, health and reflection."""
+"""The gRPC server, on grpcio: options, authentication, health, reflection and shutdown."""
 
 from __future__ import annotations
 
 import logging
-import socket
-import ssl
-import threading
 import time
 from collections.abc import Callable
 from concurrent import futures
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
 
-from infeed.errors import ConfigError
-from infeed.http2.keepalive import SERVER_PING_INTERVAL_SECONDS, SERVER_PING_TIMEOUT_SECONDS
-from infeed.report import ServerReport
-from infeed_server.config.reloading import ReloadingValue
-from infeed_server.engines.monitor import EndedCall, Monitor
-from infeed_server.http2.connection import Connection
-from infeed_server.http2.lifetime import Lifetime
-from infeed_server.http2.listener import Listener
-from infeed_server.http2.socket import ServerSocket
-from infeed_server.http2.stream import Stream
-from infeed_server.http2.tls_socket import TLSServerSocket
-from infeed_server.observe.jobs import Jobs
-from infeed_server.rpc import health
-from infeed_server.rpc.admission import (
-    Admission,
-    CallRefusedError,
-    ConnectionCount,
-    RefusedError,
+from infeed.shared.errors import ConfigError
+from infeed.shared.keepalive import (
+    CLIENT_PING_INTERVAL_SECONDS,
+    SERVER_PING_INTERVAL_SECONDS,
+    SERVER_PING_TIMEOUT_SECONDS,
 )
+from infeed.shared.report import ServerReport
+from infeed_server.config.address import Address
+from infeed_server.engines.monitor import Monitor
+from infeed_server.observe.jobs import Jobs
+from infeed_server.rpc.admission import MAX_HEALTH_CALLS, STREAMS, Admission
 from infeed_server.rpc.batch_encoder import BatchEncoder
-from infeed_server.rpc.call import CallCancelledError, ServerCall, StatusError
+from infeed_server.rpc.batch_stream import BatchStreams
+from infeed_server.rpc.health import HealthServicer
+from infeed_server.rpc.interceptor import CallInterceptor
 from infeed_server.rpc.limits import Limits
-from infeed_server.rpc.log_context import logged_call
-from infeed_server.rpc.reflection import add_reflection
-from infeed_server.rpc.router import Router
+from infeed_server.rpc.resources import max_connections
 from infeed_server.rpc.servicer import SERVICE, FeedServicer
-from infeed_server.rpc.shutdown import Shutdown
-from infeed_server.rpc.status import to_call_error, to_client_text
-from infeed_server.rpc.timeouts import parse_timeout
+from infeed_server.rpc.status import to_client_text
 from infeed_server.rpc.trainer_log import TrainerLog
-from infeed_server.serving.auth import AllowAll, Authenticator
+from infeed_server.serving.auth import TokenAuthenticator
 from infeed_server.serving.catalog import Catalog
 
 if TYPE_CHECKING:
@@ -52,237 +40,168 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FIRST_REQUEST_SECONDS = 10.0
-"""Time of a connection for its first call, and of a call for its first message."""
+# It would log a traceback for each header of a peer that is no UTF-8.
+logging.getLogger("grpc._cython.cygrpc").setLevel(logging.CRITICAL)
 
-_IDLE_SECONDS = 300.0
-"""Time after which a connection without a call ends."""
+_MAX_REQUEST_BYTES = 64 << 10
+"""The largest message that a client may send; requests have a few dozen bytes."""
 
-_SEND_TIMEOUT_SECONDS = SERVER_PING_INTERVAL_SECONDS + SERVER_PING_TIMEOUT_SECONDS
-"""A peer that accepts no data is lost after the same time as one that sends none."""
+_IDLE_SECONDS = 60.0
+"""Time after which a connection without a call ends. Clients connect again for their next call."""
+
+_HANDSHAKE_TIMEOUT_SECONDS = 10.0
+"""Time for TLS and the first frames of a connection; slower networks than the longest have none."""
+
+_MAX_STREAMS_OF_CONNECTION = 512
+"""Calls of one connection; proxies carry the calls of many trainers. A client waits with others."""
+
+_SPARE_THREADS = 8
+"""Threads for calls over the limits, so that they are refused at once."""
 
 _DRAIN_POLL_INTERVAL_SECONDS = 0.02
+
 _END_TIMEOUT_SECONDS = 1.0
 """Wait for the calls that are ended at shutdown. Only clients that do not read take as long."""
 
-_CLOSE_TIMEOUT_SECONDS = 1.0
-"""Wait for clients to close their connections once no call is left: one that the server closes may
-lose what the client has not read yet."""
-
-_ABORT_TIMEOUT_SECONDS = 5.0
-"""Wait for the thread of each aborted connection at shutdown."""
-
 
 class RpcServer:
-    """A gRPC server. It listens from its construction, and `start` begins to accept."""
+    """A gRPC server: `open` binds its port, `start` begins to answer, `stop` drains it."""
 
     def __init__(
         self,
         catalog: Catalog,
         monitor: Monitor,
-        address: str,
         *,
-        share_port: bool = False,
-        tls: ReloadingValue[ssl.SSLContext] | None = None,
-        authenticator: Authenticator | None = None,
         limits: Limits = Limits(),  # noqa: B008 - immutable
-        connection_age: float | None = None,
-        connection_age_grace: float = Lifetime.age_grace,
+        authenticator: TokenAuthenticator | None = None,
         jobs: Jobs | None = None,
         tracer: RequestTracer | None = None,
     ) -> None:
-        """Without `tls`, nothing is encrypted; without `authenticator`, every client has access.
-
-        `connection_age` is the time in seconds after which clients open new connections. `jobs`
-        keeps the trainers' reports, `tracer` makes the spans of batches. Raises `ConfigError` when
-        the address cannot be bound.
-        """
-        self._tls = tls
+        """Without `authenticator`, every client has access. `jobs` keeps the trainers' reports,
+        `tracer` makes the spans of batches."""
+        self.port = 0
+        self._limits = limits
         self._requires_token = authenticator is not None
-        self._monitor = monitor
-        self._admission = Admission(
-            limits, authenticator or AllowAll(), requires_tls=tls is not None
-        )
-        self._lifetime = Lifetime(
-            FIRST_REQUEST_SECONDS, _IDLE_SECONDS, connection_age, connection_age_grace
-        )
-        self._health = health.HealthServicer()
+        self._admission = Admission(limits, authenticator)
+        self._health = HealthServicer()
         self._encoder = BatchEncoder(monitor)
-        self._shutdown = Shutdown()
         self._trainers = TrainerLog()
         jobs = jobs or Jobs(lambda *_: ServerReport())
-        servicer = FeedServicer(
-            catalog, self._encoder, monitor, self._shutdown, self._trainers, jobs, tracer
+        self._streams = BatchStreams(catalog, self._encoder, monitor, self._trainers, jobs, tracer)
+        self._servicer = FeedServicer(catalog, self._streams)
+        self._interceptor = CallInterceptor(self._admission, monitor, self._trainers)
+        threads = limits.max_streams + limits.max_calls + MAX_HEALTH_CALLS + _SPARE_THREADS
+        self._pool = _CallThreads(threads, "infeed-rpc")
+
+    def open(
+        self,
+        address: Address,
+        credentials: grpc.ServerCredentials | None = None,
+        *,
+        shares_port: bool = False,
+    ) -> None:
+        """Listens on the address; without `credentials`, nothing is encrypted.
+
+        Raises `ConfigError` when the address cannot be bound.
+        """
+        if not shares_port:
+            # C-core gives no reason, and replaces the Unix socket of a live server.
+            address.require_free()
+        self._server = grpc.server(
+            self._pool,
+            handlers=[self._servicer],
+            interceptors=[self._interceptor],
+            options=_options(self._limits, shares_port=shares_port),
         )
-        self._router = Router(servicer)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._router)
-        add_reflection((SERVICE, health.SERVICE), self._router)
-        # Each call holds a thread of the pool, which starts threads on demand.
-        threads = limits.streams + limits.calls + limits.health_calls
-        self._pool = futures.ThreadPoolExecutor(threads, "infeed-rpc")
-        self._connections: dict[Connection, threading.Thread] = {}
-        self._lock = threading.Lock()
-        self._stopping = False
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server)
         try:
-            self._listener = Listener(address, share_port=share_port)
-        except OSError as error:
-            problem = error.strerror.lower() if error.strerror else str(error)
-            raise ConfigError(f"cannot listen on {address}: {problem}", address=address) from None
-        self.port = self._listener.port
+            if credentials is None:
+                self.port = self._server.add_insecure_port(str(address))
+            else:
+                self.port = self._server.add_secure_port(str(address), credentials)
+        except RuntimeError as error:
+            message = f"cannot listen on {address}: {error}"
+            raise ConfigError(message, address=str(address)) from None
 
     def start(self) -> None:
-        self._listener.start(self._on_connection)
+        self._server.start()
+
+    def update(self) -> None:
+        """Does what is due every second."""
+        self._trainers.flush()
 
     def set_serving(self, serving: bool, reason: str = "", pipeline: str = "") -> None:
-        """Sets the health status of a pipeline, else that of the server and of the feed service.
+        """Sets the health status of a pipeline, else of the server and of the feed service.
 
         Health checks have no token. So where others need one, they get neither reasons nor the
         status of a pipeline, which would show that it exists.
         """
-        status = health_pb2.HealthCheckResponse
-        value = status.SERVING if serving else status.NOT_SERVING
         if self._requires_token and pipeline:
             return
         text = "" if self._requires_token else to_client_text(reason)
         for name in (pipeline,) if pipeline else ("", SERVICE):
-            self._health.set(name, value, text)
+            self._health.set_serving(name, serving, text)
 
     def stop(self, grace: float) -> None:
         """Refuses new calls, waits up to `grace` seconds for open streams, and ends the rest.
 
         Streams announce it in a message too: proxies do not forward GOAWAY.
         """
-        self._health.shut_down()
+        self._health.enter_graceful_shutdown()
         self._admission.stop()
-        with self._lock:
-            self._stopping = True
-        self._listener.close()
-        for connection in list(self._connections):
-            connection.drain()
-        self._shutdown.drain()
-        _wait_until(lambda: not len(self._admission.streams), grace)
-        self._shutdown.end()
-        self._health.end()
-        _wait_until(lambda: not len(self._admission.streams), _END_TIMEOUT_SECONDS)
-        _wait_until(lambda: not self._connections, min(grace, _CLOSE_TIMEOUT_SECONDS))
-        connections = dict(self._connections)
-        for connection in connections:
-            connection.abort()
-        for thread in connections.values():
-            thread.join(_ABORT_TIMEOUT_SECONDS)
-        self._pool.shutdown()
+        ended = self._server.stop(grace + 2 * _END_TIMEOUT_SECONDS)
+        self._streams.drain()
+        _wait_until(lambda: not self._admission.open_calls(STREAMS), grace)
+        self._streams.end()
+        ended.wait(_END_TIMEOUT_SECONDS)
+        self._server.stop(None).wait(_END_TIMEOUT_SECONDS)
+        self.close()
+
+    def close(self) -> None:
+        """Frees the threads of a server that is stopped, or was never opened."""
+        # Not all threads may end: one can wait for storage on behalf of a call that has ended.
+        self._pool.shutdown(wait=False)
         self._encoder.close()
-        self._trainers.close()
+        self._trainers.flush()
 
-    def _on_connection(self, accepted: socket.socket, peer: str) -> None:
+
+class _CallThreads(futures.ThreadPoolExecutor):
+    """Threads for calls, one for each, started on demand."""
+
+    def submit(self, *args: Any, **kwargs: Any) -> futures.Future[Any]:
+        """Queues a call. When no thread can be started, it waits for one that becomes free."""
         try:
-            count = self._admission.open_connection(peer, accepted.fileno())
-        except RefusedError as error:
-            log.info("%s was refused: %s", peer, error, extra={"fields": {"peer": peer}})
-            self._monitor.on_refused(error.reason)
-            accepted.close()
-            return
-        try:
-            self._start_thread(self._connection(accepted, peer, count), count)
-        except BaseException as error:
-            self._admission.close_connection(count)
-            accepted.close()
-            if not isinstance(error, OSError):  # the client has closed it already
-                raise
+            return super().submit(*args, **kwargs)
+        except RuntimeError as error:  # would end the thread that accepts calls
+            log.error("no thread for a call: %s", error)
+            return futures.Future()
 
-    def _connection(self, accepted: socket.socket, peer: str, count: ConnectionCount) -> Connection:
-        return Connection(
-            self._wrap(accepted),
-            peer,
-            lambda stream: self._on_stream(stream, count),
-            lifetime=self._lifetime,
-            on_refused=self._monitor.on_refused,
-            pace=lambda frames: self._admission.pace(count, frames),
-        )
 
-    def _start_thread(self, connection: Connection, count: ConnectionCount) -> None:
-        thread = threading.Thread(
-            target=self._run, args=(connection, count), name="infeed-peer", daemon=True
-        )
-        with self._lock:
-            thread.start()  # it removes itself under the lock, so after it was added
-            self._connections[connection] = thread
-            self._monitor.on_connections(len(self._connections))
-            if self._stopping:
-                connection.abort()
-
-    def _wrap(self, accepted: socket.socket) -> ServerSocket:
-        if self._tls is None:
-            return ServerSocket(accepted, _SEND_TIMEOUT_SECONDS)
-        return TLSServerSocket(accepted, _SEND_TIMEOUT_SECONDS, self._tls.value)
-
-    def _run(self, connection: Connection, count: ConnectionCount) -> None:
-        try:
-            self._admission.pace(count)
-            connection.run()
-        except Exception:
-            log.exception("a connection failed")
-        finally:
-            with self._lock:
-                del self._connections[connection]
-                self._monitor.on_connections(len(self._connections))
-            self._admission.close_connection(count)
-
-    def _on_stream(self, stream: Stream, count: ConnectionCount) -> None:
-        """Passes a call to a thread of the pool, or refuses it."""
-        call = ServerCall(stream)
-        self._monitor.on_call_started(self._method(call))
-        try:
-            timeout = parse_timeout(call.headers.get("grpc-timeout"))
-            close = self._admission.open_call(call, count)
-        except CallRefusedError as error:
-            self._monitor.on_refused(error.reason)
-            self._refuse(call, error.status)
-            return
-        except Exception as error:  # noqa: BLE001 - it would end the connection's other calls
-            self._refuse(call, to_call_error(error))
-            return
-        if timeout is not None:
-            call.end_after(timeout, f"the deadline of {timeout:g} s has passed")
-        call.require_request(FIRST_REQUEST_SECONDS, lambda: self._monitor.on_refused("no_request"))
-        self._submit(call, close)
-
-    def _submit(self, call: ServerCall, close: Callable[[], None]) -> None:
-        def handle() -> None:
-            try:
-                with logged_call(call):
-                    self._router.handle(call)
-            finally:
-                close()
-                self._count(call)
-                if call.feed is not None:
-                    self._trainers.on_end(call.feed, call.status, left=call.reset_by_peer)
-
-        try:
-            self._pool.submit(handle)
-        except RuntimeError as error:  # the pool was shut down, or no thread can be started
-            close()
-            self._refuse(call, StatusError(grpc.StatusCode.UNAVAILABLE, str(error)))
-
-    def _refuse(self, call: ServerCall, error: StatusError | CallCancelledError) -> None:
-        if isinstance(error, StatusError):
-            self._router.refuse(call, error)
-        self._count(call)
-
-    def _method(self, call: ServerCall) -> str:
-        """Returns the method's name for metrics: clients choose it."""
-        return call.method if self._router.has_method(call.method) else "unknown"
-
-    def _count(self, call: ServerCall) -> None:
-        self._monitor.on_call(
-            EndedCall(
-                self._method(call),
-                call.status.name,
-                time.monotonic() - call.began_at,
-                call.sent_bytes,
-                call.received_bytes,
-            )
-        )
+def _options(limits: Limits, *, shares_port: bool) -> list[tuple[str, int]]:
+    """Returns the channel arguments of C-core; times are in milliseconds."""
+    seconds = {
+        "grpc.keepalive_time_ms": SERVER_PING_INTERVAL_SECONDS,
+        "grpc.keepalive_timeout_ms": SERVER_PING_TIMEOUT_SECONDS,
+        "grpc.http2.ping_timeout_ms": SERVER_PING_TIMEOUT_SECONDS,
+        # Clients ping while a batch takes long; a few may come early, after a busy time.
+        "grpc.http2.min_ping_interval_without_data_ms": CLIENT_PING_INTERVAL_SECONDS / 2,
+        "grpc.max_connection_idle_ms": _IDLE_SECONDS,
+        "grpc.server_handshake_timeout_ms": _HANDSHAKE_TIMEOUT_SECONDS,
+    }
+    if limits.max_connection_age is not None:
+        seconds["grpc.max_connection_age_ms"] = limits.max_connection_age
+        seconds["grpc.max_connection_age_grace_ms"] = limits.max_connection_age_grace
+    return [
+        ("grpc.so_reuseport", int(shares_port)),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.max_allowed_incoming_connections", max_connections()),
+        ("grpc.max_concurrent_streams", _MAX_STREAMS_OF_CONNECTION),
+        ("grpc.max_receive_message_length", _MAX_REQUEST_BYTES),
+        ("grpc.max_send_message_length", -1),
+        *((name, round(1000 * value)) for name, value in seconds.items()),
+    ]
 
 
 def _wait_until(condition: Callable[[], bool], timeout: float) -> None:

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import grpc
 
-from infeed.errors import InvalidRequestError
-from infeed.spec.dataset import DatasetRequest
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec.dataset import DatasetRequest
 from infeed.v1 import feed_service_pb2 as messages
+from infeed.v1.stream_pb2 import StreamBatchesRequest
 from infeed.wire.chunk import checksum
-from infeed_server.engines.monitor import Monitor
-from infeed_server.observe.jobs import Jobs
-from infeed_server.rpc.batch_encoder import BatchEncoder
-from infeed_server.rpc.batch_stream import serve_stream
-from infeed_server.rpc.call import GrpcFrames, ServerCall
-from infeed_server.rpc.messages import parse_message
-from infeed_server.rpc.shutdown import Shutdown
-from infeed_server.rpc.status import to_call_error
-from infeed_server.rpc.trainer_log import TrainerLog
+from infeed_server.rpc.batch_stream import BatchStreams
 from infeed_server.serving.auth import Caller
 from infeed_server.serving.catalog import Catalog
-
-if TYPE_CHECKING:
-    from infeed_server.rpc.request_tracer import RequestTracer
 
 SERVICE = messages.DESCRIPTOR.services_by_name["FeedService"].full_name
 
@@ -39,29 +29,14 @@ class FeedServicer(grpc.GenericRpcHandler):
     they are bytes that `infeed.wire` has encoded.
     """
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        encoder: BatchEncoder,
-        monitor: Monitor,
-        shutdown: Shutdown,
-        trainers: TrainerLog,
-        jobs: Jobs,
-        tracer: RequestTracer | None = None,
-    ) -> None:
+    def __init__(self, catalog: Catalog, streams: BatchStreams) -> None:
         self._catalog = catalog
-        self._encoder = encoder
-        self._monitor = monitor
-        self._shutdown = shutdown
-        self._trainers = trainers
-        self._jobs = jobs
-        self._tracer = tracer
         self._handlers = {
             f"/{SERVICE}/ListPipelines": _unary(self._list, messages.ListPipelinesRequest),
             f"/{SERVICE}/GetPipeline": _unary(self._get, messages.GetPipelineRequest),
             f"/{SERVICE}/RegisterDataset": _unary(self._register, messages.RegisterDatasetRequest),
             f"/{SERVICE}/StreamBatches": grpc.stream_stream_rpc_method_handler(
-                self._stream, request_deserializer=None, response_serializer=None
+                streams.serve, StreamBatchesRequest.FromString, response_serializer=None
             ),
         }
 
@@ -98,34 +73,12 @@ class FeedServicer(grpc.GenericRpcHandler):
         dataset = DatasetRequest.from_proto(request)
         return self._catalog.visible_to(caller).register(dataset).to_proto()
 
-    def _stream(self, messages: Iterator[bytes], context: ServerCall) -> Iterator[GrpcFrames]:
-        try:
-            yield from serve_stream(
-                self._catalog,
-                self._encoder,
-                self._monitor,
-                self._shutdown,
-                self._trainers,
-                self._jobs,
-                self._tracer,
-                messages,
-                context,
-            )
-        except Exception as error:  # noqa: BLE001 - all errors become statuses
-            raise to_call_error(error) from None
-
 
 def _unary(
     method: Callable[[Any, Caller], Any], request_type: Any
 ) -> grpc.RpcMethodHandler[Any, Any]:
-    def handle(message: bytes, context: ServerCall) -> Any:
-        try:
-            return method(parse_message(request_type, message), context.caller)
-        except Exception as error:  # noqa: BLE001 - all errors become statuses
-            raise to_call_error(error) from None
-
     return grpc.unary_unary_rpc_method_handler(
-        handle,
-        request_deserializer=None,
-        response_serializer=lambda message: message.SerializeToString(),
+        lambda request, call: method(request, call.caller),
+        request_type.FromString,
+        lambda message: message.SerializeToString(),
     )

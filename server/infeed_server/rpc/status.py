@@ -9,10 +9,9 @@ from collections.abc import Callable
 
 from google.protobuf import any_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
-from grpc_status import rpc_status
 
-from infeed.errors import DOMAIN, InfeedError, ServerError, UserCodeError, shorten
-from infeed_server.rpc.call import CallCancelledError, StatusError
+from infeed.shared.errors import DOMAIN, InfeedError, ServerError, UserCodeError, shorten
+from infeed_server.engines.monitor import Refusal
 
 log = logging.getLogger(__name__)
 
@@ -21,9 +20,23 @@ _MAX_METADATA_BYTES = 1500
 """Encoded sizes. Most clients refuse trailers above 8 KiB in total."""
 
 
-def to_call_error(error: Exception) -> StatusError | CallCancelledError:
+class CallError(Exception):
+    """Ends a call with the status of an error."""
+
+    def __init__(
+        self, error: InfeedError, code: str | None = None, refusal: Refusal | None = None
+    ) -> None:
+        """`code` replaces the one of the error's class; `refusal` is the reason for the metrics."""
+        super().__init__(str(error))
+        self.status = to_status(error)
+        self.refusal = refusal
+        if code is not None:
+            self.status.code = code_pb2.Code.Value(code)
+
+
+def to_call_error(error: Exception) -> CallError:
     """Returns the exception that ends a call after `error`. Logs errors of unexpected types."""
-    if isinstance(error, (StatusError, CallCancelledError)):
+    if isinstance(error, CallError):
         return error
     if not isinstance(error, InfeedError):
         log_id = secrets.token_hex(4)
@@ -35,16 +48,7 @@ def to_call_error(error: Exception) -> StatusError | CallCancelledError:
     if isinstance(error, UserCodeError):
         # In full, for the owner of the code; the status may be truncated.
         log.warning("a call ended with: %s", _replace_surrogates(error.message))
-    return to_status_error(error)
-
-
-def to_status_error(error: InfeedError, code: str | None = None) -> StatusError:
-    """Returns the error as one that ends a call; `code` replaces the one of its class."""
-    status = to_status(error)
-    if code is not None:
-        status.code = code_pb2.Code.Value(code)
-    encoded = rpc_status.to_status(status)
-    return StatusError(encoded.code, encoded.details, encoded.trailing_metadata)
+    return CallError(error)
 
 
 def to_status(error: InfeedError) -> status_pb2.Status:
@@ -57,7 +61,8 @@ def to_status(error: InfeedError) -> status_pb2.Status:
         info.metadata[key] = value if fits else _truncate(value, limit, _base64_bytes)
     detail = any_pb2.Any()
     detail.Pack(info)
-    message = to_client_text(error.message, keep=error.metadata.get("file", ""))
+    # Stripped: HTTP/2 forbids spaces at the ends of a header, which C-core does not encode.
+    message = to_client_text(error.message, keep=error.metadata.get("file", "")).strip(" ")
     return status_pb2.Status(
         code=code_pb2.Code.Value(error.code), message=message, details=[detail]
     )
@@ -105,10 +110,8 @@ def _encoded_bytes(text: str) -> int:
 
 def _truncate(text: str, limit: int, size: Callable[[str], int]) -> str:
     """Removes the middle of a text whose `size` exceeds `limit`: a traceback's ends matter most."""
-    keep = len(text)
-    result = text
-    while keep > 0 and size(result) > limit:
-        # Reaches the limit in a few steps, however many bytes each character takes.
-        keep = max(0, min(keep - 2, keep * limit // size(result)))
+    result, keep = text, len(text)
+    while keep and size(result) > limit:
+        keep = keep * 9 // 10
         result = shorten(text, keep)
     return result

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 
-from infeed.v1 import stream_pb2
+from infeed_server.observe.jobs import ConnectedTrainer
 
 log = logging.getLogger(__name__)
 
@@ -23,127 +22,61 @@ LINE_INTERVAL_SECONDS = 1.0
 _MAX_FEED_ID_CHARS = 8
 """Characters of the id of a feed in a line; the client chooses it, at random."""
 
-Schedule = Callable[[float, Callable[[], None]], Callable[[], None]]
-"""Calls a function after so many seconds; returns the function that cancels it."""
 
-
-class FeedProgress:
-    """The position of a trainer's stream: the end of the last answered request."""
-
-    def __init__(
-        self, message: stream_pb2.StreamOpen, peer: str, on_begin: Callable[[FeedProgress], None]
-    ) -> None:
-        """`on_begin` is called at the first request, which has the position of the trainer."""
-        self.position: int | None = None
-        """None before the first request."""
-        self._message = message
-        self._peer = peer
-        self._on_begin = on_begin
-        self._ends: deque[int] = deque()
-
-    def watch(
-        self, requests: Iterator[stream_pb2.StreamBatchesRequest]
-    ) -> Iterator[stream_pb2.StreamBatchesRequest]:
-        """Yields the requests after the first message of the stream."""
-        for request in requests:
-            if request.WhichOneof("event") != "batch":
-                yield request
-                continue
-            if self.position is None:
-                self.position = request.batch.start
-                self._on_begin(self)
-            self._ends.append(request.batch.start + request.batch.count)
-            yield request
-
-    def on_sent(self) -> None:
-        """Notes that the oldest request is answered."""
-        self.position = self._ends.popleft()
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The keys of the line in JSON."""
-        return {
-            "pipeline": self._message.pipeline,
-            "rank": self._message.rank,
-            "world_size": self._message.world_size or 1,
-            "feed": ascii(self._message.feed_id[:_MAX_FEED_ID_CHARS])[1:-1],
-            "position": self.position,
-            "peer": self._peer,
-        }
-
-
-def start_timer(seconds: float, function: Callable[[], None]) -> Callable[[], None]:
-    """Calls the function after so many seconds, on a thread; returns the one that cancels it."""
-    timer = threading.Timer(seconds, function)
-    timer.daemon = True
-    with contextlib.suppress(RuntimeError):  # no thread: the next line has the count
-        timer.start()
-    return timer.cancel
+def trainer_fields(trainer: ConnectedTrainer) -> dict[str, Any]:
+    """Returns the keys that lines of the log about a trainer have in JSON."""
+    return {
+        "pipeline": trainer.job.pipeline,
+        "rank": trainer.rank,
+        "world_size": trainer.job.world_size,
+        "feed": ascii(trainer.feed_id[:_MAX_FEED_ID_CHARS])[1:-1],
+        "position": trainer.position,
+        "peer": trainer.peer,
+    }
 
 
 class TrainerLog:
     """Logs the trainers of a server. Thread-safe."""
 
-    def __init__(
-        self, clock: Callable[[], float] = time.monotonic, schedule: Schedule = start_timer
-    ) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._schedule = schedule
         self._lock = threading.Lock()
         self._next_line_at = -math.inf
         self._left_out: Counter[str] = Counter()
-        self._cancel: Callable[[], None] | None = None
 
-    def on_begin(self, feed: FeedProgress) -> None:
+    def on_begin(self, trainer: ConnectedTrainer) -> None:
         """Logs a trainer that has sent its first request."""
-        self._add(logging.INFO, "connected", feed)
+        self._add("connected", trainer)
 
-    def on_end(self, feed: FeedProgress, status: grpc.StatusCode, *, left: bool) -> None:
-        """Logs the end of a stream: by the trainer, which `left`, with an error, or with its
-        connection."""
-        if feed.position is None:
-            return
-        if left or status is grpc.StatusCode.OK:
-            self._add(logging.INFO, "left", feed)
-        elif status is grpc.StatusCode.CANCELLED:
-            self._add(logging.WARNING, "lost", feed)
-        else:
-            self._add(logging.INFO, f"ended with {status.name}", feed)
+    def on_end(self, trainer: ConnectedTrainer, status: grpc.StatusCode) -> None:
+        """Logs the end of a stream: by the trainer, on purpose or not, or with an error."""
+        if trainer.position is not None:
+            left = status in (grpc.StatusCode.OK, grpc.StatusCode.CANCELLED)
+            self._add("left" if left else f"ended with {status.name}", trainer)
 
-    def close(self) -> None:
-        """Logs the count of what was left out, at once."""
-        self._flush()
-
-    def _add(self, level: int, event: str, feed: FeedProgress) -> None:
+    def flush(self) -> None:
+        """Logs the count of what was left out; called every second."""
         with self._lock:
-            delay = self._next_line_at - self._clock()
-            if delay > 0:
+            left_out = self._begin_line() if self._left_out else None
+        if left_out:
+            fields = {"left_out": left_out.total()}
+            log.info("trainers%s", _describe(left_out), extra={"fields": fields})
+
+    def _add(self, event: str, trainer: ConnectedTrainer) -> None:
+        with self._lock:
+            if self._clock() < self._next_line_at:
                 self._left_out[event] += 1
-                if self._cancel is None:
-                    self._cancel = self._schedule(delay, self._flush)
                 return
             left_out = self._begin_line()
-        fields: dict[str, Any] = {"event": event, **feed.fields}
+        fields: dict[str, Any] = {"event": event, **trainer_fields(trainer)}
         text = (
             "trainer %(event)s: %(pipeline)s, rank %(rank)d of %(world_size)d, feed %(feed)s, "
             "position %(position)d, %(peer)s"
         )
-        log.log(level, text + _describe(left_out), fields, extra={"fields": fields})
-
-    def _flush(self) -> None:
-        with self._lock:
-            if not self._left_out:
-                return
-            left_out = self._begin_line()
-        log.info(
-            "trainers%s", _describe(left_out), extra={"fields": {"left_out": left_out.total()}}
-        )
+        log.info(text + _describe(left_out), fields, extra={"fields": fields})
 
     def _begin_line(self) -> Counter[str]:
         """Returns the events that no line has yet, by their number."""
-        if self._cancel:
-            self._cancel()
-        self._cancel = None
         self._next_line_at = self._clock() + LINE_INTERVAL_SECONDS
         left_out, self._left_out = self._left_out, Counter()
         return left_out

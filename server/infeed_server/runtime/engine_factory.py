@@ -1,18 +1,10 @@
-"""The factory of engines and of their data service."""
+"""The factory of local engines."""
 
 from __future__ import annotations
 
-from infeed_server.data_service.gateway.client import DataServiceClient
-from infeed_server.data_service.gateway.dataset import DataServiceBackend
-from infeed_server.data_service.gateway.lifecycle import (
-    DataServiceLifecycle,
-    EmbeddedDataService,
-    ExternalDataService,
-)
-from infeed_server.data_service.graph import plan_data_service
 from infeed_server.engines.base import Engine
-from infeed_server.engines.indexed.bad_samples import QuarantineLog
 from infeed_server.engines.indexed.engine import IndexedEngine
+from infeed_server.engines.indexed.quarantine import QuarantineLog
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
 from infeed_server.engines.monitor import Monitor
 from infeed_server.engines.sequential.engine import SequentialEngine
@@ -20,7 +12,6 @@ from infeed_server.engines.sequential.local_backend import LocalBackend
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.pipeline.sequential_plan import plan_sequential
-from infeed_server.runtime.options import ServerOptions
 from infeed_server.sources import DatasetSource, ProgressCallback, open_source
 
 
@@ -30,21 +21,15 @@ def build(
     monitor: Monitor,
     progress: ProgressCallback | None = None,
     budget: MemoryBudget | None = None,
-    service: DataServiceClient | None = None,
 ) -> Engine:
     """Opens the source, plans the pipeline and returns its engine.
 
     `budget` is shared with the other pipelines of a server; without one the engine has its own.
-    With a `service`, its workers make the batches.
 
     Raises `SourceError`, `ConfigError` or `UserCodeError`; a message about the definition begins
     with a path in it, as in `transforms[1].resize: ...`.
     """
     budget = budget or MemoryBudget(default_limit())
-    if service is not None:
-        remote = DataServiceBackend(plan_data_service(name, definition, progress=progress), service)
-        remote.register_default()
-        return SequentialEngine(remote, budget)
     if isinstance(definition.source, DatasetSource):
         dataset = LocalBackend(plan_sequential(name, definition, definition.source))
         return SequentialEngine(dataset, budget)
@@ -58,13 +43,3 @@ def build(
         raise
     file = definition.quarantine or f"quarantine/{name}.jsonl"
     return IndexedEngine(plan, QuarantineLog(file, name, definition.on_error), monitor, budget)
-
-
-def create_data_service(options: ServerOptions) -> DataServiceLifecycle | None:
-    """Returns the data service that makes the batches; None: this process makes them."""
-    service = options.service
-    if service is None:
-        return None
-    if service.dispatcher:
-        return ExternalDataService(service.dispatcher, service)
-    return EmbeddedDataService(service, insecure=options.insecure)

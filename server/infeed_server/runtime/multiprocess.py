@@ -6,62 +6,53 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from functools import partial
 
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.config.address import Address
-from infeed_server.control.aggregate import MergedHealth, MergedMetrics, fetch_documents
 from infeed_server.control.app import ControlState
-from infeed_server.control.calls import Calls
-from infeed_server.control.http_server import open_control_server
-from infeed_server.control.metrics import DESIRED_SERVERS, desired_servers_gauge
-from infeed_server.control.peers import parse_peers
-from infeed_server.observe.merged import MergedStatus
-from infeed_server.observe.observer import UPDATE_INTERVAL_SECONDS
-from infeed_server.processes.periodic import PeriodicTask
+from infeed_server.control.processes import ServerProcesses
+from infeed_server.observe.metric_tables import DESIRED_SERVERS
+from infeed_server.observe.metrics import CallbackCollector
+from infeed_server.observe.status import Status
 from infeed_server.processes.supervisor import ProcessGroup
+from infeed_server.runtime.certificate import tls_files
+from infeed_server.runtime.control_plane import open_control_plane
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.serving.auth import hash_token, new_token, read_tokens
 from infeed_server.version import VERSION
 
-_CHECK_INTERVAL_SECONDS = 0.5
+_UPDATE_INTERVAL_SECONDS = 1.0
+"""Seconds between two looks at the processes: with more, one that has exited is restarted later."""
 
 HANG_TIMEOUT_SECONDS = 10.0
 """A process that has answered no request for this long is killed and restarted: the kernel goes
-on giving it connections. Its control plane answers on a thread of its own, with a higher priority
-than those that make batches, and each answer may take a second; so tracing a graph or a full load
-do not silence it, while Python code that keeps the interpreter's lock for this long would. A
-process that starts is not asked."""
+on giving it connections. Its control plane answers on a thread of its own, so tracing a graph or a
+full load do not silence it, while Python code that keeps the interpreter's lock for this long does.
+A process that starts is not asked."""
 
 _EXIT_TIMEOUT_SECONDS = 7.0
 """Time that processes have to exit after their grace, before they are killed: more than
 `processes.signals` gives them."""
 
-_SHARED_LIMITS = (
-    *("max_connections", "peer_connections", "max_streams", "peer_streams"),
-    *("max_calls", "peer_calls", "max_health_calls", "peer_health_calls"),
-    *("max_connection_age", "max_connection_age_grace"),
-)
-"""Options that each process gets as they are."""
-
 
 def serve_processes(
     pipelines: str,
     options: ServerOptions,
-    count: int,
     stopped: Callable[[float], bool],
     announce: Callable[[str, str | None], None],
 ) -> None:
-    """Serves from `count` processes until `stopped`, which waits for so many seconds, is true.
+    """Serves from several processes until `stopped`, which waits for so many seconds, is true.
 
     Calls `announce` with the addresses of the trainers' port and of the control plane once all
     processes serve. Raises `ConfigError`, and `ServerError` when the first process does not start.
     """
-    if options.service is not None:
+    count = options.processes
+    if options.engine is not None:
         raise ConfigError(
-            f"--processes {count}: its workers make the batches of a tf-data-service, and the "
+            f"--processes {count}: other processes make the batches of this --engine, and the "
             "ranks of a feed must connect to one process; leave out --processes"
         )
     listen = options.listen_address()
@@ -74,66 +65,59 @@ def serve_processes(
     listen.require_free()
     with ExitStack() as stack:
         address = stack.enter_context(_reserve_port(listen))
-        command = [sys.executable, "-m", "infeed", "serve", pipelines]
-        command += ["--listen", str(address), "--http", "127.0.0.1:0", "--one-of", str(count)]
-        token = new_token()  # the control planes of the processes answer this one alone
-        command += ["--parent-token", hash_token(token)]
-        command += _shared_arguments(options, count)
+        token = new_token()
+        command = _command(pipelines, options, address, token)
         processes = ProcessGroup("process", count, lambda _: command)
-        health = MergedHealth(processes.http_addresses, token)
+        merged = ServerProcesses(processes.http_addresses, token)
+        status = Status(merged)
         registry = CollectorRegistry()
-        registry.register(MergedMetrics(processes.http_addresses, {DESIRED_SERVERS}, token))
-        status = MergedStatus(partial(fetch_documents, processes.http_addresses, token))
-        registry.register(desired_servers_gauge(lambda: {(): status.desired_servers}))
-        peers = parse_peers(options.http_peers)
-        state = ControlState(
-            health, registry, VERSION, observer=status, calls=Calls(blocking=True), peers=peers
+        registry.register(merged)
+        registry.register(
+            CallbackCollector(
+                GaugeMetricFamily, *DESIRED_SERVERS, lambda: {(): status.desired_servers}
+            )
         )
-        control = open_control_server(state, options.control_access())
+        state = ControlState(merged, registry, VERSION, status=status)
+        control = open_control_plane(state, options)
         if control:
             stack.enter_context(control)
         stack.callback(processes.stop, options.grace + _EXIT_TIMEOUT_SECONDS)
         processes.start(stopped)
         if stopped(0):
             return
-        health.update()
-        updates = PeriodicTask("status", UPDATE_INTERVAL_SECONDS, status.update)
-        stack.enter_context(updates)
+        merged.update()
         announce(str(address), control.address if control else None)
-        while not stopped(_CHECK_INTERVAL_SECONDS):
+        while not stopped(_UPDATE_INTERVAL_SECONDS):
             processes.restart_exited()
-            health.update()
-            processes.kill_hung(health.hung(HANG_TIMEOUT_SECONDS), HANG_TIMEOUT_SECONDS)
-        health.drain()  # while the processes finish what they owe
+            merged.update()
+            status.update()
+            processes.kill_hung(merged.hung(HANG_TIMEOUT_SECONDS), HANG_TIMEOUT_SECONDS)
+        merged.drain()  # while the processes finish what they owe
 
 
 def _check_files(options: ServerOptions) -> None:
     """Raises `ConfigError` for an invalid file, instead of each process."""
-    if options.tls:
-        options.tls.context()
+    if files := tls_files(options):
+        files.check()
     if options.tokens:
         read_tokens(options.tokens)
 
 
-def _shared_arguments(options: ServerOptions, count: int) -> list[str]:
-    """Returns the arguments of each of `count` processes that come from the options."""
-    arguments = ["--grace", str(options.grace), "--readiness", options.readiness]
-    for name in _SHARED_LIMITS:
-        value = getattr(options, name)
-        arguments += [] if value is None else [f"--{name.replace('_', '-')}", str(value)]
-    tls = options.tls
-    files = {
-        "--tls-cert": tls and tls.cert,
-        "--tls-key": tls and tls.key,
-        "--tls-client-ca": tls and tls.client_ca,
-        "--tokens": options.tokens,
+def _command(pipelines: str, options: ServerOptions, listen: Address, token: str) -> list[str]:
+    """Returns the command line of one process, whose control plane answers `token` alone."""
+    limit = options.memory_limit
+    changes = {
+        "listen": str(listen),
+        "http": "127.0.0.1:0",
+        **dict.fromkeys(("http_hosts", "http_tokens")),
+        "http_tls": False,
+        "memory_limit": None if limit is None else max(1, limit // options.processes),
+        "processes": 1,
+        "one_of": options.processes,
+        "parent_token": hash_token(token),
     }
-    for option, file in files.items():
-        arguments += [option, file] if file else []
-    if options.memory_limit is not None:
-        arguments += ["--memory-limit", str(max(1, (options.memory_limit >> 20) // count))]
-    arguments += ["--unready-on-bad-data"] if options.unready_on_bad_data else []
-    return [*arguments, "--insecure"] if options.insecure else arguments
+    own = options.model_copy(update=changes)
+    return [sys.executable, "-m", "infeed", "serve", pipelines, *own.to_arguments()]
 
 
 @contextmanager

@@ -1,82 +1,124 @@
-"""The options of a server: addresses, security and limits."""
+"""The options of a server, each written once: of `infeed serve`, and of `Server` in Python."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.config.address import Address
-from infeed_server.control.health import ReadinessPolicy
-from infeed_server.control.http_server import ControlAccess
-from infeed_server.control.token_check import Authorize
-from infeed_server.data_service.options import ServiceOptions
-from infeed_server.http2.lifetime import Lifetime
+from infeed_server.config.options import Options, option
 from infeed_server.rpc.limits import Limits
-from infeed_server.runtime.certificate import TLSFiles
-from infeed_server.serving.auth import TokenAuthenticator, require_token
 
 DEFAULT_LISTEN = "127.0.0.1:7470"
 DEFAULT_HTTP = "127.0.0.1:7471"
 
-DEFAULT_GRACE_SECONDS = 20.0
-"""Time that open streams have to end by themselves at a shutdown. With the other steps of a
-shutdown, less than the 30 seconds that orchestrators usually wait."""
+_SECURITY = "Security"
+"""The title of the options of TLS and tokens in `infeed serve --help`."""
 
 
-@dataclass(frozen=True)
-class ServerOptions:
-    """The options of a server, as `infeed serve` takes them."""
+class Readiness(str, Enum):
+    """The values of `--readiness`."""
 
-    listen: str = DEFAULT_LISTEN
-    http: str | None = DEFAULT_HTTP
-    """Address of the control plane; None or `off`: there is none."""
-    insecure: bool = False
-    """Whether other machines may reach what is not encrypted."""
-    share_port: bool = False
-    """Whether other processes listen on the same port; the kernel distributes connections."""
-    tls: TLSFiles | None = None
-    """None: connections are not encrypted."""
-    tokens: str | None = None
-    """A file of bearer tokens; None: all clients may read all pipelines."""
-    grace: float = DEFAULT_GRACE_SECONDS
-    max_connections: int = Limits.connections
-    peer_connections: int = Limits.peer_connections
-    """Of each client: a token, else a client certificate, else a host."""
-    max_streams: int = Limits.streams
-    peer_streams: int = Limits.peer_streams
-    max_calls: int = Limits.calls
-    """Calls other than streams of batches."""
-    peer_calls: int = Limits.peer_calls
-    max_health_calls: int = Limits.health_calls
-    peer_health_calls: int = Limits.peer_health_calls
-    max_connection_age: float | None = None
-    """Seconds after which clients open new connections, which a balancer can distribute again."""
-    max_connection_age_grace: float = Lifetime.age_grace
-    """Seconds that the streams of an old connection have to end."""
-    http_hosts: tuple[str, ...] = ()
-    """Names, besides this machine's, under which the control plane is requested."""
-    http_peers: tuple[str, ...] = ()
-    """Control planes of other servers, which the dashboard shows beside this one."""
-    http_tls: bool = False
-    """Whether the control plane is encrypted, with the certificate of `tls`."""
-    http_tokens: str | None = None
-    """A file of bearer tokens for the control plane; None: it needs none."""
-    parent_token: str | None = None
-    """SHA-256 of the only token that the control plane accepts: of the parent of this process."""
-    readiness: ReadinessPolicy = "all"
-    """How many pipelines must be ready for the server to be ready."""
-    unready_on_bad_data: bool = False
-    """Whether a pipeline becomes unready, until a restart, when data changed or is damaged."""
-    memory_limit: int | None = None
-    """Maximum bytes of all unsent batches; None: a quarter of what this process may use."""
-    service: ServiceOptions | None = None
-    """None: the local engine."""
+    ALL = "all"
+    ANY = "any"
+
+
+def _file(text: str) -> Any:
+    return option(None, text, _SECURITY, metavar="FILE")
+
+
+class GeneralOptions(Options):
+    """Addresses and resources of a server."""
+
+    listen: str = option(DEFAULT_LISTEN, "Address for trainers.", metavar="HOST:PORT")
+    http: str | None = option(
+        DEFAULT_HTTP,
+        "Address of the dashboard, API, metrics and health, or 'off'.",
+        metavar="HOST:PORT",
+    )
+    http_hosts: list[str] | None = option(
+        None,
+        "Name under which they may be requested, besides addresses and this machine's own name; "
+        "can be repeated.",
+        names=["--http-host"],
+    )
+    grace: float = option(
+        20.0, "Seconds for open streams to end at shutdown.", metavar="SECONDS", min=0
+    )
+    """With the other steps of a shutdown, less than the 30 seconds that orchestrators wait."""
+    readiness: Readiness = option(
+        Readiness.ALL,
+        "Pipelines that must be ready for the server to be ready: all of them, or any.",
+    )
+    unready_on_bad_data: bool = option(
+        False,
+        "Make a pipeline not ready, until a restart, when a file of it has changed or is damaged.",
+    )
+    memory_limit: int | None = option(
+        None,
+        "Maximum MiB of unsent batches. Default: a quarter of the memory.",
+        metavar="MIB",
+        min=1,
+    )
+    processes: int = option(1, "Processes that share the port; for hosts with many cores.", min=1)
+    one_of: int = option(1, "Processes of which this is one.", hidden=True)
+    parent_token: str | None = option(
+        None, "SHA-256 of the only token for the control plane: of the parent.", hidden=True
+    )
+
+
+class Security(Options):
+    """TLS and tokens, of trainers and of the control plane."""
+
+    http_tls: bool = option(
+        False,
+        "Serve the dashboard, API, metrics and health with the certificate of --tls-cert.",
+        _SECURITY,
+    )
+    http_tokens: str | None = _file(
+        "A file of bearer tokens for them; those with the pattern '*' have access."
+    )
+    tls_cert: str | None = _file("The server's certificate (PEM): trainers connect with TLS.")
+    tls_key: str | None = _file("Its private key, if it is not in the same file.")
+    tls_client_ca: str | None = _file("Trainers must present a certificate of these authorities.")
+    tokens: str | None = _file("A file of bearer tokens, with the pipelines of each.")
+    insecure: bool = option(
+        False, "Allow other machines to reach what is not encrypted.", _SECURITY
+    )
+
+
+class ServeOptions(Limits, Security, GeneralOptions):
+    """The options of `infeed serve`. Help lists the groups from the last base to the first."""
+
+
+class ServerOptions(ServeOptions):
+    """The options of a server in Python."""
+
+    engine: Callable[..., Any] | None = None
+    """An `OpenEngine`, which opens the engine of another package; None: the local engine."""
+
+    def __init__(
+        self, listen: str = DEFAULT_LISTEN, http: str | None = DEFAULT_HTTP, **options: Any
+    ) -> None:
+        """Takes the addresses by position too; `http` None is `off`. Raises `ConfigError`."""
+        super().__init__(listen=listen, http=http, **options)
+        if self.tls_cert is None and (self.tls_key or self.tls_client_ca or self.http_tls):
+            given = "key" if self.tls_key else "client-ca" if self.tls_client_ca else ""
+            name = f"--tls-{given}" if given else "--http-tls"
+            raise ConfigError(f"{name}: TLS needs the server's certificate too: --tls-cert")
+
+    @property
+    def shares_port(self) -> bool:
+        """Whether other processes listen on the same port; the kernel distributes connections."""
+        return self.one_of > 1
 
     def listen_address(self) -> Address:
         """Returns `listen`, parsed. Raises `ConfigError` for a malformed or unsafe address."""
+        encrypted = self.tls_cert is not None
         return Address.parse_safe(
-            "--listen", self.listen, encrypted=self.tls is not None, insecure=self.insecure
+            "--listen", self.listen, encrypted=encrypted, insecure=self.insecure
         )
 
     @property
@@ -89,36 +131,6 @@ class ServerOptions:
             return False
         if self.http_tokens:
             return True
-        if self.tokens or (self.tls and self.tls.client_ca):
+        if self.tokens or self.tls_client_ca:
             return False
         return Address.parse(self.http or "", "--http").is_loopback
-
-    def control_access(self) -> ControlAccess:
-        """Returns how the control plane is reached. Raises `ConfigError`."""
-        if self.http_tls and self.tls is None:
-            raise ConfigError("--http-tls: TLS needs the server's certificate too: --tls-cert")
-        authorize: Authorize | None = None
-        if self.parent_token:
-            authorize = partial(require_token, self.parent_token)
-        if self.http_tokens:
-            tokens = TokenAuthenticator(self.http_tokens, option="--http-tokens")
-            authorize = tokens.require_access_to_all
-        return ControlAccess(
-            self.http,
-            self.insecure,
-            self.http_hosts,
-            tls=self.tls.http_context() if self.tls and self.http_tls else None,
-            authorize=authorize,
-        )
-
-    def limits(self) -> Limits:
-        return Limits(
-            self.max_connections,
-            self.peer_connections,
-            self.max_streams,
-            self.peer_streams,
-            self.max_calls,
-            self.peer_calls,
-            self.max_health_calls,
-            self.peer_health_calls,
-        )

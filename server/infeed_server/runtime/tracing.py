@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from infeed.errors import ConfigError, MissingExtraError
+from infeed.shared.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
     from opentelemetry import trace as api
@@ -31,7 +31,6 @@ _GROUP = "opentelemetry_traces_exporter"
 
 _SERVICE_NAME = "infeed"
 """The resource's name, unless the environment has another one."""
-
 
 _FLUSH_TIMEOUT_SECONDS = 2.0
 """Wait for the last spans at shutdown: a collector that does not answer must not delay it, so they
@@ -86,7 +85,7 @@ def _new_provider(names: list[str], environment: Mapping[str, str]) -> api.Trace
     named = environment.get("OTEL_SERVICE_NAME") or "service.name=" in environment.get(
         "OTEL_RESOURCE_ATTRIBUTES", ""
     )
-    # Ended by the server's own shutdown, which comes before that of the interpreter.
+    # Ended by the server's own shutdown, which comes before the interpreter's.
     provider = TracerProvider(
         resource=Resource.create({} if named else {"service.name": _SERVICE_NAME}),
         shutdown_on_exit=False,
@@ -97,22 +96,16 @@ def _new_provider(names: list[str], environment: Mapping[str, str]) -> api.Trace
 
 
 def _load_exporter(name: str, environment: Mapping[str, str]) -> Any:
-    found = {each.name: each for each in entry_points(group=_GROUP)}
+    found = {entry.name: entry for entry in entry_points(group=_GROUP)}
     candidates = [name]
     if name == "otlp":
-        protocol = next((environment[each] for each in _PROTOCOLS if environment.get(each)), None)
-        if protocol is not None and protocol not in _OTLP:
-            raise ConfigError(
-                f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol}: no such protocol; it is one of "
-                f"{', '.join(_OTLP)}"
-            )
-        candidates = list(_OTLP.values()) if protocol is None else [_OTLP[protocol]]
+        protocol = next((environment[key] for key in _PROTOCOLS if environment.get(key)), None)
+        candidates = list(_OTLP.values()) if protocol is None else [_OTLP.get(protocol, protocol)]
     for candidate in candidates:
         if candidate in found:
             return found[candidate].load()()
-    package = candidates[0].replace("_", "-")
-    remedy = f"pip install opentelemetry-exporter-{package}" if name == "otlp" else "install it"
     raise ConfigError(
-        f"{_EXPORTER}={name}: no such exporter is installed; there is: "
-        f"{', '.join(sorted(found)) or 'none'}; {remedy}"
+        f"{_EXPORTER}={name}: no such exporter is installed ({' or '.join(candidates)}); there is: "
+        f"{', '.join(sorted(found)) or 'none'}; pip install opentelemetry-exporter-"
+        f"{candidates[0].replace('_', '-')}, or name another"
     )

@@ -21,12 +21,12 @@ from datetime import date, datetime, timedelta, timezone
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import yaml
 from pydantic import Field, ValidationError, field_validator
 
-from infeed.errors import AuthenticationError, ConfigError, PermissionDeniedError
+from infeed.shared.errors import AuthenticationError, ConfigError, PermissionDeniedError
 from infeed_server.config import document
 from infeed_server.config.model import Definition, explain
 from infeed_server.config.reloading import ReloadingValue
@@ -47,49 +47,6 @@ _SCHEME = "bearer "
 
 _EVERY_PIPELINE = "*"
 """The pattern of tokens that may read every pipeline, also those that are added later."""
-
-
-class Caller(Protocol):
-    """The authenticated client of a call. Its access can change during the call."""
-
-    @property
-    def name(self) -> str:
-        """The name under which it is counted: of its token, else as `authenticate` was given."""
-
-    def has_access(self, pipeline: str) -> bool:
-        """Returns whether the caller may read the pipeline now."""
-
-    def require_access(self, pipeline: str) -> None:
-        """Raises `PermissionDeniedError`, or `AuthenticationError` once its token is invalid."""
-
-
-class Authenticator(Protocol):
-    """Identifies callers."""
-
-    def authenticate(self, authorization: str | None, client: str = "") -> Caller:
-        """Returns the caller of an authorization header.
-
-        `client` names one without a token; "": no limits for each client apply to it. Raises
-        `AuthenticationError`.
-        """
-
-
-class AllowAll:
-    """An authenticator and caller with access to everything, for servers without tokens."""
-
-    def __init__(self, name: str = "") -> None:
-        self.name = name
-
-    def authenticate(self, authorization: str | None, client: str = "") -> Caller:
-        del authorization
-        return AllowAll(client)
-
-    def has_access(self, pipeline: str) -> bool:
-        del pipeline
-        return True
-
-    def require_access(self, pipeline: str) -> None:
-        """Allows every pipeline."""
 
 
 class Grant(Definition):
@@ -115,12 +72,35 @@ class Grant(Definition):
 
     @property
     def expires_at(self) -> datetime | None:
-        """Time from which the token is invalid; that of a date is its midnight in UTC."""
+        """Time from which the token is invalid; of a date it is midnight in UTC."""
         return None if self.expires is None else _end_of_validity(self.expires)
 
 
 class TokenFile(Definition):
     tokens: list[Grant]
+
+
+class Caller:
+    """The client of a call: with a token, whose rights can change meanwhile, or with all rights."""
+
+    def __init__(self, name: str, find_grant: Callable[[], Grant] | None = None) -> None:
+        """`name` is what limits count by. `find_grant` raises once the token is invalid."""
+        self.name = name
+        self._find_grant = find_grant
+
+    def has_access(self, pipeline: str) -> bool:
+        """Returns whether the caller may read the pipeline now."""
+        return self._find_grant is None or self._find_grant().allows(pipeline)
+
+    def require_access(self, pipeline: str) -> None:
+        """Raises `PermissionDeniedError`, or `AuthenticationError` once its token is invalid."""
+        grant = self._find_grant and self._find_grant()
+        if grant and not grant.allows(pipeline):
+            raise PermissionDeniedError(
+                f"the token of {grant.name!r} has no access to pipeline {pipeline!r}",
+                token=grant.name,
+                pipeline=pipeline,
+            )
 
 
 class TokenAuthenticator:
@@ -138,21 +118,15 @@ class TokenAuthenticator:
         read_tokens(file)  # at the start, a file that is missing is an error too
         self._grants = ReloadingValue([file], partial(_read_current_tokens, file))
 
-    def authenticate(self, authorization: str | None, client: str = "") -> TokenCaller:
-        del client
-        if authorization is None:
-            raise AuthenticationError(
-                "this server requires a token: connect(..., token=...), or --token-file"
-            )
-        if not authorization.lower().startswith(_SCHEME):
-            raise AuthenticationError("the authorization is not of the form 'Bearer <token>'")
-        digest = hash_token(authorization[len(_SCHEME) :].strip())
-        return TokenCaller(self, digest, f"the token of {self.grant(digest).name!r}")
+    def authenticate(self, authorization: str | None) -> Caller:
+        """Returns the caller of an authorization header. Raises `AuthenticationError`."""
+        digest = _digest(authorization)
+        return Caller(f"the token of {self._grant(digest).name!r}", partial(self._grant, digest))
 
     def require_access_to_all(self, authorization: str | None) -> None:
         """Raises `AuthenticationError` without a token that is valid now, and
         `PermissionDeniedError` for one that may not read every pipeline."""
-        grant = self.authenticate(authorization).grant
+        grant = self._grant(_digest(authorization))
         if _EVERY_PIPELINE not in grant.pipelines:
             raise PermissionDeniedError(
                 f"the token of {grant.name!r} may not read every pipeline, as the control plane "
@@ -160,13 +134,9 @@ class TokenAuthenticator:
                 token=grant.name,
             )
 
-    def grant(self, digest: str) -> Grant:
+    def _grant(self, digest: str) -> Grant:
         """Returns the grant of a token's SHA-256 now. Raises `AuthenticationError`."""
-        match = None
-        for grant in self._grants.value:
-            # All are compared, in constant time, so that timing reveals nothing.
-            if hmac.compare_digest(grant.sha256, digest):
-                match = grant
+        match = self._grants.value.get(digest)
         if match is None:
             raise AuthenticationError(
                 f"unknown or revoked token; the server's file of {self._option} needs its entry"
@@ -180,30 +150,15 @@ class TokenAuthenticator:
         return match
 
 
-class TokenCaller:
-    """A caller with a token."""
-
-    def __init__(self, authenticator: TokenAuthenticator, digest: str, name: str) -> None:
-        self.name = name
-        self._authenticator = authenticator
-        self._digest = digest
-
-    @property
-    def grant(self) -> Grant:
-        """The token's entry now. Raises `AuthenticationError` once it is invalid."""
-        return self._authenticator.grant(self._digest)
-
-    def has_access(self, pipeline: str) -> bool:
-        return self.grant.allows(pipeline)
-
-    def require_access(self, pipeline: str) -> None:
-        grant = self.grant
-        if not grant.allows(pipeline):
-            raise PermissionDeniedError(
-                f"the token of {grant.name!r} has no access to pipeline {pipeline!r}",
-                token=grant.name,
-                pipeline=pipeline,
-            )
+def _digest(authorization: str | None) -> str:
+    """Returns the SHA-256 of the token in a header. Raises `AuthenticationError`."""
+    if authorization is None:
+        raise AuthenticationError(
+            "this server requires a token: connect(..., token=...), or --token-file"
+        )
+    if not authorization.lower().startswith(_SCHEME):
+        raise AuthenticationError("the authorization is not of the form 'Bearer <token>'")
+    return hash_token(authorization[len(_SCHEME) :].strip())
 
 
 def hash_token(token: str) -> str:
@@ -222,7 +177,7 @@ def require_token(digest: str, authorization: str | None) -> None:
     scheme, _, token = (authorization or "").partition(" ")
     if scheme.lower() != "bearer" or not hmac.compare_digest(hash_token(token.strip()), digest):
         raise AuthenticationError(
-            "this control plane answers its parent process alone; use that of infeed serve"
+            "this control plane answers its parent process alone; use the one of infeed serve"
         )
 
 
@@ -263,12 +218,12 @@ def token_entry(
     return yaml.safe_dump({"tokens": [grant]}, sort_keys=False, default_flow_style=None)
 
 
-def _read_current_tokens(file: str) -> list[Grant]:
+def _read_current_tokens(file: str) -> dict[str, Grant]:
     """Reads the entries of a file that may have been deleted, which revokes all tokens."""
     if Path(file).exists():
-        return read_tokens(file)
+        return {grant.sha256: grant for grant in read_tokens(file)}
     log.error("%s: no such file, so every token is revoked; restore it to accept tokens", file)
-    return []
+    return {}
 
 
 def read_tokens(file: str) -> list[Grant]:

@@ -7,10 +7,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from infeed.errors import InvalidRequestError, PipelineNotFoundError
-from infeed.finish import finish
-from infeed.spec import Array, PipelineSpec, Spec
-from infeed.spec.dataset import DatasetRequest, RegisteredDataset
+from infeed.shared.errors import InvalidRequestError, PipelineNotFoundError
+from infeed.shared.finish import finish
+from infeed.shared.spec import Array, PipelineSpec, Spec
+from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed.v1 import stream_pb2
 from infeed.wire.batch import EncodedBatch, encode_batch, encode_end
 from infeed_server.engines.base import Answer, EndOfData, Engine, HostBatch, Request, Session
@@ -18,7 +18,7 @@ from infeed_server.serving import request_checks
 from infeed_server.serving.auth import Caller
 
 if TYPE_CHECKING:
-    from infeed.telemetry.batch_span import BatchSpan
+    from infeed.shared.telemetry.batch_span import BatchSpan
 
 _MAX_POSITION = 1 << 62
 

@@ -5,12 +5,12 @@ A number out of range raises `InvalidRequestError` with its name, value and rang
 
 from __future__ import annotations
 
-from infeed.errors import FingerprintError, InvalidRequestError
-from infeed.spec import MAX_BATCH_SIZE, PipelineSpec
-from infeed.spec.dataset import MAX_JOB_NAME_LENGTH, optional_enum_name
+from infeed.shared.errors import FingerprintError, InvalidRequestError
+from infeed.shared.spec import MAX_BATCH_SIZE, PipelineSpec
+from infeed.shared.spec.dataset import MAX_JOB_NAME_LENGTH, optional_enum_name
 from infeed.v1 import spec_pb2, stream_pb2
 from infeed_server.engines.base import Trainer
-from infeed_server.pipeline.definition import MAX_SEED
+from infeed_server.order import MAX_SEED
 
 _MAX_BATCH_BYTES = 1 << 30
 """The largest batch that a client may request, unless it has the pipeline's own batch size. The
@@ -45,7 +45,7 @@ def parse_trainer(message: stream_pb2.StreamOpen) -> Trainer:
         world_size,
         message.feed_id,
         message.job_name,
-        optional_enum_name(spec_pb2.Remainder, message.remainder, "REMAINDER_"),
+        optional_enum_name(spec_pb2.Remainder, message.remainder),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +13,22 @@ import numpy.typing as npt
 import tensorflow as tf
 from typing_extensions import Self
 
-from infeed_server.config.model import Definition, Finding
+from infeed.shared.errors import SourceError
+from infeed_server.config.importer import explain_missing
+from infeed_server.config.model import Definition, Finding, KeyPath
 
 Indices = npt.NDArray[np.int64]
 """Indices of samples in a source, one per slot."""
 
 Columns = dict[str, npt.NDArray[Any]]
 """Raw values of some samples: column name → array, one row per sample."""
+
+
+def array_bytes(array: npt.NDArray[Any]) -> int:
+    """Counts the bytes of an array, with the byte strings that it points to."""
+    strings = sum(map(len, array.flat)) if array.dtype == object else 0
+    return array.nbytes + strings
+
 
 Sample: TypeAlias = "dict[str, tf.Tensor]"
 """One sample inside a graph: field name → tensor, without a slots dimension."""
@@ -35,43 +45,20 @@ class Provenance:
         return self.file if self.offset is None else f"{self.file} at byte {self.offset}"
 
 
-GraphRead: TypeAlias = "Callable[[tf.Tensor], tuple[Sample, str | tf.Tensor]]"
-"""A function from an index, int64 scalar, to the sample's columns and its defect: a text, empty
-unless the sample is bad. A fault of storage is an error of the graph instead."""
-
-NO_DEFECT = ""
-
-
-@dataclass(frozen=True)
-class GraphReader:
-    """A reader of a source made of TensorFlow ops only, for graphs that run without infeed.
-
-    `size_bytes` is the size of its constants, `paths` are the files that it reads. `build` creates
-    the constants and returns the function that reads.
-    """
-
-    size_bytes: int
-    paths: tuple[str, ...]
-    build: Callable[[], GraphRead]
-
-
-class Source(Protocol):
+class Source(ABC):
     """An opened source with random access. Thread-safe: several threads call `read`."""
 
-    @property
-    def columns(self) -> Mapping[str, tf.TensorSpec]:
-        """The columns that `read` returns, per sample (no slots dimension)."""
+    columns: Mapping[str, tf.TensorSpec]
+    """The columns that `read` returns, per sample (no slots dimension)."""
+    identity: str
+    """A hash of the samples, independent of where they are stored."""
+    parsed: bool = True
+    """Whether the columns are the fields already, so that `parse` does nothing."""
 
-    @property
-    def identity(self) -> str:
-        """A hash of the samples, independent of where they are stored."""
-
-    @property
-    def parsed(self) -> bool:
-        """Whether the columns are the fields already, so that `parse` does nothing."""
-
+    @abstractmethod
     def __len__(self) -> int: ...
 
+    @abstractmethod
     def read(self, indices: Indices) -> Columns:
         """Reads the columns of these samples, in this order.
 
@@ -79,21 +66,33 @@ class Source(Protocol):
         metadata.
         """
 
-    def parse(self, columns: Sample) -> Sample:
-        """Parses one sample's columns into its fields. Runs inside the pipeline's graph."""
-
+    @abstractmethod
     def provenance(self, index: int) -> Provenance:
         """Returns the location of a sample."""
 
-    def close(self) -> None:
+    def parse(self, columns: Sample) -> Sample:
+        """Parses one sample's columns into its fields. Runs inside the pipeline's graph."""
+        return columns
+
+    def close(self) -> None:  # noqa: B027 - most sources have nothing to end
         """Ends what reads for the source. A read in progress may end with a `SourceError`."""
 
 
-class StoredSource(Source, Protocol):
-    """A source in files or arrays, which a graph can read as well."""
+class WrappedSource(Source):
+    """The base of sources that read their samples from another, which they close with them."""
 
-    def graph_reader(self) -> GraphReader:
-        """Returns a reader for graphs. Cheap: only `GraphReader.build` creates large constants."""
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.identity = source.identity
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def provenance(self, index: int) -> Provenance:
+        return self.source.provenance(index)
+
+    def close(self) -> None:
+        self.source.close()
 
 
 class ProgressCallback(Protocol):
@@ -122,13 +121,50 @@ class SourceDefinition(Definition):
 class IndexedDefinition(SourceDefinition):
     """The options of a source with random access."""
 
-    def open(self, progress: ProgressCallback | None = None) -> Source:
-        """Opens the source. Raises `SourceError` when it is missing or invalid."""
+    def open(
+        self, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
+    ) -> Source:
+        """Opens the source. `progress` receives the progress of scans of its files.
+
+        With `keep_damaged`, damaged records that a scan finds are samples that cannot be read.
+        Raises `SourceError` when the source is missing or invalid.
+        """
         raise NotImplementedError(type(self).__name__)
 
 
-class StoredDefinition(IndexedDefinition):
-    """The options of a source in files or arrays."""
+def find_missing(path: KeyPath, find: Callable[[], object]) -> Iterator[Finding]:
+    """Yields the `SourceError` of looking for a file as a finding about the key at `path`."""
+    try:
+        find()
+    except SourceError as error:
+        yield path, error.message
 
-    def open(self, progress: ProgressCallback | None = None) -> StoredSource:
-        raise NotImplementedError(type(self).__name__)
+
+def check_code_name(value: Any) -> Any:
+    """Returns an object, or a name of the form `module:attr`. Raises `ValueError` for another."""
+    if isinstance(value, str) and not all(value.partition(":")):
+        raise ValueError("it is named module:attr")
+    return value
+
+
+class CodeDefinition(SourceDefinition):
+    """The options of a source that the user's code makes: an option `kind` has it or its name."""
+
+    @property
+    def target(self) -> Any:
+        return getattr(self, self.kind)
+
+    @property
+    def label(self) -> str:
+        """The name of the code in messages: `module:attr`."""
+        if isinstance(self.target, str):
+            return self.target
+        named = self.target if hasattr(self.target, "__qualname__") else type(self.target)
+        return f"{named.__module__}:{named.__qualname__}"
+
+    def resolve(self, base: Path) -> Self:  # noqa: ARG002 - it has no path
+        return self
+
+    def check(self) -> Iterator[Finding]:
+        if isinstance(self.target, str) and (missing := explain_missing(self.target)):
+            yield (self.kind,), missing

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -63,14 +62,12 @@ class FileHandle:
 
 
 class FileHandlePool:
-    """Handles kept open between reads. The least recently used file's are closed first."""
+    """Handles kept open between reads. The least recently used is closed first."""
 
     def __init__(self, open_file: Callable[[int], FileHandle]) -> None:
         """`open_file` opens a file by its number."""
         self._open_file = open_file
-        self._max_idle = MAX_IDLE_HANDLES
-        self._idle: OrderedDict[int, list[FileHandle]] = OrderedDict()
-        self._count = 0
+        self._idle: list[tuple[int, FileHandle]] = []
         self._lock = threading.Lock()
 
     @contextmanager
@@ -82,27 +79,14 @@ class FileHandlePool:
         except BaseException:
             handle.close()
             raise
-        self._put_back(file, handle)
+        with self._lock:
+            self._idle.append((file, handle))
+            if len(self._idle) > MAX_IDLE_HANDLES:
+                self._idle.pop(0)[1].close()
 
     def _take(self, file: int) -> FileHandle | None:
         with self._lock:
-            stack = self._idle.get(file)
-            if not stack:
-                return None
-            self._count -= 1
-            handle = stack.pop()
-            if not stack:
-                del self._idle[file]
-            return handle
-
-    def _put_back(self, file: int, handle: FileHandle) -> None:
-        with self._lock:
-            self._idle.setdefault(file, []).append(handle)
-            self._idle.move_to_end(file)
-            self._count += 1
-            while self._count > self._max_idle:
-                oldest, stack = next(iter(self._idle.items()))
-                stack.pop(0).close()
-                self._count -= 1
-                if not stack:
-                    del self._idle[oldest]
+            for place in reversed(range(len(self._idle))):
+                if self._idle[place][0] == file:
+                    return self._idle.pop(place)[1]
+        return None

@@ -2,24 +2,48 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import hashlib
+import json
+import lzma
 import os
-from collections.abc import Iterable
+import struct
+import threading
+import time
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, BinaryIO, NamedTuple
 
 import tensorflow as tf
 from pydantic import BeforeValidator
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.imports import is_tensorflow_loaded
 from infeed_server.sources.storage_faults import error_text
 
 INDEX_SUFFIX = ".infeed-index.npz"
 """Part of the name of every cached record index. Globs over data files skip such names."""
 
+NUMPY_FILE_ERRORS = (
+    OSError, EOFError, ValueError, KeyError, IndexError, TypeError, zipfile.BadZipFile, zlib.error,
+    lzma.LZMAError, struct.error, tokenize.TokenError, NotImplementedError, RuntimeError,
+    MemoryError,
+)  # fmt: skip
+"""A byte that changed can be anywhere: in the archive's directory, in a compressed stream, in a
+header, which NumPy parses as Python and allocates the stated size of. `RuntimeError` is an
+encrypted member's."""
+
 _MAX_LISTED_ENTRIES = 5
 """Entries of a folder that an error names."""
+
+
+_SETTLED_SECONDS = 2.0
+"""Age of data whose hash is remembered. Younger data may still be written to without another
+modification time, on file systems with a coarse clock."""
 
 
 def _to_string(value: Any) -> Any:
@@ -35,6 +59,10 @@ class FileStamp(NamedTuple):
 
     size: int
     mtime_ns: int
+
+    def difference(self, now: FileStamp) -> str:
+        """Returns the difference to the file's stamp of now, for an error."""
+        return f"it had {self.size} bytes and has {now.size}, modified at another time"
 
 
 def file_errors() -> tuple[type[Exception], ...]:
@@ -74,6 +102,19 @@ def read_stamp(path: str) -> FileStamp:
         raise SourceError(f"cannot open {path!r}: {error_text(error)}", file=path) from error
 
 
+def changed_error(path: str, since: str, difference: str = "", first: str = "") -> SourceError:
+    """Returns the error for a file that is not the one that a server began with.
+
+    `since` is when that was: "it was opened". `first` is to be done before a restart.
+    """
+    detail = f": {difference}" if difference else ""
+    return SourceError(
+        f"{path} changed since {since}{detail}; {first}restart the server",
+        file=path,
+        fault="changed",
+    )
+
+
 def read_remote(path: str) -> bytes:
     """Reads a whole remote file. Raises `tf.errors.OpError`."""
     with tf.io.gfile.GFile(path, "rb") as file:
@@ -91,12 +132,50 @@ def read_bytes(path: str) -> bytes:
         raise SourceError(f"cannot read {path!r}: {error_text(error)}", file=path) from error
 
 
+def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
+    """Replaces a local file by what `write` writes, or leaves it as it is. Raises `OSError`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
+    try:
+        with temporary.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)  # noqa: PTH105
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
 def user_cache_dir() -> Path:
     """Returns the user's folder for files that can be recreated."""
     if own := os.environ.get("INFEED_CACHE_DIR"):
         return Path(own)
     shared = os.environ.get("XDG_CACHE_HOME")
     return (Path(shared) if shared else Path.home() / ".cache") / "infeed"
+
+
+def remembered(data: str, stamp: str, newest_ns: int, compute: Callable[[], str]) -> str:
+    """Returns `compute()`, from the cache if `data` had the same stamp before.
+
+    `data` is a path and the purpose of the hash, `newest_ns` the last modification time in it.
+    """
+    key = hashlib.sha256(data.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    file = user_cache_dir() / "hashes" / f"{key}.json"
+    try:
+        entry = json.loads(file.read_bytes())
+        if entry["stamp"] == stamp and isinstance(entry["hash"], str):
+            known: str = entry["hash"]
+            return known
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    computed = compute()
+    if time.time() - newest_ns / 1e9 > _SETTLED_SECONDS:
+        # Without a writable cache, the data is hashed at every start.
+        content = json.dumps({"data": ascii(data), "stamp": stamp, "hash": computed}).encode()
+        with contextlib.suppress(OSError):
+            write_atomically(file, lambda out: out.write(content))
+    return computed
 
 
 def is_folder(path: str) -> bool:

@@ -7,15 +7,13 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.sources.arrays.source import ArraysSource
 from infeed_server.sources.base import (
     IndexedDefinition,
     ProgressCallback,
     Source,
     SourceDefinition,
-    StoredDefinition,
-    StoredSource,
 )
 from infeed_server.sources.dataset.source import DatasetSource
 from infeed_server.sources.images.source import ImagesSource
@@ -24,7 +22,9 @@ from infeed_server.sources.tfrecord.source import TFRecordSource
 
 _CLASSES = (TFRecordSource, ImagesSource, ArraysSource, PythonSource, DatasetSource)
 
-SOURCE_CLASSES: dict[str, type[SourceDefinition]] = {each.kind: each for each in _CLASSES}
+SOURCE_CLASSES: dict[str, type[SourceDefinition]] = {
+    source_class.kind: source_class for source_class in _CLASSES
+}
 """Configuration key → class of the definition."""
 
 
@@ -33,7 +33,7 @@ def _validate(value: Any) -> Any:
         return value
     kinds = [kind for kind in SOURCE_CLASSES if isinstance(value, dict) and kind in value]
     if len(kinds) == 1:
-        # Its errors keep their locations: pydantic puts them below that of the source.
+        # Its errors keep their locations: pydantic puts them below the source's.
         return SOURCE_CLASSES[kinds[0]].model_validate(value)
     message = f"a source has one of: {', '.join(SOURCE_CLASSES)}"
     if kinds:
@@ -51,32 +51,9 @@ AnySource: TypeAlias = Annotated[
 def open_source(
     definition: AnySource, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
 ) -> Source:
-    """Opens an indexed source. `progress` receives the progress of scans of its files.
-
-    With `keep_damaged`, the damaged records that the index of TFRecord files finds are samples
-    that cannot be read. Raises `SourceError`.
-    """
-    if isinstance(definition, TFRecordSource):
-        return definition.open(progress, keep_damaged=keep_damaged)
+    """Opens an indexed source. Raises `ConfigError` for a sequential one, and `SourceError`."""
     if isinstance(definition, IndexedDefinition):
-        return definition.open(progress)
+        return definition.open(progress, keep_damaged=keep_damaged)
     raise ConfigError(
         f"the dataset {definition.label} is sequential: its elements cannot be read by index"
-    )
-
-
-def open_stored_source(
-    definition: AnySource, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
-) -> StoredSource:
-    """Opens a source that graphs can read, with the options of `open_source`.
-
-    Raises `ConfigError` for another one, and `SourceError`.
-    """
-    if isinstance(definition, TFRecordSource):
-        return definition.open(progress, keep_damaged=keep_damaged)
-    if isinstance(definition, StoredDefinition):
-        return definition.open(progress)
-    raise ConfigError(
-        f"source.{definition.kind}: it is read by Python in the server, which the workers of the "
-        "tf.data service cannot do; write it as TFRecords (tfrecord: ...), or use --engine local"
     )

@@ -2,7 +2,7 @@
 
 They are retried with backoff, and then the batch is refused. A bad sample is only what is wrong in
 the bytes: otherwise a file that is away for a moment would change the data of one server, and its
-batches would differ from those of the others.
+batches would differ from the others'.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from infeed.errors import SourceError
+from infeed.shared.errors import InfeedError, SourceError, shorten
 from infeed_server.imports import is_tensorflow_loaded
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ def is_storage_fault(error: BaseException) -> bool:
         return error.errno is not None
     if isinstance(error, RuntimeError):
         # Not str(error), which may raise: the class may be the user's.
-        return any(isinstance(each, str) and _NO_THREAD in each for each in error.args)
+        return any(isinstance(argument, str) and _NO_THREAD in argument for argument in error.args)
     if isinstance(error, MemoryError):
         return True
     errors = _tensorflow_errors()
@@ -93,6 +93,16 @@ def error_text(error: BaseException) -> str:
     return str(getattr(error, "message", None) or error) or type(error).__name__
 
 
+def one_line(error: Exception) -> str:
+    """Returns an error's message in one line, without what TensorFlow puts around a kernel's."""
+    errors = _tensorflow_errors()
+    has_message = isinstance(error, InfeedError | errors.OpError) if errors else False
+    # As in "{{function_node ...}} Input is empty. [Op:Decode...]".
+    text = shorten(error.message if has_message else str(error))  # type: ignore[attr-defined]
+    text = text.rpartition("}} ")[2].partition(" [Op:")[0]
+    return " ".join(text.split()) or type(error).__name__
+
+
 def retry_faults(
     operation: Callable[[], Result],
     subject: str,
@@ -102,23 +112,21 @@ def retry_faults(
 
     Raises `SourceError` about `subject` after the last attempt, and other errors unchanged.
     """
-    for delay in RETRY_DELAYS_SECONDS:
+    delays = iter(RETRY_DELAYS_SECONDS)
+    while True:
         try:
             return operation()
         except Exception as error:
             if not is_fault(error):
                 raise
+            delay = next(delays, None)
+            if delay is None:
+                attempts = len(RETRY_DELAYS_SECONDS) + 1
+                raise SourceError(
+                    f"cannot read {subject}: {error_text(error)} ({attempts} attempts in "
+                    f"{sum(RETRY_DELAYS_SECONDS):.0f} s); the batch is refused, because a fault of "
+                    "storage must not change the data: make it readable and continue",
+                    file=subject,
+                ) from error
             log.debug("%s: %s; trying again in %s s", subject, error_text(error), delay)
         _sleep(delay)
-    try:
-        return operation()
-    except Exception as error:
-        if not is_fault(error):
-            raise
-        attempts = len(RETRY_DELAYS_SECONDS) + 1
-        raise SourceError(
-            f"cannot read {subject}: {error_text(error)} ({attempts} attempts in "
-            f"{sum(RETRY_DELAYS_SECONDS):.0f} s); the batch is refused, because a fault of storage "
-            "must not change the data: make it readable and continue",
-            file=subject,
-        ) from error

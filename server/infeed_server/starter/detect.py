@@ -5,100 +5,95 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.sources.files import INDEX_SUFFIX, absolute_path, describe_nearest_folder
 from infeed_server.sources.images.listing import EXTENSIONS, list_images
 from infeed_server.sources.storage_faults import error_text
-from infeed_server.starter.arrays import arrays_starter
-from infeed_server.starter.draft import Place, Starter, listed
-from infeed_server.starter.images import csv_starter, images_starter
-from infeed_server.starter.label_choice import LabelOption
-from infeed_server.starter.records import is_record_file, records_starter
+from infeed_server.starter.arrays import arrays_draft
+from infeed_server.starter.draft import Starter, listed
+from infeed_server.starter.images import csv_drafts, image_drafts
+from infeed_server.starter.records import is_record_file, record_drafts
 from infeed_server.starter.shards import matching_files
 
 _PARQUET = (".parquet", ".pq")
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
-def starter_for(path: str, place: Place, option: LabelOption | None = None) -> Starter:
-    """Looks at data and returns a starter for it; `place` is that of the file to be written.
+def starter_for(path: str, target: Path, labels: str | None = None) -> Starter:
+    """Looks at data and returns a starter for it; `target` is the folder of the file to be written.
 
-    `option` selects the labels of images. Raises `SourceError` for data of an unknown kind, and for
-    what no pipeline can serve, `UnclearLabelsError` where an option is necessary, and
+    `labels` is the value of `--labels`. Raises `SourceError` for data of an unknown kind, and for
+    what no pipeline can serve, `UnclearLabelsError` where labels must be chosen, and
     `MissingExtraError` for Parquet without PyArrow.
     """
-    if Path(path).is_dir():
-        # Absolute, so that the folder has a name.
-        return _folder_starter(Path(absolute_path(path)), place, option)
-    files = [Path(path)] if Path(path).is_file() else matching_files(path)
-    if not files:
-        raise SourceError(f"no file or folder {path!r}; {describe_nearest_folder(path)}")
-    return _files_starter(files, place, option, path)
-
-
-def _folder_starter(folder: Path, place: Place, option: LabelOption | None) -> Starter:
+    if not Path(path).is_dir():
+        files = [Path(path)] if Path(path).is_file() else matching_files(path)
+        if not files:
+            raise SourceError(f"no file or folder {path!r}; {describe_nearest_folder(path)}")
+        return _files_starter(files, target, labels, path)
+    folder = Path(absolute_path(path))  # absolute, so that the folder has a name
     try:
         list_images(str(folder))
     except SourceError:  # no image in it
-        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-        files = [path for path in files if INDEX_SUFFIX not in path.name]
+        files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
+        files = [file for file in files if INDEX_SUFFIX not in file.name]
         if not files:
             raise SourceError(f"no file in {str(folder)!r}", file=folder) from None
-        return _files_starter(files, place, option)
-    return images_starter(folder, place, option)
+        return _files_starter(files, target, labels)
+    return Starter(image_drafts(folder, target, labels))
 
 
 def _files_starter(
-    files: Sequence[Path], place: Place, option: LabelOption | None, pattern: str = ""
+    files: Sequence[Path], target: Path, labels: str | None, pattern: str = ""
 ) -> Starter:
     """Returns the starter for files of one kind; others among them are ignored.
 
-    `pattern` is the glob that named them, if one did.
+    `pattern` is the glob that named the files, if one did.
     """
-    tables = [file for file in files if file.suffix.lower() == ".csv"]
-    if option is not None and not tables:
+
+    def of_kind(*endings: str) -> list[Path]:
+        return [file for file in files if file.suffix.lower() in endings]
+
+    tables = of_kind(".csv")
+    if labels is not None and not tables:
         raise SourceError(
             f"--labels: {files[0]} is no folder of images and no CSV; leave --labels out",
             file=files[0],
         )
-    for suffix in (".npz", ".npy"):
-        arrays = [file for file in files if file.suffix == suffix]
-        if arrays and suffix == ".npz":
-            starters = [arrays_starter([file], place) for file in arrays]
-            return Starter([draft for each in starters for draft in each.pipelines])
-        if arrays:
-            return arrays_starter(arrays, place)
+    if arrays := of_kind(".npz"):
+        return Starter([arrays_draft([file], target) for file in arrays])
+    if arrays := of_kind(".npy"):
+        return Starter([arrays_draft(arrays, target)])
     if records := [file for file in files if is_record_file(file)]:
-        return records_starter(records, place, pattern)
-    first = files[0]
+        return Starter([*record_drafts(records, target, pattern)])
     if tables:
-        return csv_starter(Path(absolute_path(str(tables[0]))), place, option)
-    if tables := [file for file in files if file.suffix.lower() in _PARQUET]:
-        from infeed_server.starter.parquet import parquet_starter  # noqa: PLC0415 - needs PyArrow
+        return Starter(csv_drafts(Path(absolute_path(str(tables[0]))), target, labels))
+    if tables := of_kind(*_PARQUET):
+        from infeed_server.starter.parquet import parquet_drafts  # noqa: PLC0415 - needs PyArrow
 
-        return parquet_starter(tables, place, pattern)
-    if first.suffix.lower() in EXTENSIONS:
-        raise SourceError(f"{first} is one image; give its folder: {first.parent}", file=first)
-    head = _head(first)
-    if not head:
-        raise SourceError(f"{first} is empty: it has no bytes; write it again", file=first)
-    if head == _GZIP_MAGIC:
-        raise SourceError(
-            f"{first} is compressed with GZIP, which has no random access; write it without "
-            "compression, or unpack it: gunzip < OLD > NEW",
-            file=first,
-        )
-    raise SourceError(
-        f"unknown kind of data: {listed([file.name for file in files], 3)}; known: folders of "
-        f"{', '.join(EXTENSIONS)}, TFRecords (not compressed), Parquet, .npz, .npy, a CSV of "
-        "labels",
-        file=first,
-    )
+        return Starter(parquet_drafts(tables, target, pattern))
+    raise _unknown(files)
 
 
-def _head(file: Path) -> bytes:
+def _unknown(files: Sequence[Path]) -> SourceError:
+    """Returns the error for files that no starter knows."""
+    first = files[0]
     try:
-        with file.open("rb") as opened:
-            return opened.read(len(_GZIP_MAGIC))
+        with first.open("rb") as opened:
+            head = opened.read(len(_GZIP_MAGIC))
     except OSError as error:
-        raise SourceError(f"cannot read {file}: {error_text(error)}", file=file) from error
+        return SourceError(f"cannot read {first}: {error_text(error)}", file=first)
+    problem = (
+        f"unknown kind of data: {listed([file.name for file in files], 3)}; known: folders of "
+        f"{', '.join(EXTENSIONS)}, TFRecords (not compressed), Parquet, .npz, .npy, a CSV of labels"
+    )
+    if first.suffix.lower() in EXTENSIONS:
+        problem = f"{first} is one image; give its folder: {first.parent}"
+    elif not head:
+        problem = f"{first} is empty: it has no bytes; write it again"
+    elif head == _GZIP_MAGIC:
+        problem = (
+            f"{first} is compressed with GZIP, which has no random access; write it without "
+            "compression, or unpack it: gunzip < OLD > NEW"
+        )
+    return SourceError(problem, file=first)

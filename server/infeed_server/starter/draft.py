@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from infeed.printable import printable
+from infeed.shared.printable import printable
 
 WRITTEN_LABELS = "-labels.infeed.csv"
 """The end of the name of a CSV of labels that `init` writes, so that it is not taken for one of the
@@ -26,57 +26,44 @@ _EVALUATION = ("val", "valid", "validation", "test", "eval", "dev")
 """Words in the name of a part of the data that is not for training."""
 
 
-@dataclass(frozen=True)
-class Line:
-    """A line of YAML with its comment; a line without code is a comment alone."""
-
-    code: str
-    comment: str = ""
-
-    def __str__(self) -> str:
-        comment = f"# {printable(' '.join(self.comment.split()))}" if self.comment else ""
-        return f"{self.code}  {comment}" if self.code and comment else self.code or comment
-
-
 @dataclass
-class PipelineDraft:
+class Draft:
     """A pipeline for some data: what it is, and what is suggested for it."""
 
     name: str
     about: list[str]
     """Comments about the data."""
-    source: list[Line]
+    source: list[str]
     """The lines below `source:`."""
     samples: int
-    transforms: list[Line] = field(default_factory=list)
-    """The items of `transforms:`, and comments between them."""
+    transforms: list[str] = field(default_factory=list)
+    """The lines below `transforms:`."""
     on_error: str = ""
     """Why bad samples are expected; empty if they are not."""
     shuffle: str = "{seed: 0}"
     """The options of the order, if it is for training."""
     label: str = ""
     """What was taken as the label, for the terminal and a comment; empty where nothing was."""
-
-    @property
-    def for_training(self) -> bool:
-        return is_for_training(self.name)
+    files: dict[str, str] = field(default_factory=dict)
+    """Name → content of files that are written beside the pipelines."""
 
     def lines(self, suffix: str) -> Iterator[str]:
         """Yields the lines below the key `pipelines`; the name gets a suffix."""
+        # The usual size, or for little data a power of two that fits.
+        size = min(_DEFAULT_BATCH, 1 << max(self.samples, 1).bit_length() - 1)
+        batch: dict[str, Any] = {"size": size}
         yield f"  {flow(self.name + suffix)}:"
-        about = [*self.about, *([self.label] if self.label else [])]
-        yield from (f"    {Line('', text)}" for text in about)
+        yield from (f"    {comment(text)}" for text in (*self.about, self.label) if text)
         yield "    source:"
-        yield from (f"      {line}" for line in self.source)
-        if self.for_training:
+        yield from (f"      {text}" for text in self.source)
+        if is_for_training(self.name):
             yield f"    shuffle: {self.shuffle}  # another order in each epoch; any number"
-        if any(line.code for line in self.transforms):
+        else:
+            batch["remainder"] = "pad"
+        if self.transforms:
             yield "    transforms:"
-        for line in self.transforms:
-            yield f"      - {line}" if line.code else f"      {line}"
-        size = batch_size(self.samples)
-        options = {"size": size} if self.for_training else {"size": size, "remainder": "pad"}
-        yield f"    batch: {flow(options)}  # for each rank; a trainer may choose another size"
+        yield from (f"      {text}" for text in self.transforms)
+        yield f"    batch: {flow(batch)}  # for each rank; a trainer may choose another size"
         if self.on_error:
             yield f"    on_error: substitute  # {self.on_error}"
         else:
@@ -87,9 +74,12 @@ class PipelineDraft:
 class Starter:
     """A starter file: its pipelines, and files that are written beside it."""
 
-    pipelines: Sequence[PipelineDraft]
-    files: dict[str, str] = field(default_factory=dict)
-    """Name → content."""
+    drafts: Sequence[Draft]
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Name → content."""
+        return {name: text for draft in self.drafts for name, text in draft.files.items()}
 
     def text(self, command: str, file: str) -> str:
         """Returns the YAML of the file; `command` is the one that makes it."""
@@ -99,29 +89,22 @@ class Starter:
             "pipelines:",
         ]
         names: Counter[str] = Counter()
-        for pipeline in self.pipelines:
-            names[pipeline.name] += 1
-            number = names[pipeline.name]
-            lines += pipeline.lines(f"-{number}" if number > 1 else "")
+        for draft in self.drafts:
+            names[draft.name] += 1
+            number = names[draft.name]
+            lines += draft.lines(f"-{number}" if number > 1 else "")
         return "\n".join(lines) + "\n"
 
     def label_lines(self) -> list[str]:
         """Returns what was taken as the label of each pipeline of images."""
-        named = [each for each in self.pipelines if each.label]
-        return [printable(f"{each.name}: {each.label}") for each in named]
+        return [printable(f"{draft.name}: {draft.label}") for draft in self.drafts if draft.label]
 
 
-@dataclass(frozen=True)
-class Place:
-    """The folder of the starter file, from which its paths are relative."""
-
-    folder: Path
-
-    def path(self, path: Path | str) -> str:
-        """Returns a path as the file names it: absolute where it is far away."""
-        absolute = os.path.abspath(path)  # noqa: PTH100 - links are kept
-        relative = os.path.relpath(absolute, self.folder.absolute())
-        return absolute if relative.startswith("../../..") else relative
+def relative(path: Path | str, folder: Path) -> str:
+    """Returns a path as a file in `folder` names it: absolute where it is far away."""
+    absolute = os.path.abspath(path)  # noqa: PTH100 - links are kept
+    below = os.path.relpath(absolute, folder.absolute())
+    return absolute if below.startswith("../../..") else below
 
 
 def flow(value: Any) -> str:
@@ -132,14 +115,19 @@ def flow(value: Any) -> str:
     return text.removesuffix("...\n").strip()
 
 
-def step(name: str, comment: str = "", **options: Any) -> Line:
+def comment(text: str) -> str:
+    """Returns a comment in one line, that controls no terminal; empty without a text."""
+    return f"# {printable(' '.join(text.split()))}" if text else ""
+
+
+def line(key: str, value: Any, about: str = "") -> str:
+    """Returns the line of a key, with its comment."""
+    return f"{flow(key)}: {flow(value)}  {comment(about)}".rstrip()
+
+
+def step(name: str, about: str = "", **options: Any) -> str:
     """Returns the line of a transform."""
-    return Line(f"{name}: {flow(options)}", comment)
-
-
-def batch_size(samples: int) -> int:
-    """Returns the suggested size: the usual one, or for little data a power of two that fits."""
-    return min(_DEFAULT_BATCH, 1 << max(samples, 1).bit_length() - 1)
+    return f"- {line(name, options, about)}"
 
 
 def is_for_training(name: str) -> bool:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
-from infeed_server.starter.draft import Line, step
+from infeed_server.starter.draft import Draft, comment, is_for_training, step
 
 MAX_LOOKED_AT = 64
 """Images that are opened, evenly spread: enough for sizes, few enough for a slow file system."""
+
+FLIP = "not for text, digits or other images with a left and a right"
+NORMALIZE = "to 0 to 1, in the trainer: images travel as uint8"
 
 _CROPS = (224, 192, 160, 128, 96, 64, 48, 32, 24, 16, 8)
 """Heights and widths that are suggested; models are built for them."""
@@ -58,9 +62,24 @@ class ImageLook:
                     sizes.append(size[::-1] if orientation in _TURNED else size)
                     grey += opened.mode in _GREY_MODES
                     turned += orientation != _UPRIGHT
-            except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError):
+            except (OSError, ValueError, Image.DecompressionBombError):
                 continue
         return cls(frozenset(formats), tuple(sizes), grey, turned) if sizes else None
+
+    @classmethod
+    def of_all(cls, values: Sequence[Any]) -> ImageLook | None:
+        """Returns a look at the values of a field; None unless all are images."""
+        if not all(isinstance(value, bytes) for value in values):
+            return None
+        look = cls.at(values)
+        return look if look is not None and len(look.sizes) == len(values) else None
+
+    def suggest(self, draft: Draft, field: str, fields: Iterable[str]) -> None:
+        """Adds the transforms of a draft's first field of images."""
+        if not draft.transforms:
+            others = [other for other in fields if other != field]
+            training = is_for_training(draft.name)
+            draft.transforms = self.transforms(field, training=training, others=others)
 
     def describe(self) -> str:
         """Returns the formats, sizes and channels in words."""
@@ -73,40 +92,35 @@ class ImageLook:
         turned = f", {self.turned} of {len(self.sizes)} turned by EXIF" if self.turned else ""
         return f"{'/'.join(sorted(self.formats))}, {', '.join(sides)}{grey}{turned}"
 
-    def transforms(self, field: str, *, training: bool, others: Iterable[str] = ()) -> list[Line]:
+    def transforms(self, field: str, *, training: bool, others: Iterable[str] = ()) -> list[str]:
         """Returns the suggested transforms: to images of one size, from 0 to 1.
 
         No random one moves the image alone, where one of the `others` has places in it.
         """
-        is_grey = self.grey == len(self.sizes)
-        channels = 1 if is_grey else 3
-        if self.turned:
-            comment = "photos are turned upright"
-            lines = [step("decode_image", comment, field=field, channels=channels, exif="apply")]
-        else:
-            lines = [step("decode_image", field=field, channels=channels)]
         attached = attached_field(others)
         training = training and not attached
-        height, width = self.sizes[0]
-        if set(self.sizes) == {(height, width)} and max(height, width) <= _MAX_KEPT:
-            comment = "the size that they have; a batch needs a fixed one"
-            lines.append(step("resize", comment, field=field, size=[height, width]))
+        is_grey = self.grey == len(self.sizes)
+        decode: dict[str, Any] = {"field": field, "channels": 1 if is_grey else 3}
+        if self.turned:
+            decode["exif"] = "apply"
+        about = "photos are turned upright" if self.turned else ""
+        lines = [step("decode_image", about, **decode)]
+        if len(set(self.sizes)) == 1 and max(self.sizes[0]) <= _MAX_KEPT:
+            about, size = "the size that they have; a batch needs a fixed one", [*self.sizes[0]]
+            lines.append(step("resize", about, field=field, size=size))
         else:
-            side = self._crop()
             name = "random_resized_crop" if training else "resize"
-            comment = "height, width" if training else "height, width; changes the proportions"
-            comment += f"; pixels in {attached!r} fit no longer" if attached else ""
-            lines.append(step(name, comment, field=field, size=[side, side]))
+            about = "height, width" if training else "height, width; changes the proportions"
+            about += f"; pixels in {attached!r} fit no longer" if attached else ""
+            lines.append(step(name, about, field=field, size=[self._crop()] * 2))
         if training:
-            comment = "not for text, digits or other images with a left and a right"
-            lines.append(step("random_flip_left_right", comment, field=field))
+            lines.append(step("random_flip_left_right", FLIP, field=field))
         if attached:
-            lines.append(Line("", f"no crop or flip, which would not move {attached!r}"))
-        comment = "to 0 to 1, in the trainer: images travel as uint8"
-        lines.append(step("normalize", comment, field=field, scale=255.0))
+            lines.append(comment(f"no crop or flip, which would not move {attached!r}"))
+        lines.append(step("normalize", NORMALIZE, field=field, scale=255.0))
         if not is_grey:
             usual = "also usual: mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]"
-            lines.append(Line("", usual))
+            lines.append(comment(usual))
         return lines
 
     def _crop(self) -> int:

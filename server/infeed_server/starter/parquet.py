@@ -12,26 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.datasets.parquet import ParquetRows
-from infeed_server.starter.draft import (
-    WRITTEN_MODULE,
-    Line,
-    PipelineDraft,
-    Place,
-    Starter,
-    flow,
-    is_for_training,
-    listed,
-)
+from infeed_server.starter.draft import WRITTEN_MODULE, Draft, line, listed
 from infeed_server.starter.image_look import ImageLook, spread
 from infeed_server.starter.shards import shard_groups, shard_pattern
 
 _ROWS_READ = 16
-"""Rows of each group of files that are looked at, spread over them."""
+"""Rows of a group of files that are looked at: more find more nulls and lengths of lists."""
 
 _MAX_SHUFFLED_BYTES = 256 << 20
-"""Decompressed bytes that are shuffled as a whole: a process keeps so many."""
+"""Decompressed bytes that are shuffled as a whole: a process keeps no more."""
 
 _MODULE = f'''"""Rows of Parquet files for the pipelines beside this file. {WRITTEN_MODULE}"""
 
@@ -45,13 +36,13 @@ FOLDER = Path(__file__).parent
 _FUNCTION = """
 
 def {function}():
-    files = {files}
+    files = [{paths}]
     return ParquetRows(files, columns={columns})
 """
 
 
-def parquet_starter(files: Sequence[Path], place: Place, pattern: str = "") -> Starter:
-    """Returns a starter with a pipeline for each group of shards, and the module that reads them.
+def parquet_drafts(files: Sequence[Path], target: Path, pattern: str = "") -> list[Draft]:
+    """Returns a draft for each group of shards, the first with the module that reads them all.
 
     `pattern` is the glob that named the files, if one did. Raises `SourceError`.
     """
@@ -59,48 +50,48 @@ def parquet_starter(files: Sequence[Path], place: Place, pattern: str = "") -> S
     module = f"{_identifier(next(iter(groups)))}_rows"
     code, drafts = _MODULE, []
     for name, group in groups.items():
+        function = _identifier(name)
         rows = ParquetRows(group)
         if not len(rows):
-            raise SourceError(f"{group[0]}: no row in this file", file=group[0])
-        fields, left_out = _fields(rows)
+            raise SourceError(f"{group[0]}: no row in this file; write it again", file=group[0])
+        draft, fields = _draft(name, f"{module}:{function}", rows)
         if not fields:
             raise SourceError(
-                f"{group[0]}: no column that can be served: {listed(left_out)}", file=group[0]
+                f"{group[0]}: no column that can be served; {draft.about[-1]}", file=group[0]
             )
-        function = _identifier(name)
-        patterns = shard_pattern(group, place, pattern)
+        patterns = shard_pattern(group, target, pattern)
         names = [patterns] if isinstance(patterns, str) else patterns
-        paths = ", ".join(f"FOLDER / {each!r}" for each in names)
-        code += _FUNCTION.format(function=function, files=f"[{paths}]", columns=list(fields))
-        drafts.append(_draft(name, f"{module}:{function}", rows, fields, left_out))
-    return Starter(drafts, {f"{module}.py": code})
+        paths = ", ".join(f"FOLDER / {path!r}" for path in names)
+        code += _FUNCTION.format(function=function, paths=paths, columns=fields)
+        drafts.append(draft)
+    drafts[0].files[f"{module}.py"] = code
+    return drafts
 
 
-def _draft(
-    name: str, target: str, rows: ParquetRows, fields: Mapping[str, Any], left_out: Sequence[str]
-) -> PipelineDraft:
-    about = [f"{len(rows)} rows"]
-    if left_out:
-        about.append(f"left out: {listed(left_out)}")
-    source = [
-        Line(f"python: {target}", "reads the files; edit it to change what a row gives"),
-        Line("processes: 2", "that read; each keeps some row groups in memory"),
-        Line("fields:"),
-        *(Line(f"  {flow(field)}: {flow(options)}") for field, options in fields.items()),
-    ]
+def _draft(name: str, function: str, rows: ParquetRows) -> tuple[Draft, list[str]]:
+    """Returns a draft, and the columns that it serves."""
     looked_at = rows.__getitems__(spread(len(rows), _ROWS_READ))
-    transforms: list[Line] = []
-    for field, options in fields.items():
-        values = [row[field] for row in looked_at]
-        if options != "bytes" or transforms or not all(isinstance(each, bytes) for each in values):
-            continue
-        look = ImageLook.at(values)
-        if look is not None and len(look.sizes) == len(values):
-            about.append(f"{field}: images, {look.describe()}")
-            others = [other for other in fields if other != field]
-            training = is_for_training(name)
-            transforms = look.transforms(field, training=training, others=others)
-    return PipelineDraft(name, about, source, len(rows), transforms, shuffle=_shuffle(rows))
+    columns = {column: [row[column] for row in looked_at] for column in rows.schema()}
+    options = {column: _field(values) for column, values in columns.items()}
+    fields = [column for column, option in options.items() if not isinstance(option, _Reason)]
+    left_out = [
+        f"{column} ({kind}: {options[column]})"
+        for column, kind in rows.schema().items()
+        if column not in fields
+    ]
+    source = [
+        line("python", function, "reads the files; edit it to change what a row gives"),
+        line("processes", 2, "that read; each keeps some row groups in memory"),
+        "fields:",
+        *(f"  {line(column, options[column])}" for column in fields),
+    ]
+    about = [f"{len(rows)} rows"] + [f"left out: {listed(left_out)}"] * bool(left_out)
+    draft = Draft(name, about, source, len(rows), shuffle=_shuffle(rows))
+    for column in fields:
+        if look := ImageLook.of_all(columns[column]):
+            draft.about.append(f"{column}: images, {look.describe()}")
+            look.suggest(draft, column, fields)
+    return draft, fields
 
 
 def _shuffle(rows: ParquetRows) -> str:
@@ -110,39 +101,23 @@ def _shuffle(rows: ParquetRows) -> str:
     return f"{{seed: 0, mode: window, block: {block}, window: {block * 4}}}"
 
 
-def _fields(rows: ParquetRows) -> tuple[dict[str, Any], list[str]]:
-    """Returns the fields that can be served, as options, and the other columns with the reason."""
-    looked_at = rows.__getitems__(spread(len(rows), _ROWS_READ))
-    fields: dict[str, Any] = {}
-    left_out = []
-    for name, kind in rows.schema().items():
-        values = [row[name] for row in looked_at]
-        options = _field(values)
-        if isinstance(options, _Reason):
-            left_out.append(f"{name} ({kind}: {options})")
-        else:
-            fields[name] = options
-    return fields, left_out
-
-
 class _Reason(str):
     """Why a column cannot be served."""
 
 
-def _field(values: Sequence[Any]) -> Any:
+def _field(values: Sequence[Any]) -> Mapping[str, Any] | str:
+    """Returns the options of a field, or the reason why it cannot be one."""
     if any(value is None for value in values):
         return _Reason("it has nulls")
     if all(isinstance(value, str | bytes) for value in values):
         return "bytes"
     if not all(isinstance(value, np.ndarray | np.generic) for value in values):
         return _Reason("it has no numbers, text or bytes")
-    arrays = [np.asarray(value) for value in values]
-    shapes = {array.shape for array in arrays}
-    if len(shapes) > 1:
+    if len({np.shape(value) for value in values}) > 1:
         return _Reason("its lists differ in length; a map with python: true can pad them")
-    (shape,) = shapes
-    data_type = arrays[0].dtype.name
-    return {"type": data_type, "shape": list(shape)} if shape else data_type
+    array = np.asarray(values[0])
+    shape = list(array.shape)
+    return {"type": array.dtype.name, "shape": shape} if shape else array.dtype.name
 
 
 def _identifier(name: str) -> str:

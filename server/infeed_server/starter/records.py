@@ -2,76 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from infeed.errors import SourceError
-from infeed_server.sources.file_handles import FileHandle
-from infeed_server.sources.tfrecord.framing import HEADER_BYTES, masked_crc, scan_records
+from infeed.shared.errors import SourceError
+from infeed_server.sources.tfrecord.framing import HEADER_BYTES, masked_crc
 from infeed_server.sources.tfrecord.preview import parse_example, read_first
-from infeed_server.starter.draft import (
-    Line,
-    PipelineDraft,
-    Place,
-    Starter,
-    flow,
-    is_for_training,
-    listed,
-)
+from infeed_server.starter.draft import Draft, line, listed
 from infeed_server.starter.image_look import ImageLook, spread
 from infeed_server.starter.shards import shard_groups, shard_pattern
 
 _FILES_READ = 4
-"""Files of each group whose first records are read."""
-_RECORDS_READ = 16
-"""Records read of each of these files."""
-_MAX_COUNTED_BYTES = 256 << 20
-"""Bytes of files whose records are counted; of more, there are enough for any batch."""
+"""Files of a group whose first records are read: more find more of the features."""
+_RECORDS_READ = 64
+"""Records read of a file: fewer than a batch would suggest a smaller one."""
 
-
-@dataclass
-class FeatureLook:
-    """What is known of a feature from some records."""
-
-    kind: str
-    values: list[list[Any]] = field(default_factory=list)
-
-    def line(self, name: str, records: int) -> Line:
-        """Returns its line below `features:`."""
-        lengths = {len(values) for values in self.values}
-        missing = records - len(self.values)
-        if not missing and lengths == {1}:
-            return Line(f"{flow(name)}: {self.kind}", self._describe())
-        if not missing and len(lengths) == 1 and 0 not in lengths:
-            options: dict[str, Any] = {"type": self.kind, "shape": [*lengths]}
-            return Line(f"{flow(name)}: {flow(options)}", self._describe())
-        longest = max(*lengths, 1)
-        # Records that were not looked at may have more.
-        options = {"type": self.kind, "max_length": 2 << (longest - 1).bit_length()}
-        seen = f"{min(lengths)} to {max(lengths)} values" if lengths != {longest} else "not in all"
-        return Line(f"{flow(name)}: {flow(options)}", f"{seen}; {self._describe()}")
-
-    def look(self) -> ImageLook | None:
-        """Returns a look at the images that the feature holds, if it holds images."""
-        if self.kind != "bytes" or any(len(values) != 1 for values in self.values):
-            return None
-        look = ImageLook.at(values[0] for values in self.values)
-        return look if look is not None and len(look.sizes) == len(self.values) else None
-
-    def _describe(self) -> str:
-        values = [value for each in self.values for value in each]
-        if self.kind != "bytes":
-            return f"{min(values):g} to {max(values):g}" if values else "empty"
-        if look := self.look():
-            return f"an image: {look.describe()}"
-        lengths = {len(value) for value in values}
-        texts = sorted({value for value in values if _is_text(value)})
-        if texts and len(texts) == len(set(values)):
-            return "text: " + listed([text.decode()[:20] for text in texts], 3)
-        size = f"{min(lengths, default=0)} to {max(lengths, default=0)} bytes"
-        return size if len(lengths) != 1 else f"{size}; decode_raw makes numbers of it"
+Feature = tuple[str, list[list[Any]]]
+"""The type of a feature, and its values in each record that has it."""
 
 
 def is_record_file(path: Path) -> bool:
@@ -85,79 +33,82 @@ def is_record_file(path: Path) -> bool:
     return len(header) == HEADER_BYTES and masked_crc(header[:8]) == crc
 
 
-def records_starter(files: Sequence[Path], place: Place, pattern: str = "") -> Starter:
-    """Returns a starter for TFRecord files, with a pipeline for each group of shards.
+def record_drafts(files: Sequence[Path], target: Path, pattern: str = "") -> Iterator[Draft]:
+    """Yields a draft for each group of shards; `pattern` is the glob that named them, if any.
 
-    `pattern` is the glob that named the files, if one did.
+    Raises `SourceError`.
     """
-    return Starter([_draft(name, group, place, pattern) for name, group in shard_groups(files)])
+    for name, group in shard_groups(files):
+        features, records = _look_at(group)
+        plural = "s" if len(group) > 1 else ""
+        about = [f"{len(group)} file{plural}; features of {records} records"]
+        source = [line("tfrecord", shard_pattern(group, target, pattern)), "features:"]
+        draft = Draft(name, about, source, records)
+        for feature, (kind, values) in features.items():
+            single = len(values) == records and all(len(row) == 1 for row in values)
+            look = ImageLook.of_all([row[0] for row in values]) if single else None
+            text = f"an image: {look.describe()}" if look else _describe(kind, values)
+            draft.source.append(f"  {_line(feature, kind, values, records, text)}")
+            if look:
+                look.suggest(draft, feature, features)
+        yield draft
 
 
-def _draft(name: str, files: Sequence[Path], place: Place, pattern: str) -> PipelineDraft:
-    features, records = _look_at(files)
-    count = _count(files)
-    described = f"{count} records" if count is not None else "records"
-    plural = "s" if len(files) > 1 else ""
-    about = [f"{described} in {len(files)} file{plural}; features of {records} of them"]
-    source = [Line(f"tfrecord: {flow(shard_pattern(files, place, pattern))}"), Line("features:")]
-    for feature, look in features.items():
-        line = look.line(feature, records)
-        source.append(Line(f"  {line.code}", line.comment))
-    transforms: list[Line] = []
-    for feature, look in features.items():
-        image = look.look() if not transforms else None
-        if image is not None and len(look.values) == records:
-            others = [other for other in features if other != feature]
-            training = is_for_training(name)
-            transforms = image.transforms(feature, training=training, others=others)
-    return PipelineDraft(name, about, source, 1 << 20 if count is None else count, transforms)
-
-
-def _look_at(files: Sequence[Path]) -> tuple[dict[str, FeatureLook], int]:
+def _look_at(files: Sequence[Path]) -> tuple[Mapping[str, Feature], int]:
     """Returns the features of some records, and the number of these records."""
-    features: dict[str, FeatureLook] = {}
+    features: dict[str, Feature] = {}
     records = 0
     for index in spread(len(files), _FILES_READ):
-        for record in read_first(str(files[index]), _RECORDS_READ):
+        file = files[index]
+        for record in read_first(str(file), _RECORDS_READ):
             example = parse_example(record)
             if example is None:
                 raise SourceError(
-                    f"{files[index]}: its records are not tf.train.Examples with features; convert "
-                    "them, or serve them as a dataset: module:attr",
-                    file=files[index],
+                    f"{file}: its records are not tf.train.Examples with features; convert them, "
+                    "or serve them as a dataset: module:attr",
+                    file=file,
                 )
             records += 1
             for name, (kind, values) in example.items():
-                look = features.setdefault(name, FeatureLook(kind))
-                if look.kind != kind:
+                known, rows = features.setdefault(name, (kind, []))
+                if known != kind:
                     raise SourceError(
-                        f"{files[index]}: the feature {name!r} is {look.kind} in some records and "
-                        f"{kind} in others",
-                        file=files[index],
+                        f"{file}: the feature {name!r} is {known} in some records and {kind} in "
+                        "others; write it with one type",
+                        file=file,
                     )
-                look.values.append(values)
+                rows.append(values)
     if not records:
-        raise SourceError(f"{files[0]}: no record in this file", file=files[0])
+        raise SourceError(f"{files[0]}: no record in this file; write it again", file=files[0])
     return features, records
 
 
-def _count(files: Sequence[Path]) -> int | None:
-    """Counts the records; None for so many bytes that it would take long."""
-    if sum(file.stat().st_size for file in files) > _MAX_COUNTED_BYTES:
-        return None
-    total = 0
-    for file in files:
-        handle = FileHandle(str(file))
-        try:
-            scanned = scan_records(handle, str(file), file.stat().st_size, lambda _: None)
-        finally:
-            handle.close()
-        total += len(scanned.lengths)
-    return total
+def _line(name: str, kind: str, rows: Sequence[Sequence[Any]], records: int, about: str) -> str:
+    """Returns the line of a feature below `features:`."""
+    lengths = {len(values) for values in rows}
+    if len(rows) == records and lengths == {1}:
+        return line(name, kind, about)
+    if len(rows) == records and len(lengths) == 1 and 0 not in lengths:
+        return line(name, {"type": kind, "shape": [*lengths]}, about)
+    longest = max(*lengths, 1)
+    seen = f"{min(lengths)} to {max(lengths)} values" if lengths != {longest} else "not in all"
+    # Records that were not looked at may have more.
+    options = {"type": kind, "max_length": 2 << (longest - 1).bit_length()}
+    return line(name, options, f"{seen}; {about}")
 
 
-def _is_text(value: bytes) -> bool:
+def _describe(kind: str, rows: Sequence[Sequence[Any]]) -> str:
+    values = [value for row in rows for value in row]
+    if not values:
+        return "empty"
+    if kind != "bytes":
+        return f"{min(values):g} to {max(values):g}"
     try:
-        return value.decode().isprintable()
+        texts = sorted({value.decode() for value in values})
     except UnicodeDecodeError:
-        return False
+        texts = []
+    if texts and all(map(str.isprintable, texts)):
+        return "text: " + listed([text[:20] for text in texts], 3)
+    lengths = {len(value) for value in values}
+    size = f"{min(lengths)} to {max(lengths)} bytes"
+    return size if len(lengths) != 1 else f"{size}; decode_raw makes numbers of it"

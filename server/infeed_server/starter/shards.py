@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from infeed_server.sources.files import INDEX_SUFFIX
-from infeed_server.starter.draft import Place, pipeline_name
+from infeed_server.starter.draft import pipeline_name, relative
 
-_SHARD = re.compile(r"^(?P<prefix>.*?)[-_.]?\d+(?:-?of-?\d+)?(?P<suffix>\.[^.]*[a-zA-Z][^.]*)?$")
+_SHARD = re.compile(
+    r"^(?P<prefix>.*?)[-_.]?(?P<number>\d+)(?P<rest>(-?of-?\d+)?(?P<suffix>\.[^.]*[a-zA-Z][^.]*)?)$"
+)
 """A name with the number of a shard: `train-00000-of-00010.tfrecord`, `data_3.tfrecord`."""
 
 
@@ -26,29 +28,28 @@ def shard_groups(files: Sequence[Path]) -> Iterator[tuple[str, list[Path]]]:
         yield pipeline_name(prefix if has_name else group[0].absolute().parent.name), group
 
 
-def shard_pattern(files: Sequence[Path], place: Place, given: str = "") -> str | list[str]:
-    """Returns a glob that matches these files and no others, if possible that which was given; or a
-    list of them."""
-    if len(files) == 1:
-        return place.path(files[0])
-    names = [file.name for file in files]
-    begin = _common(names)
-    end = _common([name[::-1] for name in names])[::-1]
-    start = f"{glob.escape(str(files[0].parent))}/{glob.escape(begin)}"
-    for pattern in (given, *(f"{start}{each}{glob.escape(end)}" for each in ("*", "[0-9]*"))):
-        if set(matching_files(pattern)) == set(files):
-            return place.path(pattern)
-    return [place.path(file) for file in files]
+def shard_pattern(files: Sequence[Path], target: Path, given: str = "") -> str | list[str]:
+    """Returns a glob that matches these files and no others, the given one if it does; or a list.
+
+    `target` is the folder from which paths are relative.
+    """
+    first = files[0]
+    patterns = [given]
+    if len(files) > 1 and (match := _SHARD.match(first.name)):
+        begin, end = first.name[: match.start("number")], match["rest"]
+        folder = glob.escape(str(first.parent))
+        patterns += [
+            f"{folder}/{glob.escape(begin)}{numbers}{glob.escape(end)}"
+            for numbers in ("*", "[0-9]*")
+        ]
+    for pattern in patterns:
+        if len(files) > 1 and set(matching_files(pattern)) == set(files):
+            return relative(pattern, target)
+    paths = [relative(file, target) for file in files]
+    return paths if len(paths) > 1 else paths[0]
 
 
 def matching_files(pattern: str) -> list[Path]:
     """Returns the files that a glob matches, sorted, without indexes."""
     found = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - also absolute patterns
     return [Path(path) for path in found if Path(path).is_file() and INDEX_SUFFIX not in path]
-
-
-def _common(names: Sequence[str]) -> str:
-    """Returns the common beginning of names, without the digits at its end."""
-    low, high = min(names), max(names)
-    length = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), len(low))
-    return low[:length].rstrip("0123456789")

@@ -1,7 +1,6 @@
 """Transforms: operations on one sample, defined in YAML or Python."""
 
 from infeed_server.transforms.base import Transform
-from infeed_server.transforms.cache import Cache
 from infeed_server.transforms.colour import (
     RandomBrightness,
     RandomContrast,
@@ -9,7 +8,7 @@ from infeed_server.transforms.colour import (
     RandomSaturation,
 )
 from infeed_server.transforms.decode import DecodeImage, DecodeRaw
-from infeed_server.transforms.fields import Drop, Rename
+from infeed_server.transforms.fields import Cache, Drop, Rename
 from infeed_server.transforms.geometry import (
     CenterCrop,
     RandomCrop,

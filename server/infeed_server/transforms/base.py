@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 import tensorflow as tf
 from pydantic import Field
 
-from infeed.errors import ConfigError
-from infeed.spec import FinishTransform
+from infeed.shared.errors import ConfigError
+from infeed.shared.spec import FinishTransform
 from infeed_server.config.model import Definition, Finding, did_you_mean
 from infeed_server.sources.base import Sample
 
@@ -43,6 +43,10 @@ class Transform(Definition):
     def display_name(self) -> str:
         """The name in messages, as the user wrote it."""
         return self.name
+
+    def error(self, problem: str) -> ConfigError:
+        """Returns the error for a problem of this transform."""
+        return ConfigError(f"{self.name}: {problem}", stage=self.name)
 
     def apply(self, sample: Sample, key: Key) -> Sample:
         """Transforms a sample. Runs inside a graph; raises `ConfigError` when traced."""

@@ -8,13 +8,13 @@ import tensorflow as tf
 from pydantic import Field, model_validator
 from typing_extensions import Self, override
 
-from infeed.errors import ConfigError
 from infeed_server.transforms.base import FieldTransform, Key
 from infeed_server.transforms.field_checks import (
     IMAGE_TYPES,
     describe_tensor,
     require_image,
     require_numbers,
+    require_type,
 )
 from infeed_server.transforms.option_types import NonNegative
 
@@ -26,12 +26,11 @@ class _ColourTransform(FieldTransform):
     always_random: ClassVar[bool] = True
 
     def _require_rgb(self, x: tf.Tensor) -> tf.Tensor:
-        pixels = require_image(x, self.field, self.name, types=_COLOUR_TYPES)
+        pixels = require_image(x, self, _COLOUR_TYPES)
         if pixels.shape[2] not in (3, None):
-            raise ConfigError(
-                f"{self.name}: field {self.field!r} holds {describe_tensor(pixels)}; 3 channels "
-                "are required (decode_image with channels: 3)",
-                stage=self.name,
+            raise self.error(
+                f"field {self.field!r} holds {describe_tensor(pixels)}; 3 channels "
+                "are required (decode_image with channels: 3)"
             )
         return pixels
 
@@ -66,13 +65,8 @@ class RandomBrightness(_ColourTransform):
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        values = require_numbers(x, self.field, self.name)
-        if values.dtype.name not in IMAGE_TYPES:
-            raise ConfigError(
-                f"{self.name}: field {self.field!r} holds {values.dtype.name}; supported: "
-                f"{', '.join(IMAGE_TYPES)}",
-                stage=self.name,
-            )
+        values = require_numbers(x, self)
+        require_type(values, self)
         return tf.image.stateless_random_brightness(values, self.max_delta, key)
 
 
@@ -88,7 +82,7 @@ class RandomContrast(_FactorTransform):
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        pixels = require_image(x, self.field, self.name, types=_COLOUR_TYPES)
+        pixels = require_image(x, self, _COLOUR_TYPES)
         return tf.image.stateless_random_contrast(pixels, self.lower, self.upper, key)
 
 

@@ -50,7 +50,7 @@ class DecodeImage(FieldTransform):
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        contents = require_bytes(x, self.field, self.name, instead="an image is decoded once")
+        contents = require_bytes(x, self, instead="an image is decoded once")
         return decode(contents, self.decoding)
 
 
@@ -69,7 +69,7 @@ class DecodeRaw(FieldTransform):
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        contents = require_bytes(x, self.field, self.name, instead="it is decoded already")
+        contents = require_bytes(x, self, instead="it is decoded already")
         dtype = tf.as_dtype(self.dtype)
         length = tf.strings.length(contents)
         expected = math.prod(self.shape) * dtype.size

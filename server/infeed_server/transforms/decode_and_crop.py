@@ -30,7 +30,7 @@ class DecodeAndCrop(Transform):
     header. A JPEG that does not end with its last marker is decoded whole: it may be truncated,
     and is then a bad sample wherever the window lies.
 
-    Window and pixels are those of the two separate steps with the same key, except where a JPEG
+    Window and pixels are the same as by two separate steps with the same key, except where a JPEG
     stores colour at half the resolution: the window's outermost columns cannot be smoothed with
     neighbours that were not decoded.
     """
@@ -50,11 +50,9 @@ class DecodeAndCrop(Transform):
 
     @override
     def apply(self, sample: Sample, key: Key) -> Sample:
-        field, name = self.decode.field, self.decode.name
-        contents = require_bytes(
-            get_field(sample, field, name), field, name, instead="an image is decoded once"
-        )
-
+        field = self.decode.field
+        value = get_field(sample, field, self.decode.name)
+        contents = require_bytes(value, self.decode, instead="an image is decoded once")
         decoding = self.decode.decoding
 
         def choose_window(shape: tf.Tensor) -> Window:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from infeed.errors import ConfigError
+from infeed_server.transforms.base import FieldTransform
 
 IMAGE_TYPES = (
     *("uint8", "int8", "uint16", "int16", "int32", "int64"),
@@ -15,52 +15,45 @@ IMAGE_TYPES = (
 """Data types that the functions of `tf.image` support."""
 
 
-def require_bytes(x: tf.Tensor, field: str, transform: str, *, instead: str) -> tf.Tensor:
+def require_bytes(x: tf.Tensor, step: FieldTransform, *, instead: str) -> tf.Tensor:
     """Returns the field as one byte string. Raises `ConfigError` with the advice `instead`."""
+    holds = f"field {step.field!r} holds {describe_tensor(x)}, not"
     if x.dtype != tf.string:
-        raise ConfigError(
-            f"{transform}: field {field!r} holds {describe_tensor(x)}, not encoded bytes; "
-            f"{instead}",
-            stage=transform,
-        )
+        raise step.error(f"{holds} encoded bytes; {instead}")
     if x.shape.rank not in (0, None):
-        raise ConfigError(
-            f"{transform}: field {field!r} holds {describe_tensor(x)}, not one byte string",
-            stage=transform,
-        )
+        raise step.error(f"{holds} one byte string")
     return tf.ensure_shape(x, [])
 
 
-def require_numbers(x: tf.Tensor, field: str, transform: str) -> tf.Tensor:
+def require_numbers(x: tf.Tensor, step: FieldTransform) -> tf.Tensor:
     """Returns the field as numbers of any shape. Raises `ConfigError` for byte strings."""
     if x.dtype == tf.string:
-        raise ConfigError(
-            f"{transform}: field {field!r} holds bytes; put decode_image, decode_raw or "
-            "string_to_number before it",
-            stage=transform,
+        raise step.error(
+            f"field {step.field!r} holds bytes; put decode_image, decode_raw or string_to_number "
+            "before it"
         )
     return x
 
 
+def require_type(x: tf.Tensor, step: FieldTransform, types: Sequence[str] = IMAGE_TYPES) -> None:
+    """Raises `ConfigError` for a field of another type than these."""
+    if x.dtype.name not in types:
+        raise step.error(
+            f"field {step.field!r} holds {x.dtype.name}; supported: {', '.join(types)}"
+        )
+
+
 def require_image(
-    x: tf.Tensor, field: str, transform: str, *, types: Sequence[str] = IMAGE_TYPES
+    x: tf.Tensor, step: FieldTransform, types: Sequence[str] = IMAGE_TYPES
 ) -> tf.Tensor:
     """Returns the field as pixels [height, width, channels], or raises `ConfigError`."""
     if x.dtype == tf.string:
-        raise ConfigError(
-            f"{transform}: field {field!r} holds encoded bytes; put decode_image before it",
-            stage=transform,
-        )
-    if x.dtype.name not in types:
-        raise ConfigError(
-            f"{transform}: field {field!r} holds {x.dtype.name}; supported: {', '.join(types)}",
-            stage=transform,
-        )
+        raise step.error(f"field {step.field!r} holds encoded bytes; put decode_image before it")
+    require_type(x, step, types)
     if x.shape.rank not in (3, None):
-        raise ConfigError(
-            f"{transform}: field {field!r} has the shape {format_shape(x.shape)}, not "
-            "[height, width, channels]",
-            stage=transform,
+        raise step.error(
+            f"field {step.field!r} has the shape {format_shape(x.shape)}, not "
+            "[height, width, channels]"
         )
     return tf.ensure_shape(x, [None, None, None])
 

@@ -1,16 +1,15 @@
-"""Transforms of the set of fields: `rename` and `drop`."""
+"""Transforms that change no value: `rename`, `drop` and the marker `cache`."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator
 from typing_extensions import override
 
-from infeed.errors import ConfigError
 from infeed_server.sources.base import Sample
 from infeed_server.transforms.base import FieldName, Key, Transform, get_field
-from infeed_server.transforms.option_types import Names
+from infeed_server.transforms.option_types import Names, Positive
 
 
 class Rename(Transform):
@@ -39,10 +38,9 @@ class Rename(Transform):
         for old, new in self.names.items():
             get_field(sample, old, self.name)
             if new in sample and new not in self.names:
-                raise ConfigError(
-                    f"{self.name}: {old!r} cannot be renamed to {new!r}, a field that exists; "
-                    "drop or rename that field too",
-                    stage=self.name,
+                raise self.error(
+                    f"{old!r} cannot be renamed to {new!r}, a field that exists; "
+                    "drop or rename that field too"
                 )
         return {self.names.get(field, field): value for field, value in sample.items()}
 
@@ -71,3 +69,31 @@ class Drop(Transform):
     @override
     def fields(self) -> set[str] | None:
         return set(self.names)
+
+
+class Cache(Transform):
+    """Keeps the samples in memory, as the transforms before it make them.
+
+    It changes no sample; `infeed_server.pipeline` splits the list here.
+
+    Result: types and shapes kept.
+    """
+
+    name: ClassVar[str] = "cache"
+
+    limit_mb: Positive = 4096
+    """Memory for all samples, in MiB, checked at start."""
+
+    @override
+    def apply(self, sample: Sample, key: Key) -> Sample:
+        return sample
+
+    @override
+    def fields(self) -> set[str] | None:
+        return set()
+
+    @override
+    def identity(self) -> dict[str, Any]:
+        # The limit changes no bits, so servers that differ in it stay interchangeable. The marker
+        # itself counts: it shifts the ordinals, and with them the keys, of the steps after it.
+        return {self.name: {}}

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import tensorflow as tf
 
-from infeed.spec import FinishTransform
+from infeed.shared.spec import FinishTransform
 from infeed_server.transforms.base import Step, Transform
 from infeed_server.transforms.fields import Rename
 

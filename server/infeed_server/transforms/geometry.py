@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, TypeAlias
 import tensorflow as tf
 from typing_extensions import override
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.transforms.base import FieldTransform, Key
 from infeed_server.transforms.field_checks import require_at_run_time, require_image
 from infeed_server.transforms.option_types import Size
@@ -51,7 +51,7 @@ class Resize(FieldTransform):
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        pixels = require_image(x, self.field, self.name)
+        pixels = require_image(x, self)
         if self.dtype is None:
             return resize(pixels, self.size, self.method, antialias=self.antialias)
         resized = tf.image.resize(pixels, self.size, self.method, antialias=self.antialias)
@@ -93,7 +93,7 @@ class Crop(FieldTransform):
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        pixels = require_image(x, self.field, self.name)
+        pixels = require_image(x, self)
         window = self.choose_window(tf.shape(pixels), key)
         return self.to_output(crop_to_window(pixels, window))
 
@@ -140,7 +140,7 @@ class RandomCrop(Crop):
     @override
     def choose_window(self, shape: tf.Tensor, key: Key) -> Window:
         # The same window as tf.image.stateless_random_crop with this key. It draws an offset for
-        # each of the three dimensions; that of the channels is always 0.
+        # each of the three dimensions; the offset of the channels is always 0.
         with tf.control_dependencies(self._require_size(shape)):
             offset_counts = shape[:2] - self.size + 1
         drawn = tf.random.stateless_uniform([3], key, maxval=_INT32_MAX, dtype=tf.int32)
@@ -154,7 +154,16 @@ def crop_to_window(pixels: tf.Tensor, window: Window) -> tf.Tensor:
     return tf.ensure_shape(part, [None, None, pixels.shape[2]])
 
 
-class RandomFlipLeftRight(FieldTransform):
+class _RandomFlip(FieldTransform):
+    always_random: ClassVar[bool] = True
+
+    @override
+    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
+        flip = getattr(tf.image, f"stateless_{self.name}")
+        return flip(require_image(x, self), key)
+
+
+class RandomFlipLeftRight(_RandomFlip):
     """Flips the image horizontally with probability 0.5.
 
     As `tf.image.stateless_random_flip_left_right`.
@@ -163,15 +172,9 @@ class RandomFlipLeftRight(FieldTransform):
     """
 
     name: ClassVar[str] = "random_flip_left_right"
-    always_random: ClassVar[bool] = True
-
-    @override
-    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        pixels = require_image(x, self.field, self.name)
-        return tf.image.stateless_random_flip_left_right(pixels, key)
 
 
-class RandomFlipUpDown(FieldTransform):
+class RandomFlipUpDown(_RandomFlip):
     """Flips the image vertically with probability 0.5.
 
     As `tf.image.stateless_random_flip_up_down`.
@@ -180,9 +183,3 @@ class RandomFlipUpDown(FieldTransform):
     """
 
     name: ClassVar[str] = "random_flip_up_down"
-    always_random: ClassVar[bool] = True
-
-    @override
-    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        pixels = require_image(x, self.field, self.name)
-        return tf.image.stateless_random_flip_up_down(pixels, key)

@@ -9,8 +9,7 @@ import tensorflow as tf
 from pydantic import model_validator
 from typing_extensions import Self, override
 
-from infeed import spec
-from infeed.errors import ConfigError
+from infeed.shared import spec
 from infeed_server.transforms.base import FieldTransform, Key
 from infeed_server.transforms.field_checks import describe_tensor, require_numbers
 from infeed_server.transforms.option_types import Finite, FloatType, Numbers, NumberType, Positive
@@ -41,17 +40,14 @@ class Normalize(FieldTransform):
         for option, values in (("scale", scale), ("mean", self.mean), ("std", self.std)):
             for value in values or ():
                 rounded = float(_round_to(value, self.dtype))
-                if not np.isfinite(rounded):
-                    raise ValueError(f"{option} {value} is out of the range of {self.dtype}")
-                if option != "mean" and rounded == 0:
-                    if value == 0:
-                        raise ValueError(f"{option} cannot be 0: it is a divisor")
-                    raise ValueError(f"{option} {value} is 0 in {self.dtype}: it is a divisor")
+                if not np.isfinite(rounded) or (rounded == 0 and option != "mean"):
+                    problem = f"{option} {value:g} is {rounded:g} in {self.dtype}"
+                    raise ValueError(f"{problem}; it must be finite, and a divisor not 0")
         return self
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        x = require_numbers(x, self.field, self.name)
+        x = require_numbers(x, self)
         self._check_shape(x)
         return _apply(self.finish_transform(), x)
 
@@ -65,11 +61,10 @@ class Normalize(FieldTransform):
             if values is None or len(values) == 1:
                 continue
             if last != len(values):
-                raise ConfigError(
-                    f"{self.name}: {option} has {len(values)} numbers, but field {self.field!r} "
+                raise self.error(
+                    f"{option} has {len(values)} numbers, but field {self.field!r} "
                     f"holds {describe_tensor(x)}: give one number, or one for each entry of the "
-                    "last dimension",
-                    stage=self.name,
+                    "last dimension"
                 )
 
 
@@ -90,7 +85,7 @@ class Cast(FieldTransform):
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        return _apply(self.finish_transform(), require_numbers(x, self.field, self.name))
+        return _apply(self.finish_transform(), require_numbers(x, self))
 
     @override
     def finish_transform(self) -> spec.Cast:
@@ -117,23 +112,17 @@ class OneHot(FieldTransform):
     @model_validator(mode="after")
     def _check_values(self) -> Self:
         for option, value in (("on_value", self.on_value), ("off_value", self.off_value)):
-            if self.dtype.startswith(("int", "uint")):
-                limits = np.iinfo(self.dtype)
-                fits = value == int(value) and limits.min <= value <= limits.max
-            else:
-                fits = self.dtype != "bool" or value in (0, 1)
-            if not fits:
+            if "float" not in self.dtype and _round_to(value, self.dtype) != value:
                 raise ValueError(f"{option} {value} cannot be represented in {self.dtype}")
         return self
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        x = require_numbers(x, self.field, self.name)
+        x = require_numbers(x, self)
         if not x.dtype.is_integer:
-            raise ConfigError(
-                f"{self.name}: field {self.field!r} holds {x.dtype.name}, not integers; put cast "
-                "with dtype: int64 before it",
-                stage=self.name,
+            raise self.error(
+                f"field {self.field!r} holds {x.dtype.name}, not integers; put cast "
+                "with dtype: int64 before it"
             )
         return _apply(self.finish_transform(), x)
 
@@ -156,10 +145,9 @@ class StringToNumber(FieldTransform):
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
         if x.dtype != tf.string:
-            raise ConfigError(
-                f"{self.name}: field {self.field!r} holds {describe_tensor(x)}, numbers already; "
-                "to change their type use cast",
-                stage=self.name,
+            raise self.error(
+                f"field {self.field!r} holds {describe_tensor(x)}, numbers already; "
+                "to change their type use cast"
             )
         return tf.strings.to_number(x, tf.as_dtype(self.dtype))
 
@@ -184,14 +172,12 @@ class ConvertImageDtype(FieldTransform):
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        x = require_numbers(x, self.field, self.name)
+        x = require_numbers(x, self)
         if x.dtype == tf.bool:
-            raise ConfigError(
-                f"{self.name}: field {self.field!r} holds bool; use cast", stage=self.name
-            )
+            raise self.error(f"field {self.field!r} holds bool; use cast")
         data_type = tf.as_dtype(self.dtype)
         if x.dtype.is_floating and data_type.is_integer:
-            from infeed.tensorflow.finish import saturating_cast  # noqa: PLC0415 - loads TensorFlow
+            from infeed.shared.tensorflow.finish import saturating_cast  # noqa: PLC0415 - loads TensorFlow
 
             # Half a step more, as in TensorFlow, so that truncation rounds to the nearest.
             return saturating_cast(x * (data_type.max + 0.5), data_type)
@@ -199,11 +185,11 @@ class ConvertImageDtype(FieldTransform):
 
 
 def _apply(transform: spec.FinishTransform, x: tf.Tensor) -> tf.Tensor:
-    from infeed.tensorflow.finish import apply  # noqa: PLC0415 - it loads TensorFlow
+    from infeed.shared.tensorflow.finish import apply  # noqa: PLC0415 - it loads TensorFlow
 
     return apply(transform, x)
 
 
 def _round_to(value: float, data_type: str) -> Any:
     with np.errstate(all="ignore"):
-        return spec.numpy_dtype(data_type).type(value)
+        return np.array(value).astype(spec.numpy_dtype(data_type))

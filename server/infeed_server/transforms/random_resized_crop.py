@@ -9,7 +9,6 @@ import tensorflow as tf
 from pydantic import field_validator
 from typing_extensions import override
 
-from infeed.errors import ConfigError
 from infeed_server.transforms.base import Key
 from infeed_server.transforms.geometry import Crop, ResizeMethod, Window, resize
 from infeed_server.transforms.option_types import Range
@@ -55,7 +54,6 @@ class RandomResizedCrop(Crop):
 
     @override
     def choose_window(self, shape: tf.Tensor, key: Key) -> Window:
-        self._require_possible_window(shape)
         image = tf.cast(shape[:2], tf.float64)
         # float64: any offset in an image of any size is equally likely, to 50 bits. These are the
         # bits of `tf.random.stateless_uniform`; each operation adds to the time of a small image.
@@ -86,25 +84,6 @@ class RandomResizedCrop(Crop):
         # The height for the width and the least ratio; the width for the height and the greatest.
         opposite = tf.reverse(image, [0]) * [1 / low, high]
         return tf.maximum(tf.minimum(image, tf.round(opposite)), 1)
-
-    def _require_possible_window(self, shape: tf.Tensor) -> None:
-        """Raises `ConfigError` if all images have one shape, and no window can fit in it."""
-        static = None if tf.executing_eagerly() else tf.get_static_value(shape)
-        if static is None:
-            return
-        height, width = static[:2].tolist()
-        least, most = self.scale
-        low, high = self.ratio
-        fits = low <= width / height / least and high >= width / height * least
-        # A side of half a pixel or less is rounded to 0.
-        if fits and most * height * width * min(1, high, 1 / low) > 0.25:
-            return
-        raise ConfigError(
-            f"{self.name}: no window with a scale in {list(self.scale)} and a ratio in "
-            f"{list(self.ratio)} fits in field {self.field}, which has {height} x {width} pixels "
-            "(height x width); lower the least scale, or change the ratio",
-            stage=self.name,
-        )
 
     @override
     def to_output(self, pixels: tf.Tensor) -> tf.Tensor:

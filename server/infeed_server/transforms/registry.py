@@ -18,7 +18,6 @@ from pydantic import (
 
 from infeed_server.config.model import as_tuple, did_you_mean
 from infeed_server.transforms import (
-    cache,
     colour,
     decode,
     fields,
@@ -40,10 +39,10 @@ _TRANSFORMS: tuple[type[Transform], ...] = (
     *(geometry.RandomFlipLeftRight, geometry.RandomFlipUpDown),
     *(colour.RandomBrightness, colour.RandomContrast, colour.RandomSaturation, colour.RandomHue),
     *(numeric.Normalize, numeric.Cast, numeric.OneHot, numeric.StringToNumber),
-    *(numeric.ConvertImageDtype, fields.Rename, fields.Drop, user_map.Map, cache.Cache),
+    *(numeric.ConvertImageDtype, fields.Rename, fields.Drop, user_map.Map, fields.Cache),
 )
 
-REGISTRY: Mapping[str, type[Transform]] = {each.name: each for each in _TRANSFORMS}
+REGISTRY: Mapping[str, type[Transform]] = {transform.name: transform for transform in _TRANSFORMS}
 """Name in YAML → class of the transform."""
 
 

@@ -13,15 +13,14 @@ import tensorflow as tf
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self, override
 
-from infeed.errors import ConfigError, UserCodeError
+from infeed.shared.errors import ConfigError, UserCodeError
 from infeed_server.config.function_identity import (
     function_identity,
     opaque_parts,
     qualified_name,
 )
-from infeed_server.config.importer import load
+from infeed_server.config.importer import explain_missing, load
 from infeed_server.config.model import Finding
-from infeed_server.config.module_lookup import explain_missing
 from infeed_server.config.user_errors import user_traceback
 from infeed_server.sources.base import Sample
 from infeed_server.sources.dataset.determinism import random_nodes
@@ -40,7 +39,7 @@ class Map(Transform):
     `tf.random.stateless_*` and `tf.image.stateless_*` function. With `python`, the sample has NumPy
     arrays, and instead of the key the function gets a `numpy.random.Generator` made from it.
 
-    Result: those of the function's result.
+    Result: fields of the function's result.
 
     Random: with a key.
     """
@@ -57,7 +56,7 @@ class Map(Transform):
     """Whether the function is one of NumPy arrays, called in Python: see below."""
     # Aliases, since `fields` and `identity` are also names of methods.
     result_fields: DeclaredFields | None = Field(None, alias="fields")
-    """With `python`: fields of the result; by default those of eight samples."""
+    """With `python`: fields of the result; by default as eight samples have them."""
     declared_identity: Annotated[str, Field(min_length=1)] | None = Field(None, alias="identity")
     """With `python`: text that is part of the fingerprint, for what the code does not show."""
     processes: Annotated[int, Field(ge=0, le=256)] | None = None
@@ -67,10 +66,8 @@ class Map(Transform):
     @field_validator("function")
     @classmethod
     def _check_name(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            module, _, attribute = value.partition(":")
-            if not module or not attribute:
-                raise ValueError("should be of the form module:attr")
+        if isinstance(value, str) and not all(value.partition(":")):
+            raise ValueError("should be of the form module:attr")
         return value
 
     @model_validator(mode="after")
@@ -122,9 +119,12 @@ class Map(Transform):
     @override
     def identity(self) -> dict[str, Any]:
         function = self._load_function()
-        identity = {**self._code_identity(function), "keyed": self._takes_key(function)}
+        identity = {
+            **function_identity(function, self._module_name),
+            "keyed": self._takes_key(function),
+        }
         if self.python:
-            # NumPy keeps the bits of its generators, but not those of its distributions.
+            # NumPy keeps the bits of its generators, but not of its distributions.
             fields = [str(field) for field in declared_fields(self.result_fields) or ()]
             identity |= {"python": self._own_identity(function), "numpy": np.__version__}
             identity |= {"fields": [*(self.result_fields or ()), *fields]}
@@ -161,20 +161,16 @@ class Map(Transform):
     def _module_name(self) -> str:
         return self.function if isinstance(self.function, str) else ""
 
-    def _code_identity(self, function: Callable[..., Any]) -> dict[str, Any]:
-        return function_identity(function, self._module_name)
-
     def _own_identity(self, function: Callable[..., Any]) -> str | None:
         """Returns the identity that is declared. Raises `ConfigError` if one is necessary."""
         own = self.declared_identity or getattr(function, "fingerprint", None)
         if isinstance(own, str):
             return own
         if unknown := opaque_parts(function):
-            raise ConfigError(
-                f"{self.name}: {self.function_name} has no identity, by which servers and cursors "
+            raise self.error(
+                f"{self.function_name} has no identity, by which servers and cursors "
                 f"know what it does: {unknown}. Declare one, which you change with the function: "
-                "identity: v1; or give the function an attribute fingerprint",
-                stage=self.name,
+                "identity: v1; or give the function an attribute fingerprint"
             )
         return None
 
@@ -184,14 +180,11 @@ class Map(Transform):
         try:
             loaded = load(self.function)
         except ConfigError as error:
-            raise ConfigError(f"{self.name}: {error.message}", stage=self.name) from None
+            raise self.error(error.message) from None
         except Exception as error:  # the user's module may raise anything
             raise self._user_error(error) from error
         if not callable(loaded):
-            raise ConfigError(
-                f"{self.name}: {self.function} is a {type(loaded).__name__}, not a function",
-                stage=self.name,
-            )
+            raise self.error(f"{self.function} is a {type(loaded).__name__}, not a function")
         return loaded  # type: ignore[no-any-return]
 
     def _takes_key(self, function: Callable[..., Any]) -> bool:
@@ -221,12 +214,11 @@ class Map(Transform):
 
     def _refuse_random_state(self, nodes: set[str]) -> None:
         if nodes:
-            raise ConfigError(
-                f"{self.name}: {self.function_name} draws random numbers that do not come from the "
+            raise self.error(
+                f"{self.function_name} draws random numbers that do not come from the "
                 f"sample's key: {', '.join(sorted(nodes))}; such a batch is not reproducible. "
                 "Write the function as f(sample, key) and use tf.random.stateless_* or "
-                "tf.image.stateless_* with seed=key",
-                stage=self.name,
+                "tf.image.stateless_* with seed=key"
             )
 
     def _to_sample(self, returned: Any) -> Sample:
@@ -247,10 +239,9 @@ class Map(Transform):
         return sample
 
     def _wrong_result(self, result: str) -> ConfigError:
-        return ConfigError(
-            f"{self.name}: {self.function_name} returned {result}; it must return a dict of field "
-            "name (text) → tensor",
-            stage=self.name,
+        return self.error(
+            f"{self.function_name} returned {result}; it must return a dict of field "
+            "name (text) → tensor"
         )
 
 

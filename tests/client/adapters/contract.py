@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -16,11 +15,11 @@ from typing import Any, Protocol
 import numpy as np
 import pytest
 from tests.client.conftest import Server
-from tests.client.waiting import HANG_SECONDS, infeed_threads, until
+from tests.client.waiting import infeed_threads, until
 
 import infeed
-from infeed.errors import FingerprintError, ServerUnavailableError
-from infeed.spec import Normalize, PipelineSpec
+from infeed.shared.errors import FingerprintError, ServerUnavailableError
+from infeed.shared.spec import Normalize
 from infeed.testing import FakeTransport
 
 COUNT = 26
@@ -80,6 +79,9 @@ def pickled(x: Any) -> Any:
 
 class AdapterContract:
     """Each test is one clause of the contract."""
+
+    names_fields = True
+    """Whether the adapter takes names of fields for sample ids and mask."""
 
     def open(self, transport: Any, **options: Any) -> Adapter:
         """Opens the adapter for the pipeline "fake" with options of `infeed.connect`.
@@ -151,6 +153,35 @@ class AdapterContract:
         # Two empty slots are zeros.
         assert sorted(seen.tolist()) == sorted([*range(COUNT), 0, 0])
 
+    def test_ids_and_mask_are_fields_where_asked_for(self, opened: Callable[..., Adapter]) -> None:
+        if not self.names_fields:
+            return
+        options = {"epochs": 1, "remainder": "pad"}
+        with infeed.connect("fake", "fake", transport=fake(), **options) as feed:
+            expected = list(feed)
+        for names in ({"ids": "_id", "mask": "_mask"}, {"mask": "_mask"}):
+            for batch, other in zip(opened(fake(), **options, **names), expected, strict=True):
+                for option, x in {"ids": other.sample_ids, "mask": other.mask}.items():
+                    if option in names:  # JAX has ids of 32 bits
+                        np.testing.assert_array_equal(batch[names[option]], x)
+                fields = batch.keys() - set(names.values())
+                assert_equal({name: batch[name] for name in fields}, other)
+
+    @pytest.mark.parametrize("name", ["label", "", 3])
+    def test_name_that_cannot_be_a_field_is_refused(
+        self, opened: Callable[..., Adapter], name: Any
+    ) -> None:
+        if self.names_fields:
+            with pytest.raises(infeed.InvalidRequestError, match=r"^ids"):
+                next(iter(opened(fake(), ids=name)))
+
+    def test_unknown_option_names_those_of_the_adapter(
+        self, opened: Callable[..., Adapter]
+    ) -> None:
+        if self.names_fields:
+            with pytest.raises(TypeError, match=r"has no option 'epoch' \(did you mean 'epochs'\?"):
+                list(opened(fake(), epoch=1))
+
     @pytest.mark.parametrize(("remainder", "steps"), [("drop", 3), ("pad", 4)])
     def test_all_ranks_end_at_the_same_step(
         self, opened: Callable[..., Adapter], remainder: str, steps: int
@@ -162,33 +193,6 @@ class AdapterContract:
             given = list(opened(fake(), **options))
             assert len(given) == len(expected) == steps
             assert_equal(given[-1], expected[-1])
-
-    def test_state_in_a_signal_handler_of_a_thread_that_connects(
-        self, opened: Callable[..., Adapter]
-    ) -> None:
-        states = []
-
-        class Transport(FakeTransport):
-            def get_pipeline(self, name: str, timeout: float = 20.0) -> PipelineSpec:
-                if adapters and not in_handler.is_set():  # else it has connected when it was made
-                    in_handler.set()
-                    states.append(adapters[0].state())
-                return super().get_pipeline(name, timeout)
-
-        in_handler = threading.Event()
-        adapters: list[Adapter] = []
-        options: Any = {"finish_transforms": [Normalize("image", scale=255.0)], "seed": 3}
-        adapters.append(opened(Transport(arrays(), batch_size=BATCH_SIZE, **options), epochs=1))
-        given: list[Any] = []
-        thread = threading.Thread(target=lambda: given.extend(adapters[0]), daemon=True)
-        thread.start()
-        thread.join(HANG_SECONDS)
-        assert not thread.is_alive()
-        expected = numpy_batches(fake(), epochs=1)
-        rest = [list(opened(fake(), epochs=1, state=state)) for state in states]
-        for batches in (given, *rest):
-            for batch, other in zip(batches, expected, strict=True):
-                assert_equal(batch, other)
 
     @pytest.mark.parametrize("steps", [0, 2])
     @pytest.mark.parametrize(
@@ -247,9 +251,7 @@ class AdapterContract:
         for batch, other in zip(given, numpy_batches(fake(), epochs=1), strict=True):
             assert_equal(batch, other)
 
-    def test_server_restarted_with_another_fingerprint_ends_the_feed_and_the_state_is_right(
-        self, opened: Callable[..., Adapter]
-    ) -> None:
+    def test_state_is_right_after_another_fingerprint(self, opened: Callable[..., Adapter]) -> None:
         def restart(start: int) -> None:
             if start == 4 * BATCH_SIZE:
                 transport.spec = replace(transport.spec, fingerprint="another")

@@ -10,6 +10,8 @@ import infeed
 
 
 class TestContract(AdapterContract):
+    names_fields = False
+
     def open(self, transport: Any, **options: Any) -> Any:
         if isinstance(transport, str):
             return infeed.connect(transport, "fake", **options)

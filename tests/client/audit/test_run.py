@@ -13,8 +13,8 @@ from tests.client.waiting import infeed_threads
 
 from infeed.audit.report import AuditReport
 from infeed.audit.run import MAX_RANKS, audit
-from infeed.errors import InvalidRequestError, PipelineNotFoundError, SampleError
-from infeed.spec import Guarantee
+from infeed.shared.errors import InvalidRequestError, PipelineNotFoundError, SampleError
+from infeed.shared.spec import Guarantee
 from infeed.testing import FakeTransport
 
 
@@ -70,12 +70,6 @@ def test_samples_left_out_at_the_end_are_not_lost(fake: FakeTransport) -> None:
     ]
     # The pipeline's default is "drop" too.
     assert audit_fake(fake, world_size=3, remainder=None).remainder == "drop"
-
-
-def test_options_are_passed_to_the_feeds(fake: FakeTransport) -> None:
-    result = audit_fake(fake, batch_size=7, seed=11, world_size=2)
-    assert (result.batch_size, result.seed, result.batches) == (7, 11, 8)
-    assert audit_fake(fake).seed == 3
 
 
 @pytest.mark.parametrize("remainder", ["pad", "drop"])
@@ -171,17 +165,6 @@ def test_a_loss_is_listed_among_samples_left_out() -> None:
     assert findings[0] == "epoch 0: 1 sample lost: among 0, 48, 49"
 
 
-def test_unknown_sample_ids_are_listed() -> None:
-    fake = TamperedTransport(lambda positions, ids: np.where(ids == 5, 51, ids), shuffle=False)
-    fake._arrays["x"] = np.arange(60)
-    lost, unknown = audit_fake(fake).findings()
-    assert lost == "epoch 0: 1 sample lost: 5"
-    assert unknown == (
-        "epoch 0: unknown sample id 51 at position 5 (rank 0 of 1, step 1); the pipeline has 50 "
-        "samples"
-    )
-
-
 def test_many_findings_are_abbreviated() -> None:
     fake = TamperedTransport(lambda positions, ids: ids * 0)
     findings = audit_fake(fake).findings()
@@ -241,13 +224,6 @@ def test_an_unknown_length_is_exact_across_resumes() -> None:
     result = audit_fake(fake, world_size=(3, 2), resume_every=3, epochs=2)
     assert result.exact
     assert result.outcome.end == 100
-
-
-def test_a_loss_is_listed_for_an_unknown_length() -> None:
-    fake = TamperedTransport(
-        lambda positions, ids: np.where(ids == 5, 4, ids), shuffle=False, length_known=False
-    )
-    assert audit_fake(fake, world_size=2).findings()[0] == "epoch 0: 1 sample lost: 5"
 
 
 def test_one_whole_epoch_of_the_data_service_is_audited() -> None:

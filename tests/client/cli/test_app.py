@@ -55,7 +55,7 @@ def test_each_command_has_an_example(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["list", "peek", "audit", "check"])
 def test_command_that_reports_has_json(name: str) -> None:
-    assert "--json" in {option for each in COMMANDS[name].params for option in each.opts}
+    assert "--json" in {name for option in COMMANDS[name].params for name in option.opts}
 
 
 def test_options_of_seconds_and_files_have_their_unit() -> None:

@@ -12,8 +12,8 @@ from tests.harness.ports import ReservedPort
 from typer.testing import CliRunner, Result
 
 from infeed.cli import new_app
-from infeed.errors import ServerUnavailableError
-from infeed.spec import Cast, Guarantee
+from infeed.shared.errors import ServerUnavailableError
+from infeed.shared.spec import Cast, Guarantee
 from infeed.testing import FakeTransport
 
 

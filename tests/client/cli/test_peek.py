@@ -15,8 +15,8 @@ import infeed
 from infeed.batch import Batch
 from infeed.cli import contact_sheet, new_app
 from infeed.cli.peek import _to_json
-from infeed.errors import InvalidRequestError
-from infeed.spec import Cast, OneHot
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import Cast, OneHot
 from infeed.testing import FakeTransport
 
 
@@ -131,10 +131,10 @@ def test_each_image_stands_above_its_caption() -> None:
     sheet = np.asarray(contact_sheet.contact_sheet(batch, spec))
     # Images of 8 pixels are enlarged eight times; a cell is as wide as its longest caption.
     columns = [np.flatnonzero((sheet[0] == number).all(-1)) for number in batch.sample_ids]
-    assert [len(each) for each in columns] == [64] * 6
+    assert [len(column) for column in columns] == [64] * 6
     below = sheet[48:]
-    for each in columns:
-        assert below[:, each].min() < 100  # text, on white
+    for column in columns:
+        assert below[:, column].min() < 100  # text, on white
 
 
 def test_a_batch_without_images_is_refused() -> None:

@@ -117,7 +117,7 @@ def test_saved_on_two_restores_on_any_number(
     assert rest_of(restored) == expected
 
 
-def test_state_is_taken_by_save_and_written_when_the_folder_exists(tmp_path: Path) -> None:
+def test_state_is_taken_before_the_folder_exists(tmp_path: Path) -> None:
     folder = tmp_path / "feed"
     iterator = rank_iterator(0, 1)
 
@@ -180,7 +180,7 @@ def test_different_states_are_not_used_by_another_number(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, r"has no process_0-of-1\.json, nor that of another"),
+        (None, r"has no process_0-of-1\.json, nor another process"),
         ("", r"process_1-of-2\.json cannot be read: JSONDecodeError"),
         ("[1]", r"process_1-of-2\.json holds a list, not the state"),
     ],

@@ -97,7 +97,7 @@ class MultihostLoader:
             pieces = np.split(array, len(devices), axis=0)
         except ValueError as error:
             raise ValueError(f"cannot split {path} of {array.shape}") from error
-        buffers = [jax.device_put(*each) for each in zip(pieces, devices, strict=True)]
+        buffers = [jax.device_put(*pair) for pair in zip(pieces, devices, strict=True)]
         sharding = NamedSharding(self.mesh, PartitionSpec(self.mesh.axis_names))
         return jax.make_array_from_single_device_arrays(shape, sharding, buffers)
 
@@ -105,7 +105,7 @@ class MultihostLoader:
 def labels_of(loader: Iterator[Any]) -> list[int]:
     found = []
     for batch in loader:
-        assert all(isinstance(each, jax.Array) for each in batch.values())
+        assert all(isinstance(x, jax.Array) for x in batch.values())
         found += np.asarray(batch["label"]).tolist()
     return found
 
@@ -121,7 +121,7 @@ def test_maxtext_loader_pads_at_the_end() -> None:
     loader = MultihostLoader(dataset(), mesh(), pad=True)
     batches = [next(loader) for _ in range(COUNT // BATCH + 2)]
     assert labels_of(batches[:-2]) == expected_labels()
-    assert all(not np.asarray(each["image"]).any() for each in batches[-2:])
+    assert all(not np.asarray(x["image"]).any() for x in batches[-2:])
 
 
 def test_maxtext_checkpoint_continues_the_loader(tmp_path: Path) -> None:

@@ -88,9 +88,7 @@ def test_restoring_handler_starts_the_prefetch(tmp_path: Path, package: Any) -> 
 
 
 @pytest.mark.parametrize("chained", [False, True])
-def test_v1_saves_the_state_of_the_step_and_restores_on_another_number(
-    tmp_path: Path, chained: bool
-) -> None:
+def test_v1_restores_the_saved_step_on_another_number(tmp_path: Path, chained: bool) -> None:
     v1 = pytest.importorskip("orbax.checkpoint.experimental.v1")
     source, target = new_iterator(chained=chained), new_iterator(chained=chained, batch_size=3)
     for _ in range(STEP):

@@ -113,40 +113,6 @@ def test_padding_longer_than_its_frame_is_refused(start_request: Start) -> None:
         read_all(request)
 
 
-def test_padded_frame_without_a_byte_is_refused(start_request: Start) -> None:
-    request = start_request(responding(data_frame(b"", PADDED)))
-    with pytest.raises(Http2ProtocolError, match="in a frame of 0 bytes"):
-        read_all(request)
-
-
-@pytest.mark.parametrize("last", [b"data", b""])
-def test_response_without_trailers(start_request: Start, last: bytes) -> None:
-    request = start_request(
-        responding(data_frame(b"some "), data_frame(last, END_STREAM), trailers=None)
-    )
-    assert read_all(request) == b"some " + last
-    assert request.trailers == {}
-
-
-def test_end_of_stream_on_a_padded_frame(start_request: Start) -> None:
-    request = start_request(
-        responding(data_frame(b"\x02data\0\0", PADDED | END_STREAM), trailers=None)
-    )
-    assert read_all(request, 3) == b"data"
-
-
-def test_trailers_only_response(start_request: Start) -> None:
-    def script(talk: Any) -> None:
-        talk.greet()
-        talk.answer([(":status", "200"), ("grpc-status", "5")], end=True)
-        talk.until_closed()
-
-    request = start_request(script)
-    assert read_all(request) == b""
-    assert request.headers["grpc-status"] == "5"
-    assert request.trailers == {}
-
-
 class PiecewiseSocket:
     """A socket that receives one piece at a time, and records what is sent."""
 
@@ -189,48 +155,6 @@ def test_frames_split_at_any_byte() -> None:
         assert request.trailers == dict(TRAILERS)
         assert not socket.pieces
         split += 1
-
-
-@pytest.mark.parametrize("piece", [1, 4095, 4096, 100_000])
-def test_large_frames(start_request: Start, piece: int) -> None:
-    sizes = (20_000, 16_384, 4096, 4095, 1)
-    body = os.urandom(sizes[0])
-    whole = b"".join(
-        length.to_bytes(3, "big") + b"\0\0\0\0\0\1" + body[:length] for length in sizes
-    )
-    request = start_request(responding(whole))
-    assert read_all(request, piece) == b"".join(body[:size] for size in sizes)
-
-
-def test_largest_frame(start_request: Start) -> None:
-    size = (1 << 24) - 1
-
-    def script(talk: Any) -> None:
-        talk.greet()
-        assert talk.machine.remote_settings.max_frame_size == size
-        assert not talk.machine.remote_settings.enable_push
-        talk.answer()
-        talk.data(bytes(size), END_STREAM)
-        talk.until_closed()
-
-    assert len(read_all(start_request(script), 1 << 24)) == size
-
-
-@pytest.mark.parametrize("frame_bytes", [16_384, 1 << 20])
-def test_large_trailers(start_request: Start, frame_bytes: int) -> None:
-    """In one frame, or in many."""
-
-    def script(talk: Any) -> None:
-        talk.greet()
-        talk.machine.max_outbound_frame_size = frame_bytes
-        talk.machine.streams[1].max_outbound_frame_size = frame_bytes
-        talk.answer()
-        talk.answer([("grpc-status", "2"), ("x", "\x7f~" * 8_000)], end=True)
-        talk.until_closed()
-
-    request = start_request(script)
-    assert read_all(request) == b""
-    assert request.trailers["x"] == "\x7f~" * 8_000
 
 
 def test_too_large_trailers_are_refused(start_request: Start) -> None:
@@ -304,15 +228,6 @@ def test_reset_ends_the_request(start_request: Start) -> None:
         request.send_data(b"more")
 
 
-def test_reset_after_the_end_is_ignored(start_request: Start) -> None:
-    """gRPC sends it to skip the rest of the request."""
-    reset = struct.pack(">BHBBI", 0, 4, 3, 0, 1) + bytes(4)
-    request = start_request(responding(data_frame(b"data", END_STREAM) + reset, trailers=None))
-    assert read_all(request) == b"data"
-    with pytest.raises(ConnectionLostError):
-        request.send_data(b"more")
-
-
 PUSH = struct.pack(">BHBBI", 0, 5, 5, 4, 1) + struct.pack(">I", 2) + b"\x82"
 
 
@@ -333,24 +248,6 @@ def test_invalid_frames_are_refused(start_request: Start, sent: bytes, message: 
     request = start_request(responding(sent, trailers=None))
     with pytest.raises(Http2ProtocolError, match=message):
         read_all(request)
-
-
-def test_data_before_headers_is_refused(start_request: Start) -> None:
-    def script(talk: Any) -> None:
-        talk.greet()
-        talk.data(b"data")
-        talk.until_closed()
-
-    with pytest.raises(Http2ProtocolError, match="DATA frame of 4 bytes"):
-        read_all(start_request(script))
-
-
-def test_headers_of_a_stream_of_the_peer_are_not_the_response(start_request: Start) -> None:
-    """They are refused or ignored, but never taken for the end of the response."""
-    ours = struct.pack(">BHBBI", 0, 1, 1, 5, 2) + b"\x88"
-    request = start_request(responding(ours, data_frame(b"data")))
-    with contextlib.suppress(Http2ProtocolError):
-        assert read_all(request) == b"data"
 
 
 @pytest.mark.parametrize(
@@ -378,20 +275,6 @@ def test_peer_of_another_protocol_is_refused(
     with pytest.raises((error, ConnectionResetError)) as caught:
         read_all(start_request(script))
     assert isinstance(caught.value, ConnectionResetError) or message in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "sent", [b"\0\0", data_frame(b"some data")[:-3], data_frame(b"\x09a", PADDED)[:-1]]
-)
-def test_connection_closed_within_a_frame(start_request: Start, sent: bytes) -> None:
-    def script(talk: Any) -> None:
-        talk.greet()
-        talk.answer()
-        talk.send(sent)
-
-    # Unread data may reset the connection.
-    with pytest.raises((ConnectionLostError, Http2ProtocolError, ConnectionResetError)):
-        read_all(start_request(script))
 
 
 def test_send_waits_for_the_window(start_request: Start) -> None:
@@ -424,30 +307,6 @@ def test_send_waits_for_the_window(start_request: Start) -> None:
     assert read_all(request) == b""
     sender.join()
     assert received == [body]
-
-
-def test_cancel_wakes_a_send_that_waits_for_the_window(start_request: Start) -> None:
-    def script(talk: Any) -> None:
-        talk.greet()
-        talk.until(lambda: talk.over, credit=False)
-
-    request = start_request(script)
-    lost: list[ConnectionLostError] = []
-
-    def send() -> None:
-        try:
-            request.send_data(bytes(100_000))
-        except ConnectionLostError as error:
-            lost.append(error)
-
-    sender = threading.Thread(target=send)
-    sender.start()
-    until(lambda: blocked_in(sender, "wait", "_wait_for_window"))
-    request.cancel()
-    sender.join(HANG_SECONDS)
-    assert str(lost[0]) == "the stream has ended"
-    with pytest.raises(ConnectionLostError, match="the stream has ended"):
-        request.send_data(b"")
 
 
 def test_window_is_reopened(start_request: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -504,35 +363,6 @@ def test_unanswered_ping_ends_the_connection(
         read_all(request)
 
 
-def test_pings_of_the_peer_are_answered(start_request: Start) -> None:
-    def script(talk: Any) -> None:
-        talk.greet()
-        for number in range(1, 6):
-            talk.machine.ping(number.to_bytes(8, "big"))
-            talk.flush()
-            talk.until(lambda n=number: len(talk.seen(h2.events.PingAckReceived)) == n)
-        responding(data_frame(b"data"))(talk)
-
-    assert read_all(start_request(script)) == b"data"
-
-
-def test_deadline_bounds_a_read(start_request: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = AheadClock()
-    monkeypatch.setattr(receiver, "time", clock)
-
-    def script(talk: Any) -> None:
-        talk.greet()
-        talk.answer()
-        talk.data(b"some ")
-        talk.until_closed()
-
-    request = start_request(script, seconds=HANG_SECONDS)
-    assert request.read_data(memoryview(bytearray(9))) == 5
-    clock.ahead = HANG_SECONDS
-    with pytest.raises(TimeoutError):
-        read_all(request)
-
-
 class InMemorySocket:
     """A socket that receives its content, and ignores what is sent."""
 
@@ -547,8 +377,6 @@ class InMemorySocket:
 
     def send(self, data: bytes) -> None:
         assert data
-
-    send_now = send
 
     def abort(self) -> None: ...
 

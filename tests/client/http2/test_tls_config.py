@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from infeed.errors import ConfigError
 from infeed.http2.tls_config import TLS, certificate_name, validate_tls
+from infeed.shared.errors import ConfigError
 
 
 def test_certificates_and_names_are_verified(pki: Any) -> None:
@@ -24,12 +24,7 @@ def test_certificates_and_names_are_verified(pki: Any) -> None:
         assert context.check_hostname
         assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
         assert context.options & ssl.OP_NO_COMPRESSION
-
-
-def test_renegotiation_is_off(pki: Any) -> None:
-    # HTTP/2 forbids it (RFC 9113, 9.2.1): a write might have to wait for a read.
-    assert TLS(ca=pki.ca).context().options & ssl.OP_NO_RENEGOTIATION
-    assert TLS().context().options & ssl.OP_NO_RENEGOTIATION
+        assert context.options & ssl.OP_NO_RENEGOTIATION  # HTTP/2 forbids it
 
 
 def test_only_the_given_ca_is_trusted(pki: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,20 +32,6 @@ def test_only_the_given_ca_is_trusted(pki: Any, monkeypatch: pytest.MonkeyPatch)
     assert TLS().context().get_ca_certs()
     (only,) = TLS(ca=pki.ca).context().get_ca_certs(binary_form=True)
     assert only == ssl.PEM_cert_to_DER_cert(pki.ca.read_text())
-
-
-def test_system_authorities_are_not_loaded_with_a_ca(
-    pki: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Loading them takes 50 ms for each connection."""
-    loaded: list[ssl.SSLContext] = []
-    monkeypatch.setattr(
-        ssl.SSLContext, "load_default_certs", lambda context, *_: loaded.append(context)
-    )
-    TLS(ca=pki.ca).context()
-    assert not loaded
-    context = TLS().context()
-    assert loaded == [context]
 
 
 def test_key_in_the_file_of_its_certificate(pki: Any, tmp_path: Path) -> None:
@@ -62,18 +43,6 @@ def test_key_in_the_file_of_its_certificate(pki: Any, tmp_path: Path) -> None:
 def test_key_without_a_certificate_is_refused(pki: Any) -> None:
     with pytest.raises(ConfigError, match="key without its certificate"):
         TLS(key=pki.trainer_key)
-
-
-def test_files_are_read_again_for_each_context(pki: Any, tmp_path: Path) -> None:
-    ca = tmp_path / "ca.pem"
-    ca.write_bytes(pki.ca.read_bytes())
-    tls = TLS(ca=ca)
-    first = tls.context().get_ca_certs(binary_form=True)
-    ca.write_bytes(pki.untrusted_ca.read_bytes())
-    assert tls.context().get_ca_certs(binary_form=True) != first
-    ca.unlink()
-    with pytest.raises(ConfigError, match=r"tls: ca .*ca\.pem: no such file"):
-        tls.context()
 
 
 GARBAGE = {
@@ -111,11 +80,6 @@ def test_invalid_certificate_or_key_is_refused(
     assert "MII" not in str(caught.value)  # never the content
 
 
-def test_certificate_file_without_a_key_is_refused(pki: Any) -> None:
-    with pytest.raises(ConfigError, match=r"does not hold a certificate and its private key"):
-        TLS(cert=pki.trainer).context()
-
-
 def test_key_of_another_certificate_is_refused(pki: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         TLS(cert=pki.trainer, key=pki.untrusted_key).context()
@@ -137,17 +101,6 @@ def test_locked_key_is_refused_without_a_prompt(pki: Any, tmp_path: Path, capfd:
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("option", ["ca", "cert", "key"])
-def test_unreadable_files_are_refused(pki: Any, tmp_path: Path, option: str) -> None:
-    files = {"ca": pki.ca, "cert": pki.trainer, "key": pki.trainer_key}
-    for file, reason in (
-        (tmp_path / "none.pem", "no such file or directory"),
-        (tmp_path, "is a dir"),
-    ):
-        with pytest.raises(ConfigError, match=f"^tls: {option} {file}: {reason}"):
-            TLS(**{**files, option: file}).context()
-
-
 @pytest.mark.parametrize(
     ("server_name", "address", "expected"),
     [
@@ -164,15 +117,3 @@ def test_expected_name_of_the_certificate(
     tls = TLS(server_name=server_name)
     assert certificate_name(tls, address) == expected
     validate_tls(tls, address)
-
-
-@pytest.mark.parametrize("name", [".a", "a..b", "a\0b", "x" * 70])
-def test_name_that_no_certificate_can_have_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"is not a valid name for the certificate of h:1: "):
-        validate_tls(TLS(server_name=name), "h:1")
-
-
-def test_validation_reads_the_files(pki: Any) -> None:
-    validate_tls(TLS(ca=pki.ca), "h:1")
-    with pytest.raises(ConfigError, match=r"tls: ca /none\.pem: no such file"):
-        validate_tls(TLS(ca="/none.pem"), "h:1")

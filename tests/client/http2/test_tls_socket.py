@@ -8,7 +8,6 @@ import os
 import socket
 import ssl
 import struct
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,7 +16,6 @@ import pytest
 
 from infeed.http2 import socket as socket_module
 from infeed.http2 import tls_socket
-from infeed.http2.connection import ConnectionLostError, Http2Request
 from infeed.http2.socket import ClientSocket, TLSVerificationError
 from infeed.http2.tls_config import TLS
 from infeed.http2.tls_socket import TLSClientSocket
@@ -72,8 +70,8 @@ def new_client(pki: Any) -> Iterator[Callable[..., TLSClientSocket]]:
         return sockets[-1]
 
     yield new
-    for each in sockets:
-        each.close()
+    for client in sockets:
+        client.close()
 
 
 def receive_exactly(client: TLSClientSocket, count: int) -> bytes:
@@ -193,25 +191,6 @@ def test_send_and_receive_at_once(
     assert sent == [up]
 
 
-def test_surplus_data_is_kept_for_the_next_receive(secure_peer: Any, new_client: Any) -> None:
-    client = new_client(secure_peer(lambda tls: tls.sendall(b"x" * 100 + b"y" * 100)))
-    client.open()
-    into = memoryview(bytearray(100))
-    assert receive_exactly(client, 100) == b"x" * 100
-    assert client.receive(into, 0) == 100  # without another byte from the socket
-    assert bytes(into) == b"y" * 100
-
-
-def test_receive_times_out(secure_peer: Any, new_client: Any) -> None:
-    client = new_client(secure_peer(echo))
-    client.open()
-    for seconds in (0.01, 0, -1):
-        with pytest.raises(TimeoutError):
-            client.receive(memoryview(bytearray(9)), seconds)
-    client.send(b"x")
-    assert receive_exactly(client, 1) == b"x"
-
-
 def handshake_in_memory(talk: Any, pki: Any) -> tuple[ssl.SSLObject, ssl.MemoryBIO, ssl.MemoryBIO]:
     """Returns a server's end after the handshake, whose output stays in memory."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -251,16 +230,6 @@ def test_partial_record_does_not_extend_the_timeout(
 def silent(talk: Any) -> None:
     while talk.socket.recv(1 << 16):
         pass
-
-
-@pytest.mark.parametrize("first", [b"", b"\x16", b"\x16\x03\x03\x40\x00\x02"])
-def test_stalled_handshake_times_out(first: bytes, peer: Any, new_client: Any) -> None:
-    def script(talk: Any) -> None:
-        talk.send(first)
-        silent(talk)
-
-    with pytest.raises(TimeoutError):
-        new_client(peer(script)).open(0.1)
 
 
 def test_slow_handshake_times_out(peer: Any, new_client: Any, drip: Any) -> None:
@@ -307,23 +276,6 @@ def test_peer_without_tls_is_refused(sent: bytes, peer: Any, new_client: Any) ->
     )
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
-        b"\x16" + b"garbage" * 100,
-        b"\x16\x03\x03\0\x04\xff\xff\xff\xff",
-        b"\x15\x03\x03\0\x02\x02\x50",
-    ],
-)
-def test_peer_with_invalid_tls_is_retryable(sent: bytes, peer: Any, new_client: Any) -> None:
-    def script(talk: Any) -> None:
-        talk.send(sent)
-        silent(talk)
-
-    with pytest.raises(ConnectionAbortedError, match=r"^TLS failed: "):
-        new_client(peer(script)).open(5)
-
-
 @pytest.mark.parametrize("alpn", [None, "http/1.1"])
 def test_peer_without_http2_over_tls_is_refused(
     pki: Any, secure_peer: Any, new_client: Any, alpn: str | None
@@ -352,56 +304,6 @@ def test_untrusted_server_certificate_is_refused(
         new_client(address, name).open()
     message = f"the certificate of {address} could not be verified for {name!r}: "
     assert str(caught.value).startswith(message)
-
-
-@pytest.mark.parametrize("name", ["localhost", "::1"])
-def test_names_of_the_certificate_are_accepted(
-    secure_peer: Any, new_client: Any, name: str
-) -> None:
-    client = new_client(secure_peer(echo), name)
-    client.open()
-    client.send(b"hello")
-    assert receive_exactly(client, 5) == b"hello"
-
-
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-@pytest.mark.parametrize(
-    ("shown", "message"),
-    [
-        ("trainer", None),
-        (None, "requires a client certificate"),
-        ("trainer_expired", "rejected the client certificate: it has expired"),
-        ("untrusted", "rejected the client certificate: its authority is unknown there"),
-    ],
-)
-def test_server_that_requires_a_client_certificate(
-    pki: Any,
-    secure_peer: Any,
-    new_client: Any,
-    version: ssl.TLSVersion,
-    shown: str | None,
-    message: str | None,
-) -> None:
-    context = context_of(pki)
-    context.minimum_version = context.maximum_version = version
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(pki.ca)
-    errors: list[Exception] = []
-    files = (getattr(pki, shown), getattr(pki, f"{shown}_key")) if shown else (None, None)
-    address = secure_peer(echo, context, errors)
-    client = new_client(address, tls=TLS(pki.ca, *files))
-
-    def talk() -> bytes:
-        client.open()
-        return receive_exactly(client, 1)  # TLS 1.3 reports it here
-
-    if message is None:
-        client.open()
-        client.send(b"x")
-        assert receive_exactly(client, 1) == b"x"
-    else:
-        with pytest.raises(TLSVerificationError, match=rf"^{address} .*{message}"):
-            talk()
 
 
 @pytest.mark.parametrize(
@@ -468,25 +370,6 @@ def test_receive_returns_zero_at_the_end(secure_peer: Any, new_client: Any, how:
         assert client.receive(memoryview(bytearray(9)), SECONDS) == 0
 
 
-def test_truncated_response_is_an_error(pki: Any, peer: Any, new_client: Any) -> None:
-    """TLS cannot distinguish it from an end; HTTP/2 can."""
-
-    def script(talk: Any) -> None:
-        with context_of(pki).wrap_socket(talk.socket, server_side=True) as talk.socket:
-            talk.greet()
-            talk.answer()
-            talk.socket.shutdown(socket.SHUT_RDWR)
-
-    client = new_client(peer(script))
-    client.open()
-    request = Http2Request(client)
-    request.send_headers(
-        [(":method", "POST"), (":scheme", "https"), (":path", "/"), (":authority", "s")]
-    )
-    with pytest.raises((ConnectionLostError, BrokenPipeError, ConnectionResetError)):
-        request.read_data(memoryview(bytearray(9)))
-
-
 def test_sends_of_several_threads_are_not_interleaved(secure_peer: Any, new_client: Any) -> None:
     """A client sends requests and acknowledgements; records must be sent in their order."""
     received: list[bytes] = []
@@ -509,141 +392,9 @@ def test_sends_of_several_threads_are_not_interleaved(secure_peer: Any, new_clie
     assert all(data.count(letter) == 50 * 20_000 for letter in (b"a", b"b", b"c", b"d"))
 
 
-def record_sends(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """Records what is sent from now on, instead of sending it."""
-    sent: list[bytes] = []
-    monkeypatch.setattr(ClientSocket, "send", lambda self, data: sent.append(data))
-    return sent
-
-
-def test_large_send_is_encrypted_in_parts(
-    secure_peer: Any, new_client: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = new_client(secure_peer(until_closed))
-    client.open()
-    sent = record_sends(monkeypatch)
-    client.send(bytes(3 << 20))
-    assert sum(map(len, sent)) > 3 << 20
-    assert max(map(len, sent)) < 1 << 20
-
-
-def test_tls_output_is_flushed_after_a_send(
-    secure_peer: Any, new_client: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The reading thread leaves it to the sending one."""
-    client = new_client(secure_peer(until_closed))
-    client.open()
-    sent: list[bytes] = []
-
-    def send(self: ClientSocket, data: bytes) -> None:
-        sent.append(data)
-        if len(sent) == 1:
-            client._engine._outgoing.write(b"answer")
-            client._flush_output()
-            assert len(sent) == 1
-
-    monkeypatch.setattr(ClientSocket, "send", send)
-    client.send(b"x")
-    assert sent[1:] == [b"answer"]
-
-
-def test_tls_output_is_flushed_by_a_receive(
-    secure_peer: Any, new_client: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As the response to a peer that updates its keys, and then waits."""
-    client = new_client(secure_peer(echo))
-    client.open()
-    client.send(b"x")
-    sent = record_sends(monkeypatch)
-    client._engine._outgoing.write(b"answer")
-    assert client.receive(memoryview(bytearray(9)), SECONDS) == 1
-    assert sent == [b"answer"]
-
-
 def test_abort_wakes_receive(secure_peer: Any, new_client: Any, once_it_waits: Any) -> None:
     client = new_client(secure_peer(echo))
     client.open()
     # The peer's reset may arrive first.
     with once_it_waits(client.abort), contextlib.suppress(ConnectionError):
         assert client.receive(memoryview(bytearray(1)), 1000) == 0
-
-
-@pytest.mark.parametrize("when", ["the handshake", "the connection"])
-def test_abort_wakes_open(
-    peer: Any, full: str, new_client: Any, once_it_waits: Any, when: str
-) -> None:
-    client = new_client(full if when == "the connection" else peer(silent))
-    with once_it_waits(client.abort), pytest.raises(ConnectionError) as caught:
-        client.open(1000)
-    assert not isinstance(caught.value, TLSVerificationError)
-
-
-def test_abort_wakes_send(secure_peer: Any, new_client: Any, once_it_waits: Any) -> None:
-    over = threading.Event()
-    client = new_client(secure_peer(lambda tls: over.wait(SECONDS)))
-    client.open()
-
-    def send() -> None:
-        while True:
-            client.send(bytes(1 << 20))
-
-    with once_it_waits(client.abort), pytest.raises(OSError, match="pipe"):
-        send()
-    over.set()
-
-
-def test_aborted_socket_does_not_open(peer: Any, new_client: Any) -> None:
-    client = new_client(peer(silent))
-    client.abort()
-    with pytest.raises(ConnectionAbortedError):
-        client.open()
-    client.close()
-    client.close()
-
-
-@pytest.fixture
-def openssl(
-    pki: Any, new_address: Callable[[], str]
-) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """`openssl s_server`, whose commands update its keys."""
-    address = new_address()
-    words = ["openssl", "s_server", "-accept", address, "-alpn", "h2", "-naccept", "1"]
-    try:
-        process = subprocess.Popen(
-            [*words, "-cert", str(pki.server), "-key", str(pki.server_key)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-    except FileNotFoundError:
-        pytest.skip("this machine has no openssl command")
-    assert process.stdout is not None
-    assert process.stdin is not None
-    with process:
-        while (line := process.stdout.readline()) != b"ACCEPT\n":
-            assert line, "no server"
-        yield address, process
-        process.kill()
-
-
-def expect(output: Any, *lines: bytes) -> None:
-    missing = set(lines)
-    while missing:
-        line = output.readline()
-        assert line, f"no output {missing}"
-        missing.discard(line)
-
-
-def test_key_updates(openssl: Any, new_client: Any) -> None:
-    address, process = openssl
-    client = new_client(address)
-    client.open()
-    for number in range(3):
-        process.stdin.write(b"K\n")  # requests new keys of both ends
-        process.stdin.flush()
-        client.send(b"up %d\n" % number)
-        expect(process.stdout, b"up %d\n" % number, b"SSL_do_handshake -> 1\n")  # in any order
-        process.stdin.write(b"down\n")
-        process.stdin.flush()
-        assert receive_exactly(client, 5) == b"down\n"
-    client.abort()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import infeed
-from infeed import pytree
+from infeed.shared import pytree
 from infeed.testing import FakeTransport
 
 jax = pytest.importorskip("jax")

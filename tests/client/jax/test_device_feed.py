@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import pickle
 import subprocess
 import sys
 import threading
@@ -75,7 +73,7 @@ def test_state_counts_what_the_loop_has_taken(batches: infeed.jax.DeviceFeed) ->
     assert batches.feed.delivered == 3 + 2  # some are on the devices
 
 
-def test_state_before_the_first_batch_neither_connects_nor_calls_jax(
+def test_first_state_neither_connects_nor_calls_jax(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     transport = fake()
@@ -86,38 +84,6 @@ def test_state_before_the_first_batch_neither_connects_nor_calls_jax(
             state = batches.state()
         assert transport.streams == 0
         assert state == batches.feed.state()
-
-
-def test_state_of_a_given_feed_is_the_feeds() -> None:
-    with infeed.connect("fake", "fake", transport=fake()) as feed:
-        next(feed)
-        assert infeed.jax.connect(feed).state() == feed.state()
-
-
-def test_state_before_connecting_is_the_one_to_resume_from() -> None:
-    with infeed.jax.connect("fake", "fake", transport=fake()) as batches:
-        next(batches)
-        state = batches.state()
-    transport = fake()
-    resumed = infeed.jax.connect("fake", "fake", transport=transport, state=state)
-    assert resumed.state() == state
-    assert transport.streams == 0
-
-
-def test_state_before_connecting_is_for_json() -> None:
-    with infeed.jax.connect("fake", "fake", transport=fake()) as batches:
-        state = batches.state()
-    state["position"] = np.int64(8)  # as checkpoint libraries return integers
-    resumed = infeed.jax.connect("fake", "fake", transport=fake(), state=state)
-    assert json.loads(json.dumps(resumed.state())) == state
-    resumed.load_state(state)
-    assert json.loads(json.dumps(resumed.state())) == state
-
-
-def test_state_survives_json_and_pickle(batches: infeed.jax.DeviceFeed) -> None:
-    next(batches)
-    state = batches.state()
-    assert json.loads(json.dumps(state)) == pickle.loads(pickle.dumps(state)) == state
 
 
 def test_state_after_the_last_batch_and_after_close(batches: infeed.jax.DeviceFeed) -> None:
@@ -136,20 +102,6 @@ def test_device_prefetch_bounds_the_batches_on_the_devices(device_prefetch: int)
         for step in range(1, 12 - device_prefetch):
             assert first_of(next(batches)) == 4 * (step - 1)
             assert batches.feed.delivered == step + device_prefetch
-
-
-def test_length_is_that_of_the_feed(batches: infeed.jax.DeviceFeed) -> None:
-    assert len(batches) == 12
-    with (
-        infeed.jax.connect("fake", "fake", transport=fake()) as endless,
-        pytest.raises(TypeError, match="endless"),
-    ):
-        len(endless)
-
-
-def test_stats_are_those_of_the_feed(batches: infeed.jax.DeviceFeed) -> None:
-    next(batches)
-    assert batches.stats().steps >= 1
 
 
 def test_second_loop_continues(batches: infeed.jax.DeviceFeed) -> None:
@@ -196,7 +148,7 @@ def test_error_comes_after_the_batches_before_it_and_stays() -> None:
         assert batches.state()["position"] == 12
 
 
-def test_batch_that_cannot_be_converted_comes_after_those_before_it() -> None:
+def test_batch_that_cannot_be_converted_comes_in_its_turn() -> None:
     values = np.arange(16, dtype=np.int64)
     values[9] = 1 << 40
     transport = FakeTransport({"n": values}, batch_size=4, shuffle=False)
@@ -220,17 +172,6 @@ def test_load_state_continues_there() -> None:
         assert [first_of(next(batches)) for _ in range(3)] == taken[3:]
         with pytest.raises(infeed.CursorError):
             batches.load_state({})
-
-
-def test_batch_that_another_consumer_took_is_noticed(batches: infeed.jax.DeviceFeed) -> None:
-    next(batches)
-    until(lambda: batches.feed.has_next)
-    next(batches.feed)
-    with pytest.raises(infeed.FeedClosedError, match="by another consumer; connect again"):
-        list(batches)
-    state = batches.state()
-    with infeed.jax.connect("fake", "fake", transport=fake(), state=state) as resumed:
-        assert first_of(next(resumed)) == state["position"]
 
 
 def test_close_ends_a_wait_in_another_thread() -> None:
@@ -287,11 +228,6 @@ def test_donated_array_is_not_memory_of_the_next_batch() -> None:
         results = [increment(batch["pixels"]) for batch in batches]
     assert len(results) == 16
     assert all((np.asarray(x) == 1).all() for x in results)
-
-
-def test_unknown_option_names_those_of_the_adapter() -> None:
-    with pytest.raises(TypeError, match=r"infeed\.jax\.connect has no .* first: device_prefetch, "):
-        infeed.jax.connect("fake", "fake", device_prefech=1)  # type: ignore[call-arg]
 
 
 def test_one_process_of_jax_among_several_warns_of_equal_batches(

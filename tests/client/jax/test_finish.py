@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from infeed.finish import finish as numpy_finish
-from infeed.spec import Cast, FinishTransform, Normalize, OneHot
+from infeed.shared.finish import finish as numpy_finish
+from infeed.shared.spec import Cast, FinishTransform, Normalize, OneHot
 
 jax = pytest.importorskip("jax")
 

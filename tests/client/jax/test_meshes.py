@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import infeed
-from infeed.spec import Normalize, OneHot
+from infeed.shared.spec import Normalize, OneHot
 from infeed.testing import FakeTransport
 
 jax = pytest.importorskip("jax")
@@ -90,7 +90,7 @@ def test_every_replica_has_the_rows_of_its_group(mesh: Any, connect: Callable[..
     whole = np.asarray(ids)
     for row, replicas in enumerate(mesh.devices):
         for device in replicas:
-            (shard,) = [each for each in ids.addressable_shards if each.device == device]
+            (shard,) = [x for x in ids.addressable_shards if x.device == device]
             np.testing.assert_array_equal(shard.data, whole[2 * row : 2 * row + 2])
 
 

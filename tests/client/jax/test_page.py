@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import infeed
-from infeed import client, lazy_feed
-from infeed.spec import Normalize
+from infeed import client
+from infeed.adapters import lazy_feed
+from infeed.shared.spec import Normalize
 from infeed.testing import FakeTransport
 
 jax = pytest.importorskip("jax")

@@ -16,7 +16,7 @@ import pytest
 from tests.client.conftest import Server
 
 import infeed
-from infeed.spec import Normalize
+from infeed.shared.spec import Normalize
 from infeed.testing import FakeTransport
 
 jax = pytest.importorskip("jax")

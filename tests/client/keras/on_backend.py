@@ -20,8 +20,8 @@ import pytest
 from tests.harness import doc_blocks
 
 import infeed
-from infeed.errors import FeedClosedError, InvalidRequestError, SampleError
 from infeed.keras import FeedCheckpoint, generator
+from infeed.shared.errors import FeedClosedError, InvalidRequestError, SampleError
 from infeed.testing import FakeTransport
 
 # Of Keras, when it reads and saves a variable, with NumPy 2.
@@ -125,16 +125,6 @@ def test_several_fits_share_a_feed_by_steps() -> None:
         assert counts(model) == [1] * COUNT
 
 
-def test_several_fits_share_a_feed_by_a_checkpoint() -> None:
-    model = counting_model()
-    with connect() as feed:
-        checkpoint = FeedCheckpoint(feed)
-        for steps in (1, 2, 3):
-            options = {"steps_per_epoch": steps, "callbacks": [checkpoint]}
-            model.fit(generator(feed), **QUIET, **options)
-        assert counts(model) == [1] * COUNT
-
-
 def test_empty_slots_have_weight_0() -> None:
     numbers = np.arange(COUNT, dtype=np.int32)
     model = counting_model()
@@ -182,13 +172,6 @@ def test_predict_gives_each_sample_once() -> None:
         assert sorted(predicted[:, 0].tolist()) == list(range(COUNT))
 
 
-def test_predict_takes_inputs_alone() -> None:
-    model = identity_model(as_dict=True)
-    with open_feed({"x": columns()["x"]}, epochs=1) as feed:
-        predicted = model.predict(generator(feed), verbose=0)
-    assert sorted(predicted[:, 0].tolist()) == list(range(COUNT))
-
-
 def test_evaluate_takes_each_sample_once_and_no_empty_slot() -> None:
     class Batches(keras.callbacks.Callback):  # type: ignore[misc]
         def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -201,22 +184,6 @@ def test_evaluate_takes_each_sample_once_and_no_empty_slot() -> None:
         result = model.evaluate(generator(feed), verbose=0, callbacks=[Batches()], return_dict=True)
     assert result["mse"] == 1.0
     assert ended == list(range(STEPS))
-
-
-def test_a_callback_validates_on_each_sample_after_each_epoch() -> None:
-    class Validate(keras.callbacks.Callback):  # type: ignore[misc]
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            with connect(epochs=1) as other:
-                result = self.model.evaluate(generator(other), return_dict=True, verbose=0)
-            logs.update({f"val_{name}": value for name, value in result.items()})
-
-    model = counting_model(metrics=[keras.metrics.MeanMetricWrapper(lambda y, _: y, name="ids")])
-    with connect() as feed:
-        options = {"steps_per_epoch": STEPS, "epochs": 3, "callbacks": [Validate()]}
-        history = model.fit(generator(feed), **QUIET, **options)
-    mean = (COUNT - 1) / 2
-    assert history.history["ids"] == history.history["val_ids"] == [mean] * 3
-    assert counts(model) == [3] * COUNT
 
 
 # --- checkpoints ---
@@ -292,7 +259,7 @@ def test_dropout_without_a_seed_of_its_own_is_restored(tmp_path: Path) -> None:
         np.testing.assert_array_equal(given, expected)
 
 
-def test_another_end_of_fit_is_kept_at_the_end_of_a_continued_epoch(tmp_path: Path) -> None:
+def test_another_end_of_fit_is_kept_in_a_continued_epoch(tmp_path: Path) -> None:
     class Stop(keras.callbacks.Callback):  # type: ignore[misc]
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             self.model.stop_training = True
@@ -329,7 +296,7 @@ def test_an_endless_feed_without_steps_is_refused() -> None:
             counting_model().fit(generator(feed), **options)
 
 
-def test_a_generator_of_another_fit_is_refused_without_a_checkpoint() -> None:
+def test_a_generator_of_another_fit_is_refused() -> None:
     model = counting_model()
     options = {"steps_per_epoch": 3, **QUIET}
     with connect() as feed:
@@ -350,7 +317,7 @@ def test_a_generator_of_another_fit_is_refused_with_a_checkpoint() -> None:
             model.fit(batches, **options)
 
 
-def test_a_generator_that_was_made_before_the_checkpoint_is_refused() -> None:
+def test_a_generator_older_than_the_checkpoint_is_refused() -> None:
     with connect() as feed:
         batches = generator(feed)
         options = {"callbacks": [FeedCheckpoint(feed)], "steps_per_epoch": 1, **QUIET}

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from infeed.loadtest import LoadPlan, Tally
-from infeed.loadtest.records import Point, Steps
-from infeed.report import ServerReport, TrainerReport
-from infeed.spec import OnError
+from infeed.loadtest.records import STEP, Point
+from infeed.shared.report import ServerReport, TrainerReport
+from infeed.shared.spec import Array, OnError
 from infeed.testing import FakeTransport
 
 SLOTS = 4
@@ -22,29 +22,26 @@ def fake(samples: int = 40, **options: Any) -> FakeTransport:
     )
 
 
-def steps(numbers: list[int], rank: int = 0, ranks: int = 1, **figures: Any) -> Steps:
+def steps(numbers: list[int], rank: int = 0, ranks: int = 1, **figures: Any) -> Array:
     """Returns steps with these numbers of a rank, of 10 ms each and without a wait by default."""
-    count = len(numbers)
-    starts = (np.array(numbers, np.int64) * ranks + rank) * SLOTS
-    values: dict[str, Any] = {
-        "requested_at": np.arange(count) * 0.01,
-        "wait_seconds": np.zeros(count),
-        "busy_seconds": np.full(count, 0.01),
-        "ready": np.ones(count, bool),
-        "starts": starts,
-        "sample_ids": (starts[:, None] + np.arange(SLOTS)) % 40,
-        "epochs": starts // 40,
-    }
-    return Steps(**{**values, **figures})
+    made = np.zeros(len(numbers), STEP)
+    made["requested_at"] = np.arange(len(numbers)) * 0.01
+    made["busy_seconds"] = 0.01
+    made["start"] = (np.array(numbers, np.int64) * ranks + rank) * SLOTS
+    made["epoch"] = made["start"] // 40
+    made["samples"] = SLOTS
+    for name, values in figures.items():
+        made[name] = values
+    return made
 
 
-def point(made: Steps, at: float = 1.0, **values: Any) -> Point:
+def point(made: Array, at: float = 1.0, **values: Any) -> Point:
     given: dict[str, Any] = {
+        "sample_ids": (made["start"][:, None] + np.arange(SLOTS)) % 40,
         "state": {"position": len(made)},
         "first_batch_seconds": 0.1,
         "bytes": 100 * len(made),
         "reconnects": 0,
-        "hedges": 0,
         "cpu_seconds": 0.5,
         "max_memory_bytes": 1 << 20,
         "report": TrainerReport(
@@ -67,4 +64,13 @@ def tally(plan: LoadPlan, on_error: OnError = "raise", **values: Any) -> Tally:
     for rank in range(plan.trainers):
         made.start(rank, 0.0)
     made.all_began_at, made.ended_at = 0.0, 1.0
+    return made
+
+
+def repeating() -> Tally:
+    """Returns a tally with the bad sample 0, which has another one in its place."""
+    made = tally(LoadPlan(trainers=1), on_error="substitute")
+    given = point(steps(list(range(20))))
+    given.sample_ids[0, 0] = 1
+    made.add(0, given)
     return made

@@ -54,7 +54,7 @@ def test_the_search_ends_with_a_number(serve: Any) -> None:
     assert result.exit_code == 0, result.output
     search = json.loads(result.stdout)["search"]
     assert (search["max_trainers"], search["is_bounded"]) == (2, False)
-    assert [each["trainers"] for each in search["probes"]] == [1, 2]
+    assert [probe["trainers"] for probe in search["probes"]] == [1, 2]
 
 
 @pytest.mark.parametrize(("ended", "status"), [("interrupted", 130), ("failures", 1)])

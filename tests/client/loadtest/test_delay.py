@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests.client.waiting import HANG_SECONDS
 
-from infeed.loadtest import delay
-
-pytestmark = pytest.mark.skipif(not delay.IS_SUPPORTED, reason="needs splice")
+from infeed.loadtest import workers
 
 
 @pytest.fixture(params=["127.0.0.1:0", "unix"])
@@ -42,17 +41,24 @@ def echo(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     assert not thread.is_alive()
 
 
+@contextmanager
+def connected(server: str, delay: float, jitter: float = 0.0) -> Iterator[socket.socket]:
+    """Connects to a server through a proxy."""
+    with workers._proxy(server, delay, jitter) as address:
+        host, _, port = address.partition(":")
+        with socket.create_connection((host, int(port)), HANG_SECONDS) as client:
+            yield client
+
+
 @pytest.mark.parametrize("jitter", [0.0, 0.005])
-def test_bytes_arrive_in_order_until_the_end(echo: str, jitter: float) -> None:
+def test_bytes_arrive_late_and_in_order_until_the_end(echo: str, jitter: float) -> None:
     sent = bytes(range(256)) * 2000
-    ours, theirs = multiprocessing.Pipe()
-    thread = threading.Thread(target=delay.serve, args=(echo, 0.001, jitter, theirs))
-    thread.start()
-    with socket.create_connection(("127.0.0.1", ours.recv()), HANG_SECONDS) as client:
+    with connected(echo, 0.02, jitter) as client:
+        begin = time.monotonic()
 
         def send() -> None:
-            for begin in range(0, len(sent), 10_000):
-                client.sendall(sent[begin : begin + 10_000])
+            for at in range(0, len(sent), 10_000):
+                client.sendall(sent[at : at + 10_000])
             client.shutdown(socket.SHUT_WR)
 
         sender = threading.Thread(target=send)
@@ -60,17 +66,9 @@ def test_bytes_arrive_in_order_until_the_end(echo: str, jitter: float) -> None:
         received = b"".join(iter(lambda: client.recv(65536), b""))
         sender.join()
     assert received == sent
-    ours.close()  # as when the load test ends
-    thread.join(HANG_SECONDS)
-    assert not thread.is_alive()
+    assert time.monotonic() - begin > 0.04
 
 
-def test_a_server_that_is_away_closes_the_connection(new_address: Callable[[], str]) -> None:
-    address = new_address()
-    ours, theirs = multiprocessing.Pipe()
-    thread = threading.Thread(target=delay.serve, args=(address, 0.0, 0.0, theirs))
-    thread.start()
-    with socket.create_connection(("127.0.0.1", ours.recv()), HANG_SECONDS) as client:
+def test_server_that_is_away_closes_the_connection(new_address: Callable[[], str]) -> None:
+    with connected(new_address(), 0.0) as client:
         assert client.recv(1) == b""
-    ours.close()
-    thread.join(HANG_SECONDS)

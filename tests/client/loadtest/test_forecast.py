@@ -11,7 +11,7 @@ from tests.client.loadtest.samples import busy_server, point, steps, tally
 
 from infeed.loadtest import LoadPlan, Summary, summarize
 from infeed.loadtest.forecast import Forecast
-from infeed.loadtest.report_text import forecast_text, notes, text_report
+from infeed.loadtest.report_text import forecast_lines, notes, text_report
 
 
 def with_server(address: str = "127.0.0.1:1", **values: Any) -> Summary:
@@ -19,8 +19,8 @@ def with_server(address: str = "127.0.0.1:1", **values: Any) -> Summary:
     made = tally(LoadPlan(trainers=1, step_seconds=0.05, warm_up_seconds=0.0))
     figures = {
         "requested_at": np.arange(10) / 10,
-        "wait_seconds": np.full(10, 0.05),
-        "busy_seconds": np.full(10, 0.05),
+        "wait_seconds": 0.05,
+        "busy_seconds": 0.05,
     }
     idle = {"transform_seconds": 0.25, "no_request_seconds": 0.75, "cpu_seconds": 0.5}
     for at, cpu in ((0.0, 0.0), (0.95, 0.475)):
@@ -45,31 +45,14 @@ def test_trainers_on_the_machine_of_the_server_grow_with_it() -> None:
     assert with_server(transform_seconds=1.0).forecast.capacity == pytest.approx(10.0)
 
 
-def test_forecast_is_a_range_where_other_processes_use_processors() -> None:
-    alone = with_server("a:1").forecast
-    assert not alone.is_range
-    assert "40.0: enough for 2 such trainers" in str(forecast_text(alone))
-    beside = with_server("a:1", available_cores=1.0).forecast
-    assert (beside.capacity, beside.capacity_most) == (pytest.approx(20.0), pytest.approx(40.0))
-    assert "can make 20.0 to 40.0, by what other processes leave: enough for 1 to 2 such" in str(
-        forecast_text(beside)
-    )
-
-
-def test_forecast_is_a_range_on_a_machine_that_trainers_share() -> None:
-    # The server uses 0.5 processors, the trainer too, and others 0.25 of 2.
-    forecast = with_server(available_cores=1.25).forecast
-    assert forecast.capacity == pytest.approx(10 * 1.75, rel=0.02)
-    assert forecast.capacity_most == pytest.approx(10 * 2.0, rel=0.05)
-
-
 def test_forecast_of_a_lower_utilisation_is_of_more_trainers() -> None:
     forecast = with_server("a:1").forecast
     assert (forecast.demand, forecast.max_trainers) == (pytest.approx(20.0), 2)
+    assert "40.0: enough for 2 such trainers" in forecast_lines(with_server("a:1"))[0]
     assert forecast.trainers_at(0.5, 1) == 4
 
 
-def test_servers_that_feed_the_trainers_are_enough_while_windows_fill() -> None:
+def test_servers_are_enough_while_windows_fill() -> None:
     made = tally(LoadPlan(trainers=1, step_seconds=0.2, warm_up_seconds=0.0))
     # 4.9 of at most 5 steps a second: with a wait of 1 %, as on any busy machine.
     waits, busy = np.full(5, 0.002), np.full(5, 0.2)
@@ -86,10 +69,10 @@ def test_servers_that_feed_the_trainers_are_enough_while_windows_fill() -> None:
 def test_notes_name_the_processors_of_other_processes() -> None:
     made = tally(LoadPlan(trainers=1))
     summary = with_server("a:1", available_cores=0.75)
-    (note,) = (each for each in notes(summary, made) if "other processes" in each)
+    (note,) = (line for line in notes(summary, made) if "other processes" in line)
     assert note.startswith("note: other processes used 1.2 of the 2 processors of a:1")
     trainers = with_server(available_cores=1.5)  # the trainers used the rest
-    assert not [each for each in notes(trainers, made) if "other processes" in each]
+    assert not [line for line in notes(trainers, made) if "other processes" in line]
 
 
 def test_what_trainers_take_without_waits_can_be_made() -> None:
@@ -104,13 +87,16 @@ def test_what_trainers_take_without_waits_can_be_made() -> None:
     assert forecast.max_trainers == 2
 
 
-def test_no_more_servers_are_advised_than_the_trainers_need() -> None:
-    most = {"capacity_most": 129.0, "max_trainers_most": 3}
-    forecast = Forecast(
-        demand=119.7, capacity=129.0, servers=2, servers_needed=3, max_trainers=3, **most
-    )
-    assert "servers would be enough" not in str(forecast_text(forecast))
-    alone = replace(forecast, max_trainers=1, max_trainers_most=1)
-    assert str(forecast_text(alone)).endswith("1 such trainer")
-    short = replace(forecast, capacity=100.0, max_trainers=2)
-    assert "3 such servers would be enough for these" in str(forecast_text(short))
+@pytest.mark.parametrize(
+    ("changes", "end"),
+    [
+        ({}, "enough for 3 such trainers"),
+        ({"max_trainers": 1}, "enough for 1 such trainer"),
+        ({"capacity": 100.0}, "3 such servers would be enough for these"),
+    ],
+)
+def test_servers_are_advised_where_trainers_need_them(changes: dict[str, Any], end: str) -> None:
+    forecast = Forecast(demand=119.7, capacity=129.0, servers=2, servers_needed=3, max_trainers=3)
+    summary = replace(with_server("a:1"), forecast=replace(forecast, **changes))
+    (line,) = forecast_lines(summary)
+    assert line.endswith(end)

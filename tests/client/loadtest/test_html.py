@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from tests.client.loadtest.samples import SLOTS, busy_server, fake, point, steps, tally
+from tests.client.loadtest.samples import busy_server, fake, point, repeating, steps, tally
 
-from infeed.loadtest import LoadPlan, Tally, check, plots, summarize
+from infeed.loadtest import LoadPlan, Tally, check, summarize
 from infeed.loadtest.find_max import Probe, Search
 from infeed.loadtest.report_html import html_report
+from infeed.shared.errors import MissingExtraError
 
 VOID = {"meta"}
 
@@ -48,7 +51,6 @@ def page(name: str = "numbers", trainers: int = 3) -> str:
     made.all_began_at, made.ended_at = 0.0, 3.5
     made.events.append((0.5, "rank 1 is <killed>"))
     search = Search((Probe(1, 0.99, 10.0, 2), Probe(2, 0.5, 11.0, 2)), 1, True)
-    assert made.batch_size == SLOTS
     return html_report(check(summarize(made), made), made, search)
 
 
@@ -59,35 +61,29 @@ def test_the_page_is_well_formed_and_alone() -> None:
     assert reader.open == []
     assert not {tag for tag, _ in reader.seen} & {"script", "link", "img", "iframe", "object"}
     assert not [attrs for _, attrs in reader.seen if attrs.keys() & {"src", "href", "onclick"}]
-    assert not re.search(r"https?:|url\(|@import", text)
+    assert not re.search(r"https?:|url\((?!#)|@import", text)
 
 
 def test_an_inexact_audit_has_its_reason_in_the_tile() -> None:
-    made = tally(LoadPlan(trainers=1), on_error="substitute")
-    repeated = steps(list(range(20)))
-    repeated.sample_ids[0, 0] = 1
-    made.add(0, point(repeated))
+    made = repeating()
     text = html_report(check(summarize(made), made), made)
     assert "NOT exact<small>likely bad samples, not lost ones" in text
     assert "every sample position once" not in text
 
 
-def test_trainers_without_a_process_of_their_own_have_no_processors() -> None:
-    for threads in (False, True):
-        made = tally(LoadPlan(trainers=2, threads=threads, warm_up_seconds=0))
-        made.add(0, point(steps(list(range(20)), 0, 2)))
-        text = html_report(check(summarize(made), made), made)
-        assert text.count('<th scope="col">memory</th>') == (not threads)
-        # A trainer without a measured step has no waits of 0 s.
-        assert '<th scope="row">1</th><td>0</td><td>-</td><td>-</td>' in text
+def test_trainer_without_a_step_has_no_waits() -> None:
+    made = tally(LoadPlan(trainers=2, warm_up_seconds=0))
+    made.add(0, point(steps(list(range(20)), 0, 2)))
+    text = html_report(check(summarize(made), made), made)
+    assert '<th scope="row">1</th><td>0</td><td>-</td><td>-</td>' in text
 
 
 def test_each_plot_has_a_name() -> None:
     reader = Reader()
     reader.feed(page())
     drawn = [attrs for tag, attrs in reader.seen if tag == "svg"]
-    assert len(drawn) == 7  # search, throughput, waits, starved, trainers, and two servers
-    assert all(each["role"] == "img" and each["aria-label"] for each in drawn)
+    assert len(drawn) == 5  # throughput, waits, trainers, and two servers
+    assert all(svg["role"] == "img" and svg["aria-label"] for svg in drawn)
 
 
 def test_names_from_elsewhere_are_escaped() -> None:
@@ -97,35 +93,31 @@ def test_names_from_elsewhere_are_escaped() -> None:
     assert "<a>:1" not in text
 
 
-def test_many_trainers_fit() -> None:
-    reader = Reader()
-    reader.feed(page(trainers=100))
-    assert reader.open == []
+def test_page_has_the_colours_of_its_theme() -> None:
+    text = page()
+    assert "stroke: var(--c1)" in text
+    assert "#fe00" not in text
 
 
-@pytest.mark.parametrize("largest", [0.003, 1.0, 7.0, 99.0, 12345.0])
-def test_a_linear_axis_has_a_few_round_ticks(largest: float) -> None:
-    ticks = plots.linear([largest, None]).ticks()
-    assert 3 <= len(ticks) <= 6
-    assert ticks[0] == 0
+def test_points_under_the_pointer_have_values_and_events() -> None:
+    assert re.search(r"<title>0 s: \d+ samples/s\nrank 1 is &lt;killed&gt;</title>", page())
 
 
-def test_an_axis_of_waits_covers_whole_decades() -> None:
-    axis = plots.logarithmic([0.0, 3e-5, 2.5, None], 1e-4, 1e-1, "{:g}".format)
-    assert (axis.low, axis.high) == (pytest.approx(1e-5), pytest.approx(10))
-    assert axis.share(0.0) == 0.0
-    assert axis.share(axis.high) == pytest.approx(1.0)
-
-
-def test_a_line_is_broken_where_values_are_missing() -> None:
-    frame = plots.Frame("x", plots.Axis(0, 4), plots.Axis(0, 1))
-    drawn = plots.line(frame, [0, 1, 2, 3], [0.1, 0.2, None, 0.3], "c1")
-    assert drawn.count("<polyline") == 2
-    assert drawn.count("<circle") == 1
+def test_html_without_its_packages_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    monkeypatch.delitem(sys.modules, "infeed.loadtest.report_html")
+    with pytest.raises(MissingExtraError, match=r"pip install 'infeed\[loadtest\]'"):
+        importlib.import_module("infeed.loadtest.report_html")
 
 
 def test_the_page_has_the_memory_of_both_sides() -> None:
     text = page()
     assert "<td>500 MB (25 %)</td>" in text
     assert "<td>1.2 GB</td>" in text
-    assert "<td>1 MB</td>" in text  # of a trainer
+    assert "3 MB of memory" in text  # of the trainers
+
+
+def test_page_has_the_tests_of_a_search() -> None:
+    text = page()
+    assert "Number of trainers: 1 trainer can be fed; the forecast of the first test was 2" in text
+    assert '<th scope="row">2</th><td>50.0 %</td><td>11</td><td>2</td>' in text

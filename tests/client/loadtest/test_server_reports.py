@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.client.loadtest.samples import busy_server
 
-from infeed.loadtest.server_reports import merged_reports
-from infeed.report import ServerReport
+from infeed.loadtest.server_reports import merged_report
+from infeed.shared.report import ServerReport
 
 
 def test_reports_that_overlap_count_once() -> None:
@@ -14,7 +14,7 @@ def test_reports_that_overlap_count_once() -> None:
         (float(at), ServerReport(seconds=2.0, batches=at, cores=4.0, source_seconds=1.0))
         for at in range(1, 7)
     ]
-    merged = merged_reports(reports, 1.5)
+    merged = merged_report(reports, 1.5)
     assert (merged.seconds, merged.batches) == (4.0, 6 + 4)  # that of 2 began before
     assert (merged.cores, merged.source_seconds) == (4.0, 2.0)
 
@@ -24,7 +24,7 @@ def test_memory_is_the_most_and_processors_are_means() -> None:
         (float(at), busy_server(batches=at, memory_bytes=memory, available_cores=at / 4))
         for at, memory in ((1, 5), (2, 9), (3, 7))
     ]
-    merged = merged_reports(reports, 0.0)
+    merged = merged_report(reports, 0.0)
     assert (merged.seconds, merged.batches, merged.memory_bytes) == (3.0, 6, 9)
     assert merged.available_cores == pytest.approx(0.5)
 
@@ -35,15 +35,15 @@ def test_processes_behind_one_address_are_one_server() -> None:
         for at in (1.0, 2.0, 3.0)
         for process in (1, 2)
     ]
-    merged = merged_reports(reports, 0.0)
+    merged = merged_report(reports, 0.0)
     assert (merged.seconds, merged.batches, merged.cores) == (3.0, 60, 2.0)
     assert merged.memory_bytes == 200
     # Process 2 has ended, and 3 is in its place.
-    reports += [(9.0, busy_server(processes=2, process_id=each)) for each in (1, 3)]
-    assert merged_reports(reports, 8.0).batches == 20
+    reports += [(9.0, busy_server(processes=2, process_id=number)) for number in (1, 3)]
+    assert merged_report(reports, 8.0).batches == 20
 
 
 def test_restarted_server_is_the_same_server() -> None:
     reports = [(at, busy_server(process_id=int(at))) for at in (1.0, 2.0)]
-    merged = merged_reports(reports, 0.0)
+    merged = merged_report(reports, 0.0)
     assert (merged.seconds, merged.batches, merged.cores) == (2.0, 20, 1.0)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import logging
-import math
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.client.plans import fake_spec, plan_of
 from tests.client.waiting import Clock
 
 from infeed.batch import Batch
-from infeed.cursor import Cursor, Shard
-from infeed.errors import (
+from infeed.cursor import Cursor
+from infeed.prefetch.coordinator import Coordinator
+from infeed.prefetch.feed_plan import FeedPlan
+from infeed.prefetch.ready_batches import EndOfFeed, FeedItem
+from infeed.prefetch.server_state import MAX_DRAIN_SILENCE_SECONDS, Stream
+from infeed.prefetch.step_failures import CONFIRMATION_TIMEOUT_SECONDS
+from infeed.shared.errors import (
     AuthenticationError,
     CursorError,
-    FeedClosedError,
     FingerprintError,
     InvalidRequestError,
     PermissionDeniedError,
@@ -29,14 +32,6 @@ from infeed.errors import (
     SourceError,
     UserCodeError,
 )
-from infeed.prefetch.coordinator import Coordinator
-from infeed.prefetch.feed_item import EndOfFeed, FeedItem
-from infeed.prefetch.feed_plan import FeedPlan, plan_feed
-from infeed.prefetch.server_state import MAX_DRAIN_SILENCE_SECONDS, Stream
-from infeed.prefetch.step_failures import CONFIRMATION_TIMEOUT_SECONDS
-from infeed.prefetch.step_scheduler import MIN_HEDGE_DELAY_SECONDS
-from infeed.spec import Guarantee
-from infeed.testing import FakeTransport
 from infeed.wire.assembler import EndOfData, ReceivedBatch
 
 LOST = ServerUnavailableError("cut")
@@ -84,23 +79,9 @@ def new_coordinator(clock: Clock) -> Callable[..., Recorded]:
         position: int = 0,
         multi_server: bool = True,
     ) -> Recorded:
-        spec = FakeTransport({"x": np.arange(50)}, batch_size=4).spec
-        if not multi_server:
-            guarantee = Guarantee("deterministic", "exactly_once", "replay")
-            object.__setattr__(spec, "guarantee", guarantee)
-        plan = plan_feed(
-            spec,
-            batch_size=None,
-            shard=Shard(),
-            seed=None,
-            epochs=epochs,
-            remainder=None,
-            cursor=Cursor(spec.name, spec.fingerprint, spec.seed, position),
-            finish="trainer",
-            job_name=None,
-            prefetch_bytes=8 * 32,
-            reconnect_timeout=60.0,
-        )
+        spec = fake_spec(multi_server=multi_server)
+        cursor = Cursor(spec.name, spec.fingerprint, spec.seed, position)
+        plan = plan_of(spec, epochs=epochs, state=cursor)
         coordinator = Recorded(plan, clock)
         coordinator.add_servers(list(servers))
         return coordinator
@@ -136,48 +117,7 @@ def test_feed_fails_when_its_only_server_stays_lost(new_coordinator: Any, clock:
     assert coordinator.ended
 
 
-def test_reconnect_timeout_runs_from_the_first_loss(new_coordinator: Any, clock: Clock) -> None:
-    coordinator = new_coordinator()
-    connect(coordinator, "a")
-    coordinator.end("a", LOST)
-    clock.now += 70
-    connect(coordinator, "a")
-    coordinator.check_timeouts()
-    assert not coordinator.ended  # a server is connected
-    coordinator.end("a", LOST)
-    assert coordinator.ended
-
-
-def test_received_batch_restarts_the_reconnect_timeout(new_coordinator: Any, clock: Clock) -> None:
-    coordinator = new_coordinator()
-    (stream,) = connect(coordinator, "a")
-    coordinator.end("a", LOST)
-    clock.now += 59
-    (stream,) = connect(coordinator, "a")
-    step = coordinator.next_request(stream)
-    coordinator.on_batch(Stream("a"), batch(step))
-    coordinator.end("a", LOST)
-    clock.now += 59
-    coordinator.check_timeouts()
-    assert not coordinator.ended
-    clock.now += 1
-    coordinator.check_timeouts()
-    assert coordinator.ended
-
-
-def test_lost_server_does_not_fail_the_feed_while_another_serves(
-    new_coordinator: Any, clock: Clock
-) -> None:
-    coordinator = new_coordinator("ab")
-    connect(coordinator, "b")
-    coordinator.end("a", LOST)
-    clock.now += 1000
-    coordinator.check_timeouts()
-    coordinator.end("a", LOST)
-    assert not coordinator.ended
-
-
-def test_only_server_that_rejects_the_token_of_a_stream_is_asked_again_with_the_next_token(
+def test_only_server_that_rejects_a_token_gets_the_next_one(
     new_coordinator: Any, clock: Clock, caplog: Any
 ) -> None:
     revoked = AuthenticationError("unknown or revoked token")
@@ -231,7 +171,7 @@ def test_sick_server_is_left_out_while_another_serves(
     assert coordinator.items() == [0]
 
 
-def test_server_that_was_left_out_is_asked_for_the_next_step_alone(
+def test_server_left_out_is_asked_for_the_next_step_alone(
     new_coordinator: Any, clock: Clock
 ) -> None:
     coordinator = new_coordinator("ab")
@@ -270,7 +210,7 @@ def test_feed_ends_when_every_server_has_failed_the_next_step(new_coordinator: A
     )
 
 
-def test_feed_without_a_server_that_can_serve_it_at_all_ends_at_once(new_coordinator: Any) -> None:
+def test_feed_that_no_server_can_serve_ends_at_once(new_coordinator: Any) -> None:
     coordinator = new_coordinator("ab")
     coordinator.end("a", MISMATCH)
     assert not coordinator.ended
@@ -278,20 +218,6 @@ def test_feed_without_a_server_that_can_serve_it_at_all_ends_at_once(new_coordin
     (error,) = coordinator.items()
     assert type(error) is FingerprintError
     assert "a: another version; b: another version" in error.message
-
-
-def test_errors_of_all_servers_are_named_if_one_stays_lost(
-    new_coordinator: Any, clock: Clock
-) -> None:
-    coordinator = new_coordinator("ab")
-    coordinator.end("a", MISMATCH)
-    coordinator.end("b", LOST)
-    assert not coordinator.ended
-    clock.now += 60
-    coordinator.check_timeouts()
-    (error,) = coordinator.items()
-    assert type(error) is FingerprintError
-    assert error.message.endswith("within 60 s; last errors: a: another version; b: cut")
 
 
 def test_exhausted_servers_have_until_the_reconnect_timeout(
@@ -318,7 +244,7 @@ STEP_FAILURES = [SampleError("a"), UserCodeError("b"), CursorError("c"), Invalid
 
 
 @pytest.mark.parametrize("error", STEP_FAILURES)
-def test_error_of_the_only_server_ends_the_feed_behind_earlier_batches(
+def test_error_of_the_only_server_comes_behind_earlier_batches(
     new_coordinator: Any, error: Any
 ) -> None:
     coordinator = new_coordinator("a")
@@ -351,7 +277,7 @@ def test_error_that_a_second_server_confirms_ends_the_feed(
 
 
 @pytest.mark.parametrize("error", STEP_FAILURES)
-def test_error_of_one_server_leaves_it_out_if_another_sends_the_step(
+def test_error_leaves_a_server_out_if_another_sends_the_step(
     new_coordinator: Any, clock: Clock, error: Any
 ) -> None:
     coordinator = new_coordinator("ab")
@@ -368,29 +294,6 @@ def test_error_of_one_server_leaves_it_out_if_another_sends_the_step(
     assert coordinator.next_request(first) == 2
     coordinator.on_stream_ended(first, error)
     assert not coordinator.ended, "it is another step"
-
-
-@pytest.mark.parametrize("error", STEP_FAILURES)
-def test_error_for_a_step_that_was_answered_does_not_end_the_feed(
-    new_coordinator: Any, clock: Clock, error: Any
-) -> None:
-    coordinator = new_coordinator("ab", epochs=1)
-    slow, quick = connect(coordinator, "a", "b")
-    assert [coordinator.next_request(slow), coordinator.next_request(quick)] == [0, 1]
-    coordinator.on_batch(quick, batch(1))
-    clock.now += 2 * MIN_HEDGE_DELAY_SECONDS
-    while (step := coordinator.next_request(quick)) != 0:
-        coordinator.on_batch(quick, batch(step))
-    coordinator.on_batch(quick, batch(0))
-    delivered = coordinator.items()
-    coordinator.on_stream_ended(slow, error)
-    assert not coordinator.ended
-    while len(delivered) < 12:
-        coordinator.on_consumed(len(delivered))
-        coordinator.on_batch(quick, batch(coordinator.next_request(quick)))
-        delivered += coordinator.items()
-    assert delivered[:12] == list(range(12))
-    assert isinstance(delivered[12], EndOfFeed)
 
 
 def test_error_without_another_answer_ends_the_feed_in_time(
@@ -414,87 +317,6 @@ def test_error_without_another_answer_ends_the_feed_in_time(
     assert coordinator.items() == [error]
 
 
-def test_wait_for_another_answer_begins_with_the_batch_before(
-    new_coordinator: Any, clock: Clock
-) -> None:
-    coordinator = new_coordinator("ab")
-    first, second = connect(coordinator, "a", "b")
-    assert [coordinator.next_request(stream) for stream in (second, first)] == [0, 1]
-    error = SampleError("bad")
-    coordinator.on_stream_ended(first, error)
-    clock.now += 2 * CONFIRMATION_TIMEOUT_SECONDS
-    coordinator.on_stream_ended(second, LOST)
-    (second,) = connect(coordinator, "b")
-    assert coordinator.next_request(second) == 0
-    coordinator.on_batch(second, batch(0))  # quick: the usual time of a batch is short
-    clock.now += CONFIRMATION_TIMEOUT_SECONDS - 0.1
-    coordinator.check_timeouts()
-    assert coordinator.items() == [0]
-    clock.now += 0.1
-    coordinator.check_timeouts()
-    assert coordinator.items() == [error]
-
-
-def test_usual_time_of_a_batch_extends_the_wait_for_another_answer(
-    new_coordinator: Any, clock: Clock
-) -> None:
-    coordinator = new_coordinator("ab")
-    first, second = connect(coordinator, "a", "b")
-    assert [coordinator.next_request(stream) for stream in (second, first)] == [0, 1]
-    clock.now += CONFIRMATION_TIMEOUT_SECONDS
-    coordinator.on_batch(second, batch(0))
-    error = SampleError("bad")
-    coordinator.on_stream_ended(first, error)
-    clock.now += 4 * CONFIRMATION_TIMEOUT_SECONDS - 0.1
-    coordinator.check_timeouts()
-    assert coordinator.items() == [0]
-    clock.now += 0.1
-    coordinator.check_timeouts()
-    assert coordinator.items() == [error]
-
-
-def test_errors_of_two_servers_for_an_answered_step_do_not_end_the_feed(
-    new_coordinator: Any, clock: Clock
-) -> None:
-    coordinator = new_coordinator("abc")
-    first, second, third = connect(coordinator, "a", "b", "c")
-    assert [coordinator.next_request(each) for each in (second, third)] == [0, 1]
-    coordinator.on_batch(third, batch(1))
-    clock.now += 2 * MIN_HEDGE_DELAY_SECONDS
-    assert coordinator.next_request(first) == 2
-    coordinator.on_stream_ended(first, MISMATCH)
-    clock.now += 2 * MIN_HEDGE_DELAY_SECONDS
-    (first,) = connect(coordinator, "a")
-    assert coordinator.next_request(first) == 0, "a probe"
-    while (step := coordinator.next_request(third)) != 0:
-        coordinator.on_batch(third, batch(step))
-    coordinator.on_batch(third, batch(0))
-    delivered = coordinator.items()
-    for stream in (first, second):
-        coordinator.on_stream_ended(stream, SampleError("late"))
-    coordinator.on_consumed(len(delivered))
-    assert coordinator.next_request(third) == len(delivered)
-    assert not coordinator.ended
-
-
-def test_steps_before_a_failed_one_are_requested_from_another_server(
-    new_coordinator: Any,
-) -> None:
-    coordinator = new_coordinator("abc")
-    first, second, third = connect(coordinator, "a", "b", "c")
-    assert [coordinator.next_request(each) for each in (third, first)] == [0, 1]
-    coordinator.on_stream_ended(first, SampleError("first"))
-    assert coordinator.next_request(second) == 1
-    coordinator.on_stream_ended(third, LOST)
-    assert coordinator.next_request(second) == 0
-    error = SampleError("second")
-    coordinator.on_stream_ended(second, error)
-    (third,) = connect(coordinator, "c")
-    assert coordinator.next_request(third) == 0
-    coordinator.on_batch(third, batch(0))
-    assert coordinator.items() == [0, error]
-
-
 def test_error_ends_the_feed_at_once_if_one_serves_at_a_time(new_coordinator: Any) -> None:
     coordinator = new_coordinator("ab", multi_server=False)
     (stream,) = connect(coordinator, "a")
@@ -511,23 +333,6 @@ def test_error_of_the_trainer_itself_ends_the_feed(new_coordinator: Any) -> None
     error = MemoryError("no buffer")
     coordinator.on_stream_ended(second, error)
     assert coordinator.items() == [error]
-
-
-def test_steps_of_a_lost_server_are_reassigned(new_coordinator: Any) -> None:
-    coordinator = new_coordinator("ab")
-    first, second = connect(coordinator, "a", "b")
-    steps = {
-        name: [coordinator.next_request(stream) for _ in range(2)]
-        for name, stream in (("a", first), ("b", second))
-    }
-    for step in steps["b"]:
-        coordinator.on_batch(Stream("b"), batch(step))
-    assert coordinator.items() == []
-    coordinator.end("a", LOST)
-    assert [coordinator.next_request(second) for _ in range(2)] == steps["a"] == [0, 1]
-    for step in steps["a"]:
-        coordinator.on_batch(Stream("b"), batch(step))
-    assert coordinator.items() == [0, 1, 2, 3]
 
 
 def test_losses_and_reconnects_count_opened_streams_only(new_coordinator: Any) -> None:
@@ -585,17 +390,6 @@ def test_loss_and_return_of_a_server_are_logged_once_each(
     assert logged() == []
 
 
-def test_lost_server_gets_no_step_before_it_accepts_a_stream(new_coordinator: Any) -> None:
-    coordinator = new_coordinator("ab")
-    for error in (LOST, MISMATCH):
-        coordinator.end("a", error)
-        stream = coordinator.start_stream("a")
-        coordinator.on_connected(stream)
-        assert coordinator._scheduler.servers == []
-        coordinator.on_stream_accepted(stream)
-        assert coordinator._scheduler.servers == ["a"]
-
-
 def test_ended_stream_adds_no_server(new_coordinator: Any) -> None:
     coordinator = new_coordinator()
     stream = coordinator.start_stream("a")
@@ -651,55 +445,11 @@ def test_end_of_data_is_valid_for_all_servers(new_coordinator: Any) -> None:
     assert (steps, end) == ([0, 1], EndOfFeed(8))
 
 
-def test_end_of_data_after_the_last_batch_is_delivered_at_once(new_coordinator: Any) -> None:
-    coordinator = new_coordinator()
-    (stream,) = connect(coordinator, "a")
-    assert [coordinator.next_request(stream), coordinator.next_request(stream)] == [0, 1]
-    coordinator.on_batch(Stream("a"), batch(0))
-    assert coordinator.items() == [0]
-    coordinator.on_end_of_data(EndOfData(1, 4))
-    (end,) = coordinator.items()
-    assert isinstance(end, EndOfFeed)
-
-
-def test_batch_behind_the_end_is_not_buffered(new_coordinator: Any) -> None:
-    coordinator = new_coordinator()
-    (stream,) = connect(coordinator, "a")
-    assert [coordinator.next_request(stream), coordinator.next_request(stream)] == [0, 1]
-    coordinator.on_end_of_data(EndOfData(1, 4))
-    coordinator.on_batch(Stream("a"), batch(1))
-    assert coordinator.counters(0).prefetched_bytes == 0
-
-
-def test_error_without_a_step_in_flight_is_delivered_at_once(new_coordinator: Any) -> None:
-    coordinator = new_coordinator()
-    connect(coordinator, "a")
-    error = ZeroDivisionError("mine")
-    coordinator.end("a", error)
-    assert coordinator.items() == [error]
-
-
 def test_feed_without_steps_ends_at_once(new_coordinator: Any) -> None:
     coordinator = new_coordinator(epochs=1, position=50)
     assert coordinator.ended
     (end,) = coordinator.items()
     assert isinstance(end, EndOfFeed)
-
-
-def test_end_is_delivered_once_after_the_last_batch(new_coordinator: Any) -> None:
-    coordinator = new_coordinator(epochs=1)
-    (stream,) = connect(coordinator, "a")
-    for step in range(12):
-        assert coordinator.next_request(stream) == step
-        coordinator.on_batch(Stream("a"), batch(step))
-        coordinator.on_consumed(step + 1)
-    *steps, end = coordinator.items()
-    assert steps == list(range(12))
-    assert isinstance(end, EndOfFeed)
-    coordinator.fail(LOST)
-    coordinator.on_end_of_data(EndOfData(3, 12))
-    assert coordinator.items() == []
-    assert coordinator.next_request(stream) is None
 
 
 def test_close_drops_all_batches(new_coordinator: Any) -> None:
@@ -718,28 +468,6 @@ def test_close_drops_all_batches(new_coordinator: Any) -> None:
     assert coordinator.items() == []
 
 
-def test_error_after_close_is_not_kept(new_coordinator: Any) -> None:
-    """The frames of its traceback hold the buffer of a batch."""
-
-    class Payload: ...
-
-    def fail_with(payload: Payload) -> None:
-        try:
-            raise FeedClosedError("cancelled")
-        except FeedClosedError as error:
-            coordinator.end("a", error)
-
-    coordinator = new_coordinator()
-    (stream,) = connect(coordinator, "a")
-    assert coordinator.next_request(stream) == 0
-    coordinator.close()
-    payload = Payload()
-    kept = weakref.ref(payload)
-    fail_with(payload)
-    del payload
-    assert kept() is None
-
-
 def test_blocking_server_and_its_reason(new_coordinator: Any, clock: Clock) -> None:
     coordinator = new_coordinator("ab")
     assert coordinator.blocking_server() == ("target", "no answer from the server")
@@ -751,9 +479,7 @@ def test_blocking_server_and_its_reason(new_coordinator: Any, clock: Clock) -> N
     assert coordinator.blocking_server()[1].startswith("requested ")
 
 
-def test_backoff_doubles_up_to_a_limit_until_a_stream_is_accepted(
-    new_coordinator: Any, clock: Clock
-) -> None:
+def test_backoff_doubles_until_a_stream_is_accepted(new_coordinator: Any, clock: Clock) -> None:
     coordinator = new_coordinator()
     delays = []
     for attempt in range(10):
@@ -765,21 +491,6 @@ def test_backoff_doubles_up_to_a_limit_until_a_stream_is_accepted(
         clock.now += delays[-1]
         assert coordinator.connect_delay("a") == 0
     assert delays == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 0.05, 0.1, 0.2])
-
-
-def test_servers_wait_for_their_turn_if_one_serves_at_a_time(
-    new_coordinator: Any, clock: Clock
-) -> None:
-    coordinator = new_coordinator("ab", multi_server=False)
-    connect(coordinator, "a")
-    assert coordinator.connect_delay("b") == math.inf
-    coordinator.end("a", LOST)
-    assert coordinator.connect_delay("b") == 0
-    connect(coordinator, "b")
-    assert coordinator.connect_delay("a") == math.inf
-    coordinator.end("b", MISMATCH)
-    clock.now += 1
-    assert coordinator.connect_delay("a") == 0
 
 
 LOCAL, REMOTE = "unix:/s", "host:7470"
@@ -812,25 +523,3 @@ def test_remote_server_takes_the_steps_of_a_lost_local_one(hybrid: Any) -> None:
     assert coordinator.next_request(local) == 4
     coordinator.end(LOCAL, LOST)
     assert coordinator.next_request(remote) == 4
-
-
-def test_remote_server_takes_the_steps_of_one_of_two_local_servers(new_coordinator: Any) -> None:
-    coordinator = new_coordinator((LOCAL, "unix:/t", REMOTE))
-    lost, _, remote = connect(coordinator, LOCAL, "unix:/t", REMOTE)
-    for expected in range(4):
-        assert coordinator.next_request(lost) == expected
-        coordinator.on_batch(lost, batch(expected))
-    assert coordinator.next_request(lost) == 4
-    assert coordinator.next_request(remote) is None
-    coordinator.end(LOCAL, LOST)
-    assert coordinator.next_request(remote) == 4
-    assert coordinator.next_request(remote) is None
-
-
-def test_no_server_is_spared_where_none_is_known_to_be_local(new_coordinator: Any) -> None:
-    coordinator = new_coordinator(("127.0.0.1:7470", REMOTE))
-    first, second = connect(coordinator, "127.0.0.1:7470", REMOTE)
-    for expected in range(4):
-        assert coordinator.next_request(first) == expected
-        coordinator.on_batch(first, batch(expected))
-    assert coordinator.next_request(second) == 4

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
+from tests.client.plans import plan_of
 
 from infeed.cursor import Shard
-from infeed.errors import InvalidRequestError, ProtocolError
-from infeed.prefetch.feed_plan import FeedPlan, plan_feed
-from infeed.spec import MAX_BATCH_SIZE, FieldSpec, Guarantee, PipelineSpec
+from infeed.shared.errors import InvalidRequestError, ProtocolError
+from infeed.shared.spec import MAX_BATCH_SIZE, FieldSpec, Guarantee, PipelineSpec
 
 FIELDS = (FieldSpec("x", "int64"),)
 SPEC = PipelineSpec(
@@ -19,28 +18,12 @@ SPEC = PipelineSpec(
 """Its dataset makes batches of 8 itself: each is one element, and takes one position."""
 
 
-def plan_of(spec: PipelineSpec = SPEC, **changes: Any) -> FeedPlan:
-    options = {
-        "batch_size": None,
-        "shard": Shard(1, 3),
-        "seed": None,
-        "epochs": None,
-        "remainder": None,
-        "cursor": None,
-        "finish": "trainer",
-        "job_name": None,
-        "prefetch_bytes": 0,
-        "reconnect_timeout": 1.0,
-    }
-    return plan_feed(spec, **{**options, **changes})
-
-
 def test_open_message_has_the_fingerprint() -> None:
-    assert plan_of().open_message.fingerprint == "ab12"
+    assert plan_of(SPEC, shard=Shard(1, 3)).open_message.fingerprint == "ab12"
 
 
 def test_batches_made_by_the_dataset_use_its_stride() -> None:
-    assert plan_of().shard_plan.batch_range(2) == (7, 1)
+    assert plan_of(SPEC, shard=Shard(1, 3)).shard_plan.batch_range(2) == (7, 1)
 
 
 def test_invalid_spec_is_rejected() -> None:
@@ -64,6 +47,6 @@ def test_batch_size_is_bounded_by_the_data_set() -> None:
 
 
 def test_batches_made_by_the_dataset_have_a_fixed_size() -> None:
-    assert plan_of(batch_size=8).open_message.batch_size == 8
+    assert plan_of(SPEC, batch_size=8).open_message.batch_size == 8
     with pytest.raises(InvalidRequestError, match="batch size 4 is not available"):
-        plan_of(batch_size=4)
+        plan_of(SPEC, batch_size=4)

@@ -5,33 +5,23 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
-import grpc
-import h2.events
 import numpy as np
 import pytest
 from tests.client.waiting import HANG_SECONDS, blocked_in, infeed_threads, until
 
 import infeed
-from infeed.errors import (
-    FeedClosedError,
-    FingerprintError,
-    ProtocolError,
-    SampleError,
-    ServerUnavailableError,
-    StallError,
-)
 from infeed.prefetch import prefetcher as prefetcher_module
 from infeed.prefetch import server_state as state_module
 from infeed.prefetch.server_reader import ServerReader
-from infeed.rpc import call as call_module
-from infeed.rpc.channel import GrpcTransport
-from infeed.spec import Normalize
+from infeed.shared.errors import (
+    FingerprintError,
+    ServerUnavailableError,
+    StallError,
+)
+from infeed.shared.spec import Normalize
 from infeed.testing import FakeTransport
-from infeed.v1 import stream_pb2
-from infeed.wire import batch as wire
 
 
 def consume(feed: infeed.Feed, steps: int, timeout: float | None = None) -> None:
@@ -45,58 +35,6 @@ def check_order(batches: list[infeed.Batch], fake: FakeTransport, seed: int = 3)
     for batch in batches:
         assert batch.sample_ids.tolist() == fake.sample_ids(seed, batch.start, 4).tolist()
         np.testing.assert_array_equal(batch["label"], batch.sample_ids)
-
-
-def test_feed_delivers_all_epochs(serve: Any, fake: FakeTransport) -> None:
-    server = serve(fake)
-    with infeed.connect(server.address, "fake", epochs=3) as feed:
-        batches = list(feed)
-        stats = feed.stats()
-    assert len(batches) == 37
-    check_order(batches, fake)
-    assert stats.servers == (server.address,)
-    assert (stats.steps, stats.samples, stats.reconnects) == (37, 148, 0)
-    assert server.opens[0].fingerprint == fake.spec.fingerprint
-
-
-def test_feed_survives_restarts_of_its_server(serve: Any, fake: FakeTransport) -> None:
-    server = serve(fake)
-    batches = []
-    with infeed.connect(server.address, "fake", epochs=4, prefetch_bytes=1) as feed:
-        for step, batch in enumerate(feed):
-            batches.append(batch)
-            if step in (10, 20, 40):
-                server.stop()
-                server.start()
-        assert feed.stats().reconnects == 3
-    assert len(batches) == 50
-    check_order(batches, fake)
-
-
-def test_feed_continues_on_the_other_server(serve: Any, fake: FakeTransport) -> None:
-    first, second = serve(fake), serve(fake)
-    batches = []
-    target = f"{first.address},{second.address}"
-    with infeed.connect(target, "fake", epochs=3, prefetch_bytes=1) as feed:
-        until(lambda: set(feed.stats().servers) == {first.address, second.address})
-        for batch in feed:
-            batches.append(batch)
-            if len(batches) == 10:
-                first.stop()
-    check_order(batches, fake)
-    assert len(batches) == 37
-
-
-def test_server_that_stays_lost_fails_the_feed(serve: Any, fake: FakeTransport) -> None:
-    server = serve(fake)
-    with infeed.connect(server.address, "fake", prefetch_bytes=1, reconnect_timeout=0.1) as feed:
-        next(feed)
-        server.stop()
-        with pytest.raises(
-            ServerUnavailableError,
-            match=rf"{server.address}: connection lost at position \d+.*0.1 s",
-        ):
-            consume(feed, 10)
 
 
 def test_consumed_batch_has_no_references_left(serve: Any, arrays: Any) -> None:
@@ -141,224 +79,6 @@ def test_other_pipeline_after_a_restart_fails_the_feed(
         server.start()
         with pytest.raises(FingerprintError, match=fake.spec.fingerprint):
             consume(feed, 10)
-
-
-def test_error_keeps_its_class_and_message(serve: Any, arrays: Any) -> None:
-    def fail(start: int) -> None:
-        if start == 8:
-            raise SampleError("a.jpg is no image", file="a.jpg")
-
-    server = serve(FakeTransport(arrays, batch_size=4, before_batch=fail))
-    with infeed.connect(server.address, "fake") as feed:
-        assert [next(feed).start, next(feed).start] == [0, 4]
-        with pytest.raises(SampleError, match=r"^a\.jpg is no image$") as raised:
-            next(feed)
-        assert raised.value.metadata == {"file": "a.jpg"}
-
-
-def test_close_wakes_a_waiting_trainer(
-    serve: Any, arrays: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(prefetcher_module, "JOIN_TIMEOUT_SECONDS", HANG_SECONDS)
-    release = threading.Event()
-    stuck = FakeTransport(arrays, before_batch=lambda start: release.wait(2 * HANG_SECONDS))
-    server = serve(stuck)
-    feed = infeed.connect(server.address, "fake")
-    errors: list[BaseException] = []
-
-    def train() -> None:
-        try:
-            next(feed)
-        except FeedClosedError as error:
-            errors.append(error)
-
-    trainer = threading.Thread(target=train)
-    trainer.start()
-    until(lambda: blocked_in(trainer, "wait", "first"))
-    until(lambda: feed.stats().servers)
-    (reader,) = infeed_threads("infeed-reader")
-    until(lambda: blocked_in(reader, "_wait", "receive"))  # the stream is open
-    feed.close()
-    assert not infeed_threads()
-    trainer.join(HANG_SECONDS)
-    release.set()
-    assert errors
-
-
-class CorruptedFake:
-    """A fake with one message corrupted by a function."""
-
-    def __init__(self, fake: FakeTransport, corrupt: Any) -> None:
-        self.spec = fake.spec
-        self._fake = fake
-        self._spoil = corrupt
-
-    def answer(self, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> Iterator[bytes]:
-        for index, message in enumerate(self._fake.answer(requests)):
-            yield self._spoil(message) if index == 4 else message
-
-
-@pytest.mark.parametrize(
-    ("corrupt", "message"),
-    [
-        (lambda message: message[:-1] + bytes((message[-1] ^ 1,)), "does not match its checksum"),
-        (lambda message: b"\x7a\x05nonsense", "cannot be parsed"),
-        (
-            lambda message: b"".join(wire.encode_chunk([b"x" * 999])),
-            "999 bytes for a batch of 96",
-        ),
-    ],
-)
-def test_corrupted_message_is_a_protocol_error(
-    serve: Any, fake: FakeTransport, corrupt: Any, message: str
-) -> None:
-    server = serve(CorruptedFake(fake, corrupt))
-    with infeed.connect(server.address, "fake") as feed:
-        assert next(feed).start == 0
-        with pytest.raises(
-            ProtocolError, match=rf"protocol error from {server.address}: .*{message}"
-        ):
-            next(feed)
-
-
-def test_stream_that_ends_too_early_is_a_loss(serve: Any, fake: FakeTransport) -> None:
-    class Truncated(CorruptedFake):
-        def answer(self, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> Iterator[bytes]:
-            for index, message in enumerate(super().answer(requests)):
-                yield message
-                if index == 2:
-                    return
-
-    server = serve(Truncated(fake, None))
-    # Each stream has one batch; the feed reconnects for the next.
-    with infeed.connect(server.address, "fake", epochs=1) as feed:
-        batches = [next(feed) for _ in range(4)]
-    check_order(batches, fake)
-
-
-def test_large_batch_is_readable_by_a_plain_grpc_client(serve: Any) -> None:
-    """Reads 20 MB in one batch over a channel with the default limit of 4 MB for a message."""
-    slots, width = 20, 1 << 20
-    image = np.zeros((slots, width), np.uint8)
-    image[:, 0] = np.arange(slots)
-    image[:, -1] = 7
-    fake = FakeTransport({"image": image}, batch_size=slots, shuffle=False)
-    server = serve(fake)
-    requests = [
-        stream_pb2.StreamBatchesRequest(open=stream_pb2.StreamOpen(pipeline="fake")),
-        stream_pb2.StreamBatchesRequest(batch=stream_pb2.BatchRequest(count=slots)),
-    ]
-    with grpc.insecure_channel(server.address) as channel:
-        method: Any = channel.stream_stream(
-            "/infeed.v1.FeedService/StreamBatches",
-            stream_pb2.StreamBatchesRequest.SerializeToString,
-            stream_pb2.StreamBatchesResponse.FromString,
-        )
-        opened, head, *chunks = method(iter(requests))
-    assert opened.opened.batch_size == slots
-    payload = b"".join(message.chunk.data for message in chunks)
-    assert len(payload) == head.header.payload_size == slots * width
-    assert np.array_equal(np.frombuffer(payload, np.uint8).reshape(slots, width), image)
-
-
-def test_large_batch_arrives_unchanged(serve: Any) -> None:
-    image = np.zeros((20, 1 << 20), np.uint8)
-    image += np.arange(20, dtype=np.uint8)[:, None]
-    server = serve(FakeTransport({"image": image}, batch_size=20, shuffle=False))
-    with infeed.connect(server.address, "fake", epochs=2) as feed:
-        for batch in feed:
-            assert np.array_equal(batch["image"], image)
-
-
-class PeerTransport:
-    """The fake's pipeline, with streams to a scripted peer."""
-
-    def __init__(self, fake: FakeTransport, address: str) -> None:
-        self._fake = fake
-        self._grpc = GrpcTransport(address)
-        self.target = address
-
-    def list_pipelines(self, timeout: float = 20.0) -> Any:
-        return self._fake.list_pipelines()
-
-    def get_pipeline(self, name: str, timeout: float = 20.0) -> Any:
-        return self._fake.get_pipeline(name)
-
-    def servers(self) -> tuple[str, ...]:
-        return self._grpc.servers()
-
-    def open_stream(self, *options: Any) -> Any:
-        return self._grpc.open_stream(*options)
-
-    def close(self) -> None:
-        self._grpc.close()
-
-
-def requests_in(body: bytes) -> list[stream_pb2.StreamBatchesRequest]:
-    """Parses the requests that were received completely."""
-    requests = []
-    while len(body) >= 5 and len(body) - 5 >= (size := int.from_bytes(body[1:5], "big")):
-        requests.append(stream_pb2.StreamBatchesRequest.FromString(body[5 : 5 + size]))
-        body = body[5 + size :]
-    return requests
-
-
-@pytest.mark.parametrize("transforms", [(), (Normalize("image", scale=255.0),)])
-def test_paused_trainer_keeps_its_connection(peer: Any, arrays: Any, transforms: Any) -> None:
-    """Pings of the server are answered while the prefetch window is full."""
-    fake = FakeTransport(arrays, batch_size=4, seed=3, finish_transforms=transforms)
-    pinged = threading.Event()
-    streams: list[int] = []
-
-    def script(talk: Any) -> None:
-        streams.append(1)
-        talk.greet()
-        talk.answer()
-        sent = 0
-
-        def answer(count: int) -> None:
-            """Answers all requests so far, once there are `count`."""
-            nonlocal sent
-            talk.until(lambda: len(requests_in(talk.body)) >= count)
-            messages = list(fake.answer(iter(requests_in(talk.body))))
-            for message in messages[sent:]:
-                talk.data(b"\0" + len(message).to_bytes(4, "big") + message)
-            sent = len(messages)
-
-        answer(1 + 2)  # the opening message, and the whole window
-        for number in range(1, 6):
-            talk.machine.ping(number.to_bytes(8, "big"))
-            talk.flush()
-            talk.until(lambda n=number: len(talk.seen(h2.events.PingAckReceived)) >= n)
-        assert not talk.over
-        pinged.set()
-        for count in range(4, 1 + 12 + 1):
-            answer(count)
-        talk.answer([("grpc-status", "0")], end=True)
-        talk.until_closed()
-
-    transport = PeerTransport(fake, peer(script))
-    with infeed.connect("-", "fake", epochs=1, prefetch_bytes=1, transport=transport) as feed:
-        assert pinged.wait(HANG_SECONDS)
-        batches = list(feed)
-        assert feed.stats().reconnects == 0
-    transport.close()
-    check_order(batches, fake)
-    assert len(batches) == 12
-    assert streams == [1]
-
-
-def test_connect_timeout_is_a_loss(
-    full: str, fake: FakeTransport, serve: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The feed continues on the other server."""
-    monkeypatch.setattr(call_module, "CONNECT_TIMEOUT_SECONDS", 0.1)
-    server = serve(fake)
-    transport = PeerTransport(fake, f"{full},{server.address}")
-    with infeed.connect("-", "fake", epochs=1, transport=transport) as feed:
-        check_order(list(feed), fake)
-        assert feed.stats().servers == (server.address,)
-    transport.close()
 
 
 class ResolvingFake(FakeTransport):
@@ -412,24 +132,6 @@ def test_first_resolution_failure_fails_the_feed(arrays: Any, error: Exception) 
         pytest.raises(type(error)),
     ):
         feed.next(HANG_SECONDS)
-
-
-def test_reconnect_timeout_applies_during_an_endless_attempt(arrays: Any) -> None:
-    failed = threading.Event()
-
-    class Lost(FakeTransport):
-        def open_stream(self, *options: Any) -> Any:
-            self.streams += 1
-            if self.streams > 1:
-                failed.wait(2 * HANG_SECONDS)
-            raise ServerUnavailableError("cut")
-
-    transport = Lost(arrays)
-    with infeed.connect("-", "fake", transport=transport, reconnect_timeout=0.1) as feed:
-        never_accepted = r"no server accepted the feed at position 0 within 0.1 s.*cut"
-        with pytest.raises(ServerUnavailableError, match=never_accepted):
-            feed.next(HANG_SECONDS)
-        failed.set()
 
 
 HALVED = (Normalize("image", scale=2.0),)
@@ -490,23 +192,6 @@ def test_close_waits_for_a_reader_that_is_being_started(
     assert starting.wait(HANG_SECONDS)
     feed.close()
     assert not infeed_threads()
-
-
-def test_ended_feed_has_no_threads(fake: FakeTransport) -> None:
-    with infeed.connect("-", "fake", epochs=1, transport=fake) as feed:
-        list(feed)
-        until(lambda: not infeed_threads())
-
-
-def test_buffer_released_after_close_is_not_reused() -> None:
-    large = FakeTransport({"x": np.zeros((8, 1 << 17), np.uint8)}, batch_size=4)
-    feed = infeed.connect("-", "fake", epochs=1, transport=large)
-    batch = next(feed)
-    feed.close()
-    del batch
-    gc.collect()
-    assert not feed._prefetcher._buffers._lent
-    assert not feed._prefetcher._buffers._free
 
 
 def test_stop_after_a_fork_leaves_the_parent_connected(fake: FakeTransport) -> None:

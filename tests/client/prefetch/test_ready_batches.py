@@ -11,8 +11,7 @@ from tests.client.waiting import HANG_SECONDS, blocked_in, until
 
 from infeed.batch import Batch
 from infeed.prefetch import ready_batches
-from infeed.prefetch.feed_item import EndOfFeed
-from infeed.prefetch.ready_batches import ReadyBatches
+from infeed.prefetch.ready_batches import EndOfFeed, ReadyBatches
 from infeed.stats import Progress
 from infeed.wire.assembler import ReceivedBatch
 
@@ -64,12 +63,6 @@ def test_progress_counts_what_was_taken() -> None:
     assert ready.progress == Progress(2, 8, 64)
 
 
-def test_announced_batch_frees_its_space_and_is_not_counted() -> None:
-    ready = ready_of(2)
-    ready.announce(0)
-    assert (ready.taken, ready.progress.steps) == (1, 0)
-
-
 def test_end_stays_behind_the_last_batch() -> None:
     ready = ready_of(1)
     ready.put(EndOfFeed())
@@ -118,7 +111,7 @@ def test_every_waiting_thread_gets_an_item_or_the_end() -> None:
     assert got == [EndOfFeed()] * 3
 
 
-def test_wait_is_bounded_for_a_wake_up_that_an_interrupt_has_lost(
+def test_wait_is_bounded_if_an_interrupt_loses_the_wake_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ready = ready_of(0)

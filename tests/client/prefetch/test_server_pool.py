@@ -6,19 +6,15 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
+from tests.client.plans import fake_spec, plan_of
 from tests.client.waiting import HANG_SECONDS, Clock, blocked_in, until
 
-from infeed.cursor import Shard
-from infeed.errors import FingerprintError, ServerUnavailableError
 from infeed.prefetch.coordinator import Coordinator
-from infeed.prefetch.feed_item import FeedItem
-from infeed.prefetch.feed_plan import plan_feed
+from infeed.prefetch.ready_batches import FeedItem
 from infeed.prefetch.server_pool import ServerPool
 from infeed.prefetch.server_state import Stream
-from infeed.spec import Guarantee
-from infeed.testing import FakeTransport
+from infeed.shared.errors import ServerUnavailableError
 from infeed.wire.assembler import ReceivedBatch
 
 LOST = ServerUnavailableError("cut")
@@ -28,23 +24,7 @@ class Pool(ServerPool):
     """A pool of the servers a and b, with a clock that stands still."""
 
     def __init__(self, servers: str = "ab", *, multi_server: bool = True) -> None:
-        spec = FakeTransport({"x": np.arange(50)}, batch_size=4).spec
-        if not multi_server:
-            guarantee = Guarantee("deterministic", "exactly_once", "replay")
-            object.__setattr__(spec, "guarantee", guarantee)
-        plan = plan_feed(
-            spec,
-            batch_size=None,
-            shard=Shard(),
-            seed=None,
-            epochs=None,
-            remainder=None,
-            cursor=None,
-            finish="trainer",
-            job_name=None,
-            prefetch_bytes=8 * 32,
-            reconnect_timeout=60.0,
-        )
+        plan = plan_of(fake_spec(multi_server=multi_server))
         self.consumed = 0
         self.delivered: list[FeedItem] = []
         self.clock = Clock()
@@ -148,24 +128,6 @@ def test_lost_connection_wakes_the_other_reader() -> None:
         pool.receive(second, step)
     pool.end(first, LOST)
     assert waiting.result() == 0
-
-
-@pytest.mark.parametrize("waker", [close, fail])
-def test_backoff_ends_with_the_feed(waker: Any) -> None:
-    pool = Pool("ab")
-    stream = pool.connect("a")
-    pool.end(stream, FingerprintError("another version"))
-    waiting = BlockedCall(lambda: pool.wait_for_turn("a"))
-    waker(pool, stream)
-    assert waiting.result() is None
-
-
-def test_lost_server_gives_the_turn_to_the_waiting_one() -> None:
-    pool = Pool("ab", multi_server=False)
-    stream = pool.connect("a")
-    waiting = BlockedCall(lambda: pool.wait_for_turn("b"))
-    pool.end(stream, LOST)
-    assert waiting.result().server == "b"
 
 
 def test_thread_that_stops_waiting_is_forgotten() -> None:

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from infeed.errors import ServerUnavailableError
+from infeed.prefetch.reporter import ThreadMeter
 from infeed.prefetch.server_reader import ServerReader
 from infeed.prefetch.server_state import Stream
+from infeed.shared.errors import ServerUnavailableError
 from infeed.wire.buffer_pool import BufferPool
 
 
@@ -74,7 +75,7 @@ class Plan:
 def reader_of(pool: Any, open_stream: Callable[[], Call]) -> ServerReader:
     plan: Any = Plan()
     transport: Any = Transport(open_stream)
-    reporter: Any = SimpleNamespace(on_stream_ended=lambda _: None)  # no server reports here
+    reporter: Any = SimpleNamespace(on_stream_ended=lambda _: None, new_meter=ThreadMeter)
     return ServerReader("host:1", transport, plan, pool, BufferPool(), reporter)
 
 
@@ -135,22 +136,6 @@ def test_stream_whose_announced_end_does_not_come_is_cancelled() -> None:
     )
 
 
-def test_stop_while_the_stream_is_opened_cancels_it() -> None:
-    pool = Pool(9)
-    calls: list[Call] = []
-
-    def open_stream() -> Call:
-        reader.stop()  # there is no call yet
-        calls.append(Call())
-        return calls[-1]
-
-    reader = reader_of(pool, open_stream)
-    reader._run()
-    assert [(call.cancelled, call.closed) for call in calls] == [(1, 1)]
-    reader.stop()
-    assert calls[0].cancelled == 2
-
-
 def test_stop_just_before_the_stream_is_read_cancels_it() -> None:
     call = Call()
     reader = reader_of(Pool(9), lambda: call)
@@ -170,20 +155,3 @@ def test_stop_just_before_the_stream_is_read_cancels_it() -> None:
     reader._stopping = Stopping()
     reader._run()
     assert call.cancelled == 1
-
-
-def test_requests_are_ended_before_the_call_is_closed() -> None:
-    """Closing waits for the request thread, which may be waiting in the pool for a step."""
-    pool, call = Pool(1), Call()
-    ended: list[bool] = []
-    call.close = lambda: ended.append(pool.streams[-1].ended)  # type: ignore[method-assign]
-    reader_of(pool, lambda: call)._run()
-    assert ended == [True]
-
-
-def test_stopped_reader_does_not_connect() -> None:
-    pool = Pool(9)
-    reader = reader_of(pool, raising(ServerUnavailableError("connected")))
-    reader.stop()
-    reader._run()
-    assert pool.errors == []

@@ -11,16 +11,12 @@ import pytest
 from tests.client.waiting import HANG_SECONDS, until
 
 import infeed
-from infeed.errors import (
-    FingerprintError,
-    SampleError,
-    ServerError,
-    ServerUnavailableError,
-    SourceError,
-)
 from infeed.prefetch import coordinator as coordinator_module
 from infeed.prefetch import server_pool as pool_module
 from infeed.prefetch import step_scheduler as scheduler_module
+from infeed.shared.errors import (
+    ServerUnavailableError,
+)
 from infeed.testing import FakeTransport
 
 STEPS = 37
@@ -97,50 +93,6 @@ def test_prefetch_window_spans_all_servers(
         assert feed.stats().prefetched_bytes == 0
 
 
-def test_close_drops_the_reorder_buffer(serve: Any, arrays: Any) -> None:
-    release = threading.Event()
-    first_blocked = fake(arrays, lambda start: start != 0 or release.wait(HANG_SECONDS))
-    servers = [serve(first_blocked), serve(first_blocked)]
-    with infeed.connect(target(*servers), "fake", prefetch_bytes=1 << 20) as feed:
-        until(lambda: feed.stats().prefetched_bytes)
-    release.set()
-    assert feed.stats().prefetched_bytes == 0
-    assert not feed._prefetcher._coordinator._scheduler._reorder_buffer
-
-
-def one_blocked_and_one_good(
-    serve: Any, arrays: Any, requested: threading.Event, release: threading.Event
-) -> tuple[Any, Any]:
-    """Starts a server that sends nothing before `release`, and one that answers as soon as a batch
-    was requested from the first."""
-
-    def block(start: int) -> None:
-        requested.set()
-        release.wait(2 * HANG_SECONDS)
-
-    good = fake(arrays, lambda start: requested.wait(HANG_SECONDS))
-    return serve(fake(arrays, block)), serve(good)
-
-
-def test_steps_of_a_dead_server_are_reassigned(serve: Any, arrays: Any) -> None:
-    requested, release = threading.Event(), threading.Event()
-    first, second = one_blocked_and_one_good(serve, arrays, requested, release)
-    with infeed.connect(target(second, first), "fake", epochs=3, prefetch_bytes=1000) as feed:
-        assert requested.wait(HANG_SECONDS)
-        first.stop()
-        release.set()
-        check_all_epochs(feed, arrays)
-
-
-def test_unreachable_server_does_not_delay_the_feed(serve: Any, arrays: Any) -> None:
-    stopped = serve(fake(arrays))
-    stopped.stop()
-    server = serve(fake(arrays))
-    with infeed.connect(target(server, stopped), "fake", epochs=3) as feed:
-        check_all_epochs(feed, arrays)
-        assert feed.stats().servers == (server.address,)
-
-
 def test_server_that_starts_later_is_used(serve: Any, arrays: Any) -> None:
     first, second = serve(fake(arrays)), serve(fake(arrays))
     second.stop()
@@ -149,91 +101,6 @@ def test_server_that_starts_later_is_used(serve: Any, arrays: Any) -> None:
         second.start()
         until(lambda: next(feed) and len(feed.stats().servers) == 2)
         assert set(feed.stats().servers) == {first.address, second.address}
-
-
-def test_slow_request_is_hedged_and_counted(
-    serve: Any, arrays: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scheduler_module, "MIN_HEDGE_DELAY_SECONDS", 0.05)
-    monkeypatch.setattr(pool_module, "_HEDGE_CHECK_INTERVAL_SECONDS", 0.01)
-    requested, release = threading.Event(), threading.Event()
-    first, second = one_blocked_and_one_good(serve, arrays, requested, release)
-    try:
-        with infeed.connect(target(second, first), "fake", prefetch_bytes=1000) as feed:
-            starts = [feed.next(HANG_SECONDS).start for _ in range(20)]
-            assert starts == [4 * k for k in range(20)]
-            assert feed.stats().hedges >= 1
-            assert "hedged" in str(feed.stats())
-    finally:
-        release.set()
-
-
-def test_server_with_another_version_is_left_out(
-    serve: Any, arrays: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    server = serve(fake(arrays))
-    other = serve(fake({**arrays, "label": arrays["label"] + 1}))
-    with infeed.connect(target(server, other), "fake", epochs=3, prefetch_bytes=1) as feed:
-        check_all_epochs(feed, arrays)
-        assert feed.stats().servers == (server.address,)
-    assert f"{other.address} is left out of the feed" in caplog.text
-    assert "fingerprint" in caplog.text
-
-
-def test_feed_fails_if_every_server_has_another_version(serve: Any, arrays: Any) -> None:
-    servers = [serve(fake(arrays)), serve(fake(arrays))]
-    with infeed.connect(target(*servers), "fake", prefetch_bytes=1) as feed:
-        next(feed)
-        for server in servers:
-            server.stop()
-            server.pipelines["fake"] = fake({**arrays, "label": arrays["label"] + 1})
-            server.start()
-        with pytest.raises(FingerprintError):
-            list(feed)
-
-
-@pytest.mark.parametrize("error", [SourceError("no such file"), ServerError("no thread")])
-def test_sick_server_is_left_out(serve: Any, arrays: Any, error: Any) -> None:
-    failed = threading.Event()
-
-    def fail(start: int) -> None:
-        failed.set()
-        raise error
-
-    def wait(start: int) -> None:
-        failed.wait(HANG_SECONDS)
-
-    sick, good = serve(fake(arrays, fail)), serve(fake(arrays, wait))
-    with infeed.connect(target(sick, good), "fake", epochs=3) as feed:
-        check_all_epochs(feed, arrays)
-        stats = feed.stats()
-        assert stats.left_out >= 1
-        assert "left out" in str(stats)
-
-
-def test_feed_ends_with_the_errors_of_all_servers(serve: Any, arrays: Any) -> None:
-    def fail(start: int) -> None:
-        raise SourceError("no such file")
-
-    servers = [serve(fake(arrays, fail)), serve(fake(arrays, fail))]
-    with (
-        infeed.connect(target(*servers), "fake") as feed,
-        pytest.raises(SourceError, match=f"{servers[0].address}: no.*{servers[1].address}: no"),
-    ):
-        feed.next(HANG_SECONDS)
-
-
-def test_sample_error_is_raised_after_the_batches_before_it(serve: Any, arrays: Any) -> None:
-    def fail(start: int) -> None:
-        if start == 40:
-            raise SampleError("a.jpg is no image")
-
-    servers = [serve(fake(arrays, fail)), serve(fake(arrays, fail))]
-    with infeed.connect(target(*servers), "fake", epochs=3) as feed:
-        assert [next(feed).start for _ in range(10)] == [4 * k for k in range(10)]
-        for _ in range(2):
-            with pytest.raises(SampleError, match="no image"):
-                next(feed)
 
 
 def test_draining_server_sends_only_the_steps_in_flight(arrays: Any) -> None:
@@ -259,9 +126,7 @@ def test_draining_server_sends_only_the_steps_in_flight(arrays: Any) -> None:
     assert requested == [4 * k for k in range(STEPS)]
 
 
-def test_stream_whose_announced_end_does_not_come_is_opened_again(
-    arrays: Any, monkeypatch: Any
-) -> None:
+def test_stream_whose_end_does_not_come_is_opened_again(arrays: Any, monkeypatch: Any) -> None:
     """A proxy can keep a stream open whose server is gone."""
     monkeypatch.setattr(coordinator_module, "MAX_DRAIN_SILENCE_SECONDS", 0.0)
     cancelled = threading.Event()
@@ -297,39 +162,3 @@ def test_stream_whose_announced_end_does_not_come_is_opened_again(
         assert feed.stats().reconnects == 1
     assert cancelled.is_set()
     assert transport.streams == 2
-
-
-def test_lost_server_gets_no_step_before_it_accepts_the_stream(arrays: Any) -> None:
-    """The host of a stopped process still accepts connections."""
-    reached = threading.Event()
-    received: list[Any] = []
-    stopped = fake(arrays)
-
-    def block(requests: Any) -> Any:
-        assert next(requests).HasField("open")
-        reached.set()
-        received.append(next(requests, None))
-        yield b""
-
-    stopped.answer = block
-
-    class Two(FakeTransport):
-        attempts = 0
-
-        def servers(self) -> tuple[str, ...]:
-            return ("good", "stopped")
-
-        def open_stream(self, server: str, requests: Any, on_draining: Any) -> Any:
-            if server == "good":
-                return super().open_stream(server, requests, on_draining)
-            self.attempts += 1
-            if self.attempts == 1:
-                raise ServerUnavailableError("the connection was cut")
-            return stopped.open_stream(server, requests, on_draining)
-
-    transport = Two(arrays, batch_size=4, seed=3, before_batch=lambda start: reached.wait(60))
-    with infeed.connect("two", "fake", epochs=3, prefetch_bytes=1, transport=transport) as feed:
-        check_all_epochs(feed, arrays)
-        assert feed.stats().hedges == 0
-    assert reached.is_set()
-    assert received in ([], [None])

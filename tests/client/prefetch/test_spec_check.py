@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
-import infeed
-from infeed.errors import ProtocolError
 from infeed.prefetch.spec_check import validate_spec
-from infeed.spec import Cast, FieldSpec, Normalize, OneHot
+from infeed.shared.errors import ProtocolError
+from infeed.shared.spec import Cast, FieldSpec, Normalize, OneHot
 from infeed.testing import FakeTransport
 
 IMAGE = FieldSpec("image", "uint8", (3, 4))
@@ -96,10 +94,3 @@ def test_requested_batch_size_is_checked(spec: Any) -> None:
     validate_spec(wide, 4)
     with pytest.raises(ProtocolError, match="batches of"):
         validate_spec(wide, 1 << 14)
-
-
-def test_connect_rejects_an_invalid_spec(arrays: Any) -> None:
-    fake = FakeTransport({**arrays, "more": np.zeros(50)}, batch_size=4)
-    fake.spec = replace(fake.spec, batch_size=0)
-    with pytest.raises(ProtocolError, match="batch size 0"):
-        infeed.connect("fake", "fake", transport=fake)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tests.harness.clock import ManualClock
 from tests.harness.examples import examples
 
-from infeed.prefetch.step_scheduler import MIN_HEDGE_DELAY_SECONDS, StepScheduler
+from infeed.prefetch.server_speeds import MIN_HEDGE_DELAY_SECONDS
+from infeed.prefetch.step_scheduler import StepScheduler
 
 
 @pytest.fixture
@@ -58,25 +59,6 @@ def test_first_of_several_servers_gets_an_initial_quota(clock: ManualClock) -> N
     assert [scheduler.assign("b", 20) for _ in range(5)] == [4, 5, 6, 7, None]
 
 
-def test_complete_after_the_last_step(clock: ManualClock) -> None:
-    scheduler = scheduler_of(clock, steps=2, servers="a")
-    assert [scheduler.assign("a", 9) for _ in range(3)] == [0, 1, None]
-    assert not scheduler.complete
-    for step in range(2):
-        scheduler.on_received("a", step, step)
-    assert pop_all(scheduler) == [0, 1]
-    assert scheduler.complete
-
-
-def test_steps_of_several_servers_are_delivered_in_order(clock: ManualClock) -> None:
-    scheduler = scheduler_of(clock)
-    assert [scheduler.assign(server, 4) for server in "abab"] == [0, 1, 2, 3]
-    scheduler.on_received("b", 1, 1)
-    assert pop_all(scheduler) == []
-    scheduler.on_received("a", 0, 0)
-    assert pop_all(scheduler) == [0, 1]
-
-
 def test_reassigned_steps_come_before_new_ones(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock)
     assert [scheduler.assign(server, 8) for server in "aabb"] == [0, 1, 2, 3]
@@ -84,14 +66,6 @@ def test_reassigned_steps_come_before_new_ones(clock: ManualClock) -> None:
     scheduler.remove_server("a")
     assert [scheduler.assign("b", 8) for _ in range(3)] == [1, 4, 5]
     assert scheduler.in_flight_count("a") == 0
-
-
-def test_server_that_returns_gets_steps_again(clock: ManualClock) -> None:
-    scheduler = scheduler_of(clock, servers="a")
-    assert scheduler.assign("a", 2) == 0
-    scheduler.remove_server("a")
-    scheduler.add_server("a")
-    assert [scheduler.assign("a", 2) for _ in range(2)] == [0, 1]
 
 
 def test_fast_server_gets_a_larger_quota(clock: ManualClock) -> None:
@@ -141,18 +115,6 @@ def test_scheduler_with_a_failed_step_is_never_complete(clock: ManualClock) -> N
     assert not scheduler.on_received("a", 1, 1), "it has failed"
     assert pop_all(scheduler) == [0, -1]
     assert not scheduler.complete
-
-
-def test_hedged_step_is_reassigned_only_after_both_losses(clock: ManualClock) -> None:
-    scheduler = scheduler_of(clock, steps=1)
-    assert scheduler.assign("a", 1) == 0
-    clock.now = 2
-    assert scheduler.assign("b", 1) == 0
-    scheduler.remove_server("a")
-    scheduler.add_server("c")
-    assert scheduler.assign("c", 1) is None
-    scheduler.remove_server("b")
-    assert scheduler.assign("c", 1) == 0
 
 
 def test_hedges_are_bounded(clock: ManualClock) -> None:
@@ -205,48 +167,6 @@ def receive_all(scheduler: StepScheduler[int], server: str) -> list[int]:
     return steps
 
 
-def test_reconnected_server_starts_with_the_initial_quota(clock: ManualClock) -> None:
-    scheduler = scheduler_of(clock)
-    scheduler.single_server = False
-    for _ in range(5):
-        step = scheduler.assign("a", scheduler.next_step + 20)
-        clock.now += 0.1
-        scheduler.on_received("a", step, step)
-        pop_all(scheduler)
-    limit = scheduler.next_step + 20
-    assert len(assign_all(scheduler, "a", limit)) == 10
-    scheduler.remove_server("a")
-    scheduler.add_server("a")
-    assert len(assign_all(scheduler, "a", limit)) == 4
-
-
-def test_batches_of_a_removed_server_make_no_straggler(clock: ManualClock) -> None:
-    scheduler = scheduler_of(clock)
-    assert [scheduler.assign("a", 4), scheduler.assign("b", 4)] == [0, 1]
-    clock.now += 1
-    scheduler.on_received("a", 0, 0)
-    assert pop_all(scheduler) == [0]
-    scheduler.remove_server("a")
-    scheduler.add_server("c")
-    clock.now += 100
-    assert scheduler.assign("c", 4) == 2
-
-
-def test_straggler_is_detected_by_its_own_batch_interval(clock: ManualClock) -> None:
-    """A server that takes 0.1 s for a batch times out after 1 s, however slow the others are."""
-    scheduler = scheduler_of(clock, servers="abc")
-    for server, seconds in (("a", 0.1), ("b", 20.0)):
-        step = scheduler.assign(server, 9)
-        clock.now += seconds
-        scheduler.on_received(server, step, step)
-        pop_all(scheduler)
-    assert [scheduler.assign("a", 9), scheduler.assign("b", 9)] == [2, 3]
-    clock.now += 0.5
-    scheduler.on_received("b", 3, 3)
-    clock.now += 1
-    assert scheduler.assign("c", 9) == 2
-
-
 def test_slowest_server_gets_a_quota_of_two(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock)
     for server, seconds in (("a", 0.001), ("b", 100.0)):
@@ -270,40 +190,6 @@ def test_no_step_behind_the_end_is_assigned(clock: ManualClock) -> None:
         scheduler.on_received("b", step, step)
     assert pop_all(scheduler) == [0, 1]
     assert scheduler.complete
-
-
-def test_clear_drops_the_reorder_buffer(clock: ManualClock) -> None:
-    scheduler = scheduler_of(clock)
-    assert scheduler.blocking_server() is None
-    assert [scheduler.assign("a", 9), scheduler.assign("a", 9)] == [0, 1]
-    scheduler.on_received("a", 1, 1)
-    scheduler.clear()
-    assert scheduler.blocking_server() == ("a", 0)
-    scheduler.on_received("a", 0, 0)
-    assert pop_all(scheduler) == [0]
-
-
-def test_straggler_does_not_reduce_other_quotas(clock: ManualClock) -> None:
-    scheduler, timed_out = with_straggler(clock)
-    scheduler.remove_server("c")
-    clock.now += 10
-    limit = scheduler.next_step + 40
-    assert assign_all(scheduler, "b", limit) == [
-        *timed_out,
-        *range(scheduler.next_step + 18, limit),
-    ]
-
-
-def test_duplicate_of_a_buffered_step_is_dropped(clock: ManualClock) -> None:
-    scheduler, timed_out = with_straggler(clock)
-    clock.now += 10
-    while scheduler.assign("b", scheduler.next_step + 18) is not None:
-        pass
-    assert scheduler.on_received("b", timed_out[1], timed_out[1])
-    assert not scheduler.on_received("a", timed_out[1], -1)
-    for step in (timed_out[0], *timed_out[2:]):
-        scheduler.on_received("b", step, step)
-    assert timed_out[1] in pop_all(scheduler)
 
 
 def test_all_steps_of_a_straggler_are_reassigned_at_once(clock: ManualClock) -> None:
@@ -395,17 +281,6 @@ def test_no_server_is_a_straggler_if_all_are_silent(clock: ManualClock) -> None:
     assert scheduler.hedges == 0
 
 
-def test_timed_out_step_is_not_reassigned_again_after_a_loss(clock: ManualClock) -> None:
-    scheduler, timed_out = with_straggler(clock)
-    clock.now += 10
-    assert [scheduler.assign("b", scheduler.next_step + 18) for _ in range(3)] == timed_out[:3]
-    scheduler.remove_server("a")
-    assert [scheduler.assign("c", scheduler.next_step + 18) for _ in range(4)] == [
-        *timed_out[3:],
-        None,
-    ]
-
-
 def test_step_of_two_stragglers_is_reassigned_to_a_third_server(clock: ManualClock) -> None:
     scheduler, timed_out = with_straggler(clock)
     clock.now += 10
@@ -425,10 +300,6 @@ def test_duplicates_do_not_increase_the_hedge_delay(clock: ManualClock) -> None:
     for step in timed_out:
         scheduler.on_received("a", step, step)
     assert scheduler.hedge_delay == MIN_HEDGE_DELAY_SECONDS
-
-
-def test_unknown_server_gets_no_step(clock: ManualClock) -> None:
-    assert scheduler_of(clock).assign("z", 8) is None
 
 
 # Seconds that pass, a server, an event, and the size of the window.

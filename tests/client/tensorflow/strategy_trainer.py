@@ -89,7 +89,7 @@ def fit(strategy: Any, dataset: Any, feed: infeed.Feed, count: int, epochs: int)
     # Keras takes batches to build the model; the callback keeps them for the training.
     callbacks = [infeed.tensorflow.FeedCheckpoint(feed)]
     model.fit(dataset, epochs=epochs, callbacks=callbacks, shuffle=False, verbose=0)
-    return [round(-float(each)) for each in model.get_weights()[0][:, 0]]
+    return [round(-float(x)) for x in model.get_weights()[0][:, 0]]
 
 
 class WorkersModel(tf.keras.Model):  # type: ignore[misc]
@@ -109,7 +109,7 @@ def fit_on_workers(strategy: Any, connect: Any, folder: str, count: int, epochs:
         model, feed = fit_epoch(strategy, partial(connect, state=state), folder, count, epoch)
         assert feed.first_step == epoch * feed.steps_per_epoch
         wait_for_all(strategy)  # the first worker has written the checkpoint
-    return [round(-float(each)) for each in model.get_weights()[0][:, 0]]
+    return [round(-float(x)) for x in model.get_weights()[0][:, 0]]
 
 
 def fit_epoch(strategy: Any, connect: Any, folder: str, count: int, epoch: int) -> Any:

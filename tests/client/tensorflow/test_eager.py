@@ -11,7 +11,7 @@ import pytest
 from tests.client.adapters.contract import AdapterContract
 
 import infeed
-from infeed.errors import CursorError, InvalidRequestError
+from infeed.shared.errors import CursorError, InvalidRequestError
 from infeed.testing import FakeTransport
 
 tf = pytest.importorskip("tensorflow")
@@ -61,10 +61,8 @@ def aligned(count: int, dtype: Any) -> Any:
 
 def test_a_batch_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
-    original = infeed.Feed.__next__
-    monkeypatch.setattr(
-        infeed.Feed, "__next__", lambda feed: taken.append(original(feed)) or taken[-1]
-    )
+    original = infeed.Feed.next
+    monkeypatch.setattr(infeed.Feed, "next", lambda feed: taken.append(original(feed)) or taken[-1])
     fake = FakeTransport({"image": np.ones((8, LARGE), np.uint8)}, batch_size=2)
     with connect(fake) as feed:
         tensor = next(feed)["image"]
@@ -82,7 +80,7 @@ def test_memory_is_used_again_only_after_its_tensors_are_gone() -> None:
     with connect(fake, prefetch_bytes=1) as feed:
         kept = [used() for _ in range(20)]
         views = [tf.reshape(batch["image"], [-1])[: LARGE // 2] for batch, _ in kept]
-        assert len({each for _, each in kept}) == 20
+        assert len({place for _, place in kept}) == 20
         for batch, _ in kept:
             expected = np.broadcast_to(batch["label"].numpy()[:, None], (2, LARGE))
             np.testing.assert_array_equal(batch["image"], expected)
@@ -128,16 +126,7 @@ def test_every_array_becomes_a_tensor(array: Any) -> None:
         tf.debugging.assert_equal(tensor + tensor, 2 * tensor)
 
 
-# --- fields and checkpoints ---
-
-
-def test_mask_and_sample_ids_are_fields_on_request() -> None:
-    fake = FakeTransport({"x": np.arange(3)}, batch_size=2, shuffle=False, remainder="pad")
-    with connect(fake, epochs=1, mask="mask", ids="sample_ids") as feed:
-        assert len(feed) == 2
-        last = list(feed)[-1]
-    assert last["mask"].numpy().tolist() == [True, False]
-    assert last["sample_ids"].numpy().tolist() == [2, -1]
+# --- checkpoints ---
 
 
 def manage(feed: Any, folder: Path) -> tuple[Any, Any]:
@@ -200,35 +189,3 @@ def test_a_cursor_is_saved_again_without_a_connection(fake: FakeTransport, tmp_p
         assert feed.state() == state
     manager.save()  # also after the end
     assert fake.streams == streams
-
-
-# --- interrupts ---
-
-
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, RuntimeError])
-def test_interrupted_conversion_neither_loses_nor_counts_the_batch(
-    fake: FakeTransport, interrupt: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: Any) -> Any:
-        raise interrupt
-
-    with connect(fake) as feed:
-        whole = labels(feed, 2)
-    with connect(fake) as feed:
-        assert labels(feed, 1) == whole[:1]
-        before = feed.state()
-        with monkeypatch.context() as patch:
-            patch.setattr("infeed.tensorflow.eager.to_tensor", fail)
-            with pytest.raises(interrupt):
-                next(feed)
-        assert feed.state() == before
-        assert labels(feed, 1) == whole[1:]
-        assert feed.state() != before
-
-
-# --- options ---
-
-
-def test_unknown_option_names_those_of_the_adapter() -> None:
-    with pytest.raises(TypeError, match=r"infeed\.tensorflow\.connect has no option .*: mask, "):
-        connect(FakeTransport({"x": [1]}, batch_size=1), masks="m")

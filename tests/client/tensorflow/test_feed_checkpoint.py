@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import infeed
-from infeed.errors import CursorError, InvalidRequestError
+from infeed.shared.errors import CursorError, InvalidRequestError
 from infeed.testing import FakeTransport
 
 tf = pytest.importorskip("tensorflow")
@@ -147,9 +147,7 @@ def assert_resumes(folder: Path, whole: Run, saved: int, **options: Any) -> None
         np.testing.assert_array_equal(resumed, expected)
 
 
-def test_a_run_that_is_killed_again_and_again_trains_on_each_batch_once(
-    tmp_path: Path, whole: Run
-) -> None:
+def test_a_run_killed_again_and_again_trains_on_each_batch_once(tmp_path: Path, whole: Run) -> None:
     options = {"feed_options": {"epochs": EPOCHS}}
     saved = []
     while len(saved) < EPOCHS * STEPS and (steps := saved_steps(tmp_path)) not in saved:
@@ -280,7 +278,7 @@ def test_a_continued_run_may_be_fitted_twice(
     assert saved == [5, 6, 8, 9]  # after two steps, and at the end of the epoch
 
 
-def test_a_batch_that_comes_after_the_end_of_its_iteration_is_for_the_next() -> None:
+def test_a_batch_after_the_end_of_its_iteration_is_for_the_next() -> None:
     class SlowFeed:
         delivered = first_step = 0
 

@@ -13,9 +13,9 @@ import pytest
 from tests.client.waiting import HANG_SECONDS, any_blocked_in, infeed_threads, until
 
 import infeed
-from infeed.errors import FeedClosedError, InvalidRequestError, SampleError
 from infeed.prefetch import prefetcher
-from infeed.spec import Normalize
+from infeed.shared.errors import FeedClosedError, InvalidRequestError, SampleError
+from infeed.shared.spec import Normalize
 from infeed.testing import FakeTransport
 
 tf = pytest.importorskip("tensorflow")

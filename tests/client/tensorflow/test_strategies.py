@@ -16,7 +16,7 @@ from tests.client.conftest import Server
 from tests.harness.ports import ReservedPort
 
 import infeed
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed.testing import FakeTransport
 
 tf = pytest.importorskip("tensorflow")

@@ -1,9 +1,8 @@
-"""Tests of Accelerate: one process, and the refusal of a second sharding."""
+"""Tests of Accelerate on one process: loaders that it prepares, and states that it saves."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,11 +16,9 @@ from accelerate import (  # noqa: E402
     DataLoaderConfiguration,
     skip_first_batches,
 )
-from accelerate.data_loader import DataLoaderDispatcher, IterableDatasetShard  # noqa: E402
 from tests.client.torch.fakes import STEPS, fake, ids, passes  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
-import infeed  # noqa: E402
 from infeed.torch import FeedDataset, connect  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
@@ -92,32 +89,3 @@ def test_state_that_accelerate_restores_is_in_its_epoch(tmp_path: Path) -> None:
 def test_direct_iterator_is_left_as_it_is() -> None:
     with connect("fake", "fake", transport=fake()) as feed:
         assert accelerator().prepare(feed) is feed
-
-
-def test_second_sharding_is_refused_with_the_remedy() -> None:
-    # `prepare` makes this loader with `dispatch_batches=False` on two processes.
-    sharded = IterableDatasetShard(dataset(), batch_size=2, num_processes=2, process_index=1)
-    with pytest.raises(infeed.InvalidRequestError, match=r"leave the loader out of accelerator\."):
-        next(iter(sharded))
-    with pytest.raises(infeed.InvalidRequestError, match="among 2 processes"):
-        sharded.set_epoch(1)
-
-
-def test_second_sharding_of_a_connected_dataset_is_refused() -> None:
-    with dataset() as data:
-        next(iter(data))
-        sharded = IterableDatasetShard(data, batch_size=2, num_processes=2, process_index=1)
-        with pytest.raises(infeed.InvalidRequestError, match="among 2 processes"):
-            next(iter(sharded))
-
-
-class OwnDispatcher(DataLoaderDispatcher):
-    """A loader of one's own."""
-
-
-@pytest.mark.parametrize("kind", [DataLoaderDispatcher, OwnDispatcher])
-def test_dispatcher_of_several_processes_is_refused_with_the_remedy(kind: Any) -> None:
-    loader = kind(dataset(), batch_size=None)
-    loader.state = SimpleNamespace(num_processes=2, process_index=0)
-    with pytest.raises(infeed.InvalidRequestError, match="under Accelerate's DataLoaderDispatcher"):
-        next(iter(loader))

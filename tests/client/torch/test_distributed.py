@@ -13,13 +13,10 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
-pytest.importorskip("accelerate")
 
 from tests.client.conftest import Server
 from tests.client.torch.fakes import COUNT, fake
 from tests.harness.ports import ReservedPort
-
-import infeed
 
 ROOT = Path(__file__).parents[3]
 
@@ -31,45 +28,17 @@ def address() -> Any:
     server.stop()
 
 
-def train(address: str, world_size: int, rendezvous: Path, *state: str) -> list[Any]:
-    """Returns what each rank has printed."""
-    path = os.pathsep.join([str(ROOT), *sys.path])
-    # Accelerate wants an address, and then uses the process group that there is.
-    master = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **master}
-    command = [sys.executable, "-m", "tests.client.torch.trainer"]
-    ranks = [
-        subprocess.Popen(
-            [*command, address, str(rank), str(world_size), str(rendezvous), *state],
-            env={**environment, "RANK": str(rank), "WORLD_SIZE": str(world_size)},
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        for rank in range(world_size)
-    ]
-    try:
-        outputs = [rank.communicate(timeout=300)[0] for rank in ranks]
-        assert [rank.returncode for rank in ranks] == [0] * world_size
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-    return [json.loads(output.splitlines()[-1]) for output in outputs]
-
-
-@pytest.mark.parametrize("library", ["accelerate", "lightning", "transformers"])
-def test_dataset_made_before_the_group_has_the_shard_of_each_rank(
-    library: str, address: str, tmp_path: Path
-) -> None:
-    pytest.importorskip(library)
-    command = [sys.executable, "-m", "tests.client.torch.late_group", library, address, tmp_path]
+def train(library: str, address: str, folder: Path, count: int = 2, *state: str) -> list[Any]:
+    """Runs as many ranks; returns what each has written."""
+    folder.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "tests.client.torch.rank", library, address, folder, *state]
     path = os.pathsep.join([str(ROOT), *sys.path])
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     ranks: list[dict[str, str]] = [{}]  # Lightning starts the second one
     if library != "lightning":
         ranks = [
-            {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2)
+            {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)}
+            for rank in range(count)
         ]
     with ReservedPort() as port:
         environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port.number)}
@@ -80,33 +49,48 @@ def test_dataset_made_before_the_group_has_the_shard_of_each_rank(
             for process in processes:
                 process.kill()
                 process.wait()
-    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
-    steps = -(-COUNT // 8)
-    assert first["lengths"] == second["lengths"]
-    assert set(first["lengths"]) <= {steps, None}
-    batches = [list(chain(*pair)) for pair in zip(first["seen"], second["seen"], strict=True)]
-    assert len(batches) == 2 * steps
-    for epoch in (batches[:steps], batches[steps:]):
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(count)]
+
+
+STEPS = -(-COUNT // 8)
+
+
+def steps_of(ranks: list[Any]) -> list[list[int]]:
+    """Returns the ids of each step over both ranks; checks that each epoch has every sample."""
+    steps = [list(chain(*pair)) for pair in zip(*(rank["seen"] for rank in ranks), strict=True)]
+    assert len(steps) == 2 * STEPS
+    for epoch in (steps[:STEPS], steps[STEPS:]):
         assert sorted(i for i in chain(*epoch) if i >= 0) == list(range(COUNT))
+    return steps
+
+
+@pytest.mark.parametrize("library", ["accelerate", "lightning", "transformers"])
+def test_two_ranks_of_a_library_share_each_epoch(
+    library: str, address: str, tmp_path: Path
+) -> None:
+    pytest.importorskip(library)
+    ranks = train(library, address, tmp_path)
+    assert all(set(rank["lengths"]) == {STEPS} for rank in ranks)
+    steps_of(ranks)
+
+
+@pytest.mark.parametrize("program", ["no_shard", "prepared", "prepared_dispatching"])
+def test_loader_that_accelerate_would_cut_is_refused(
+    program: str, address: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("accelerate")
+    ranks = train(program, address, tmp_path)
+    assert [rank["seen"] for rank in ranks] == [[], []]
+    for rank in ranks[: 1 if program == "prepared_dispatching" else 2]:
+        assert "in a loader that Accelerate has prepared" in rank["error"]
 
 
 def test_two_ranks_share_each_epoch_and_one_resumes_their_state(
     address: str, tmp_path: Path
 ) -> None:
-    ranks = train(address, 2, tmp_path / "two")
-    assert [shard for _, _, shard, _ in ranks] == [vars(infeed.Shard(rank, 2)) for rank in range(2)]
-    assert ranks[0][1] == ranks[1][1]  # the same weights
-    steps = -(-COUNT // 8)
-    batches = [list(chain(*pair)) for pair in zip(ranks[0][0], ranks[1][0], strict=True)]
-    assert len(batches) == 2 * steps
-    epochs = [list(chain(*batches[e * steps :][:steps])) for e in range(2)]
-    for epoch in epochs:
-        assert sorted(i for i in epoch if i >= 0) == list(range(COUNT))
-    for *_, errors in ranks:
-        assert len(errors) == 2
-        assert all("leave the loader out of accelerator.prepare" in error for error in errors)
-
-    (alone,) = train(address, 1, tmp_path / "one", f"{tmp_path}/two.state")
-    resumed = [i for i in chain(*alone[0]) if i >= 0]
-    expected = [i for i in chain(*batches[2:]) if i >= 0]
-    assert resumed == expected
+    ranks = train("torch", address, tmp_path / "two")
+    assert ranks[0]["weights"] == ranks[1]["weights"]
+    steps = steps_of(ranks)
+    (alone,) = train("torch", address, tmp_path / "one", 1, str(tmp_path / "two" / "state"))
+    resumed = [i for i in chain(*alone["seen"]) if i >= 0]
+    assert resumed == [i for i in chain(*steps[2:]) if i >= 0]

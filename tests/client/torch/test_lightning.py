@@ -67,10 +67,12 @@ class Interruption(L.Callback):
             raise ConnectionAbortedError
 
 
+QUIET = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+
+
 def trainer(*callbacks: Any, **options: Any) -> Any:
-    quiet = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
     return L.Trainer(
-        accelerator="cpu", callbacks=[*callbacks], **dict.fromkeys(quiet, False), **options
+        accelerator="cpu", callbacks=[*callbacks], **dict.fromkeys(QUIET, False), **options
     )
 
 
@@ -78,121 +80,112 @@ def dataset(**options: Any) -> FeedDataset:
     return FeedDataset("fake", "fake", **{"transport": fake(), **options})
 
 
+def loader(kind: str, **options: Any) -> Any:
+    if kind == "dataset":
+        return dataset(**options)
+    if kind == "DataLoader":
+        return DataLoader(dataset(**options), batch_size=None)
+    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+    return stateful(dataset(**options), batch_size=None)
+
+
 FINITE = ({"epochs": 1}, {"max_epochs": 3})
 ENDLESS = ({}, {"max_steps": 3 * STEPS})
 LIMITED = ({}, {"max_epochs": 3, "limit_train_batches": 5})
 """Options of the dataset and the trainer. Without a length, Lightning takes a batch ahead."""
 
+FORMS = pytest.mark.parametrize(
+    "options", [FINITE, ENDLESS, LIMITED], ids=["finite", "endless", "limit"]
+)
+
+
+def fit(loader: Any, *callbacks: Any, module: Any = None, **options: Any) -> Any:
+    module = module or Module()
+    trainer(*callbacks, **options).fit(module, loader)
+    return module
+
 
 def interrupted(loader: Any, step: int, tmp_path: Path, **options: Any) -> Module:
     module = Module()
     with pytest.raises(ConnectionAbortedError):
-        trainer(Interruption(step, tmp_path / "a.ckpt"), **options).fit(module, loader)
+        fit(loader, Interruption(step, tmp_path / "a.ckpt"), module=module, **options)
     return module
 
 
-def resumed(loader: Any, tmp_path: Path, **options: Any) -> Module:
-    module = Module()
+def resumed(loader: Any, tmp_path: Path, module: Any = None, **options: Any) -> Any:
+    module = module or Module()
     trainer(**options).fit(module, loader, ckpt_path=tmp_path / "a.ckpt", weights_only=False)
     return module
 
 
-@pytest.mark.parametrize("step", [1, 5, STEPS, STEPS + 1, 10, 2 * STEPS])
-@pytest.mark.parametrize("options", [FINITE, ENDLESS, LIMITED], ids=["finite", "endless", "limit"])
+def batches(seen: list[Any]) -> list[Any]:
+    return [batch for *_, batch in seen]
+
+
+def epochs(count: int) -> list[Any]:
+    return sum(passes(count), [])  # noqa: RUF017
+
+
+@pytest.mark.parametrize("step", [1, STEPS, STEPS + 1, 2 * STEPS])
+@pytest.mark.parametrize("kind", ["dataset", "DataLoader"])
+@FORMS
 def test_resumed_training_equals_uninterrupted_training(
-    options: Any, step: int, tmp_path: Path
+    options: Any, kind: str, step: int, tmp_path: Path
 ) -> None:
     of_dataset, of_trainer = options
-    whole = Module()
-    trainer(**of_trainer).fit(whole, dataset(**of_dataset))
-    first = interrupted(dataset(**of_dataset), step, tmp_path, **of_trainer)
-    second = resumed(dataset(**of_dataset), tmp_path, **of_trainer)
-    assert first.seen + second.seen == whole.seen
+    whole = fit(loader(kind, **of_dataset), **of_trainer)
+    first = interrupted(loader(kind, **of_dataset), step, tmp_path, **of_trainer)
+    second = resumed(loader(kind, **of_dataset), tmp_path, **of_trainer)
+    assert batches(first.seen + second.seen) == batches(whole.seen)
+    if kind == "dataset":  # with the epoch and index of each
+        assert first.seen + second.seen == whole.seen
     assert weights(second.model) == weights(whole.model) != weights(first.model)
-    given = [batch for *_, batch in whole.seen]
-    expected = sum(passes(3), []) if of_dataset else stream(len(given))  # noqa: RUF017
-    assert given == expected
-
-
-@pytest.mark.parametrize("step", [1, STEPS - 1, STEPS + 1])
-def test_stateful_data_loader_resumes_within_an_epoch(step: int, tmp_path: Path) -> None:
-    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
-    first = interrupted(stateful(dataset(epochs=1), batch_size=None), step, tmp_path, max_epochs=3)
-    second = resumed(stateful(dataset(epochs=1), batch_size=None), tmp_path, max_epochs=3)
-    given = [batch for *_, batch in first.seen + second.seen]
-    assert given == sum(passes(3), [])  # noqa: RUF017
-
-
-@pytest.mark.parametrize("kind", ["dataset", "StatefulDataLoader", "limit", "ahead"])
-def test_checkpoint_at_the_end_of_an_epoch_begins_the_next(kind: str, tmp_path: Path) -> None:
-    class AtEnd(L.Callback):
-        def on_train_epoch_end(self, of: Any, *_: Any) -> None:
-            if of.current_epoch == 1:
-                of.save_checkpoint(tmp_path / "a.ckpt")
-
-    def loader() -> Any:
-        if kind == "StatefulDataLoader":
-            stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
-            return stateful(dataset(epochs=1), batch_size=None)
-        ahead = 0 if kind == "ahead" else None
-        return dataset(epochs=None if kind == "limit" else 1, ahead=ahead)
-
-    options = {"limit_train_batches": 5} if kind == "limit" else {}
-    whole = Module()
-    trainer(AtEnd(), max_epochs=4, **options).fit(whole, loader())
-    second = resumed(loader(), tmp_path, max_epochs=4, **options)
-    assert second.seen == whole.seen[len(whole.seen) // 2 :]
-    assert weights(second.model) == weights(whole.model)
-
-
-class Two(Module):
-    def training_step(self, batch: Any, index: int) -> Any:
-        self.seen.append([each["x"].tolist() for each in batch])
-        return loss(self.model, batch[0]) + loss(self.model, batch[1])
+    assert batches(whole.seen) == (epochs(3) if of_dataset else stream(len(whole.seen)))
 
 
 class AtEpochEnd(L.Callback):
     """Saves a checkpoint at the end of an epoch."""
 
-    def __init__(self, checkpoint: Path, epoch: int = 0) -> None:
-        self.checkpoint, self.epoch = checkpoint, epoch
+    def __init__(self, folder: Path, epoch: int = 0) -> None:
+        self.checkpoint, self.epoch = folder / "a.ckpt", epoch
 
     def on_train_epoch_end(self, trainer: Any, *_: Any) -> None:
         if trainer.current_epoch == self.epoch:
             trainer.save_checkpoint(self.checkpoint)
 
 
+@pytest.mark.parametrize("kind", ["dataset", "stateful", "limit", "ahead"])
+def test_checkpoint_at_the_end_of_an_epoch_begins_the_next(kind: str, tmp_path: Path) -> None:
+    def given() -> Any:
+        if kind == "stateful":
+            return loader(kind, epochs=1)
+        ahead = 0 if kind == "ahead" else None
+        return dataset(epochs=None if kind == "limit" else 1, ahead=ahead)
+
+    options = {"max_epochs": 4} | ({"limit_train_batches": 5} if kind == "limit" else {})
+    whole = fit(given(), AtEpochEnd(tmp_path, 1), **options)
+    second = resumed(given(), tmp_path, **options)
+    assert second.seen == whole.seen[len(whole.seen) // 2 :]
+    assert weights(second.model) == weights(whole.model)
+
+
+class Two(Module):
+    def training_step(self, batch: Any, index: int) -> Any:
+        self.seen.append([part["x"].tolist() for part in batch])
+        return loss(self.model, batch[0]) + loss(self.model, batch[1])
+
+
 def test_two_datasets_continue_each_at_the_end_of_an_epoch(tmp_path: Path) -> None:
     def two() -> Any:
         return [dataset(epochs=1), dataset(epochs=1, transport=fake(seed=4))]
 
-    whole, second = Two(), Two()
-    trainer(AtEpochEnd(tmp_path / "a.ckpt"), max_epochs=2).fit(whole, two())
-    trainer(max_epochs=2).fit(second, two(), ckpt_path=tmp_path / "a.ckpt", weights_only=False)
-    assert second.seen == whole.seen[STEPS:]
-
-
-def plain(**options: Any) -> Any:
-    return DataLoader(dataset(**options), batch_size=None)
-
-
-@pytest.mark.parametrize("step", [1, 5, STEPS, STEPS + 1, 2 * STEPS])
-@pytest.mark.parametrize("options", [FINITE, ENDLESS, LIMITED], ids=["finite", "endless", "limit"])
-def test_data_loader_resumes_with_every_later_batch(
-    options: Any, step: int, tmp_path: Path
-) -> None:
-    of_dataset, of_trainer = options
-    whole = Module()
-    trainer(**of_trainer).fit(whole, plain(**of_dataset))
-    first = interrupted(plain(**of_dataset), step, tmp_path, **of_trainer)
-    second = resumed(plain(**of_dataset), tmp_path, **of_trainer)
-    assert [b for *_, b in first.seen + second.seen] == [b for *_, b in whole.seen]
-    assert weights(second.model) == weights(whole.model)
+    whole = fit(two(), AtEpochEnd(tmp_path), module=Two(), max_epochs=2)
+    assert resumed(two(), tmp_path, Two(), max_epochs=2).seen == whole.seen[STEPS:]
 
 
 @pytest.mark.parametrize("kind", ["dataset", "DataLoader"])
-@pytest.mark.parametrize("step", [1, STEPS - 1, STEPS, STEPS + 2])
-@pytest.mark.parametrize("options", [FINITE, ENDLESS], ids=["finite", "endless"])
+@pytest.mark.parametrize("step", [1, STEPS])
+@FORMS
 def test_checkpoint_after_a_failed_step_does_not_count_its_batch(
     options: Any, step: int, kind: str, tmp_path: Path
 ) -> None:
@@ -207,90 +200,76 @@ def test_checkpoint_after_a_failed_step_does_not_count_its_batch(
             of.save_checkpoint(tmp_path / "a.ckpt")
 
     of_dataset, of_trainer = options
-    make = plain if kind == "DataLoader" else dataset
-    whole, first = Module(), Failing()
-    trainer(**of_trainer).fit(whole, make(**of_dataset))
+    whole, first = fit(loader(kind, **of_dataset), **of_trainer), Failing()
     with pytest.raises(ConnectionAbortedError):
-        trainer(AtError(), **of_trainer).fit(first, make(**of_dataset))
-    second = resumed(make(**of_dataset), tmp_path, **of_trainer)
-    assert [b for *_, b in first.seen + second.seen] == [b for *_, b in whole.seen]
+        fit(loader(kind, **of_dataset), AtError(), module=first, **of_trainer)
+    second = resumed(loader(kind, **of_dataset), tmp_path, **of_trainer)
+    assert batches(first.seen + second.seen) == batches(whole.seen)
     assert weights(second.model) == weights(whole.model)
 
 
 class Reloading(Module):
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.options = options
+
     def train_dataloader(self) -> Any:
-        return dataset(epochs=1)
+        return dataset(**self.options)
 
 
 def test_reloaded_dataset_begins_with_the_epoch_of_the_trainer(tmp_path: Path) -> None:
     options = {"max_epochs": 4, "reload_dataloaders_every_n_epochs": 1}
-    whole, second = Reloading(), Reloading()
-    trainer(AtEpochEnd(tmp_path / "a.ckpt", 1), **options).fit(whole)
-    assert [batch for *_, batch in whole.seen] == sum(passes(4), [])  # noqa: RUF017
-    trainer(**options).fit(second, ckpt_path=tmp_path / "a.ckpt", weights_only=False)
-    assert second.seen == whole.seen[2 * STEPS :]
+    whole = fit(None, AtEpochEnd(tmp_path, 1), module=Reloading(epochs=1), **options)
+    assert batches(whole.seen) == epochs(4)
+    assert resumed(None, tmp_path, Reloading(epochs=1), **options).seen == whole.seen[2 * STEPS :]
 
 
 def test_reloaded_endless_dataset_is_refused_with_the_remedy() -> None:
-    class Endless(Module):
-        def train_dataloader(self) -> Any:
-            return dataset()
-
     options = {"max_epochs": 2, "reload_dataloaders_every_n_epochs": 1, "limit_train_batches": 2}
     with pytest.raises(infeed.InvalidRequestError, match=r"set_epoch\(1\).*epochs=1"):
-        trainer(**options).fit(Endless())
+        fit(None, module=Reloading(), **options)
 
 
 @pytest.mark.parametrize("kind", ["dataset", "DataLoader"])
-def test_limit_that_does_not_divide_a_pass_is_refused_with_the_remedy(kind: str) -> None:
-    make = plain if kind == "DataLoader" else dataset
+def test_limit_that_does_not_divide_a_pass_is_refused(kind: str) -> None:
     with pytest.raises(infeed.InvalidRequestError, match=r"would have 2; give .*epochs=None"):
-        trainer(max_epochs=3, limit_train_batches=4).fit(Module(), make(epochs=1))
+        fit(loader(kind, epochs=1), max_epochs=3, limit_train_batches=4)
 
 
 @pytest.mark.parametrize(
-    ("limit", "of_dataset", "of_trainer"),
+    ("limit", "of_dataset", "of_trainer", "expected"),
     [
-        (3, {"epochs": 1}, {"max_epochs": 4}),
-        (4, {"epochs": 1}, {"max_epochs": 1}),
-        (4, {"epochs": 1}, {"max_steps": STEPS}),
-        (4, {"epochs": 1, "restart": True}, {"max_epochs": 2}),
-        (4, {}, {"max_epochs": 3}),
-        (9, {"epochs": 1}, {"max_epochs": 2}),
+        (3, {"epochs": 1}, {"max_epochs": 4}, epochs(2)),
+        (4, {"epochs": 1}, {"max_epochs": 1}, epochs(1)[:4]),
+        (4, {"epochs": 1}, {"max_steps": STEPS}, epochs(1)),
+        (4, {"epochs": 1, "restart": True}, {"max_epochs": 2}, stream(4) * 2),
+        (4, {}, {"max_epochs": 3}, stream(12)),
+        (9, {"epochs": 1}, {"max_epochs": 2}, epochs(2)),
     ],
 )
 def test_limit_without_a_short_epoch_is_accepted(
-    limit: int, of_dataset: Any, of_trainer: Any
+    limit: int, of_dataset: Any, of_trainer: Any, expected: Any
 ) -> None:
-    module = Module()
-    trainer(limit_train_batches=limit, **of_trainer).fit(module, dataset(**of_dataset))
-    expected = stream(limit) * 2 if "restart" in of_dataset else None
-    if expected is None:
-        expected = stream(20) if not of_dataset else sum(passes(3), [])  # noqa: RUF017
-    assert [batch for *_, batch in module.seen] == expected[: len(module.seen)]
-    assert len(module.seen) >= min(limit, STEPS)
+    module = fit(dataset(**of_dataset), limit_train_batches=limit, **of_trainer)
+    assert batches(module.seen) == expected
 
 
 def test_dataset_that_a_step_reads_itself_is_left_alone(tmp_path: Path) -> None:
     class Reading(Module):
-        def __init__(self, other: FeedDataset) -> None:
+        def __init__(self) -> None:
             super().__init__()
-            self.other, self.read = other, []
+            self.other, self.read = dataset(), []
 
         def training_step(self, batch: Any, index: int) -> Any:
             self.read.append(next(self.other)["x"].tolist())
             return super().training_step(batch, index)
 
-    first = Reading(dataset())
-    trainer(AtEpochEnd(tmp_path / "a.ckpt"), max_epochs=1).fit(first, dataset(epochs=1))
+    first = fit(dataset(epochs=1), AtEpochEnd(tmp_path), module=Reading(), max_epochs=1)
     assert first.read == stream(STEPS)
     assert first.other.state_dict()["cursor"]["position"] == 4 * STEPS
-    second = Reading(dataset())
-    trainer(max_epochs=2).fit(
-        second, dataset(epochs=1), ckpt_path=tmp_path / "a.ckpt", weights_only=False
-    )
+    second = resumed(dataset(epochs=1), tmp_path, Reading(), max_epochs=2)
     assert second.read == stream(STEPS)
-    assert [batch for *_, batch in second.seen] == passes(2)[1]
+    assert batches(second.seen) == passes(2)[1]
 
 
 def test_package_pytorch_lightning_has_the_same_hooks(tmp_path: Path) -> None:
@@ -304,15 +283,14 @@ def test_package_pytorch_lightning_has_the_same_hooks(tmp_path: Path) -> None:
         training_step = Module.training_step
         configure_optimizers = Module.configure_optimizers
 
-    quiet = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-    options = {"accelerator": "cpu", **dict.fromkeys(quiet, False)}
+    options = {"accelerator": "cpu", **dict.fromkeys(QUIET, False)}
     first = other.Trainer(max_epochs=1, **options)
-    first.fit(Small(), plain(epochs=1))
+    first.fit(Small(), loader("DataLoader", epochs=1))
     first.save_checkpoint(tmp_path / "a.ckpt")
-    module = Small()
-    second = other.Trainer(max_epochs=2, **options)
-    second.fit(module, plain(epochs=1), ckpt_path=tmp_path / "a.ckpt", weights_only=False)
-    assert [batch for *_, batch in module.seen] == passes(2)[1]
+    module, second = Small(), other.Trainer(max_epochs=2, **options)
+    path = tmp_path / "a.ckpt"
+    second.fit(module, loader("DataLoader", epochs=1), ckpt_path=path, weights_only=False)
+    assert batches(module.seen) == passes(2)[1]
 
 
 def test_evaluation_with_restart_sees_every_sample_each_time() -> None:
@@ -324,12 +302,8 @@ def test_evaluation_with_restart_sees_every_sample_each_time() -> None:
     assert module.evaluated == whole[:2] + whole + whole  # the first two: Lightning's sanity check
 
 
-def test_dataset_of_evaluation_does_not_get_the_state_of_training(tmp_path: Path) -> None:
-    class AtEnd(L.Callback):
-        def on_train_epoch_end(self, of: Any, *_: Any) -> None:
-            of.save_checkpoint(tmp_path / "a.ckpt")
-
-    trainer(AtEnd(), max_epochs=1).fit(Module(), dataset(epochs=1))
+def test_evaluation_does_not_get_the_state_of_training(tmp_path: Path) -> None:
+    fit(dataset(epochs=1), AtEpochEnd(tmp_path), max_epochs=1)
     module = EvaluatedModule()
     trainer(max_epochs=2, num_sanity_val_steps=0).fit(
         module,
@@ -339,9 +313,3 @@ def test_dataset_of_evaluation_does_not_get_the_state_of_training(tmp_path: Path
         weights_only=False,
     )
     assert module.evaluated == passes(1)[0]
-
-
-def test_data_loader_trains_on_every_batch_once() -> None:
-    module = Module()
-    trainer(max_epochs=2).fit(module, DataLoader(dataset(epochs=1), batch_size=None))
-    assert [batch for *_, batch in module.seen] == sum(passes(2), [])  # noqa: RUF017

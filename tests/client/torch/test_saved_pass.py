@@ -10,15 +10,34 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests.client.torch.fakes import COUNT, STEPS, fake, ids, passes, stream
+from tests.client.torch.fakes import COUNT, STEPS, fake, ids, stream
 
 import infeed
-from infeed.spec import Guarantee
+from infeed.shared.spec import Guarantee
 from infeed.torch import FeedDataset
 
 
 def dataset(**options: Any) -> FeedDataset:
     return FeedDataset("fake", "fake", **{"transport": fake(), **options})
+
+
+CURSOR = {"version": 1, "pipeline": "fake", "fingerprint": "a", "seed": 3, "position": 4}
+
+
+@pytest.mark.parametrize(
+    ("state", "problem"),
+    [
+        ({}, "lacks version|lacks pipeline"),
+        ({"cursor": None}, "has the keys cursor and until_epoch, not cursor"),
+        ({"cursor": {}, "until_epoch": 1}, "lacks"),
+        ({"cursor": CURSOR, "until_epoch": 0}, "until_epoch must be from 1 to"),
+        ({"cursor": CURSOR, "until_epoch": "1"}, "until_epoch must be an integer from 1 to"),
+        (7, "not int"),
+    ],
+)
+def test_state_that_is_none_is_refused(state: Any, problem: str) -> None:
+    with pytest.raises(infeed.CursorError, match=problem):
+        dataset().load_state_dict(state)
 
 
 def state_of_a_step(**options: Any) -> dict[str, Any]:
@@ -34,17 +53,12 @@ def test_state_of_a_finite_pass_continues_in_an_endless_one() -> None:
     assert given == stream(2 * STEPS + 1)[1:]
 
 
-def test_state_before_the_first_batch_leaves_the_epochs_to_the_dataset() -> None:
-    with dataset(epochs=2, state=dataset(epochs=1).state_dict()) as data:
-        assert ids(data) == stream(2 * COUNT // 4)
-
-
-def test_length_after_a_state_of_a_longer_pass_is_that_of_the_rest() -> None:
+def test_length_after_a_state_of_a_longer_pass_is_the_rest() -> None:
     with dataset(epochs=1, state=state_of_a_step(epochs=3)) as data:
         assert len(data) == len(ids(data)) == 3 * COUNT // 4 - 1
 
 
-def test_next_pass_begins_behind_epochs_that_were_left_out_with_the_remainder() -> None:
+def test_next_pass_begins_behind_epochs_of_the_remainder() -> None:
     shard = infeed.Shard(0, 2)
     with dataset(epochs=3, batch_size=25, shard=shard) as data:
         assert len(ids(data)) == 1  # of 50 samples over both ranks; 28 remain
@@ -52,18 +66,10 @@ def test_next_pass_begins_behind_epochs_that_were_left_out_with_the_remainder() 
         assert data.state_dict()["cursor"]["position"] == 3 * COUNT
 
 
-def test_second_pass_of_a_pipeline_without_an_order_is_refused_with_the_remedy() -> None:
+def test_second_pass_without_an_order_is_refused() -> None:
     transport = fake()
     transport.spec = replace(transport.spec, guarantee=Guarantee(order="none", resume="none"))
     with dataset(epochs=1, transport=transport) as data:
         assert len(ids(data)) == STEPS
         with pytest.raises(infeed.FeedClosedError, match="no further pass of it can begin"):
             next(iter(data))
-
-
-def test_restart_before_the_first_batch_keeps_the_connection() -> None:
-    transport = fake()
-    with dataset(epochs=1, restart=True, transport=transport) as data:
-        assert len(data) == STEPS
-        assert ids(data) == passes(1)[0]
-        assert transport.streams == 1

@@ -1,8 +1,9 @@
-"""Tests of the default shard: that of `torch.distributed` at the first batch."""
+"""Tests of the default shard, which `torch.distributed` has at the first batch."""
 
 from __future__ import annotations
 
 import pickle
+import sys
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,8 @@ from infeed.torch import FeedDataset, connect
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
+    # Another test's Accelerator stays in this process.
+    monkeypatch.delitem(sys.modules, "accelerate.state", raising=False)
 
 
 @pytest.fixture
@@ -64,14 +67,6 @@ def test_shard_that_was_given_wins(initialize: Any, monkeypatch: pytest.MonkeyPa
         assert [ids(own)] == rank_batches(0)
 
 
-def test_feed_that_was_given_keeps_its_shard(initialize: Any) -> None:
-    initialize(1, 4)
-    with infeed.connect("fake", "fake", transport=fake()) as feed:
-        tensors = connect(feed)
-        next(tensors)
-        assert tensors.feed.shard == infeed.Shard(0, 1)
-
-
 def test_group_after_the_dataset_was_made_gives_the_shard(initialize: Any) -> None:
     with dataset() as data:
         iter(data)
@@ -80,16 +75,9 @@ def test_group_after_the_dataset_was_made_gives_the_shard(initialize: Any) -> No
         assert [ids(data), ids(data)] == rank_batches(1, 2)
 
 
-def test_statistics_before_the_group_do_not_fix_the_shard(initialize: Any) -> None:
-    with dataset() as data:
-        data.stats()
-        initialize(1, 2)
-        assert [ids(data)] == rank_batches(1)
-
-
 @pytest.mark.parametrize("variable", ["WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE"])
 @pytest.mark.parametrize("opened", ["dataset", "connect"])
-def test_first_batch_without_a_group_of_several_processes_is_refused(
+def test_first_batch_of_several_processes_needs_a_group(
     opened: str, variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, "2")
@@ -129,9 +117,9 @@ def test_length_of_another_world_size_is_refused_with_the_remedy(
     with dataset() as data:
         assert len(data) == STEPS
         if copied:
-            data._connector._options = {}  # the fake's lock cannot be pickled
+            data._passes.options = {}  # the fake's lock cannot be pickled
         used = pickle.loads(pickle.dumps(data)) if copied else data
-        used._connector._options = {"transport": fake(), "epochs": 1}
+        used._passes.options = {"transport": fake(), "epochs": 1}
         initialize(1, 2)
         for use in (len, lambda data: next(iter(data))):
             with pytest.raises(

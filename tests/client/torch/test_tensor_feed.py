@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.client.torch.fakes import STEPS, fake, ids, stream  # noqa: E402
+from tests.client.torch.fakes import fake, ids, stream  # noqa: E402
 
 import infeed  # noqa: E402
 from infeed.testing import FakeTransport  # noqa: E402
@@ -26,57 +26,6 @@ def test_feed_can_be_given() -> None:
         next(feed)
 
 
-def test_length_is_that_of_the_feed() -> None:
-    with connect("fake", "fake", transport=fake(), epochs=1) as feed:
-        assert len(feed) == STEPS
-        assert feed
-
-
-def test_endless_feed_has_no_length() -> None:
-    with connect("fake", "fake", transport=fake()) as feed:
-        with pytest.raises(TypeError, match="is endless"):
-            len(feed)
-        assert feed
-
-
-def test_second_loop_continues_and_one_after_the_end_is_refused() -> None:
-    with connect("fake", "fake", transport=fake(), epochs=1) as feed:
-        first = [next(iter(feed)), *feed]
-        assert ids(first) == stream(STEPS)
-        assert next(feed, None) is None
-        with pytest.raises(infeed.FeedClosedError, match="has ended"):
-            iter(feed)
-
-
-def test_state_is_a_cursor_for_numpy_too() -> None:
-    with connect("fake", "fake", transport=fake()) as feed:
-        next(feed)
-        state = feed.state()
-    with infeed.connect("fake", "fake", transport=fake(), state=state) as feed:
-        assert next(feed)["x"].tolist() == stream(2)[1]
-
-
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, RuntimeError])
-def test_interrupted_conversion_neither_loses_nor_counts_the_batch(
-    interrupt: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    feed = connect("fake", "fake", transport=fake())
-    next(feed)
-    before = feed.state()
-
-    def fail(*_: Any) -> Any:
-        raise interrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("infeed.torch.tensors.to_tensor", fail)
-        with pytest.raises(interrupt):
-            next(feed)
-    assert feed.state() == before
-    assert ids([next(feed)]) == stream(2)[1:]
-    assert feed.state() != before
-    feed.close()
-
-
 @pytest.mark.parametrize("finish", ["trainer", "server"])
 def test_memory_of_a_tensor_is_not_used_again(finish: Any) -> None:
     # Blocks above 128 KiB are pooled, and pooled ones are lent again at once.
@@ -85,7 +34,7 @@ def test_memory_of_a_tensor_is_not_used_again(finish: Any) -> None:
         "u8": np.arange(count, dtype=np.uint8)[:, None].repeat(width, 1),
         "f32": np.arange(count, dtype=np.uint8)[:, None].repeat(width, 1),
     }
-    transforms = [infeed.spec.Normalize("f32", scale=2.0)]
+    transforms = [infeed.shared.spec.Normalize("f32", scale=2.0)]
     transport = FakeTransport(arrays, batch_size=2, shuffle=False, finish_transforms=transforms)
     with connect(
         "fake", "fake", transport=transport, finish=finish, ids="id", prefetch_bytes=1
@@ -119,8 +68,3 @@ def test_tensor_outlives_its_feed() -> None:
     del feed
     gc.collect()
     assert ids([batch]) == stream(1)
-
-
-def test_unknown_option_names_those_of_the_adapter() -> None:
-    with pytest.raises(TypeError, match=r"infeed\.torch\.connect has no option .*: device, "):
-        connect("fake", "fake", devise="cpu")

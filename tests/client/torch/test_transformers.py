@@ -14,9 +14,8 @@ pytest.importorskip("transformers")
 
 from tests.client.torch.fakes import STEPS, fake, passes  # noqa: E402
 from tests.client.torch.training import loss, model, weights  # noqa: E402
-from transformers import Trainer, TrainerCallback, TrainingArguments  # noqa: E402
+from transformers import TrainerCallback, TrainingArguments  # noqa: E402
 
-import infeed  # noqa: E402
 from infeed.torch import FeedDataset  # noqa: E402
 
 pytestmark = [
@@ -120,49 +119,3 @@ def test_options_that_could_not_be_exact_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=problem):
         train(tmp_path, None, **options)
-
-
-class OwnLoader(Trainer):  # type: ignore[misc]
-    """A Trainer with a loader that Accelerate has prepared, and no state of the dataset."""
-
-    def get_train_dataloader(self) -> Any:
-        loader = torch.utils.data.DataLoader(self.train_dataset, batch_size=None)
-        return self.accelerator.prepare(loader)
-
-
-@pytest.mark.parametrize("stop", [STEPS - 1, STEPS, STEPS + 2])
-def test_skipped_batches_of_a_later_epoch_are_those_of_the_epoch(stop: int, tmp_path: Path) -> None:
-    def run(stop: int | None, resume: str | None) -> Model:
-        trained = Model()
-        with FeedDataset("fake", "fake", transport=fake(), epochs=1) as dataset:
-            OwnLoader(
-                trained,
-                arguments(tmp_path, ignore_data_skip=False),
-                train_dataset=dataset,
-                callbacks=[Stop(stop)],
-            ).train(resume_from_checkpoint=resume)
-        return trained
-
-    first = run(stop, None)
-    second = run(None, str(tmp_path / f"checkpoint-{stop}"))
-    assert first.seen + second.seen == list(chain.from_iterable(passes(EPOCHS)))
-
-
-def test_own_loader_of_the_trainer_is_refused_with_the_remedy(tmp_path: Path) -> None:
-    with (
-        FeedDataset("fake", "fake", transport=fake(), epochs=1) as dataset,
-        pytest.raises(
-            infeed.InvalidRequestError, match="return the dataset from get_train_dataload"
-        ),
-    ):
-        Trainer(Model(), arguments(tmp_path), train_dataset=dataset).train()
-
-
-def test_checkpoint_without_a_state_is_refused(tmp_path: Path) -> None:
-    with FeedDataset("fake", "fake", transport=fake(), epochs=1) as dataset:
-        own = [Stop(2)]
-        recipe.FeedTrainer(
-            Model(), arguments(tmp_path), train_dataset=dataset, callbacks=own
-        ).train()
-    with pytest.raises(ValueError, match="has no state of the dataset"):
-        train(tmp_path, None, str(tmp_path / "checkpoint-2"))

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import gc
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tests.harness.examples import examples
 
 from infeed.wire.buffer_pool import ALIGNMENT, MAX_FREE_BLOCKS, BufferPool
 
@@ -32,17 +27,6 @@ def test_arrays_are_aligned(size: int) -> None:
         assert not size or address(array) % ALIGNMENT == 0  # an empty array has any address
         array[:] = 1
         assert array.sum() == size
-
-
-@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (7,), (50, 60, 70)])
-@pytest.mark.parametrize("dtype", ["uint8", "bool", "float16", "float32", "int64"])
-def test_arrays_of_any_shape_and_type(shape: tuple[int, ...], dtype: str) -> None:
-    array = BufferPool().empty(shape, np.dtype(dtype))
-    assert (array.shape, array.dtype) == (shape, np.dtype(dtype))
-    assert not array.size or address(array) % ALIGNMENT == 0
-    array[...] = 1
-    assert array.flags.c_contiguous
-    assert array.flags.writeable
 
 
 def test_memory_is_reused() -> None:
@@ -100,59 +84,12 @@ def test_memory_with_a_view_is_not_reused(kind: str) -> None:
     assert address(pool.allocate(SIZE)) == first
 
 
-def test_memory_in_a_reference_cycle_is_reused() -> None:
-    pool = BufferPool()
-    array = pool.allocate(SIZE)
-    first = address(array)
-    cycle: list[Any] = [array]
-    cycle.append(cycle)
-    del array, cycle
-    gc.collect()
-    assert address(pool.allocate(SIZE)) == first
-
-
 def test_number_of_free_blocks_is_bounded() -> None:
     pool = BufferPool()
     arrays = [pool.allocate(SIZE) for _ in range(MAX_FREE_BLOCKS + 5)]
     arrays.clear()
     assert len(pool._free) == MAX_FREE_BLOCKS
     assert not pool._lent
-
-
-def test_blocks_of_unused_sizes_are_replaced() -> None:
-    pool = BufferPool()
-    arrays = [pool.allocate(SIZE) for _ in range(MAX_FREE_BLOCKS)]
-    arrays.clear()
-    other = pool.allocate(2 * SIZE)
-    first = address(other)
-    del other
-    assert address(pool.allocate(2 * SIZE)) == first
-
-
-def test_block_of_another_size_is_kept() -> None:
-    pool = BufferPool()
-    array = pool.allocate(SIZE)
-    first = address(array)
-    del array
-    other = pool.allocate(2 * SIZE)
-    assert address(pool.allocate(SIZE)) == first
-    del other
-
-
-def test_most_recently_used_block_is_reused_first() -> None:
-    pool = BufferPool()
-    first, second = pool.allocate(SIZE), pool.allocate(SIZE)
-    last = second.ctypes.data
-    del first
-    del second
-    assert pool.allocate(SIZE).ctypes.data == last
-
-
-def test_small_arrays_are_not_pooled() -> None:
-    pool = BufferPool()
-    pool.allocate(1000)
-    assert not pool._lent
-    assert not pool._free
 
 
 def test_closed_pool_keeps_no_memory() -> None:
@@ -169,54 +106,3 @@ def test_closed_pool_keeps_no_memory() -> None:
     del kept, again
     assert not pool._free
     assert not pool._lent
-
-
-def test_arrays_outlive_their_pool() -> None:
-    array = BufferPool().allocate(SIZE)
-    gc.collect()
-    array[:] = 7
-    assert (array == 7).all()
-    del array
-
-
-@examples(60)
-@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from([SIZE, SIZE // 3])), max_size=40))
-def test_lent_arrays_are_not_overwritten(steps: list[tuple[int, int]]) -> None:
-    pool = BufferPool()
-    held: dict[int, tuple[Any, int]] = {}
-    for number, (slot, size) in enumerate(steps):
-        array = pool.allocate(size)
-        array[::4096] = number
-        held[slot] = (array[4096:], number)  # drops the previous array
-        del array
-        assert all((view[::4096] == value % 256).all() for view, value in held.values())
-
-
-def test_release_on_other_threads() -> None:
-    """Like batches, arrays are allocated on one thread and dropped on another."""
-    pool = BufferPool()
-    failed: list[int] = []
-    barrier = threading.Barrier(4)
-
-    def check(array: Any, mark: int) -> None:
-        if not (array[::4096] == mark).all():
-            failed.append(mark)
-
-    def work(mark: int) -> None:
-        barrier.wait()
-        with ThreadPoolExecutor(1) as other:
-            for _ in range(200):
-                array = pool.allocate(300_000)
-                array[::4096] = mark
-                other.submit(check, array[:200_000], mark)
-                del array
-
-    threads = [threading.Thread(target=work, args=(mark,)) for mark in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
-    gc.collect()
-    assert not pool._lent
-    assert len(pool._free) <= MAX_FREE_BLOCKS

@@ -31,12 +31,6 @@ def test_checksum_is_xxh3_with_seed_0(data: bytes, expected: int) -> None:
     assert checksum(data) == expected
 
 
-def test_data_is_not_copied() -> None:
-    data = np.arange(1000, dtype=np.uint8)
-    _, encoded = encode_chunk([memoryview(data)])
-    assert np.shares_memory(np.frombuffer(encoded, np.uint8), data)
-
-
 @pytest.mark.parametrize(
     "size", [0, 1, 119, 120, 127, 128, 16_370, 16_384, CHUNK_BYTES, 2 << 20, 1 << 22]
 )
@@ -72,13 +66,6 @@ def test_truncated_message_is_no_chunk(data: bytes, size: int) -> None:
         assert parse_head(part[:MAX_HEAD_BYTES], len(part)) is None
     assert parse_head(message[: min(size, 8)], len(message)) is None
     assert parse_head(message[:MAX_HEAD_BYTES], len(message) + 1) is None
-
-
-def test_other_messages_are_no_chunks() -> None:
-    heartbeat = stream_pb2.StreamBatchesResponse(heartbeat=stream_pb2.Heartbeat())
-    header = stream_pb2.StreamBatchesResponse(header=stream_pb2.BatchHeader(request_id=1))
-    for message in (b"", heartbeat.SerializeToString(), header.SerializeToString()):
-        assert parse_head(message[:MAX_HEAD_BYTES], len(message)) is None
 
 
 def test_other_encodings_are_left_to_protobuf() -> None:

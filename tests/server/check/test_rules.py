@@ -124,10 +124,10 @@ def test_new_nan_is_found_where_it_arises() -> None:
 
 def test_statistics_are_those_of_all_values() -> None:
     values = np.random.default_rng(0).normal(3, 2, (50, 7))
-    result = FieldRange(SOURCE_STAGE, "x", "float64", "[7]")
+    result = FieldRange(SOURCE_STAGE, "x", "float64", "[7]", is_image=True)
     for row in values:
         one = [row.min(), row.max(), row.mean(), (row**2).mean(), 0, 7, 5, 6]
-        result.add(np.array([one]), with_sizes=True)
+        result.add(np.array([one]))
     assert result.minimum == values.min()
     assert result.maximum == values.max()
     np.testing.assert_allclose([result.mean, result.std], [values.mean(), values.std()])

@@ -90,7 +90,7 @@ def scan(
     report, problems = scan_pipeline(
         parse_yaml(str(file)), "p", limit=limit, max_examples=show, progress=recorder
     )
-    return report, [str(each).removeprefix(f"{file}:") for each in problems], recorder
+    return report, [str(problem).removeprefix(f"{file}:") for problem in problems], recorder
 
 
 BATCH = "    batch: {size: 4}\n"
@@ -116,7 +116,7 @@ def test_photos(folder: Path) -> None:
     assert "cat/04.png" in listed[0][1]
     assert "transforms[0].decode_image" in listed[0][1]
     assert report.image_sizes() == {"image": {"height": (24, 32, 40), "width": (20, 32, 40)}}
-    ranges = {(each.stage, each.field): each for each in report.ranges}
+    ranges = {(found.stage, found.field): found for found in report.ranges}
     assert list(ranges) == [
         *((-1, "image"), (-1, "label")),
         *((0, "image"), (1, "image"), (2, "image")),
@@ -148,7 +148,7 @@ def test_limit_reads_the_first_samples(folder: Path) -> None:
     text = "    source: {arrays: x.npz}\n    batch: {size: 4}\n"
     report, _, progress = scan(folder, text, limit=10)
     assert (report.samples, report.scanned, progress.done) == (100, 10, 10)
-    assert [each.maximum for each in report.ranges if each.field == "x"] == [9]
+    assert [found.maximum for found in report.ranges if found.field == "x"] == [9]
 
 
 def test_values_that_are_not_finite_are_a_problem(folder: Path) -> None:
@@ -204,17 +204,17 @@ def test_dataset_is_read_once(folder: Path) -> None:
 """
     report, problems, progress = scan(folder, text)
     assert (report.samples, report.scanned, progress.done) == (90, 90, 90)
-    ranges = {(each.stage, each.field): each for each in report.ranges}
+    ranges = {(found.stage, found.field): found for found in report.ranges}
     assert (ranges[-1, "n"].minimum, ranges[-1, "n"].maximum) == (0, 89)
     assert abs(ranges[0, "n"].mean + 5.5 / 30) < 1e-6
     assert dict(report.balances()[0].counts) == {0: 30, 1: 30, 2: 30}
-    assert [each.partition(":")[0] for each in problems] == ["5"]
+    assert [problem.partition(":")[0] for problem in problems] == ["5"]
     assert "labels 0 to 2" in problems[0]
     limited, _, _ = scan(folder, text, limit=40)
     assert limited.scanned == 40
-    assert [each.maximum for each in limited.ranges if (each.stage, each.field) == (-1, "n")] == [
-        39
-    ]
+    assert [
+        found.maximum for found in limited.ranges if (found.stage, found.field) == (-1, "n")
+    ] == [39]
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(new_app(), ["check", *arguments])
 
 
-def test_three_mistakes_are_named_without_tensorflow_and_transport(folder: Path) -> None:
+def test_mistakes_are_named_without_tensorflow(folder: Path) -> None:
     code = (
         "import sys\n"
         "from infeed.cli import main\n"

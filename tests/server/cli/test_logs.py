@@ -8,15 +8,14 @@ import os
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from types import SimpleNamespace
 
 import pytest
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.cli import logs
 from infeed_server.cli.console import console
 from infeed_server.cli.logs import JsonFormatter, LogFormat, TextFormatter
-from infeed_server.rpc.log_context import logged_call
+from infeed_server.rpc.log_context import log_fields
 
 LEVELS = ["debug", "info", "warning"]
 ZONES = {"UTC0": timedelta(0), "INF+03:30": timedelta(hours=-3, minutes=-30)}
@@ -81,10 +80,10 @@ def test_time_is_local_with_its_offset(
 
 
 def test_json_has_the_fields_of_the_current_call(record: logging.LogRecord) -> None:
-    call = SimpleNamespace(log_fields={"peer": "10.0.0.7:5", "feed": "1f2e", "rank": 0})
     record.fields = {"rank": 3}
-    with logged_call(call):
-        inside = json.loads(JsonFormatter().format(record))
+    token = log_fields.set(lambda: {"peer": "10.0.0.7:5", "feed": "1f2e", "rank": 0})
+    inside = json.loads(JsonFormatter().format(record))
+    log_fields.reset(token)
     assert [inside[key] for key in ("peer", "feed", "rank")] == ["10.0.0.7:5", "1f2e", 3]
     assert "peer" not in json.loads(JsonFormatter().format(record))
 
@@ -125,8 +124,8 @@ def test_child_processes_get_the_options(
     assert os.environ[logs.FORMAT_VARIABLE] == "json"
     assert os.environ[logs.LEVEL_VARIABLE] == level
     assert logging.getLevelName(logs.log_level(quiet=False, verbose=False)) == level.upper()
-    for each in (logging.DEBUG, logging.INFO, logging.WARNING):
-        logging.getLogger("infeed.x").log(each, "a line")
+    for item in (logging.DEBUG, logging.INFO, logging.WARNING):
+        logging.getLogger("infeed.x").log(item, "a line")
     lines = [json.loads(line)["level"] for line in capsys.readouterr().err.splitlines()]
     assert lines == LEVELS[LEVELS.index(level) :]
     logging.getLogger("another.library").debug("a line")

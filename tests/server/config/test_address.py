@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.config.address import Address
 
 
@@ -98,9 +98,7 @@ def test_live_unix_socket_is_refused_and_leftover_is_not(tmp_path: Path, monkeyp
         Address.parse(f"unix:{tmp_path}/nowhere/s").require_free()
 
 
-def test_folder_that_the_user_cannot_write_to_is_named_before_a_server_starts(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_folder_that_the_user_cannot_write_to_is_named(tmp_path: Path, monkeypatch: Any) -> None:
     asked: list[tuple[Path, int]] = []
     monkeypatch.setattr(os, "access", lambda path, mode: asked.append((path, mode)))
     monkeypatch.setattr(os, "geteuid", lambda: 10001)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import sys
 from collections.abc import Callable
@@ -110,8 +109,3 @@ def test_digest_of_a_module_includes_its_relative_imports(folder: Path) -> None:
     before = code_digest(module)
     (package / "beneath.py").write_text("x = 2\n")
     assert code_digest(module) != before
-
-
-def test_object_without_a_file_is_known_by_its_name() -> None:
-    assert code_digest(len) == code_digest(len) != code_digest(print)
-    assert code_digest(functools.partial(len)) == code_digest(functools.partial(print))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.config import document
 
 
@@ -62,7 +62,9 @@ def test_all_problems_of_keys_and_values_are_kept(
     tmp_path: Path, text: str, messages: list[str]
 ) -> None:
     file = write(tmp_path, text)
-    assert list(map(str, document.parse(file).problems)) == [f"{file}{each}" for each in messages]
+    assert list(map(str, document.parse(file).problems)) == [
+        f"{file}{message}" for message in messages
+    ]
 
 
 def test_unreadable_file_is_refused(tmp_path: Path) -> None:

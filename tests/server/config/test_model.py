@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field, ValidationError
 
-from infeed_server.config.model import Definition, did_you_mean, explain, format_path
+from infeed_server.config.model import Definition, explain, format_path
 
 
 class Leaf(Definition):
@@ -36,16 +36,6 @@ def problems(value: Any) -> list[str]:
     with pytest.raises(ValidationError) as caught:
         Root.model_validate(value)
     return [f"{format_path(path)}: {text}" for path, text in explain(caught.value, value)]
-
-
-def test_format_path() -> None:
-    assert format_path(("transforms", 1, "resize", "size", 0)) == "transforms[1].resize.size[0]"
-    assert format_path(()) == ""
-
-
-def test_did_you_mean() -> None:
-    assert did_you_mean("resiz", ["cast", "resize"]) == " (did you mean 'resize'?)"
-    assert did_you_mean("qqq", ["cast", "resize"]) == ""
 
 
 @pytest.mark.parametrize(

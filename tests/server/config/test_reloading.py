@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.config import reloading
 from infeed_server.config.reloading import ReloadingValue
 
@@ -54,28 +53,6 @@ def test_change_is_seen_after_the_interval(file: Path, now: Any) -> None:
     assert content.value == "one"
     now.seconds += reloading.CHECK_INTERVAL_SECONDS
     assert content.value == "other"
-
-
-def test_unchanged_file_is_read_once(file: Path, now: Any) -> None:
-    made: list[int] = []
-    content = ReloadingValue([file], lambda: made.append(1))
-    for _ in range(5):
-        now.seconds += 2
-        assert content.value is None
-    assert len(made) == 1
-
-
-def test_files_are_checked_at_most_once_a_second(
-    file: Path, now: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    checks: list[Any] = []
-    stamp = reloading._stamp
-    content = reloading_text(file)
-    monkeypatch.setattr(reloading, "_stamp", lambda name: (checks.append(name), stamp(name))[1])
-    for _ in range(1000):
-        now.seconds += 0.005
-        assert content.value == "one"
-    assert 4 <= len(checks) <= 6
 
 
 @pytest.mark.parametrize("change", ["size", "time", "inode", "link"])
@@ -137,54 +114,3 @@ def test_invalid_file_at_first_is_an_error(file: Path) -> None:
     file.unlink()
     with pytest.raises(FileNotFoundError):
         reloading_text(file)
-
-
-def test_change_of_any_file_is_seen(tmp_path: Path, now: Any) -> None:
-    files = [tmp_path / name for name in "ab"]
-    for each in files:
-        each.write_text("1")
-    content = ReloadingValue(files, lambda: "".join(each.read_text() for each in files))
-    for each, whole in zip(files, ("21", "22"), strict=True):
-        each.write_text("2")
-        os.utime(each, ns=(5, 5))
-        now.seconds += 2
-        assert content.value == whole
-
-
-def test_change_during_a_read_is_seen_at_the_next_check(file: Path, now: Any) -> None:
-    contents = iter(["two", "three and more"])
-
-    def make() -> str:
-        text = file.read_text()
-        for new in contents:
-            file.write_text(new)
-            break
-        return text
-
-    content = ReloadingValue([file], make)
-    seen = [content.value]
-    for _ in range(3):
-        now.seconds += 2
-        seen.append(content.value)
-    assert seen[-1] == "three and more"
-
-
-def test_threads_see_only_whole_values(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reloading, "CHECK_INTERVAL_SECONDS", 0.0)
-    content = reloading_text(file)
-    wrong: list[str] = []
-
-    def read() -> None:
-        values = [content.value for _ in range(300)]
-        wrong.extend(value for value in values if value not in ("one", "another"))
-
-    threads = [threading.Thread(target=read) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    new = file.with_name("new")
-    for number in range(100):
-        new.write_text(("one", "another")[number % 2])
-        new.rename(file)
-    for thread in threads:
-        thread.join()
-    assert wrong == []

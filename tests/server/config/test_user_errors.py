@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import tracemalloc
 
-import pytest
 import tensorflow as tf
 
-from infeed.errors import MAX_TEXT_CHARACTERS, UserCodeError
-from infeed_server.config.user_errors import user_code_error, user_traceback
-from infeed_server.sources.python.user_errors import user_errors
+from infeed.shared.errors import MAX_TEXT_CHARACTERS
+from infeed_server.config.user_errors import user_traceback
 
 MIB = 1 << 20
 SIZE = 20 * MIB
@@ -46,13 +44,3 @@ def test_long_text_that_tensorflow_quotes_is_cut() -> None:
 
 def test_text_that_cannot_be_made_is_named() -> None:
     assert "exception str() failed" in user_traceback(OwnMessageError())
-
-
-def test_error_of_a_data_set_is_bounded() -> None:
-    with pytest.raises(UserCodeError) as caught, user_errors("sample 3"):
-        raise ValueError("a" * SIZE)
-    assert len(caught.value.message) < 2 * MAX_TEXT_CHARACTERS
-
-
-def test_error_of_a_function_is_bounded() -> None:
-    assert len(user_code_error("f", ValueError("a" * SIZE)).message) < 2 * MAX_TEXT_CHARACTERS

@@ -14,7 +14,7 @@ import pytest
 from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.health import Health
 from infeed_server.control.http_server import ControlServer
-from infeed_server.control.metrics import Metrics
+from infeed_server.observe.metrics import Metrics
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import pytest
 from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.health import Health
 from infeed_server.control.http_server import ControlServer
-from infeed_server.control.metrics import Metrics
+from infeed_server.observe.metrics import Metrics
 
 Get = Callable[..., Any]
 
@@ -79,7 +79,7 @@ def test_malformed_version_in_accept_gets_text(get: Get):
     for version in ("abc", "1.x", ""):
         response = get("/metrics", Accept=f"application/openmetrics-text; version={version}")
         assert response.status == 200
-        assert "infeed_connections" in response.body
+        assert "infeed_refused_total" in response.body
 
 
 def test_other_methods_are_refused_with_json(server: ControlServer):

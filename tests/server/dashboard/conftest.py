@@ -14,9 +14,7 @@ from tests.harness.observed import observed
 from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.health import Health
 from infeed_server.control.http_server import ControlServer
-from infeed_server.control.metrics import Metrics
-
-PEER = "http://peer.example:7471"
+from infeed_server.observe.metrics import Metrics
 
 
 @dataclass(frozen=True)
@@ -39,9 +37,7 @@ Get = Callable[..., Answer]
 def address() -> Iterator[str]:
     """The address of a control plane with the pipelines `photos` and `a/b <b>`."""
     registry = Metrics("1.2.3", "2.21.0").registry
-    state = ControlState(
-        Health(), registry, "1.2.3", observer=observed("photos", "a/b <b>"), peers=(PEER,)
-    )
+    state = ControlState(Health(), registry, "1.2.3", status=observed("photos", "a/b <b>").status)
     with ControlServer(create_app(state), "127.0.0.1", 0) as running:
         yield running.address
 

@@ -1,4 +1,4 @@
-"""The API that the dashboard reads: bad samples, peers, and docs/api.md about every key."""
+"""The API that the dashboard reads: bad samples, previews, and every key in the documentation."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ from urllib.parse import quote
 
 import pytest
 from tests.harness.observed import BAD_SAMPLE, observed
-from tests.server.dashboard.conftest import PEER, Get, fetch
+from tests.server.dashboard.conftest import Get, fetch
 
-from infeed.errors import ConfigError, InvalidRequestError, SourceError
+from infeed.shared.errors import InvalidRequestError, SourceError
 from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.health import Health
 from infeed_server.control.http_server import ControlServer
-from infeed_server.control.metrics import Metrics
-from infeed_server.control.peers import parse_peers
+from infeed_server.observe.metrics import Metrics
 from infeed_server.observe.preview import BusyError
-from infeed_server.runtime.certificate import TLSFiles
 from infeed_server.runtime.options import ServerOptions
 
-PAGE = Path(__file__).parents[3] / "docs/api.md"
+PAGE = Path(__file__).parents[3] / "docs/observability.md"
 
 
 @pytest.mark.parametrize("name", ["photos", "a/b <b>"])
@@ -37,44 +35,13 @@ def test_bad_samples_of_no_pipeline_name_those_that_there_are(get: Get) -> None:
     answer = get("/api/v1/pipelines/phots/bad-samples")
     assert answer.status == 404
     assert answer.json == {
-        "error": "there is no pipeline 'phots'; /api/v1/status has those that there are"
+        "error": "there is no pipeline 'phots'; /api/v1/status lists the pipelines"
     }
 
 
-def test_only_the_pages_of_peers_may_read_the_api(get: Get) -> None:
-    name = "access-control-allow-origin"
-    for path in ("/api/v1/status", "/api/v1", "/api/v1/history"):
-        allowed = get(path, Origin=PEER)
-        assert allowed.headers[name] == PEER
-        assert "origin" in allowed.headers["vary"].lower()
-        for origin in ("http://other.example", "null", f"{PEER}.evil.example", PEER.upper()):
-            assert name not in get(path, Origin=origin).headers
-        assert name not in get(path).headers
-    assert name not in get("/metrics", Origin=PEER).headers
-
-
-def test_peers_are_origins_as_browsers_write_them() -> None:
-    given = ["host-b:7471", "http://Host-B:7471/", "https://c:443", "http://[::1]:80"]
-    assert parse_peers(given) == ("http://host-b:7471", "https://c", "http://[::1]")
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        "ftp://a:1",
-        "http://",
-        "http://a:x",
-        "http://a:1/path",
-        "http://u@a:1",
-        "http://a:1?x",
-        "http://a;script-src *:1",
-        "http://a b:1",
-        "http://*:1",
-    ],
-)
-def test_a_peer_that_is_no_origin_is_an_error(value: str) -> None:
-    with pytest.raises(ConfigError, match=r"--http-peer .*http://host-b:7471"):
-        parse_peers([value])
+def test_no_page_of_another_origin_may_read_the_api(get: Get) -> None:
+    answer = get("/api/v1/status", Origin="http://other.example")
+    assert "access-control-allow-origin" not in answer.headers
 
 
 def keys(document: Any) -> Iterator[str]:
@@ -102,12 +69,10 @@ def test_the_page_of_the_api_names_every_key(get: Get, path: str) -> None:
 
 def test_previews_over_http() -> None:
     class Previews:
-        async def make_sample(self, pipeline: str, sample_id: int, key: Any) -> dict[str, Any]:
+        def make_sample(self, pipeline: str, sample_id: int, key: Any) -> dict[str, Any]:
             return {"pipeline": pipeline, "samples": [sample_id, *key.tolist()]}
 
-        async def make(
-            self, pipeline: str, position: int, *, stages: bool = False
-        ) -> dict[str, Any]:
+        def make(self, pipeline: str, position: int, *, stages: bool = False) -> dict[str, Any]:
             if stages:
                 return {"pipeline": pipeline, "file": "\udcff", "samples": []}
             if position == 1:
@@ -122,7 +87,7 @@ def test_previews_over_http() -> None:
         Health(),
         Metrics("1.2.3", "2.21.0").registry,
         "1.2.3",
-        observer=observed(),
+        status=observed().status,
         previews=cast("Any", Previews()),
     )
     with ControlServer(create_app(state), "127.0.0.1", 0) as running:
@@ -154,7 +119,7 @@ def test_a_server_without_previews_has_no_such_path(get: Get) -> None:
         (ServerOptions(http="[::1]:0"), True),
         (ServerOptions(http="0.0.0.0:0", insecure=True), False),
         (ServerOptions(http="127.0.0.1:0", tokens="tokens.yaml"), False),
-        (ServerOptions(http="127.0.0.1:0", tls=TLSFiles("a.pem", None, "ca.pem")), False),
+        (ServerOptions(http="127.0.0.1:0", tls_cert="a.pem", tls_client_ca="ca.pem"), False),
         (ServerOptions(http="off"), False),
     ],
     ids=["loopback", "ipv6", "network", "tokens", "client-certificates", "off"],

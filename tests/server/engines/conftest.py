@@ -12,9 +12,9 @@ from tests.harness.clock import ManualClock
 from tests.harness.waiting import wait_until
 
 from infeed_server.engines.sequential import engine as engine_module
-from infeed_server.engines.sequential import progress_log as log_module
+from infeed_server.engines.sequential import progress as log_module
 from infeed_server.engines.sequential import shared_reader as reader_module
-from infeed_server.engines.sequential.progress_log import ProgressLogger
+from infeed_server.engines.sequential.progress import ProgressLogger
 from infeed_server.engines.sequential.ranks import RankTracker
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.runtime.server import Server

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,14 +57,6 @@ def test_single_stream_may_hold_a_ninth() -> None:
     quota = open_quota(budget, 1000)
     assert fill(quota) == 10
     assert (budget.held_batches("p"), budget.held_bytes("p")) == (10, 10_000)
-
-
-def test_released_batch_can_be_acquired_again() -> None:
-    quota = open_quota(MemoryBudget(90_000), 1000)
-    fill(quota)
-    quota.release()
-    assert quota.batches == 9
-    assert fill(quota) == 10
 
 
 def test_each_batch_counts_as_the_largest() -> None:
@@ -153,26 +143,6 @@ def test_total_is_the_budget_and_two_batches_each_at_most(limit: int, steps: lis
         beyond = sum(max(0, quota.batches - MIN_BATCHES) * quota._batch_bytes for quota in quotas)
         assert beyond <= limit
         assert all(quota.batches <= MAX_BATCHES for quota in quotas)
-
-
-def test_threads_leave_a_consistent_count() -> None:
-    budget = MemoryBudget(1_000_000)
-
-    def work() -> None:
-        for _ in range(50):
-            quota = open_quota(budget, 1000)
-            for number in range(100):
-                quota.try_acquire()
-                if number % 3 == 0:
-                    quota.release()
-            quota.close()
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert (budget._used, budget.held_batches("p")) == (0, 0)
 
 
 def test_default_limit_is_a_quarter_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

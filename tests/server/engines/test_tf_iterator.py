@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +14,8 @@ import pytest
 import tensorflow as tf
 from tests.harness.waiting import wait_until
 
-from infeed.errors import ServerUnavailableError
 from infeed_server.engines import tf_iterator as module
-from infeed_server.engines.tf_iterator import BackgroundIterator, TfIterator
+from infeed_server.engines.tf_iterator import TfIterator
 
 
 @pytest.fixture
@@ -41,10 +40,6 @@ def destroying_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 def failing() -> tf.data.Dataset:
     return tf.data.Dataset.range(3).map(lambda i: tf.debugging.check_numerics(1 / (1 - i), "x"))
-
-
-def no_check(seconds: float) -> None:
-    pass
 
 
 def test_kept_error_does_not_keep_the_iterator(destroying_threads: list[str]) -> None:
@@ -102,70 +97,3 @@ def test_close_at_interpreter_exit_starts_no_thread(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(threading.Thread, "start", pytest.fail)
     dataset: Any = [1]
     TfIterator(dataset).close()
-
-
-def test_background_iterator_yields_the_dataset() -> None:
-    with closing(BackgroundIterator(tf.data.Dataset.range(5), no_check, "ahead")) as elements:
-        assert [int(element) for element in elements] == [0, 1, 2, 3, 4]
-        assert list(elements) == []
-
-
-def test_background_iterator_ends_with_the_datasets_error() -> None:
-    with closing(BackgroundIterator(failing(), no_check, "ahead")) as elements:
-        assert float(next(elements)) == 1.0
-        with pytest.raises(tf.errors.InvalidArgumentError):
-            next(elements)
-        assert list(elements) == []
-
-
-def test_check_ends_the_wait_for_an_element() -> None:
-    released = threading.Event()
-
-    def wait() -> Any:
-        released.wait(120)
-        return 1
-
-    dataset = tf.data.Dataset.range(1).map(lambda _: tf.py_function(wait, [], tf.int64))
-
-    waits: list[float] = []
-
-    def check(seconds: float) -> None:
-        waits.append(seconds)
-        if len(waits) == 2:
-            raise ServerUnavailableError("gone")
-
-    with (
-        closing(BackgroundIterator(dataset, check, "ahead-stuck")) as elements,
-        pytest.raises(ServerUnavailableError, match="gone"),
-    ):
-        next(elements)
-    assert 0 < waits[0] < waits[1]
-    released.set()
-
-
-def test_background_thread_ends_on_close() -> None:
-    elements = BackgroundIterator(tf.data.Dataset.range(1 << 40), no_check, "ahead-closed")
-    next(elements)
-
-    def is_alive() -> bool:
-        return any(thread.name == "ahead-closed" for thread in threading.enumerate())
-
-    assert is_alive()
-    elements.close()
-    wait_until(lambda: not is_alive(), "the thread ends")
-
-
-@pytest.mark.parametrize("dataset", [failing, lambda: tf.data.Dataset.range(1)])
-def test_background_iterator_is_destroyed_on_a_thread(
-    dataset: Callable[[], tf.data.Dataset], destroying_threads: list[str]
-) -> None:
-    kept = None
-    with closing(BackgroundIterator(dataset(), no_check, "ahead")) as elements:
-        try:
-            next(elements)
-            next(elements)
-        except (StopIteration, tf.errors.InvalidArgumentError) as error:
-            kept = error
-    assert kept is not None
-    wait_until(lambda: destroying_threads, "the iterator is destroyed")
-    assert destroying_threads == ["infeed-retire"]

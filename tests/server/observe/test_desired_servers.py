@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from infeed.report import RankReport, ServerReport, TrainerReport
-from infeed.verdict import judge
+from infeed.shared.report import RankReport, ServerReport, TrainerReport
+from infeed.shared.verdict import judge
 from infeed_server.observe.desired_servers import (
     UTILISATION,
     DesiredServers,
@@ -35,41 +35,36 @@ def report(rate: float, cpu_share: float) -> ServerReport:
     )
 
 
-def test_value_is_demand_by_capacity() -> None:
+P = report(5.0, 0.5)
+"""Of a server that makes 10 batches/s at most."""
+
+
+@pytest.mark.parametrize(
+    ("demands", "reports", "value"),
+    [
+        ({"p": 50.0}, {"p": P}, 6),  # 5 / 0.85
+        ({"p": 17.0, "q": 170.0}, {"p": P, "q": report(10.0, 0.1)}, 4),
+        ({"p": 50.0}, {"p": replace(P, available_cores=2.0)}, 6),  # others use two of four
+        ({"p": 1e308, "q": 1e308}, {name: report(0.5, 0.9) for name in "pq"}, 1000),
+        ({}, {"p": P}, 0),
+        ({"p": 10.0}, {"p": report(0.0, 0.0)}, 0),
+        ({"p": float("inf")}, {"p": P}, 0),
+        ({"p": 50.0}, {"p": replace(P, batches=4)}, 0),  # too few to know its capacity
+    ],
+)
+def test_value_is_demand_by_capacity(
+    demands: dict[str, float], reports: dict[str, ServerReport], value: int
+) -> None:
     desired = DesiredServers()
-    desired.update(0.0, {"p": 50.0}, {"p": report(5.0, 0.5)})  # 10 batches/s at most
-    assert desired.value == 6  # 5 / 0.85
-
-
-def test_pipelines_add_up() -> None:
-    desired = DesiredServers()
-    reports = {"p": report(5.0, 0.5), "q": report(10.0, 0.1)}
-    desired.update(0.0, {"p": 17.0, "q": 170.0}, reports)
-    assert desired.value == 4
-
-
-def test_nothing_is_desired_without_trainers_or_figures() -> None:
-    desired = DesiredServers()
-    desired.update(0.0, {}, {"p": report(0.0, 0.0)})
-    desired.update(1.0, {"p": 10.0}, {"p": report(0.0, 0.0)})
-    desired.update(2.0, {"p": float("inf")}, {"p": report(5.0, 0.5)})
-    assert desired.value == 0
+    desired.update(0.0, demands, reports)
+    assert desired.value == value
 
 
 def test_capacity_is_remembered_through_a_pause() -> None:
     desired = DesiredServers()
     desired.update(0.0, {"p": 50.0}, {"p": report(5.0, 0.5)})
     for second in range(1, 600):
-        desired.update(float(second), {"p": 50.0}, {"p": report(0.0, 0.0)})
-    assert desired.value == 6
-
-
-def test_capacity_is_not_taken_from_a_few_batches() -> None:
-    desired = DesiredServers()
-    desired.update(0.0, {"p": 50.0}, {"p": replace(report(5.0, 0.5), batches=4)})
-    assert desired.value == 0
-    desired.update(1.0, {"p": 50.0}, {"p": report(5.0, 0.5)})
-    desired.update(400.0, {"p": 50.0}, {"p": replace(report(5.0, 0.5), batches=1)})
+        desired.update(float(second), {"p": 50.0}, {"p": replace(P, batches=second % 4)})
     assert desired.value == 6
 
 
@@ -86,18 +81,6 @@ def test_one_server_stays_desired_without_trainers() -> None:
     assert stopped.value == 1
 
 
-def test_processors_that_others_use_do_not_let_the_value_grow() -> None:
-    desired = DesiredServers()
-    desired.update(0.0, {"p": 50.0}, {"p": replace(report(5.0, 0.5), available_cores=2.0)})
-    assert desired.value == 6
-
-
-def test_steps_without_a_length_do_not_end_the_updates() -> None:
-    desired = DesiredServers()
-    desired.update(0.0, {"p": 1e308, "q": 1e308}, {name: report(0.5, 0.9) for name in "pq"})
-    assert desired.value == 1000
-
-
 def test_wrong_demand_is_bounded_and_soon_forgotten() -> None:
     desired = DesiredServers()
     reports = {"p": report(5.0, 0.5)}
@@ -107,7 +90,7 @@ def test_wrong_demand_is_bounded_and_soon_forgotten() -> None:
     assert desired.value == 1000
     for second in range(600, 2400):
         desired.update(float(second), {"p": 50.0}, reports)
-    assert desired.value == 7  # one more than before: a server too many is kept
+    assert desired.value == 6
 
 
 class Fleet:

@@ -9,66 +9,56 @@ import pytest
 from tests.harness.clock import ManualClock
 from tests.harness.observed import fake_engine, observed
 
-from infeed.report import ServerReport, TrainerReport
+from infeed.shared.report import ServerReport, TrainerReport
 from infeed_server.observe.jobs import ConnectedTrainer, JobKey
+from infeed_server.observe.metrics import Metrics
 from infeed_server.observe.observer import Observer
 
 
 def connect(observer: Observer, pipeline: str, seed: int, report: TrainerReport | None) -> Any:
     trainer: ConnectedTrainer = observer.jobs.connect(
-        JobKey(pipeline, seed, 4, 1), 0, f"{pipeline}{seed}", "10.0.0.9:1", lambda: None
+        JobKey(pipeline, seed, 4, 1), 0, f"{pipeline}{seed}", "10.0.0.9:1"
     )
     if report is not None:
         observer.jobs.on_report(trainer, report)
     return trainer
 
 
-def test_verdict_is_of_pipelines_that_the_reader_may_see() -> None:
-    observer = observed("photos", "secret")
-    report = TrainerReport(seconds=10.0, steps=20, wait_seconds=9.0, total_steps=20)
-    connect(observer, "secret", 1, report)
-    assert observer.to_json({})["verdict"]["wait_share"] == 0.9
-    document = observer.to_json({}, visible=lambda name: name == "photos")
-    assert [each["name"] for each in document["pipelines"]] == ["photos"]
-    assert document["verdict"]["wait_share"] == 0.5
-    assert observer.to_json({}, visible=lambda _: False)["verdict"]["level"] == "unknown"
-
-
 @pytest.mark.parametrize("seeds", [(1, 2), (2, 1)])
 def test_verdict_is_one_that_is_known(seeds: tuple[int, int]) -> None:
-    observer = Observer("1", ManualClock())
+    observer = Observer("1", Metrics("1", "2"), ManualClock())
     observer.watch("photos", fake_engine("photos"))
     known, unknown = seeds
     connect(observer, "photos", unknown, None)
-    assert observer.to_json({})["verdict"]["level"] == "unknown"
+    assert observer.status.to_json({})["verdict"]["level"] == "unknown"
     connect(observer, "photos", known, TrainerReport(seconds=10.0, steps=20, total_steps=20))
-    assert observer.to_json({})["verdict"]["level"] == "not input-bound"
+    assert observer.status.to_json({})["verdict"]["level"] == "not input-bound"
 
 
 def test_job_whose_steps_have_no_length_hides_no_other_demand() -> None:
     clock = ManualClock()
-    observer = Observer("1", clock)
+    observer = Observer("1", Metrics("1", "2"), clock)
     engine = fake_engine("photos")
     observer.watch("photos", engine)
     connect(observer, "photos", 1, TrainerReport(seconds=10.0, steps=20, wait_seconds=10.0))
     connect(observer, "photos", 2, TrainerReport(seconds=10.0, steps=20))
     for _ in range(12):
-        observer.totals.on_batch_sent("photos", 4, 1_000)
+        observer.metrics.on_batch_sent("photos", 4, 1_000)
         engine.states["source"] += 1.0
         observer.update()
         clock.now += 1.0
-    assert observer.desired_servers == 3  # 2 batches/s, of servers that make 0.85 of one
+    assert observer.status.desired_servers == 3  # 2 batches/s, of servers that make 0.85 of one
 
 
 def test_trainer_that_no_longer_reports_is_in_no_figure() -> None:
     observer = observed("photos")
-    assert observer.to_json({})["verdict"]["wait_share"] == 0.5
+    assert observer.status.to_json({})["verdict"]["wait_share"] == 0.5
     clock: Any = observer._clock
     clock.now += 15.0
     observer.update()
-    document = observer.to_json({})
+    document = observer.status.to_json({})
     assert document["verdict"]["level"] == "unknown"
-    history = observer.history.to_json(1)["pipelines"]["photos"]
+    history = observer.status.history.to_json(1)["pipelines"]["photos"]
     assert history["wait_share"][-1] is None
 
 
@@ -81,7 +71,27 @@ def test_verdict_of_the_status_is_that_of_a_job_also_while_reports_change(
         for number in count(1)
     )
     monkeypatch.setattr(observer.jobs, "_server_report", lambda *_: next(busy))
-    status = observer.to_json({})
+    status = observer.status.to_json({})
     (job,) = status["pipelines"][0]["jobs"]
     assert job["verdict"]["level"] == "highly input-bound"
     assert status["verdict"] == job["verdict"]
+
+
+def test_figures_of_metrics_are_those_of_the_status() -> None:
+    observer = observed("photos", "other")
+    sample = observer.metrics.registry.get_sample_value
+    photos = {"pipeline": "photos"}
+    assert sample("infeed_trainers", photos) == 2
+    assert sample("infeed_trainers", {"pipeline": "other"}) == 0
+    assert sample("infeed_wait_ratio", photos) == 0.5
+    assert sample("infeed_wait_ratio", {"pipeline": "other"}) is None
+    assert sample("infeed_queued_requests", photos) == 5
+    state = {**photos, "state": "transform"}
+    assert sample("infeed_pipeline_state_seconds_total", state) == 9
+    assert sample("infeed_desired_servers") == observer.status.desired_servers > 0
+
+
+def test_history_has_what_was_sent_each_second() -> None:
+    history = observed("photos").status.history.to_json()["pipelines"]["photos"]
+    assert history["batches_per_second"][:4] == [0, 2, 2, 2]
+    assert history["wait_share"] == [*[None] * 12, 0.5]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import io
-import threading
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +14,15 @@ import pytest
 from PIL import Image
 from tests.harness.clock import ManualClock
 from tests.harness.observed import fake_engine
-from tests.harness.waiting import TIMEOUT_SECONDS
+from tests.harness.waiting import wait_until
 
-from infeed.errors import InfeedError, InvalidRequestError, PipelineNotFoundError, SourceError
-from infeed.spec import Guarantee
+from infeed.shared.errors import (
+    InfeedError,
+    InvalidRequestError,
+    PipelineNotFoundError,
+    SourceError,
+)
+from infeed.shared.spec import Guarantee
 from infeed_server.engines.base import HostBatch, Request
 from infeed_server.observe import preview
 from infeed_server.observe.preview import INTERVAL_SECONDS, BusyError, Previews
@@ -72,15 +75,10 @@ def previews(answer: HostBatch | Exception | None, **spec: Any) -> SimpleNamespa
     )
 
 
-async def until_idle(made: Previews) -> None:
-    while made._busy:
-        await asyncio.sleep(0.001)
-
-
 def test_a_preview_has_pictures_values_and_where_they_are_from() -> None:
     labels = np.array([b"cat", b"\xff" * 99, b"", b""], object)
     made = previews(batch(label=labels, image=PIXELS))
-    document = asyncio.run(made.previews.make("photos", 8))
+    document = made.previews.make("photos", 8)
     assert (document["epoch"], document["seed"], document["image_field"]) == (2, 3, "image")
     first, second, _, empty = document["samples"]
     assert {**first, "image": None} == {
@@ -96,7 +94,7 @@ def test_a_preview_has_pictures_values_and_where_they_are_from() -> None:
     assert prefix == "data:image/png;base64"
     with Image.open(io.BytesIO(base64.b64decode(data))) as image:
         assert np.array_equal(np.asarray(image), PIXELS[0])
-    assert len(second["values"]["label"]) == 60
+    assert second["values"]["label"] == "99 bytes"
     assert (empty["sample_id"], empty["file"], empty["position"]) == (None, None, 11)
     assert made.session.requests == [Request(3, 8, 4, 4)]
     assert made.session.calls == ["sent", "closed"]
@@ -109,7 +107,7 @@ def test_a_preview_has_pictures_values_and_where_they_are_from() -> None:
 )
 def test_every_kind_of_picture_is_drawn(shape: tuple[int, ...], dtype: Any) -> None:
     values = np.linspace(0, 3, 4 * int(np.prod(shape))).reshape(4, *shape).astype(dtype)
-    document = asyncio.run(previews(batch(x=values)).previews.make("photos", 0))
+    document = previews(batch(x=values)).previews.make("photos", 0)
     data = document["samples"][0]["image"].partition(",")[2]
     with Image.open(io.BytesIO(base64.b64decode(data))) as image:
         assert max(image.size) <= 256
@@ -117,7 +115,7 @@ def test_every_kind_of_picture_is_drawn(shape: tuple[int, ...], dtype: Any) -> N
 
 
 def test_samples_without_pictures_have_values() -> None:
-    document = asyncio.run(previews(batch(x=np.zeros((4, 5)))).previews.make("photos", 0))
+    document = previews(batch(x=np.zeros((4, 5)))).previews.make("photos", 0)
     assert document["image_field"] is None
     assert document["samples"][0]["image"] is None
     assert document["samples"][0]["values"] == {"x": "[0.0, 0.0, 0.0, 0.0, 0.0]"}
@@ -125,35 +123,24 @@ def test_samples_without_pictures_have_values() -> None:
 
 def test_previews_are_rare() -> None:
     made = previews(batch(image=PIXELS))
-    asyncio.run(made.previews.make("photos", 0))
+    made.previews.make("photos", 0)
     with pytest.raises(BusyError):
-        asyncio.run(made.previews.make("photos", 0))
+        made.previews.make("photos", 0)
     made.clock.now += INTERVAL_SECONDS
-    asyncio.run(made.previews.make("photos", 0))
+    made.previews.make("photos", 0)
     assert len(made.session.requests) == 2
 
 
 def test_there_is_one_preview_at_a_time() -> None:
     made = previews(None)
-
-    async def request_two() -> None:
-        first = asyncio.create_task(made.previews.make("photos", 0))
-        while not made.session.requests:
-            await asyncio.sleep(0.001)
+    with ThreadPoolExecutor(1) as thread:
+        first = thread.submit(made.previews.make, "photos", 0)
+        wait_until(lambda: bool(made.session.requests), "the first preview waits for its batch")
         made.clock.now += INTERVAL_SECONDS
         with pytest.raises(BusyError):
-            await made.previews.make("photos", 0)
-        first.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await first
-        # The batch goes on alone, so its turn is not over.
-        made.clock.now += INTERVAL_SECONDS
-        with pytest.raises(BusyError):
-            await made.previews.make("photos", 0)
+            made.previews.make("photos", 0)
         made.session.futures[0].set_result(batch(image=PIXELS))
-        await until_idle(made.previews)
-
-    asyncio.run(request_two())
+        assert len(first.result()["samples"]) == 4
     assert made.session.calls == ["sent", "closed"]
 
 
@@ -161,68 +148,33 @@ def test_a_batch_that_takes_too_long_ends_the_session(monkeypatch: pytest.Monkey
     monkeypatch.setattr(preview, "_BATCH_TIMEOUT_SECONDS", 0.01)
     made = previews(None)
     with pytest.raises(InfeedError, match="no batch within 0 s: the trainers keep the server busy"):
-        asyncio.run(made.previews.make("photos", 0))
+        made.previews.make("photos", 0)
     assert made.session.calls == ["closed"]
-
-
-def test_an_engine_opens_a_session_beside_the_event_loop() -> None:
-    # Threads that it starts would have the priority of the event loop.
-    made, threads = previews(batch(image=PIXELS)), []
-    made.engine.open = lambda *_: threads.append(threading.current_thread()) or made.session
-    asyncio.run(made.previews.make("photos", 0))
-    assert [each.name for each in threads] == ["infeed-preview"]
-
-
-def test_there_is_no_preview_while_slow_transforms_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preview, "_TIMEOUT_SECONDS", 0.05)
-    made = previews(batch(image=PIXELS))
-    go_on, ended = threading.Event(), threading.Event()
-
-    def provenance(sample_id: int) -> tuple[str, int]:
-        if not ended.is_set():
-            assert go_on.wait(TIMEOUT_SECONDS)
-        return "/data", sample_id
-
-    made.engine.provenance = provenance
-
-    async def request() -> None:
-        with pytest.raises(InfeedError, match="the transforms take more than"):
-            await made.previews.make("photos", 0)
-        made.clock.now += INTERVAL_SECONDS
-        with pytest.raises(BusyError):
-            await made.previews.make("photos", 0)
-        ended.set()
-        go_on.set()
-        monkeypatch.undo()
-        await until_idle(made.previews)
-        await made.previews.make("photos", 0)
-
-    asyncio.run(request())
 
 
 def test_stages_of_slow_transforms_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preview, "_STAGES_SECONDS", -1.0)
-    document = asyncio.run(previews(batch(image=PIXELS)).previews.make("photos", 0, stages=True))
+    document = previews(batch(image=PIXELS)).previews.make("photos", 0, stages=True)
     assert len(document["samples"]) == 1
 
 
 def test_an_error_of_the_engine_ends_the_session() -> None:
     made = previews(SourceError("the file is gone"))
     with pytest.raises(SourceError, match="the file is gone"):
-        asyncio.run(made.previews.make("photos", 0))
+        made.previews.make("photos", 0)
     assert made.session.calls == ["closed"]
 
 
 def test_what_cannot_be_previewed_is_an_error() -> None:
     made = previews(batch(image=PIXELS))
     with pytest.raises(PipelineNotFoundError, match="'fotos'; there is: 'photos'"):
-        asyncio.run(made.previews.make("fotos", 0))
+        made.previews.make("fotos", 0)
     for position in (-1, 1 << 63):
         with pytest.raises(InvalidRequestError, match="must be from 0 to 2\\^62"):
-            asyncio.run(made.previews.make("photos", position))
+            made.previews.make("photos", position)
     own = previews(
         batch(image=PIXELS), guarantee=Guarantee("deterministic", "exactly_once", "replay")
     )
     with pytest.raises(InvalidRequestError, match="cost too much"):
-        asyncio.run(own.previews.make("photos", 0))
+        own.previews.make("photos", 0)
     assert made.session.requests == own.session.requests == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.observe import source_errors
 from infeed_server.observe.source_errors import SourceErrors
 

@@ -12,7 +12,14 @@ import pytest
 from infeed_server.observe import usage
 from infeed_server.observe.usage import cpu_seconds, idle_seconds, resident_bytes
 
-BURN = "import time; e = time.process_time() + 0.3\nwhile time.process_time() < e: pass\n"
+CHILD = """
+import time
+end = time.process_time() + 0.3
+while time.process_time() < end: pass
+held = b"x" * (64 << 20)
+print(1, flush=True)
+input()
+"""
 
 
 def test_work_of_this_process_counts() -> None:
@@ -22,31 +29,19 @@ def test_work_of_this_process_counts() -> None:
     assert cpu_seconds() >= before + 0.09
 
 
-def test_work_of_children_counts_while_they_run_and_afterwards() -> None:
-    before = cpu_seconds()
-    wait = "print(1, flush=True); input()"
+def test_work_and_memory_of_children_count() -> None:
+    seconds, memory = cpu_seconds(), resident_bytes()
+    assert memory > 10 << 20
     child = subprocess.Popen(
-        [sys.executable, "-c", BURN + wait], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert child.stdout is not None
     child.stdout.readline()
-    assert cpu_seconds() >= before + 0.25
+    assert cpu_seconds() >= seconds + 0.25
+    assert resident_bytes() >= memory + (60 << 20)
     child.communicate(b"\n")
-    assert cpu_seconds() >= before + 0.25
-
-
-def test_memory_of_children_counts_while_they_run() -> None:
-    before = resident_bytes()
-    assert before > 10 << 20
-    hold = "held = b'x' * (64 << 20); print(1, flush=True); input()"
-    child = subprocess.Popen(
-        [sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert child.stdout is not None
-    child.stdout.readline()
-    assert resident_bytes() >= before + (60 << 20)
-    child.communicate(b"\n")
-    assert resident_bytes() < before + (60 << 20)
+    assert cpu_seconds() >= seconds + 0.25
+    assert resident_bytes() < memory + (60 << 20)
 
 
 def test_idle_time_is_that_of_the_processors_of_the_mask(

@@ -61,7 +61,7 @@ def digest(value: Any, steps: list[tuple[str, dict[str, Any]]]) -> str:
 
     keys = tf.constant([[number, 7] for number in range(4)], tf.int64)
     results = tf.data.Dataset.from_tensor_slices(keys).map(run)
-    return hashlib.sha256(b"".join(each.numpy().tobytes() for each in results)).hexdigest()
+    return hashlib.sha256(b"".join(result.numpy().tobytes() for result in results)).hexdigest()
 
 
 def main() -> None:

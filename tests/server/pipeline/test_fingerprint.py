@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from infeed_server.engines.monitor import Monitors
+from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.fingerprint import fingerprint
 from infeed_server.pipeline.load import parse
 from infeed_server.runtime.engine_factory import build
@@ -50,7 +50,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def fingerprint_of(source: Any, **changes: Any) -> str:
     definition = parse({"source": source, **BASE, **changes})
-    engine = build("any", definition, Monitors())
+    engine = build("any", definition, Monitor())
     try:
         return engine.spec.fingerprint
     finally:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed
 from infeed_server.pipeline.load import parse
 from infeed_server.pipeline.sample_cache import CachedSource

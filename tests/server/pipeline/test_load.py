@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from infeed.errors import ConfigError, SourceError, UserCodeError
+from infeed.shared.errors import ConfigError, SourceError, UserCodeError
 from infeed_server import Pipeline
 from infeed_server.pipeline import load
 
@@ -131,7 +131,7 @@ def fail():
 def test_loads_python_objects(module: str, attribute: str, names: list[str]) -> None:
     pipelines = load.load(f"{module}:{attribute}")
     assert list(pipelines) == names
-    assert all(isinstance(each, Pipeline) for each in pipelines.values())
+    assert all(isinstance(pipeline, Pipeline) for pipeline in pipelines.values())
 
 
 @pytest.mark.parametrize("attribute", ["wrong", "empty"])

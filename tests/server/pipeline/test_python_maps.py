@@ -6,7 +6,6 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,10 @@ import pytest
 import tensorflow as tf
 from tests.harness.process import ROOT
 
-import infeed
 from infeed import ConfigError, SourceError, UserCodeError
 from infeed_server.engines.base import HostBatch, Request, Trainer
 from infeed_server.engines.indexed.engine import IndexedEngine
-from infeed_server.engines.monitor import Monitors
+from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.load import from_yaml, parse
 from infeed_server.runtime.engine_factory import build
 
@@ -60,15 +58,6 @@ def fragile(sample):
     return {"label": sample["label"]}
 
 
-class Broken:
-    def __array__(self, *arguments, **options):
-        raise RuntimeError("on another device")
-
-
-def moved(sample):
-    return {"label": Broken() if sample["label"] == 5 else sample["label"]}
-
-
 def rarely(sample, rng):
     if rng.random() < 0.2:
         raise ValueError("unlucky")
@@ -81,12 +70,6 @@ def wild(sample):
 
 def listed(sample):
     return [1]
-
-
-def deadly(sample):
-    if sample["label"] == 39:
-        os._exit(3)
-    return sample
 
 
 def sized(sample, shape):
@@ -117,18 +100,18 @@ def engine(module: str) -> Iterator[Callable[..., IndexedEngine]]:
         definition = {
             "source": {"python": f"{module}:Numbers", "processes": processes},
             "shuffle": {"seed": 3},
-            "transforms": [python_map(**each) for each in maps],
+            "transforms": [python_map(**item) for item in maps],
             "batch": {"size": 8},
             **options,
         }
-        made = build("p", parse(definition), Monitors())
+        made = build("p", parse(definition), Monitor())
         assert isinstance(made, IndexedEngine)
         engines.append(made)
         return made
 
     yield start
-    for each in engines:
-        each.close()
+    for item in engines:
+        item.close()
 
 
 def python_map(function: str, **options: Any) -> dict[str, Any]:
@@ -162,7 +145,7 @@ def test_functions_are_applied_in_order_and_give_the_fields(engine: Any) -> None
     batch = read(made)
     ids = batch.sample_ids.tolist()
     assert batch.arrays["label"].tolist() == ids
-    assert batch.arrays["name"].tolist() == [f"n{each}".encode() for each in ids]
+    assert batch.arrays["name"].tolist() == [f"n{item}".encode() for item in ids]
     noise = batch.arrays["x"] / 2 - np.arange(80).reshape(40, 2)[ids]
     assert np.abs(noise).min() > 0
     assert np.abs(noise).max() < 6
@@ -172,7 +155,7 @@ def test_bits_depend_on_the_key_alone(engine: Any) -> None:
     """Not on processes, their end, the source, the batch size, or what was read before."""
     expected = {start: read(engine(NOISE), start) for start in (0, 8, 40)}
     draws = {start: batch.arrays["draw"].tolist() for start, batch in expected.items()}
-    assert len({draw for each in draws.values() for draw in each}) == 24
+    assert len({draw for item in draws.values() for draw in item}) == 24
     by_id = dict(zip(expected[0].sample_ids.tolist(), draws[0], strict=True))
     next_epoch = dict(zip(expected[40].sample_ids.tolist(), draws[40], strict=True))
     assert not set(by_id.items()) & set(next_epoch.items())
@@ -218,48 +201,6 @@ def test_each_bad_result_is_found(engine: Any, processes: int) -> None:
         "after transforms[0].map does not fit: its field 'label' is bytes[], not int64[]"
     )
     Path("quarantine/p.jsonl").unlink()
-
-
-def test_value_that_raises_is_a_bad_sample(engine: Any) -> None:
-    options = {"shuffle": {"mode": "none"}, "on_error": "mask"}
-    assert read(engine({"function": "moved"}, **options)).sample_ids.tolist()[4:7] == [4, -1, 6]
-    Path("quarantine/p.jsonl").unlink()
-
-
-def test_another_world_size_continues_with_the_same_bits(module: str, serve: Any) -> None:
-    definition = {
-        "source": {"python": f"{module}:Numbers"},
-        "shuffle": {"seed": 3},
-        "transforms": [python_map("add_noise")],
-        "batch": {"size": 4},
-    }
-    target = str(serve(json.dumps({"pipelines": {"p": definition}})).address)
-
-    def rows(feeds: list[Any], steps: int) -> list[tuple[int, bytes, int]]:
-        return [
-            (int(label), x.tobytes(), int(draw))
-            for _ in range(steps)
-            for feed in feeds
-            for batch in [next(feed)]
-            for label, x, draw in zip(batch["label"], batch["x"], batch["draw"], strict=True)
-        ]
-
-    def ranks(stack: ExitStack, count: int, state: Any = None) -> list[Any]:
-        return [
-            stack.enter_context(infeed.connect(target, "p", shard=shard, state=state, epochs=2))
-            for shard in (infeed.Shard(rank, count) for rank in range(count))
-        ]
-
-    with ExitStack() as stack:
-        expected = rows(ranks(stack, 1), 20)
-    assert len(set(expected)) == 80
-    with ExitStack() as stack:
-        two = ranks(stack, 2)
-        got = rows(two, 4)
-        state = two[1].state()
-    with ExitStack() as stack:
-        got += rows(ranks(stack, 3, state), 4)
-    assert got == expected[: len(got)]
 
 
 def test_substitutes_of_unlucky_draws_are_the_same_everywhere(engine: Any) -> None:
@@ -315,24 +256,6 @@ def test_replaced_worker_refuses_changed_code(engine: Any) -> None:
         file.write_text(CODE)
 
 
-def test_declared_identity_is_part_of_the_fingerprint(engine: Any) -> None:
-    one, other = (
-        engine({"function": "opaque", "identity": each}).spec.fingerprint for each in ("v1", "v2")
-    )
-    assert one != other
-
-
-def test_sample_that_ends_workers_at_start_is_named(
-    engine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("sources.python.backends", "processes.worker_pool"):
-        monkeypatch.setattr(f"infeed_server.{name}.MAX_REPEATS", 0)
-    with pytest.raises(
-        SourceError, match=r"sample 39 of .* exit status 3.* or declare the fields.*fields: \.\.\."
-    ):
-        engine({"function": "deadly"}, processes=1)
-
-
 def test_python_stands_first(engine: Any) -> None:
     flip = {"cast": {"field": "x", "dtype": "float64"}}
     function = python_map("double")
@@ -374,7 +297,7 @@ def test_documented_function_is_served(tmp_path: Path, monkeypatch: pytest.Monke
     text = section.partition("```yaml\n")[2].partition("\n```")[0]
     (tmp_path / "p.yaml").write_text(text.replace("processes: 4", "processes: 1"))
     (definition,) = from_yaml("p.yaml").values()
-    made = build("p", definition, Monitors())
+    made = build("p", definition, Monitor())
     try:
         assert isinstance(made, IndexedEngine)
         assert read(made, size=32).arrays["image"].shape == (32, 24, 24, 1)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.pipeline.load import parse
 from infeed_server.pipeline.sample_cache import CachedSource, CachePrefix, split_at_cache
 from infeed_server.sources import open_source

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from infeed.errors import ConfigError, UserCodeError
+from infeed.shared.errors import ConfigError, UserCodeError
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.load import parse
 from infeed_server.sources import open_source
@@ -80,7 +80,7 @@ def test_key_of_a_step_depends_on_its_ordinal() -> None:
     def flipped(step: Step) -> list[bool]:
         keys = [tf.constant([3, number], tf.int64) for number in range(20)]
         images = [sample_graph.apply_step(step, sample, key)["image"] for key in keys]
-        return [not bool(tf.reduce_all(each == image)) for each in images]
+        return [not bool(tf.reduce_all(item == image)) for item in images]
 
     assert flipped(step) == flipped(step)
     assert flipped(step) != flipped(moved)

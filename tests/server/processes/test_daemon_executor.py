@@ -5,42 +5,40 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 
 import pytest
 
 from infeed_server.processes.daemon_executor import DaemonExecutor
 
 
-@pytest.fixture
-def executor() -> Iterator[DaemonExecutor]:
+def test_calls_run_in_turn_on_one_thread() -> None:
     executor = DaemonExecutor("test")
-    yield executor
-    executor.close()
-
-
-def test_calls_run_in_turn_on_one_thread(executor: DaemonExecutor) -> None:
     order: list[int] = []
     threads = [
         executor.submit(lambda n: (order.append(n), threading.get_ident())[1], number)
         for number in range(10)
     ]
-    (thread,) = {each.result() for each in threads}
+    (thread,) = {call.result() for call in threads}
     assert thread != threading.get_ident()
     assert order == list(range(10))
+    executor.close()
 
 
 @pytest.mark.parametrize("error", [ValueError(), SystemExit(), KeyboardInterrupt()], ids=repr)
-def test_errors_are_those_of_the_call(executor: DaemonExecutor, error: BaseException) -> None:
+def test_errors_are_those_of_the_call(error: BaseException) -> None:
+    executor = DaemonExecutor("test")
+
     def fail() -> None:
         raise error
 
     with pytest.raises(type(error)):
         executor.submit(fail).result()
     assert executor.submit(lambda: 3).result() == 3
+    executor.close()
 
 
-def test_closed_executor_ends_what_it_has_and_takes_no_more(executor: DaemonExecutor) -> None:
+def test_closed_executor_ends_what_it_has_and_takes_no_more() -> None:
+    executor = DaemonExecutor("test")
     begin = threading.Event()
     call = executor.submit(begin.wait)
     executor.close()

@@ -34,9 +34,6 @@ if kind == "starting":
             time.sleep(0.05)  # a signal just before one long sleep would not interrupt it
     finally:
         print("cleaned up", flush=True)
-if kind == "requesting":
-    print("ready", flush=True)
-    stop.set()
 stop.wait(0.0)
 print("stopping", flush=True)
 while kind == "stuck":
@@ -84,10 +81,6 @@ def test_signal_during_start_exits() -> None:
     assert run("starting", signal.SIGTERM) == (128 + signal.SIGTERM, ["cleaned up"])
 
 
-def test_program_requests_shutdown() -> None:
-    assert run("requesting") == (0, ["stopping", "done"])
-
-
 def test_forced_exit_waits_for_the_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     timers: list[tuple[float, bool]] = []
 
@@ -100,22 +93,6 @@ def test_forced_exit_waits_for_the_grace(monkeypatch: pytest.MonkeyPatch) -> Non
     stop.set()
     stop.wait(70)
     assert timers == [(70 + signals._EXIT_TIMEOUT_SECONDS, True)]
-
-
-INTERRUPTED = """
-import ctypes, signal
-from infeed_server.processes import signals
-signals._INTERRUPT_TIMEOUT_SECONDS = 0.01
-signal.signal(signal.SIGINT, lambda *_: None)  # it may come just before the second lock
-with signals.exit_after_interrupt(lambda: None):
-    pass
-with signals.exit_after_interrupt(lambda: print("before the exit", flush=True)):
-    mutex = ctypes.create_string_buffer(64)
-    lock = ctypes.CDLL(None).pthread_mutex_lock
-    lock(mutex)
-    print("ready", flush=True)
-    lock(mutex)  # which no signal interrupts
-"""
 
 
 IGNORED = """
@@ -137,6 +114,22 @@ def test_interrupt_whose_exception_is_ignored_ends_the_process() -> None:
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert "KeyboardInterrupt" in ended.stderr
     assert (ended.returncode, ended.stdout) == (130, "before the exit\n")
+
+
+INTERRUPTED = """
+import ctypes, signal
+from infeed_server.processes import signals
+signals._INTERRUPT_TIMEOUT_SECONDS = 0.01
+signal.signal(signal.SIGINT, lambda *_: None)  # it may come just before the second lock
+with signals.exit_after_interrupt(lambda: None):
+    pass
+with signals.exit_after_interrupt(lambda: print("before the exit", flush=True)):
+    mutex = ctypes.create_string_buffer(64)
+    lock = ctypes.CDLL(None).pthread_mutex_lock
+    lock(mutex)
+    print("ready", flush=True)
+    lock(mutex)  # which no signal interrupts
+"""
 
 
 def test_interrupt_ends_a_process_whose_main_thread_does_not_handle_it() -> None:

@@ -12,8 +12,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.harness.children import is_alive
 
-from infeed.errors import ServerError
+from infeed.shared.errors import ServerError
 from infeed_server.processes import supervisor
 from infeed_server.processes.supervisor import ChildProcess, ProcessGroup
 
@@ -63,14 +64,6 @@ def stopped_after(seconds: float) -> Callable[[float], bool]:
     return stopped
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def test_all_processes_serve_and_stop(start_group: Any) -> None:
     group = start_group(SERVES, 3)
     assert sorted(group.http_addresses()) == sorted(f"127.0.0.1:{pid}" for pid in group.pids())
@@ -98,13 +91,10 @@ def test_failed_first_process_starts_no_others(
     start_group: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[str] = []
-    start = supervisor.ChildProcess.start
-
-    def record_start(process: supervisor.ChildProcess) -> None:
-        started.append(process.name)
-        start(process)
-
-    monkeypatch.setattr(supervisor.ChildProcess, "start", record_start)
+    start = ChildProcess.start
+    monkeypatch.setattr(
+        ChildProcess, "start", lambda process: started.append(process.name) or start(process)
+    )
     with pytest.raises(ServerError, match="first process ended with status 3"):
         start_group("import sys; sys.exit(3)", 3)
     assert started == ["process 0"]
@@ -114,14 +104,6 @@ def test_start_does_not_wait_for_a_process_that_exits(start_group: Any) -> None:
     group = start_group(ONE_SERVES)
     assert group.http_addresses() == [f"127.0.0.1:{group.pids()[0]}", None]
     assert len(group.pids()) == 2  # its backoff is not over
-
-
-def test_stop_during_start(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
-    group = ProcessGroup("process", 2, lambda _: command)
-    group.start(stopped_after(0.2))
-    assert group.http_addresses() == [None, None]
-    group.stop(100)
 
 
 def test_process_that_ignores_sigterm_is_killed(

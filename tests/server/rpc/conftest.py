@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +15,14 @@ import grpc
 import numpy as np
 import pytest
 from tests.harness.waiting import wait_until
+from tests.server.rpc.plain_client import PlainClient
 
-from infeed.errors import InfeedError
-from infeed.spec import FieldSpec, Guarantee, PipelineSpec
+from infeed.shared.errors import InfeedError
+from infeed.shared.spec import FieldSpec, Guarantee, PipelineSpec
 from infeed.v1 import stream_pb2
-from infeed_server.control.metrics import Metrics
+from infeed_server.config.address import Address
 from infeed_server.engines.base import Answer, HostBatch, Request, Trainer
+from infeed_server.observe.metrics import Metrics
 from infeed_server.rpc.server import RpcServer
 from infeed_server.serving.catalog import Catalog
 
@@ -195,24 +198,24 @@ class RunningServer:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., RunningServer]]:
-    """Starts servers: `start(tls=..., authenticator=...)`, with the options of `RpcServer`."""
+    """Starts servers: `start(credentials=..., limits=...)`, with the options of `RpcServer`."""
     started: list[RunningServer] = []
 
-    def make(**options: Any) -> RunningServer:
+    def make(credentials: Any = None, **options: Any) -> RunningServer:
         held = FakeEngine("held")
         metrics = Metrics("1", "2")
         metrics.add_pipeline("held")
-        metrics.watch("held", held)
         catalog = Catalog({"held": held, "other": FakeEngine("other")})
-        server = RpcServer(catalog, metrics, "127.0.0.1:0", **options)
+        server = RpcServer(catalog, metrics, **options)
+        server.open(Address.parse("127.0.0.1:0"), credentials)
         server.set_serving(True)
         server.start()
         started.append(RunningServer(server, held, metrics))
         return started[-1]
 
     yield make
-    for each in started:
-        each.server.stop(0)
+    for server in started:
+        server.server.stop(0)
 
 
 @pytest.fixture
@@ -237,8 +240,8 @@ def open_call() -> Iterator[Callable[[grpc.Channel], StreamCall]]:
         return calls[-1]
 
     yield make
-    for each in calls:
-        each.cancel()
+    for call in calls:
+        call.cancel()
 
 
 @pytest.fixture
@@ -247,6 +250,19 @@ def new_call(
 ) -> Callable[[], StreamCall]:
     """Opens calls on the server `live`."""
     return lambda: open_call(channel)
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[..., PlainClient]]:
+    """Connects a client that enforces nothing: `connect(live, window=...)`."""
+    with ExitStack() as stack:
+
+        def make(live: RunningServer, **options: int) -> PlainClient:
+            client = PlainClient(live.server.port, **options)
+            stack.callback(client.socket.close)
+            return client
+
+        yield make
 
 
 @pytest.fixture

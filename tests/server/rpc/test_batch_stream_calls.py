@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from infeed.errors import InvalidRequestError, UserCodeError
+from infeed.shared.errors import InvalidRequestError, UserCodeError
 from infeed.v1 import stream_pb2
 from infeed_server.rpc import batch_stream
 
@@ -48,39 +47,17 @@ def test_sent_batches_are_freed(live: Any, new_call: Any, eventually: Any) -> No
         gc.enable()
 
 
-def test_engine_gets_the_batch_bytes(live: Any, new_call: Any) -> None:
-    call = new_call().open(batch_size=9)
-    call.next()
-    assert live.held.batch_bytes == 9 * 8
-
-
 def test_pending_requests_are_answered_after_half_close(
     live: Any, new_call: Any, eventually: Any
 ) -> None:
     live.held.held = True
     call = new_call().open().request(0).request(4).half_close()
-    eventually(lambda: live.gauge("queued_requests") == 2, "two requests wait")
+    eventually(lambda: live.held.queued_requests() == 2, "two requests wait")
     live.held.release()
     answers, rpc_error = call.rest()
     assert rpc_error is None
     kinds = [answer.WhichOneof("event") for answer in answers]
     assert kinds == ["opened", "header", "chunk", "header", "chunk"]
-
-
-def test_stream_without_requests_ends_without_error(new_call: Any) -> None:
-    answers, rpc_error = new_call().open().half_close().rest()
-    assert [answer.WhichOneof("event") for answer in answers] == ["opened"]
-    assert rpc_error is None
-
-
-def test_options_of_the_stream_are_used(live: Any, new_call: Any) -> None:
-    call = new_call().open(seed=0, batch_size=9, fingerprint="f" * 32).request(3, 5).half_close()
-    (opened, header, _), rpc_error = call.rest()
-    assert rpc_error is None
-    assert (opened.opened.seed, opened.opened.batch_size, opened.opened.batch_stride) == (0, 9, 9)
-    assert list(header.header.mask) == [True] * 5 + [False] * 4
-    request = live.held.sessions[0].requests[0]
-    assert (request.seed, request.start, request.count, request.slots) == (0, 3, 5, 9)
 
 
 GARBAGE = b"\xff\xfe no message"
@@ -214,31 +191,6 @@ def test_unexpected_error_is_internal(
     assert "division by zero" in caplog.text
 
 
-def thread_names() -> set[str]:
-    return {thread.name for thread in threading.enumerate()}
-
-
-def test_requests_beyond_the_limit_are_refused(
-    live: Any, new_call: Any, error_of: Any, eventually: Any
-) -> None:
-    live.held.held = True
-    call = new_call().open()
-    for number in range(1024 + 2):
-        call.request(4 * number, request_id=number)
-    # One is being answered, 1024 may be pending. The reader's thread ends at the first too many.
-    eventually(lambda: live.gauge("queued_requests") >= 1024, "1024 requests are queued")
-    eventually(lambda: "infeed-requests" not in thread_names(), "a request is refused")
-    live.held.release()
-    live.held.held = False
-    answers, rpc_error = call.rest()
-    code, error = error_of(rpc_error)
-    assert code == "INVALID_ARGUMENT"
-    assert error.message == "more than 1024 requests are unanswered"
-    headers = [answer.header for answer in answers if answer.HasField("header")]
-    assert [header.request_id for header in headers] == list(range(len(headers)))
-    assert len(headers) in (1024, 1025)
-
-
 def test_heartbeats_are_sent_while_no_batch_is_ready(
     live: Any, new_call: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,55 +208,6 @@ def test_heartbeats_are_sent_while_no_batch_is_ready(
             call.half_close()
     assert kinds[:6] == ["opened"] + ["heartbeat"] * 5
     assert [kind for kind in kinds[6:] if kind != "heartbeat"] == ["header", "chunk"]
-
-
-def test_cancelled_stream_frees_its_session_and_requests(
-    live: Any, new_call: Any, eventually: Any
-) -> None:
-    live.held.held = True
-    call = new_call().open()
-    for number in range(100):
-        call.request(4 * number)
-    assert call.next().HasField("opened")
-    eventually(lambda: live.gauge("queued_requests") == 100, "all are queued")
-    assert live.gauge("streams") == 1
-    call.cancel()
-    eventually(lambda: live.gauge("streams") == 0, "the stream is closed")
-    eventually(lambda: live.gauge("queued_requests") == 0, "no request is queued")
-    assert live.held.sessions[0].closed
-
-
-def test_many_cancelled_streams_leave_no_threads(live: Any, new_call: Any, eventually: Any) -> None:
-    def threads() -> list[str]:
-        return [each.name for each in threading.enumerate() if each.name == "infeed-requests"]
-
-    for number in range(60):
-        call = new_call().open().request(0)
-        if number % 3:
-            call.next()
-        if number % 3 == 2:
-            call.half_close()
-        call.cancel()
-    eventually(lambda: live.gauge("streams") == 0, "every stream is closed")
-    eventually(lambda: not threads(), "no thread reads requests")
-    assert all(session.closed for session in live.held.sessions)
-    # Threads of the pool are reused: there are fewer than calls.
-    pool = [each for each in threading.enumerate() if each.name.startswith("infeed-rpc")]
-    assert len(pool) < 60
-    answers, rpc_error = new_call().open().request(0).half_close().rest()
-    assert (len(answers), rpc_error) == (3, None)
-
-
-def test_streams_do_not_block_each_other(live: Any, new_call: Any) -> None:
-    live.held.held = True
-    waiting = [new_call().open().request(0) for _ in range(20)]
-    other = new_call().open("other").request(8).half_close()
-    answers, rpc_error = other.rest()
-    assert (len(answers), rpc_error) == (3, None)
-    live.held.held = False
-    live.held.release()
-    for call in waiting:
-        assert len(call.half_close().rest()[0]) == 3
 
 
 def report_message(steps: int = 5, **figures: float) -> stream_pb2.StreamBatchesRequest:

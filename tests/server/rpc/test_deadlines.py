@@ -4,194 +4,79 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
-from collections.abc import Iterator
 from typing import Any
 
 import grpc
-import h2.config
-import h2.connection
-import h2.events
 import pytest
 
 import infeed
-from infeed_server.http2 import lifetime
+from infeed.v1 import stream_pb2
+from infeed_server.rpc import interceptor
 from infeed_server.rpc import server as rpc_server
+from infeed_server.rpc.limits import Limits
 from infeed_server.rpc.server import SERVICE
 
 STREAM = f"/{SERVICE}/StreamBatches"
 GET = f"/{SERVICE}/GetPipeline"
 CHECK = "/grpc.health.v1.Health/Check"
 SECONDS = 0.2
-DEADLINE_EXCEEDED = "4"
-
-
-class PlainClient:
-    """A gRPC client that enforces nothing."""
-
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), 60)
-        self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
-        self.h2.initiate_connection()
-        self._flush()
-
-    def call(self, method: str, *more: tuple[str, str], message: bytes | None = None) -> int:
-        stream_id = self.h2.get_next_available_stream_id()
-        headers = [(":method", "POST"), (":scheme", "http"), (":path", method)]
-        headers += [(":authority", "s"), ("content-type", "application/grpc"), *more]
-        self.h2.send_headers(stream_id, headers)
-        if message is not None:
-            self.h2.send_data(stream_id, b"\0" + len(message).to_bytes(4, "big") + message)
-        self._flush()
-        return stream_id
-
-    def trailers(self, stream_id: int) -> dict[bytes, bytes]:
-        """Returns the headers that end a stream."""
-        last: dict[bytes, bytes] = {}
-        while data := self.socket.recv(1 << 16):
-            for event in self.h2.receive_data(data):
-                if getattr(event, "stream_id", None) != stream_id:
-                    continue
-                if isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
-                    last = dict(event.headers)
-                if isinstance(event, h2.events.StreamEnded):
-                    return last
-            self._flush()
-        raise AssertionError("the connection ended")
-
-    def read_to_end(self) -> None:
-        while self.socket.recv(1 << 16):
-            pass
-
-    def _flush(self) -> None:
-        self.socket.sendall(self.h2.data_to_send())
-
-
-@pytest.fixture
-def clients() -> Iterator[list[PlainClient]]:
-    started: list[PlainClient] = []
-    yield started
-    for each in started:
-        each.socket.close()
-
-
-@pytest.fixture
-def open_message() -> bytes:
-    from infeed.v1 import stream_pb2
-
-    event = stream_pb2.StreamOpen(pipeline="held")
-    return stream_pb2.StreamBatchesRequest(open=event).SerializeToString()
-
-
-def refused(live: Any, reason: str) -> float | None:
-    labels = {"reason": reason}
-    return live.metrics.registry.get_sample_value("infeed_refused_total", labels)
-
-
-def test_call_ends_at_its_deadline(
-    live: Any, clients: list[PlainClient], open_message: bytes, eventually: Any
-) -> None:
-    clients.append(client := PlainClient(live.server.port))
-    timeout = ("grpc-timeout", f"{1000 * SECONDS:.0f}m")
-    begin = time.monotonic()
-    limited = client.call(STREAM, timeout, message=open_message)
-    unlimited = client.call(STREAM, message=open_message)
-    trailers = client.trailers(limited)
-    assert time.monotonic() - begin >= SECONDS
-    assert trailers[b"grpc-status"].decode() == DEADLINE_EXCEEDED
-    assert trailers[b"grpc-message"].decode() == "the deadline of 0.2 s has passed"
-    eventually(lambda: len(live.server._admission.streams) == 1, "it is no longer counted")
-    # Either call may have opened its session first, and the limited one too late.
-    eventually(
-        lambda: [each.closed for each in live.held.sessions].count(False) == 1,
-        "only the session of the other is open",
-    )
-    assert unlimited
-
-
-def test_malformed_timeout_is_an_error(live: Any, clients: list[PlainClient]) -> None:
-    clients.append(client := PlainClient(live.server.port))
-    for header in ("", "5", "s", "123456789S", "-1S"):
-        trailers = client.trailers(client.call(GET, ("grpc-timeout", header), message=b""))
-        assert trailers[b"grpc-status"] == b"3", header
+OPEN = stream_pb2.StreamBatchesRequest(
+    open=stream_pb2.StreamOpen(pipeline="held")
+).SerializeToString()
 
 
 @pytest.mark.parametrize("method", [STREAM, GET, CHECK])
 def test_call_without_a_request_ends(
-    start: Any, clients: list[PlainClient], monkeypatch: pytest.MonkeyPatch, method: str
+    start: Any, connect: Any, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    monkeypatch.setattr(rpc_server, "FIRST_REQUEST_SECONDS", SECONDS)
-    live = start()
-    clients.append(client := PlainClient(live.server.port))
-    trailers = client.trailers(client.call(method))
-    assert trailers[b"grpc-status"].decode() == DEADLINE_EXCEEDED
-    assert refused(live, "no_request") == 1
+    monkeypatch.setattr(interceptor, "FIRST_MESSAGE_TIMEOUT_SECONDS", SECONDS)
+    client = connect(start())
+    client.await_end(client.call(method))
 
 
 def test_stream_with_its_first_message_stays_open(
-    start: Any,
-    clients: list[PlainClient],
-    open_message: bytes,
-    monkeypatch: pytest.MonkeyPatch,
-    eventually: Any,
+    start: Any, connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rpc_server, "FIRST_REQUEST_SECONDS", SECONDS)
+    monkeypatch.setattr(interceptor, "FIRST_MESSAGE_TIMEOUT_SECONDS", SECONDS)
     live = start()
-    clients.append(client := PlainClient(live.server.port))
-    client.call(STREAM, message=open_message)
+    client = connect(live)
+    client.call(STREAM, OPEN)
     second = client.call(STREAM)
-    client.trailers(second)  # a timer has run since
+    client.await_end(second)  # a timer has run since
     assert len(live.held.sessions) == 1
     assert not live.held.sessions[0].closed
 
 
 @pytest.mark.parametrize("begin", [b"", b"PRI * HTTP", None])
 def test_connection_without_a_call_ends(
-    start: Any, clients: list[PlainClient], monkeypatch: pytest.MonkeyPatch, begin: bytes | None
+    start: Any, connect: Any, monkeypatch: pytest.MonkeyPatch, begin: bytes | None
 ) -> None:
-    monkeypatch.setattr(rpc_server, "FIRST_REQUEST_SECONDS", SECONDS)
+    monkeypatch.setattr(rpc_server, "_HANDSHAKE_TIMEOUT_SECONDS", SECONDS)
+    monkeypatch.setattr(rpc_server, "_IDLE_SECONDS", SECONDS)
     live = start()
     if begin is None:
-        clients.append(client := PlainClient(live.server.port))
-        client.read_to_end()
+        connect(live).read_to_end()
     else:
         with socket.create_connection(("127.0.0.1", live.server.port), 60) as silent:
             silent.sendall(begin)
             while silent.recv(1 << 16):
                 pass
-    assert refused(live, "no_call") == 1
 
 
-def test_connection_without_a_stream_ends(
-    start: Any, clients: list[PlainClient], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rpc_server, "_IDLE_SECONDS", SECONDS)
-    monkeypatch.setattr(lifetime, "_IDLE_GRACE_SECONDS", 0.0)
-    live = start()
-    clients.append(client := PlainClient(live.server.port))
-    client.trailers(client.call("/a/b", message=b""))
-    client.read_to_end()
-    assert refused(live, "no_call") == 0
-
-
-def test_old_connection_ends_after_its_grace_period(
-    start: Any, clients: list[PlainClient], open_message: bytes
-) -> None:
-    live = start(connection_age=SECONDS, connection_age_grace=SECONDS)
-    clients.append(client := PlainClient(live.server.port))
-    client.call(STREAM, message=open_message)
+def test_old_connection_ends_after_its_grace_period(start: Any, connect: Any) -> None:
+    live = start(limits=Limits(max_connection_age=1.0, max_connection_age_grace=1.0))
+    client = connect(live)
+    client.call(STREAM, OPEN)
     client.read_to_end()
     assert live.held.sessions
 
 
 def test_feed_moves_from_old_connections_without_loss(start: Any) -> None:
-    live = start(connection_age=SECONDS, connection_age_grace=60.0)
-    connections: set[Any] = set()
+    live = start(limits=Limits(max_connection_age=1.0))
     with infeed.connect(live.address, "held", prefetch_bytes=1000) as feed:
         numbers: list[int] = []
-        while len(connections) < 4:
+        while len(live.held.sessions) < 3:  # each on a connection of its own
             numbers += next(feed)["x"].tolist()
-            connections |= set(live.server._connections)
     assert numbers == list(range(len(numbers)))
 
 
@@ -207,11 +92,9 @@ def test_calls_are_counted_by_method_and_status(live: Any, eventually: Any) -> N
             with pytest.raises(grpc.RpcError):
                 channel.unary_unary(method)(b"", timeout=60)
         call = channel.stream_stream(STREAM)(iter(ended.wait, True), timeout=60)
-        eventually(lambda: len(live.server._admission.streams) == 1, "it is open")
+        eventually(lambda: live.server._admission.open_calls("streams") == 1, "it is open")
         call.cancel()
         ended.set()
         eventually(lambda: count(STREAM, "CANCELLED") == 1, "it is counted")
     eventually(lambda: count(CHECK, "OK") == 1, "it is counted")
     eventually(lambda: count("unknown", "UNIMPLEMENTED") == 2, "both are counted")
-    gauge = live.metrics.registry.get_sample_value
-    eventually(lambda: gauge("infeed_connections") == 0, "the connection is not counted any more")

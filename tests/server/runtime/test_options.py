@@ -1,81 +1,120 @@
-"""Tests of the options of `infeed serve` for TensorFlow's data service."""
+"""The options of `infeed serve`: one model for the command line, Python and child processes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+import typer
+from pydantic import ValidationError
+from typer.testing import CliRunner
 
-from infeed.errors import ConfigError
-from infeed_server.data_service.options import ServiceOptions, service_options
-from infeed_server.rpc.limits import Limits
-from infeed_server.runtime.multiprocess import _shared_arguments, serve_processes
-from infeed_server.runtime.options import ServerOptions
+from infeed.cli.model_options import with_models
+from infeed.shared.errors import ConfigError
+from infeed_server.config.address import Address
+from infeed_server.runtime.multiprocess import _command
+from infeed_server.runtime.options import Readiness, ServeOptions, ServerOptions
+from infeed_server.serving.auth import hash_token
+
+OTHERS: dict[str, Any] = {
+    "listen": "[::1]:0",
+    "http": "off",
+    "http_hosts": ["a", "b"],
+    "grace": 0.5,
+    "readiness": Readiness.ANY,
+    "unready_on_bad_data": True,
+    "memory_limit": 17,
+    "processes": 8,
+    "one_of": 2,
+    "parent_token": "p",
+    "http_tls": True,
+    "http_tokens": "h.yaml",
+    "tls_cert": "c.pem",
+    "tls_key": "k.pem",
+    "tls_client_ca": "ca.pem",
+    "tokens": "t.yaml",
+    "insecure": True,
+    "max_streams": 1,
+    "peer_streams": 2,
+    "max_calls": 3,
+    "peer_calls": 4,
+    "max_connection_age": 5.5,
+    "max_connection_age_grace": 6.0,
+}
+"""Each option with another value than its default."""
 
 
-def test_options_that_are_not_given_have_defaults() -> None:
-    assert service_options("local", workers=None, dispatcher=None) is None
-    assert service_options("tf-data-service", workers=None, compression=None) == ServiceOptions()
-    assert service_options("tf-data-service", workers=3, listen="127.0.0.1:9") == ServiceOptions(
-        workers=3, listen="127.0.0.1:9"
-    )
+def parse(*arguments: str) -> ServeOptions:
+    """Returns the options of a command line."""
+    parsed: list[ServeOptions] = []
+
+    @with_models
+    def command(options: ServeOptions) -> None:
+        parsed.append(options)
+
+    app = typer.Typer()
+    app.command()(command)
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    return parsed[0]
+
+
+@pytest.mark.parametrize("values", [{}, OTHERS], ids=["defaults", "others"])
+def test_command_line_has_the_options_and_defaults_of_the_model(values: dict[str, Any]) -> None:
+    options = ServeOptions(**values)
+    assert parse(*options.to_arguments()) == options
+    assert options.model_dump() == {**ServeOptions().model_dump(), **values}
+
+
+def test_all_options_of_the_model_are_tried() -> None:
+    assert OTHERS.keys() == ServeOptions.model_fields.keys()
+
+
+def test_defaults_need_no_arguments() -> None:
+    assert ServerOptions().to_arguments() == []
+
+
+@pytest.mark.parametrize("values", [{"grace": -1}, {"processes": 0}, {"readiness": "some"}])
+def test_impossible_value_is_refused_in_python_too(values: Any) -> None:
+    with pytest.raises(ValidationError):
+        ServerOptions(**values)
+
+
+def test_child_process_gets_all_but_the_parents_control_plane() -> None:
+    command = _command("p.yaml", ServerOptions(**OTHERS), Address.parse("[::1]:9"), "token")
+    own = parse(*command[command.index("p.yaml") + 1 :]).model_dump()
+    changed = {
+        "listen": "[::1]:9",
+        "http": "127.0.0.1:0",
+        "memory_limit": 2,
+        "processes": 1,
+        "one_of": 8,
+        "http_tls": False,
+        **dict.fromkeys(("http_hosts", "http_tokens")),
+    }
+    assert own == {**OTHERS, **changed, "parent_token": hash_token("token")}
 
 
 @pytest.mark.parametrize(
-    ("engine", "options", "message"),
+    ("option", "value"), [("tls_key", "k"), ("tls_client_ca", "c"), ("http_tls", True)]
+)
+def test_tls_without_a_certificate_is_refused(option: str, value: Any) -> None:
+    name = "--" + option.replace("_", "-")
+    with pytest.raises(ConfigError, match=f"{name}: TLS needs .*--tls-cert"):
+        ServerOptions(**{option: value})
+
+
+@pytest.mark.parametrize(
+    ("options", "has_previews"),
     [
-        ("grain", {}, "--engine 'grain': it is local or tf-data-service"),
-        ("local", {"workers": 2}, "--workers goes with --engine tf-data-service"),
-        ("local", {"listen": "x"}, "--dispatcher-listen goes with --engine tf-data-service"),
-        ("tf-data-service", {"compression": "zip"}, "one of none, snappy, auto"),
-        (
-            "tf-data-service",
-            {"workers": 2, "dispatcher": "a:1"},
-            "--workers is for a service that this server starts",
-        ),
-        (
-            "tf-data-service",
-            {"work_dir": "j", "dispatcher": "a:1"},
-            "--work-dir is for a service that this server starts",
-        ),
+        (ServerOptions(), True),
+        (ServerOptions(tokens="t.yaml"), False),
+        (ServerOptions(http="0.0.0.0:7471"), False),
+        (ServerOptions(http="0.0.0.0:7471", tokens="t.yaml", http_tokens="h.yaml"), True),
+        (ServerOptions(http="off", http_tokens="h.yaml"), False),
     ],
 )
-def test_contradicting_options_are_refused(
-    engine: str, options: dict[str, Any], message: str
+def test_previews_need_loopback_without_tokens_or_http_tokens(
+    options: ServerOptions, has_previews: bool
 ) -> None:
-    with pytest.raises(ConfigError) as error:
-        service_options(engine, **options)
-    assert message in str(error.value)
-
-
-def test_several_processes_with_a_data_service_are_refused() -> None:
-    options = ServerOptions(service=ServiceOptions())
-    with pytest.raises(ConfigError, match="leave out --processes"):
-        serve_processes("x", options, 2, lambda _: True, lambda *_: None)
-
-
-def test_limits_are_those_of_the_options() -> None:
-    assert ServerOptions().limits() == Limits()
-    values = {name: 100 + number for number, name in enumerate(vars(Limits()))}
-    options = {
-        name if name.startswith("peer_") else f"max_{name}": value for name, value in values.items()
-    }
-    limits = ServerOptions(**options).limits()  # type: ignore[arg-type]
-    assert limits == Limits(**values)
-    arguments = _shared_arguments(ServerOptions(**options, max_connection_age=5), 2)  # type: ignore[arg-type]
-    for name, value in {**options, "max_connection_age": 5}.items():
-        option = "--" + name.replace("_", "-")
-        assert arguments[arguments.index(option) + 1] == str(value)
-
-
-def test_tls_of_http_needs_a_certificate() -> None:
-    with pytest.raises(ConfigError, match="--http-tls: TLS needs the server's certificate too"):
-        ServerOptions(http_tls=True).control_access()
-
-
-def test_previews_need_loopback_without_tokens_or_tokens_for_http() -> None:
-    assert ServerOptions().has_previews
-    assert not ServerOptions(tokens="t.yaml").has_previews
-    assert not ServerOptions(http="0.0.0.0:7471").has_previews
-    assert ServerOptions(http="0.0.0.0:7471", tokens="t.yaml", http_tokens="h.yaml").has_previews
-    assert not ServerOptions(http="off", http_tokens="h.yaml").has_previews
+    assert options.has_previews is has_previews

@@ -21,13 +21,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.harness.waiting import wait_until
 
 import infeed
-from infeed.errors import InvalidRequestError
 from infeed_server import Pipeline
-from infeed_server.data_service.options import ServiceOptions
 from infeed_server.pipeline.load import parse
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.runtime.server import Server
-from infeed_server.serving import request_checks
 
 HOST = "127.43.0.5"
 """A loopback address of these tests alone, so that a free port stays free."""
@@ -151,7 +148,7 @@ def test_changed_data_is_logged_once_counted_and_shown(
         assert (status, str(file) in text) == ((503, True) if unready else (200, False))
         server.warm_cold()
         assert get(server.http_address, "/readyz")[0] == status
-    logged = [each.getMessage() for each in caplog.records if "are refused" in each.getMessage()]
+    logged = [line for line in caplog.messages if "are refused" in line]
     assert logged == [f"batches of 'n' are refused: {pipeline['source_error']['error']}"]
 
 
@@ -175,13 +172,6 @@ def test_endpoints_of_a_server_that_serves() -> None:
             assert line in text.splitlines()
 
 
-def test_without_a_control_plane() -> None:
-    with Server({"n": arrays()}, ServerOptions(LOCAL, None)) as server:
-        assert server.http_address is None
-        assert read_samples(server) == list(range(8))
-        assert "infeed-control" not in engine_threads()
-
-
 def test_control_plane_answers_while_sources_are_opened(new_address: Callable[[], str]) -> None:
     http = new_address()
     responses = []
@@ -201,17 +191,6 @@ def test_control_plane_answers_while_sources_are_opened(new_address: Callable[[]
         "first": {"ready": False, "reason": "making its first batch"},
         "second": {"ready": False, "reason": "opening its source"},
     }
-
-
-def test_server_is_not_ready_before_start() -> None:
-    server = Server({"n": arrays()}, ServerOptions(LOCAL, LOCAL))
-    try:
-        assert get(server.http_address, "/livez")[0] == 200
-        assert get(server.http_address, "/readyz")[0] == 503
-        server.start()
-        assert get(server.http_address, "/readyz")[0] == 200
-    finally:
-        server.stop(0)
 
 
 def test_failing_first_batch_is_served_and_reported() -> None:
@@ -241,7 +220,7 @@ def test_failing_first_batch_is_served_and_reported() -> None:
 
 
 @pytest.mark.parametrize("policy", ["all", "any"])
-def test_a_pipeline_whose_first_batch_has_a_bad_sample_is_not_ready(policy: Any) -> None:
+def test_pipeline_with_a_bad_sample_at_first_is_not_ready(policy: Any) -> None:
     words = np.array([b"0", b"one", *(b"%d" % i for i in range(2, 8))])
     definition = parse(
         {
@@ -268,11 +247,11 @@ def test_a_pipeline_whose_first_batch_has_a_bad_sample_is_not_ready(policy: Any)
             assert feed.next(30)["x"].tolist() == [2, 3]
 
 
-def test_server_is_ready_when_a_fault_of_storage_at_its_start_has_passed(
+def test_server_is_ready_once_a_fault_of_storage_has_passed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("infeed_server.sources.storage_faults._sleep", lambda _: None)
-    monkeypatch.setattr("infeed_server.runtime.server._WARM_UP_INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr("infeed_server.runtime.warm_up._WARM_UP_INTERVAL_SECONDS", 0.01)
     file, away = tmp_path / "a.tfrecord", tmp_path / "away"
     with tf.io.TFRecordWriter(str(file)) as writer:
         writer.write(b"")
@@ -285,41 +264,6 @@ def test_server_is_ready_when_a_fault_of_storage_at_its_start_has_passed(
         away.rename(file)
         wait_until(lambda: server.health.overall.ready, "the server is ready")
         assert server.health.parts["n"].reason == "its first batch is made"
-
-
-def test_stopping_twice_does_no_harm(new_address: Callable[[], str]) -> None:
-    server = Server({"n": arrays()}, ServerOptions(LOCAL, LOCAL))
-    server.start()
-    server.stop(0)
-    server.stop(0)
-    never_started = Server({"n": arrays()}, ServerOptions(LOCAL, new_address()))
-    never_started.stop(0)
-    assert is_free(never_started.http_address)
-
-
-def test_stop_ends_waiting_feeds() -> None:
-    reached, gate = threading.Event(), threading.Event()
-
-    def slow() -> tf.data.Dataset:
-        def rows() -> Iterator[dict[str, int]]:
-            yield from ({"x": i} for i in range(4))
-            reached.set()
-            gate.wait(200)
-
-        return tf.data.Dataset.from_generator(
-            rows, output_signature={"x": tf.TensorSpec([], tf.int64)}
-        )
-
-    server = Server({"n": dataset(slow)}, ServerOptions(LOCAL, None))
-    server.start()
-    with infeed.connect(str(server.address), "n", reconnect_timeout=0.2) as feed:
-        assert feed.next(30)["x"].tolist() == [0, 1, 2, 3]
-        stopping = threading.Thread(target=lambda: reached.wait(60) and server.stop(0.1))
-        stopping.start()
-        with pytest.raises(infeed.ServerUnavailableError):
-            feed.next(120)  # before the gate opens
-        stopping.join(60)
-    gate.set()
 
 
 def test_error_while_opening_frees_everything(new_address: Callable[[], str]) -> None:
@@ -347,7 +291,7 @@ def test_exit_while_starting_frees_everything(
     def interrupted(*_: object) -> None:
         raise SystemExit(143)
 
-    monkeypatch.setattr(server, "_warm", interrupted)
+    monkeypatch.setattr(server._warm_up, "start", interrupted)
     with pytest.raises(SystemExit), server:
         pass
     assert is_free(server.address)
@@ -378,52 +322,6 @@ def test_taken_port_is_refused_before_a_source_is_opened(
     assert is_free(other)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (ServerOptions("0.0.0.0:0", None), "--listen 0.0.0.0:0: .*--insecure"),
-        (ServerOptions(LOCAL, "0.0.0.0:0"), "--http 0.0.0.0:0: .*--insecure"),
-        (ServerOptions(LOCAL, "unix:/tmp/http.sock"), "--http unix:.*: HTTP needs host:port"),
-        (ServerOptions("nothing", None), "--listen 'nothing' is not of the form host:port"),
-        (ServerOptions(LOCAL, "nothing"), "--http 'nothing' is not of the form host:port"),
-    ],
-)
-def test_invalid_address_is_refused(options: ServerOptions, message: str) -> None:
-    with pytest.raises(infeed.ConfigError, match=message):
-        Server({"n": arrays()}, options)
-
-
-def test_insecure_allows_all_addresses() -> None:
-    options = ServerOptions("0.0.0.0:0", "0.0.0.0:0", insecure=True)
-    with Server({"n": arrays()}, options) as server:
-        port = server.address.port
-        with infeed.connect(f"127.0.0.1:{port}", "n", epochs=1, timeout=60) as feed:
-            assert len(list(feed)) == 2
-
-
-def test_ipv6() -> None:
-    with Server({"n": arrays()}, ServerOptions("[::1]:0", "[::1]:0")) as server:
-        assert str(server.address).startswith("[::1]:")
-        assert read_samples(server) == list(range(8))
-        assert get(server.http_address, "/livez")[0] == 200
-
-
-def test_two_servers_in_one_process_are_independent() -> None:
-    one = Server({"n": arrays(8)}, ServerOptions(LOCAL, LOCAL))
-    two = Server({"n": arrays(12), "m": arrays(4)}, ServerOptions(LOCAL, LOCAL))
-    with one, two:
-        assert read_samples(one) == list(range(8))
-        assert read_samples(two) == list(range(12))
-        assert read_samples(two, "m") == list(range(4))
-        sent = [
-            server.metrics.registry.get_sample_value("infeed_samples_total", {"pipeline": "n"})
-            for server in (one, two)
-        ]
-        assert sent == [8, 12]
-        one.stop(0)
-        assert read_samples(two) == list(range(12))
-
-
 def test_unix_socket(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/s"
     with Server({"n": arrays()}, ServerOptions(address, None)) as server:
@@ -437,65 +335,16 @@ def test_unix_socket(tmp_path: Path) -> None:
         infeed.connect(address, "n", timeout=0.2)
 
 
-def test_leftover_socket_of_a_killed_server_is_replaced(tmp_path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as leftover:
-        leftover.bind(f"{tmp_path}/s")
-    with Server({"n": arrays()}, ServerOptions(f"unix:{tmp_path}/s", None)) as server:
-        assert read_samples(server) == list(range(8))
-
-
-@pytest.mark.parametrize("name", ["nowhere/s", "taken", "taken/s"])
-def test_path_that_cannot_be_a_socket_is_refused(tmp_path: Path, name: str) -> None:
-    (tmp_path / "taken").write_text("another file")
-    address = f"unix:{tmp_path / name}"
-    with pytest.raises(infeed.ConfigError, match=f"cannot listen on {address}: "):
-        Server({"n": arrays()}, ServerOptions(address, None))
-    assert (tmp_path / "taken").read_text() == "another file"
-
-
-def test_readiness_returns_after_the_data_service_recovers(tmp_path: Path) -> None:
+def test_readiness_returns_after_a_remote_engine_recovers(tmp_path: Path) -> None:
     one = parse({"source": {"arrays": {"x": np.arange(4)}}, "batch": {"size": 2}})
     with Server({"a": one, "b": one}, ServerOptions("127.0.0.1:0", None)) as server:
         server.health.set("b", ready=False, reason="its first batch fails")
         for problem in ("no dispatcher", "no dispatcher at all"):
-            server._on_service_status(problem)
+            server._warm_up.on_remote_status(problem)
             assert {part.reason for part in server.health.parts.values()} == {problem}
-        server._on_service_status(None)
+        server._warm_up.on_remote_status(None)
         assert server.health.parts["a"].ready
         assert server.health.parts["b"].reason == "its first batch fails"
-
-
-def test_invalid_data_service_leaves_no_socket(new_address: Callable[[], str]) -> None:
-    http = new_address()
-    options = ServerOptions("127.0.0.1:0", http, service=ServiceOptions(dispatcher="nowhere"))
-    with pytest.raises(infeed.ConfigError, match="--dispatcher") as caught:
-        Server({"n": arrays()}, options)
-    host, port = http.split(":")
-    socket.create_server((host, int(port))).close()
-    assert caught.value.__traceback__ is not None  # its frames held the server until here
-
-
-def strings_of_1000_bytes() -> tf.data.Dataset:
-    return tf.data.Dataset.range(100).map(lambda _: {"s": tf.constant("w" * 1000)})
-
-
-@pytest.mark.parametrize("kind", ["arrays", "dataset"])
-def test_large_batches_of_byte_strings_are_refused(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(request_checks, "_MAX_BATCH_BYTES", 10_000)
-    array = np.array([b"w" * 1000] * 100)
-    source = {"s": array} if kind == "arrays" else strings_of_1000_bytes
-    pipeline = parse({"source": {kind: source}, "batch": {"size": 4}})
-    with Server({"n": pipeline}, ServerOptions(LOCAL, None)) as server:
-        target = str(server.address)
-        with infeed.connect(target, "n", batch_size=10, timeout=60) as feed:
-            assert len(next(feed)["s"]) == 10
-        with (
-            pytest.raises(InvalidRequestError, match="batch size 11 makes batches of about 11000"),
-            infeed.connect(target, "n", batch_size=11, timeout=60) as feed,
-        ):
-            next(feed)
 
 
 def test_reprs_are_short(serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("opentelemetry.sdk.trace")
 
-from infeed.errors import ConfigError, MissingExtraError
+from infeed.shared.errors import ConfigError, MissingExtraError
 from infeed_server.runtime.tracing import tracing
 
 
@@ -39,7 +39,7 @@ def test_exporter_is_found_by_its_name() -> None:
         ({"OTEL_TRACES_EXPORTER": "zapkin"}, "OTEL_TRACES_EXPORTER=zapkin: no such exporter"),
         (
             {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "grcp"},
-            "OTEL_EXPORTER_OTLP_PROTOCOL=grcp: no such protocol",
+            r"OTEL_TRACES_EXPORTER=otlp: no such exporter is installed \(grcp\)",
         ),
     ],
 )

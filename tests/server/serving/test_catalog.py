@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from infeed.errors import InvalidRequestError
-from infeed.spec import FieldSpec, Normalize
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import FieldSpec, Normalize
 from infeed.testing import FakeTransport
 from infeed.v1 import stream_pb2
-from infeed_server.serving.auth import AllowAll
+from infeed_server.serving.auth import Caller
 from infeed_server.serving.catalog import Catalog
 
 SAMPLE_BYTES = 1 << 20
@@ -81,7 +81,7 @@ def test_byte_strings_count_with_their_mean_once_it_is_known(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert catalog.open(stream_open(10_737, name="strings")).batch_size == 10_737
-    for seen in (catalog, catalog.visible_to(AllowAll())):
+    for seen in (catalog, catalog.visible_to(Caller("a"))):
         with pytest.raises(
             InvalidRequestError, match=r"batches of about 1073800000 bytes.*at most"
         ):

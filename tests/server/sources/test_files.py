@@ -49,12 +49,6 @@ def test_expand_globs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         expand_globs([f"{remote}/deep"])
 
 
-def test_unreadable_folder_of_a_glob_is_an_error_of_the_source(tmp_path: Path) -> None:
-    # For root, no folder is unreadable; the system refuses a name that is too long in the same way.
-    with pytest.raises(SourceError, match="no file matches"):
-        expand_globs([str(tmp_path / ("a" * 300) / "*.tfrecord")])
-
-
 def test_describe_nearest_folder(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     assert describe_nearest_folder(str(tmp_path / "a/b/c*")).endswith(
@@ -95,4 +89,4 @@ def test_stamp_differs_for_files_of_equal_size(tmp_path: Path) -> None:
             os.utime(path, ns=(time, time))
             stamps.add(read_stamp(f"{prefix}{path}"))
     assert len(stamps) == 2
-    assert {each.size for each in stamps} == {3}
+    assert {stamp.size for stamp in stamps} == {3}

@@ -21,7 +21,6 @@ from infeed_server.sources import (
     TFRecordSource,
     open_source,
 )
-from infeed_server.sources.registry import open_stored_source
 
 
 class Holder(Definition):
@@ -91,6 +90,3 @@ def test_open_source_opens_indexed_sources_only(tmp_path: Path) -> None:
     assert len(open_source(python)) == 2
     with pytest.raises(ConfigError, match="m:make is sequential"):
         open_source(DatasetSource(dataset="m:make"))
-    assert len(open_stored_source(records)) == 1
-    with pytest.raises(ConfigError, match=r"source\.python: it is read by Python .*--engine local"):
-        open_stored_source(python)

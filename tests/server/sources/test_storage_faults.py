@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from infeed.errors import SampleError, SourceError
+from infeed.shared.errors import SampleError, SourceError
 from infeed_server.sources.storage_faults import (
     RETRY_DELAYS_SECONDS,
     is_read_fault,

@@ -12,13 +12,12 @@ import pytest
 import yaml
 from tests.harness.datasets import jpeg
 
-from infeed.errors import MissingExtraError, SourceError
+from infeed.shared.errors import MissingExtraError, SourceError
 from infeed_server.starter.detect import starter_for
-from infeed_server.starter.draft import Place
 
 
 def text(data: Path, path: str) -> str:
-    return starter_for(str(data / path), Place(data)).text("infeed init", "pipelines.yaml")
+    return starter_for(str(data / path), data).text("infeed init", "pipelines.yaml")
 
 
 def definitions(data: Path, path: str) -> dict[str, Any]:
@@ -70,12 +69,12 @@ def test_flat_folder_of_grey_images_of_one_size(data: Path) -> None:
 def test_csv_that_the_source_reads_is_used_as_it_is(data: Path, path: str) -> None:
     (pipeline,) = definitions(data, path).values()
     assert pipeline["source"] == {"images": "csv/images", "labels": "csv/labels.csv"}
-    assert starter_for(str(data / path), Place(data)).files == {}
+    assert starter_for(str(data / path), data).files == {}
 
 
 def test_csv_of_paths_from_another_folder_is_converted(data: Path) -> None:
     # Its rows are relative to the folder `images` below.
-    starter = starter_for(str(data / "csv"), Place(data))
+    starter = starter_for(str(data / "csv"), data)
     assert starter.files["csv-labels.infeed.csv"].splitlines()[:2] == [
         "file,label",
         "images/0.jpg,0",
@@ -83,13 +82,13 @@ def test_csv_of_paths_from_another_folder_is_converted(data: Path) -> None:
 
 
 def test_csv_with_other_columns_is_converted(data: Path) -> None:
-    starter = starter_for(str(data / "other-csv" / "table.csv"), Place(data))
+    starter = starter_for(str(data / "other-csv" / "table.csv"), data)
     ((name, content),) = starter.files.items()
-    assert name == "other-csv-labels.infeed.csv"
-    assert content.splitlines()[:2] == ["file,label", "pictures/0.jpg,0"]
+    assert name == "pictures-labels.infeed.csv"
+    assert content.splitlines()[:2] == ["file,label", "0.jpg,0"]
     assert len(content.splitlines()) == 11
-    pipeline = definitions(data, "other-csv/table.csv")["other-csv"]
-    assert pipeline["source"] == {"images": "other-csv", "labels": "other-csv-labels.infeed.csv"}
+    pipeline = definitions(data, "other-csv/table.csv")["pictures"]
+    assert pipeline["source"] == {"images": "other-csv/pictures", "labels": name}
     assert pipeline["on_error"] == "substitute"
     written = text(data, "other-csv/table.csv")
     assert "# left out: 1 row of table.csv without an image" in written
@@ -128,7 +127,7 @@ def test_records(data: Path, path: str) -> None:
     assert pipelines["train"]["batch"] == {"size": 16}
     written = text(data, path)
     for comment in (
-        "# 16 records in 2 files; features of 16 of them",
+        "# 2 files; features of 16 records",
         "image/encoded: bytes  # an image: JPEG, height 30, width 40",
         "label: int64  # 0 to 3",
         "name: bytes  # text: cat, dog",
@@ -155,7 +154,7 @@ def test_shards_named_by_numbers_have_a_glob(tmp_path: Path) -> None:
 
     for name in ("0", "10", "extra"):
         write_records(tmp_path / f"{name}.tfrecord", [example({"x": [1]})])
-    sources = [each["source"]["tfrecord"] for each in definitions(tmp_path, ".").values()]
+    sources = [pipeline["source"]["tfrecord"] for pipeline in definitions(tmp_path, ".").values()]
     assert sources == ["[0-9]*.tfrecord", "extra.tfrecord"]
 
 
@@ -190,9 +189,9 @@ def test_pipelines_of_one_name_are_numbered(tmp_path: Path) -> None:
         ("empty", "no file in "),
         ("notes.txt", "unknown kind of data: notes.txt; known: folders of .jpg, "),
         ("one.jpg", "is one image; give its folder: "),
-        ("table.csv", r"no column names images .* line is 'a, b'\. Give .* --labels .*np\.savez"),
-        ("lengths.npz", r"differ in their first dimension, .*: x: \[3\], y: \[4\]; save those"),
-        ("scalar.npz", r"one is a single value: x: \[3\], y: \[\]; leave it out"),
+        ("table/t.csv", r"no images beside it; give .* --labels .*np\.savez"),
+        ("lengths.npz", r"must count the samples, as many in all: x: \[3\], y: \[4\]; leave out"),
+        ("scalar.npz", r"as many in all: x: \[3\], y: \[\]; leave out single values"),
         ("gzip.tfrecord", "gzip.tfrecord is compressed with GZIP, .*; write it without compress"),
         ("zero.tfrecord", "zero.tfrecord is empty: it has no bytes; write it again"),
         ("raw.tfrecord", "its records are not tf.train.Examples with features; convert them"),
@@ -206,12 +205,13 @@ def test_what_cannot_be_served_is_explained(tmp_path: Path, path: str, message: 
     (tmp_path / "one.jpg").write_bytes(b"")
     (tmp_path / "gzip.tfrecord").write_bytes(gzip.compress(b"records"))
     (tmp_path / "zero.tfrecord").write_bytes(b"")
-    (tmp_path / "table.csv").write_text("a,b\n1,2\n3,4\n")
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "t.csv").write_text("a,b\n1,2\n3,4\n")
     np.savez(tmp_path / "lengths.npz", x=np.arange(3), y=np.arange(4))
     np.savez(tmp_path / "scalar.npz", x=np.arange(3), y=np.array(4))
     write_records(tmp_path / "raw.tfrecord", [b"no example"])
     with pytest.raises(SourceError, match=message):
-        starter_for(str(tmp_path / path), Place(tmp_path))
+        starter_for(str(tmp_path / path), tmp_path)
 
 
 def test_parquet_without_pyarrow_names_the_remedy(
@@ -224,7 +224,7 @@ def test_parquet_without_pyarrow_names_the_remedy(
     with pytest.raises(
         MissingExtraError, match=r"^Parquet files need PyArrow: pip install pyarrow$"
     ):
-        starter_for(str(tmp_path), Place(tmp_path))
+        starter_for(str(tmp_path), tmp_path)
 
 
 @pytest.fixture
@@ -249,7 +249,7 @@ def table(tmp_path: Path) -> Any:
 
 @pytest.mark.usefixtures("table")
 def test_parquet(tmp_path: Path) -> None:
-    starter = starter_for(str(tmp_path), Place(tmp_path))
+    starter = starter_for(str(tmp_path), tmp_path)
     text = starter.text("init", "p.yaml")
     pipeline = yaml.safe_load(text)["pipelines"]["train"]
     assert pipeline["source"] == {

@@ -9,10 +9,10 @@ import yaml
 from PIL import Image
 from tests.harness.datasets import jpeg
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.starter.detect import starter_for
-from infeed_server.starter.draft import Place, Starter
-from infeed_server.starter.label_choice import LabelOption, UnclearLabelsError
+from infeed_server.starter.draft import Starter
+from infeed_server.starter.labels import UnclearLabelsError
 
 COLOURS = ["red", "green", "blue"]
 
@@ -31,7 +31,7 @@ def write_images(folder: Path, picture: bytes, *paths: str) -> None:
 def starter(folder: Path, csv: str | bytes = "", name: str = "labels.csv") -> Starter:
     if csv:
         (folder / name).write_bytes(csv if isinstance(csv, bytes) else csv.encode())
-    return starter_for(str(folder), Place(folder.parent))
+    return starter_for(str(folder), folder.parent)
 
 
 def text(starter: Starter) -> str:
@@ -60,17 +60,16 @@ def test_label_is_the_column_that_says_so(flat: Path) -> None:
     )
     (content,) = made.files.values()
     assert content.splitlines()[:4] == ["file,label", "0.jpg,2", "1.jpg,1", "2.jpg,0"]
-    assert "# not used of labels.csv: id, part" in text(made)
     assert made.label_lines() == [
         "flat: label is the column BreedLabel of labels.csv: 3 different values: 0 blue, 1 green, "  # noqa: ISC004
         "2 red; 0.jpg has 2"
     ]
 
 
-def options(folder: Path, option: LabelOption | None = None) -> list[str]:
+def options(folder: Path, option: str | None = None) -> list[str]:
     """Returns the values of `--labels` among which one must be chosen."""
     with pytest.raises(UnclearLabelsError, match="it is not clear which column is the label") as e:
-        starter_for(str(folder), Place(folder.parent), option)
+        starter_for(str(folder), folder.parent, option)
     return [value.rpartition("/")[2] for value, _ in e.value.options]
 
 
@@ -93,9 +92,9 @@ def test_column_that_is_not_clearly_the_label_is_not_guessed(
     flat: Path, csv: str, expected: list[str]
 ) -> None:
     (flat / "table.csv").write_text(csv)
-    assert options(flat) == [*(f"table.csv:{each}" for each in expected), "none"]
-    chosen = LabelOption.parse(f"{flat}/table.csv:{expected[0]}")
-    made = starter_for(str(flat), Place(flat.parent), chosen)
+    assert options(flat) == [*(f"table.csv:{column}" for column in expected), "none"]
+    chosen = f"{flat}/table.csv:{expected[0]}"
+    made = starter_for(str(flat), flat.parent, chosen)
     assert f"label is the column {expected[0]} of table.csv" in made.label_lines()[0]
 
 
@@ -110,14 +109,13 @@ def test_csv_beside_the_folder_with_other_images_is_not_guessed(flat: Path) -> N
     assert options(flat) == ["l.csv:label", "none"]
 
 
-def test_rows_of_images_in_another_folder_are_not_those_of_the_folder(
-    flat: Path, picture: bytes
-) -> None:
+def test_rows_of_another_folder_are_not_of_this_one(flat: Path, picture: bytes) -> None:
     write_images(flat.parent, picture, *(f"other/{number}.jpg" for number in range(6)))
     rows = [f"other/{name}" for name in NAMES] + [f"flat/{name}" for name in NAMES]
     labels: list[object] = [*range(10, 16), *range(6)]
     (flat.parent / "l.csv").write_text(table("file,label", [*rows], labels))
-    made = starter(flat)
+    assert options(flat) == ["l.csv:label", "none"]
+    made = starter_for(str(flat), flat.parent, str(flat.parent / "l.csv"))
     assert made.files["flat-labels.infeed.csv"].splitlines()[1:3] == ["0.jpg,0", "1.jpg,1"]
 
 
@@ -152,7 +150,7 @@ def test_class_folders_win_over_a_csv(tmp_path: Path, picture: bytes) -> None:
     ("option", "message"),
     [
         ("gone.csv", "--labels gone.csv: no such file; give a CSV, CSV:COLUMN, folders or none"),
-        ("labels.csv:bred", "no column 'bred' in .*; it has: file, breed"),
+        ("labels.csv:bred", "no column 'bred' in .*; it has: breed"),
         ("folders", "--labels folders: 6 images below .* are in no class folder, such as 0.jpg"),
         ("other.csv", "no column names images below .*, which are named like '0.jpg'"),
     ],
@@ -164,31 +162,28 @@ def test_labels_that_cannot_be_taken_are_refused(
     (flat / "labels.csv").write_text(table("file,breed", NAMES, [*COLOURS, *COLOURS]))
     (flat / "other.csv").write_text("a,b\nx,y\nz,w\n")
     with pytest.raises(SourceError, match=message):
-        starter_for(str(flat), Place(flat), LabelOption.parse(option))
+        starter_for(str(flat), flat, option)
 
 
 def test_csv_that_is_named_needs_no_word_of_a_label(flat: Path) -> None:
     (flat / "t.csv").write_text(table("file,breed", NAMES, [*COLOURS, *COLOURS]))
-    made = starter_for(str(flat / "t.csv"), Place(flat.parent))
+    made = starter_for(str(flat / "t.csv"), flat.parent)
     assert "label is the column breed of t.csv" in made.label_lines()[0]
 
 
 def test_no_labels_can_be_chosen(flat: Path) -> None:
     (flat / "labels.csv").write_text(table("file,label", NAMES, SIZES))
-    made = starter_for(str(flat), Place(flat.parent), LabelOption("none"))
+    made = starter_for(str(flat), flat.parent, "none")
     assert made.label_lines() == ["flat: no label"]
 
 
-@pytest.mark.parametrize(
-    ("ending", "labels"), [(".jpg", [*COLOURS, *COLOURS]), ("", SIZES)], ids=["names", "numbers"]
-)
-def test_first_row_of_a_csv_without_a_header_is_no_header(
-    flat: Path, ending: str, labels: list[object]
-) -> None:
-    rows = [f"{number}{ending},{label}" for number, label in enumerate(labels)]
-    made = starter(flat, "\n".join([f"gone{ending},{labels[0]}", *rows]))
+def test_first_row_of_a_csv_without_a_header_counts(flat: Path) -> None:
+    rows = [f"{name},{label}" for name, label in zip(NAMES, [*COLOURS, *COLOURS], strict=True)]
+    made = starter(flat, "\n".join(["gone.jpg,red", *rows]))
     assert "# left out: 1 row of labels.csv without an image" in text(made)
-    assert made.label_lines()[0].startswith("flat: label is the column 2 of labels.csv: 3 diff")
+    assert made.label_lines()[0].startswith("flat: label is the column labels of labels.csv: 3 dif")
+    (flat / "labels.csv").rename(flat / "sizes.csv")
+    assert options(flat) == ["sizes.csv:sizes", "none"]
 
 
 def test_photos_that_exif_turns_are_turned(tmp_path: Path) -> None:
@@ -203,7 +198,7 @@ def test_photos_that_exif_turns_are_turned(tmp_path: Path) -> None:
     assert "decode_image: {field: image, channels: 3, exif: apply}" in written
 
 
-def test_classes_of_text_are_numbered_although_the_source_can_read_the_csv(flat: Path) -> None:
+def test_classes_of_text_in_a_usual_csv_are_numbered(flat: Path) -> None:
     made = starter(flat, table("file,label", NAMES, [*COLOURS, *COLOURS]))
     assert made.files["flat-labels.infeed.csv"].splitlines()[1] == "0.jpg,2"
 
@@ -235,14 +230,14 @@ def test_numbers_of_a_larger_table_are_not_names_of_images(flat: Path) -> None:
 
 def test_csv_that_is_named_may_lack_most_images(flat: Path) -> None:
     (flat / "t.csv").write_text("file,label\n0.jpg,1\n1.jpg,2\nx.jpg,1\ny.jpg,1\nz.jpg,1\n")
-    made = starter_for(str(flat), Place(flat.parent), LabelOption("", flat / "t.csv"))
+    made = starter_for(str(flat), flat.parent, str(flat / "t.csv"))
     assert "on_error: substitute  # 4 images have no label" in text(made)
 
 
 def test_rows_that_are_left_out_have_their_reason(flat: Path) -> None:
     rows = "file,label\n0.jpg,1\n1.jpg,\n2.jpg,2\n3.jpg,1\n4.jpg,1\n5.jpg,2\n9.jpg,1\n0.jpg,2\n"
     (flat / "labels.csv").write_text(rows)
-    made = starter_for(str(flat / "labels.csv"), Place(flat.parent))
+    made = starter_for(str(flat / "labels.csv"), flat.parent)
     written = text(made)
     assert "# left out: 1 row of labels.csv without an image" in written
     assert "# left out: 1 row of labels.csv without a label" in written
@@ -258,9 +253,7 @@ def test_rows_that_are_left_out_have_their_reason(flat: Path) -> None:
         (b"file,label\nother.jpg,1\nmore.jpg,2\n", "no column names images below this folder"),
     ],
 )
-def test_csv_in_the_folder_that_is_not_used_is_named_with_the_reason(
-    flat: Path, csv: bytes, reason: str
-) -> None:
+def test_csv_that_is_not_used_is_named_with_the_reason(flat: Path, csv: bytes, reason: str) -> None:
     (line,) = [line for line in text(starter(flat, csv)).splitlines() if "is not used" in line]
     assert line.strip().startswith("# labels.csv is not used: ")
     assert line.endswith(reason)

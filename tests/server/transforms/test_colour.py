@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from pydantic import ValidationError
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.transforms import (
     RandomBrightness,
     RandomContrast,
@@ -34,7 +34,7 @@ def test_result_equals_tf_image(
 ) -> None:
     pixels = image if dtype == "uint8" else (image / np.float32(255)).astype(np.float32)
     keys = [*KEYS, *KEYS]
-    results = [each["x"] for each in run_each(transform, {"x": np.stack([pixels] * 12)}, keys)]
+    results = [item["x"] for item in run_each(transform, {"x": np.stack([pixels] * 12)}, keys)]
     for key, result in zip(keys, results, strict=True):
         expected = function(pixels, *options, seed=tf.constant(key, tf.int64))
         assert result.dtype == pixels.dtype

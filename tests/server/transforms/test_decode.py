@@ -15,7 +15,8 @@ import tensorflow as tf
 from pydantic import ValidationError
 from tests.harness.pictures import encode
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
+from infeed.shared.spec import numpy_dtype
 from infeed_server.transforms import DecodeImage, DecodeRaw
 
 BYTES = tf.TensorSpec([], tf.string)
@@ -23,7 +24,7 @@ BYTES = tf.TensorSpec([], tf.string)
 
 def decode_each(run_each: Any, step: DecodeImage, contents: list[bytes]) -> list[Any]:
     samples = {"image": np.array(contents, object)}
-    return [each["image"] for each in run_each(step, samples, [(0, 0)] * len(contents))]
+    return [item["image"] for item in run_each(step, samples, [(0, 0)] * len(contents))]
 
 
 @pytest.mark.parametrize("channels", [0, 1, 3])
@@ -32,23 +33,6 @@ def test_jpeg_equals_tensorflow(run_each: Any, jpegs: list[bytes], channels: int
     for contents, result in zip(jpegs, decode_each(run_each, step, jpegs), strict=True):
         expected = tf.io.decode_image(contents, channels=channels, expand_animations=False)
         np.testing.assert_array_equal(result, expected)
-
-
-def test_png_bmp_and_gif_equal_tensorflow(run_each: Any, image: Any) -> None:
-    files = [encode(image_format, image) for image_format in ("PNG", "BMP", "GIF")]
-    png, bmp, gif = decode_each(run_each, DecodeImage(field="image"), files)
-    for contents, result in zip(files, (png, bmp, gif), strict=True):
-        expected = tf.io.decode_image(contents, channels=3, expand_animations=False)
-        np.testing.assert_array_equal(result, expected)
-    np.testing.assert_array_equal(png, image)
-    np.testing.assert_array_equal(bmp, image)  # a GIF has 256 colours
-
-
-def test_jpeg_as_rgba_is_opaque(run_each: Any, jpegs: list[bytes]) -> None:
-    step = DecodeImage(field="image", channels=4)
-    for contents, result in zip(jpegs, decode_each(run_each, step, jpegs), strict=True):
-        np.testing.assert_array_equal(result[..., :3], tf.io.decode_jpeg(contents, channels=3))
-        assert (result[..., 3] == 255).all()
 
 
 @pytest.mark.parametrize(("channels", "static"), [(0, None), (1, 1), (3, 3), (4, 4)])
@@ -66,29 +50,16 @@ def test_bytes_that_are_not_an_image_fail_the_sample(run: Any) -> None:
 
 
 @pytest.mark.parametrize("image_format", ["JPEG", "PNG", "BMP", "GIF", "WEBP"])
-@pytest.mark.parametrize("channels", [1, 3, 4])
 def test_image_over_max_pixels_fails_the_sample(
-    run_eagerly: Any, image: Any, image_format: str, channels: int
+    run_eagerly: Any, image: Any, image_format: str
 ) -> None:
     contents = encode(image_format, image)
-    allowed = DecodeImage(field="image", channels=channels, max_pixels=40 * 50)
-    assert run_eagerly(allowed, {"image": contents})["image"].shape == (40, 50, channels)
-    refused = DecodeImage(field="image", channels=channels, max_pixels=40 * 50 - 1)
+    allowed = DecodeImage(field="image", max_pixels=40 * 50)
+    assert run_eagerly(allowed, {"image": contents})["image"].shape == (40, 50, 3)
+    refused = DecodeImage(field="image", max_pixels=40 * 50 - 1)
     message = r"decode_image: field image must have at most 1999 pixels \(max_pixels\); it has"
     with pytest.raises(tf.errors.InvalidArgumentError, match=rf"(?s){message}.*2000"):
         run_eagerly(refused, {"image": contents})
-
-
-def test_size_of_each_kind_of_webp_is_exact(run_eagerly: Any, image: Any) -> None:
-    opaque = np.full((40, 50, 1), 255, np.uint8)
-    opaque[0, 0] = 7
-    for contents in (
-        encode("WEBP", image, lossless=True),
-        encode("WEBP", np.concatenate([image, opaque], 2)),  # extended
-    ):
-        run_eagerly(DecodeImage(field="image", max_pixels=2000), {"image": contents})
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)at most 1999 .*2000"):
-            run_eagerly(DecodeImage(field="image", max_pixels=1999), {"image": contents})
 
 
 def bombs() -> dict[str, bytes]:
@@ -106,17 +77,13 @@ def bombs() -> dict[str, bytes]:
     gif[6:10] = struct.pack("<HH", 30_000, 30_000)
     huge = bytearray(png)
     huge[16:24] = b"\x7f\xff\xff\xff" * 2
-    os2 = bmp[:14] + struct.pack("<IHHHH", 12, 30_000, 30_000, 1, 24) + bmp[26:]
-    frame = bytearray(encode("GIF", np.zeros((8, 8, 3), "u1")))
-    place = frame.index(b",")
-    frame[place + 1 : place + 5] = struct.pack("<HH", 30_000, 30_000)
     lossless = bytearray(encode("WEBP", np.zeros((8, 8, 3), "u1"), lossless=True))
     lossless[21:25] = struct.pack("<I", 16_000 << 14 | 16_000)
     lossy = bytearray(encode("WEBP", np.zeros((8, 8, 3), "u1")))
     lossy[26:30] = struct.pack("<HH", 16_000, 16_000)
     extended = bytearray(encode("WEBP", np.zeros((8, 8, 4), "u1")))
     extended[24:30] = b"\xff\xff\0" * 2
-    named = {"jpeg": jpeg, "png": png, "bmp": bmp, "os2": os2, "gif": gif, "frame": frame}
+    named = {"jpeg": jpeg, "png": png, "bmp": bmp, "gif": gif}
     return {**named, "huge": huge, "lossless": lossless, "lossy": lossy, "extended": extended}
 
 
@@ -141,11 +108,6 @@ def test_decoding_twice_is_refused(spec: Any, image: Any) -> None:
         spec(DecodeImage(field="image"), {"image": tf.TensorSpec(image.shape, tf.uint8)})
 
 
-def test_several_byte_strings_are_refused(spec: Any) -> None:
-    with pytest.raises(ConfigError, match=r"holds bytes\[2\], not one byte string"):
-        spec(DecodeImage(field="image"), {"image": tf.TensorSpec([2], tf.string)})
-
-
 def test_missing_field_is_refused_with_the_available(spec: Any) -> None:
     message = r"no field 'img' \(did you mean 'image'\?\); available: image, label"
     with pytest.raises(ConfigError, match=message):
@@ -155,31 +117,16 @@ def test_missing_field_is_refused_with_the_available(spec: Any) -> None:
 @pytest.mark.parametrize(
     "dtype",
     [
-        "bool",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "float16",
-        "float32",
-        "float64",
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64", "bfloat16"),
     ],
 )
-def test_decode_raw(run: Any, spec: Any, dtype: str) -> None:
-    values = np.random.default_rng(1).integers(0, 256, 24).astype(dtype).reshape(2, 3, 4)
+def test_decode_raw(run: Any, spec: Any, dtype: Any) -> None:
+    values = np.random.default_rng(1).integers(0, 256, 24).reshape(2, 3, 4)
+    values = values.astype(numpy_dtype(dtype))
     transform = DecodeRaw(field="x", dtype=dtype, shape=(2, 3, 4))
     np.testing.assert_array_equal(run(transform, {"x": values.tobytes()})["x"], values)
     assert spec(transform, {"x": BYTES})["x"] == tf.TensorSpec([2, 3, 4], tf.as_dtype(dtype))
-
-
-def test_decode_raw_bfloat16(run: Any) -> None:
-    values = tf.cast(tf.range(6), tf.bfloat16).numpy()
-    result = run(DecodeRaw(field="x", dtype="bfloat16", shape=(6,)), {"x": values.tobytes()})
-    np.testing.assert_array_equal(result["x"], values)
 
 
 def test_decode_raw_scalar(run: Any) -> None:

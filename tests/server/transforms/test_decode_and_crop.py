@@ -11,7 +11,7 @@ import tensorflow as tf
 from PIL import Image
 from tests.harness import pictures
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.transforms import (
     CenterCrop,
     DecodeImage,
@@ -27,7 +27,6 @@ CROPS = [
     RandomCrop(field="image", size=(60, 40)),
     RandomResizedCrop(field="image", size=(32, 24)),
 ]
-CROP_NAMES = [crop.name for crop in CROPS]
 
 
 def fuse(channels: int, crop: Any, **options: Any) -> Any:
@@ -46,12 +45,11 @@ def apply_both(run_each: Any, step: Any, images: list[bytes], keys: Any) -> tupl
         step.apply_separately({"image": tf.constant(image)}, tf.constant(key, tf.int64))
         for image, key in zip(images, keys, strict=True)
     ]
-    both = [np.stack([each["image"] for each in every]) for every in (fused, separate)]
+    both = [np.stack([item["image"] for item in every]) for every in (fused, separate)]
     return both[0], both[1]
 
 
-@pytest.mark.parametrize("crop", CROPS, ids=CROP_NAMES)
-@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize(("crop", "channels"), [(CROPS[0], 1), (CROPS[1], 3), (CROPS[2], 3)])
 def test_png_gives_the_same_bits(run_each: Any, crop: Any, channels: int) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (90, 70, 3), np.uint8)
     png = tf.io.encode_png(pixels).numpy()
@@ -60,8 +58,7 @@ def test_png_gives_the_same_bits(run_each: Any, crop: Any, channels: int) -> Non
     np.testing.assert_array_equal(result, expected)
 
 
-@pytest.mark.parametrize("crop", CROPS[:2], ids=CROP_NAMES[:2])
-@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize(("crop", "channels"), [(CROPS[0], 1), (CROPS[1], 3)])
 def test_jpeg_gives_the_same_window(
     run_each: Any, jpegs: list[bytes], crop: Any, channels: int
 ) -> None:
@@ -110,8 +107,8 @@ def test_jpeg_without_chroma_subsampling_gives_the_same_bits(run_each: Any) -> N
 
 
 @pytest.mark.parametrize("option", ["apply", "ignore"])
-@pytest.mark.parametrize("crop", CROPS, ids=CROP_NAMES)
-def test_exif_is_applied_before_the_crop(run_each: Any, crop: Any, option: str) -> None:
+def test_exif_is_applied_before_the_crop(run_each: Any, option: str) -> None:
+    crop = CROPS[1]
     pixels = np.random.default_rng(0).integers(0, 256, (90, 70, 3), np.uint8)
     jpeg = tf.io.encode_jpeg(pixels, chroma_downsampling=False).numpy()
     images = [
@@ -120,33 +117,14 @@ def test_exif_is_applied_before_the_crop(run_each: Any, crop: Any, option: str) 
     keys = [(number, 3) for number in range(8)]
     result, expected = apply_both(run_each, fuse(3, crop, exif=option), images, keys)
     np.testing.assert_array_equal(result, expected)
-    if crop is CROPS[0]:
-        count = 8 if option == "apply" else 1
-        assert len({each.tobytes() for each in result}) == count
 
 
-def test_crop_of_upright_image_fits_where_the_stored_image_is_too_small(run_each: Any) -> None:
-    jpeg = tf.io.encode_jpeg(np.zeros((40, 60, 3), "u1"), chroma_downsampling=False).numpy()
-    turned = pictures.insert(jpeg, pictures.exif_segment(pictures.exif(6)))
-    apply_both(run_each, fuse(3, CROPS[1], exif="apply"), [turned], [(1, 1)])
-
-
-@pytest.mark.parametrize("kind", ["CMYK", "L"])
-def test_cmyk_and_grey_jpegs_give_the_same_bits(run_each: Any, kind: str) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (90, 70, 3), np.uint8)
-    jpeg = pictures.encode("JPEG", Image.fromarray(pixels).convert(kind), subsampling=0)
-    for channels in (1, 3):
-        step = fuse(channels, CROPS[1])
-        np.testing.assert_array_equal(*apply_both(run_each, step, [jpeg], [(5, 6)]))
-
-
-@pytest.mark.parametrize("encode", [tf.io.encode_jpeg, tf.io.encode_png])
-def test_image_over_max_pixels_fails_the_sample(run_eagerly: Any, encode: Any) -> None:
-    contents = encode(np.zeros((90, 70, 3), "u1")).numpy()
-    for crop in CROPS:
-        run_eagerly(fuse(3, crop, max_pixels=6300), {"image": contents})
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)at most 6299 .*6300"):
-            run_eagerly(fuse(3, crop, max_pixels=6299), {"image": contents})
+@pytest.mark.parametrize("channels", [1, 3])
+def test_cmyk_and_grey_jpegs_give_the_same_bits(run_each: Any, channels: int) -> None:
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (90, 70, 3), np.uint8))
+    jpegs = [pictures.encode("JPEG", image.convert(kind), subsampling=0) for kind in ("CMYK", "L")]
+    step = fuse(channels, CROPS[1])
+    np.testing.assert_array_equal(*apply_both(run_each, step, jpegs, [(5, 6)] * 2))
 
 
 def test_fusing_keeps_the_crops_ordinal_and_other_steps() -> None:

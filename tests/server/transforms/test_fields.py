@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from pydantic import ValidationError
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.transforms import Cache, Drop, Rename
 
 SAMPLE = {"a": np.int64(1), "b": np.int64(2), "c": np.int64(3)}

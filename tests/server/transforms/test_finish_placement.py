@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.examples import examples
 
-from infeed import finish, spec
+from infeed.shared import finish, spec
 from infeed_server.transforms import (
     Cache,
     Cast,
@@ -65,10 +64,6 @@ def test_conversion_from_bytes_to_floats_moves() -> None:
 
 def test_step_that_saves_bytes_stays() -> None:
     assert plan(Cast(field="label", dtype="int32")) == ([0], ())
-
-
-def test_step_that_keeps_the_size_stays() -> None:
-    assert plan(Normalize(field="floats", scale=2.0)) == ([0], ())
 
 
 def test_one_hot_moves_unless_it_is_smaller() -> None:
@@ -144,16 +139,6 @@ def test_step_of_a_varying_shape_moves() -> None:
     assert plan(SCALE, before=before) == ([], (spec.Normalize("image", scale=255.0),))
 
 
-def test_step_of_a_shape_without_rank_moves() -> None:
-    before = {"x": tf.TensorSpec(None, tf.uint8)}
-    scale = Normalize(field="x", scale=255.0)
-    assert plan(scale, before=before) == ([], (spec.Normalize("x", scale=255.0),))
-
-
-def test_empty_list() -> None:
-    assert plan() == ([], ())
-
-
 STEPS: list[Transform] = [
     SCALE,
     FLIP,
@@ -199,11 +184,3 @@ def test_host_and_finish_together_equal_all_steps(steps: list[Transform]) -> Non
     for name, value in expected.items():
         assert finished[name].dtype == value.numpy().dtype
         np.testing.assert_array_equal(finished[name][0], value)
-
-
-@pytest.mark.parametrize("depth", [2, 3])
-def test_one_hot_moves_if_its_depth_adds_bytes(depth: int) -> None:
-    before = {"label": tf.TensorSpec([], tf.int64)}
-    host, moved = plan(OneHot(field="label", depth=depth), before=before)
-    # 8 bytes as a label, 4 bytes a class as one-hot floats; equal bytes stay on the server.
-    assert (host, len(moved)) == (([0], 0) if depth == 2 else ([], 1))

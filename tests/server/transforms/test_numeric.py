@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from tests.harness.examples import examples
 from tests.harness.numbers import FLOATS, NUMBERS, extreme_values
 
-from infeed import finish
-from infeed.errors import ConfigError
-from infeed.spec import numpy_dtype
+from infeed.shared import finish
+from infeed.shared.errors import ConfigError
+from infeed.shared.spec import numpy_dtype
 from infeed_server.transforms import Cast, ConvertImageDtype, Normalize, OneHot, StringToNumber
 
 
@@ -76,13 +76,6 @@ def test_normalize_subtracts_the_mean_and_divides_by_the_deviation() -> None:
     assert result.numpy().tolist() == [[1.0, 1.0, 24.0]]
 
 
-def test_normalize_equals_a_plain_division(run: Any) -> None:
-    x = values("uint8")
-    np.testing.assert_array_equal(
-        run(Normalize(field="x", scale=255.0), {"x": x})["x"], tf.cast(x, tf.float32) / 255.0
-    )
-
-
 @examples(25)
 @given(
     scale=st.floats(1e-3, 1e5),
@@ -112,10 +105,10 @@ def test_normalize_with_wrong_operand_length_is_refused(spec: Any, shape: Any) -
     ("options", "message"),
     [
         ({}, "at least one of scale, mean and std is required"),
-        ({"scale": 0}, "scale cannot be 0"),
-        ({"std": [1.0, 0.0]}, "std cannot be 0"),
+        ({"scale": 0}, "scale 0 is 0 in float32; it must be finite, and a divisor not 0"),
+        ({"std": [1.0, 0.0]}, "std 0 is 0 in float32"),
         ({"scale": 1e-30, "dtype": "float16"}, "scale 1e-30 is 0 in float16"),
-        ({"mean": 1e10, "dtype": "float16"}, "out of the range of float16"),
+        ({"mean": 1e10, "dtype": "float16"}, "mean 1e.10 is inf in float16"),
         ({"mean": []}, "at least 1 item"),
         ({"scale": float("inf")}, "finite"),
         ({"scale": 1, "dtype": "uint8"}, "float16"),
@@ -141,7 +134,7 @@ def test_cast_equals_its_finish_transform(run: Any, dtype: str) -> None:
     for result, cast in casts.items():
         trainer = finish.apply(cast.finish_transform(), sample[cast.field])
         assert host[result].dtype == trainer.dtype == numpy_dtype(result)
-        bits = [each.tobytes() for each in (host[result], eager[result].numpy(), trainer)]
+        bits = [item.tobytes() for item in (host[result], eager[result].numpy(), trainer)]
         assert bits[0] == bits[1] == bits[2], f"{dtype} to {result}"
 
 
@@ -159,12 +152,6 @@ def test_one_hot_equals_its_finish_transform(run: Any, dtype: str, result: Any) 
     on, off = (tf.cast(value, result) for value in (1, 0))
     expected = tf.one_hot(labels.astype(np.int64), 10, on, off)
     np.testing.assert_array_equal(got, expected)
-
-
-@pytest.mark.parametrize("shape", [(5, 1), ()])
-def test_one_hot_of_any_shape_equals_its_finish_transform(run: Any, shape: Any) -> None:
-    labels = np.array([0, 3, 9, 10, 1000])
-    assert_same_bits(OneHot(field="x", depth=10), labels.reshape(5, 1) if shape else labels[1], run)
 
 
 def test_one_hot_of_label_out_of_range_is_off_value(run: Any) -> None:

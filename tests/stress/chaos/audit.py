@@ -43,6 +43,3 @@ def complete_epochs(ranks: list[list[Step]], sample_count: int) -> int:
     """Returns the number of fully delivered epochs, if every rank took the same number of steps."""
     end = max(step.start + len(step.mask) for steps in ranks for step in steps)
     return end // sample_count
-
-
-__all__ = ["Audit", "audit", "complete_epochs"]

@@ -154,6 +154,3 @@ def _apply(event: Event, state: _ServerState) -> None:
         state.answers_from = event.offset + event.seconds
     elif event.kind is FaultKind.STALL:
         state.proxy_answers_from = event.offset + event.seconds
-
-
-__all__ = ["MAX_FREEZE_SECONDS", "SERVER_START_SECONDS", "Event", "FaultKind", "draw_schedule"]

@@ -151,6 +151,3 @@ class FaultyProxy:
     async def _wait_while_stalled(self) -> None:
         while self.stalled:
             await asyncio.sleep(_POLL_INTERVAL_SECONDS)
-
-
-__all__ = ["FaultyProxy"]

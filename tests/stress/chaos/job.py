@@ -73,6 +73,3 @@ class Job:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-__all__ = ["Job"]

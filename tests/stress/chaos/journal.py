@@ -14,7 +14,7 @@ class Step:
 
     `samples` holds a digest of each slot, over every array's bytes; `digest` covers the batch:
     these digests, start, ids and mask. `cursor` is the feed's state after the step. `wait_seconds`
-    is the duration of next(), and `received_at` the time of its return on the monotonic clock.
+    is the duration of next().
     """
 
     number: int
@@ -25,7 +25,6 @@ class Step:
     digest: str
     cursor: dict[str, Any]
     wait_seconds: float
-    received_at: float
 
 
 class Journal:
@@ -72,6 +71,3 @@ def committed_steps(journals: list[Journal]) -> list[list[Step]]:
     ranks = [journal.steps() for journal in journals]
     count = min(len(steps) for steps in ranks)
     return [steps[:count] for steps in ranks]
-
-
-__all__ = ["Journal", "Step", "committed_steps"]

@@ -97,5 +97,3 @@ def _write_definition(folder: Path, text: str) -> Path:
 
 
 PIPELINES = {"photos": photos, "arrays": arrays}
-
-__all__ = ["PIPELINES", "ServedPipeline", "arrays", "photos"]

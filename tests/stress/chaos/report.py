@@ -40,14 +40,6 @@ class Report:
     def show(self, console: Console) -> None:
         if self.server_faults is not None:
             console.print(_server_faults_table(self.server_faults))
-            for wait in self.server_faults.waits:
-                console.print(
-                    f"rank {wait.rank} waited {wait.seconds:.2f} s for step {wait.step}, of which "
-                    f"{wait.without_server:.2f} s without a server, until {wait.ended_at:.1f} s, "
-                    "after: " + "; ".join(wait.events or ["nothing"]),
-                    style="dim",
-                    highlight=False,
-                )
         if self.kills is not None:
             console.print(_trainer_kills_table(self.kills))
         console.print("exact" if self.exact else "[bold red]NOT EXACT")
@@ -63,8 +55,7 @@ def _server_faults_table(faults: ServerFaults) -> Table:
             "batches": f"{faults.batches}, of which {faults.equal} as undisturbed",
             "audit": f"{audit.epochs} epochs, {audit.samples} samples: {audit.lost} lost, "
             f"{audit.repeated} repeated",
-            "longest wait": f"{faults.longest_wait:.2f} s; with a server there, "
-            f"{faults.longest_needless_wait:.2f} s; {faults.waits_over_a_second} over 1 s",
+            "longest wait": f"{faults.longest_wait:.2f} s; {faults.waits_over_a_second} over 1 s",
             "hedges": str(faults.hedges),
             "reconnects": str(faults.reconnects),
             "connections reset": str(faults.resets),
@@ -76,8 +67,8 @@ def _server_faults_table(faults: ServerFaults) -> Table:
 
 def _trainer_kills_table(kills: TrainerKills) -> Table:
     audit = kills.audit
-    sizes = " ".join(f"{each.world_size}x{each.batch_size}" for each in kills.generations)
-    discarded = sum(each.discarded for each in kills.generations)
+    sizes = " ".join(f"{item.world_size}x{item.batch_size}" for item in kills.generations)
+    discarded = sum(generation.discarded for generation in kills.generations)
     return _table(
         f"trainers killed ({kills.pipeline}, seed {kills.seed})",
         {
@@ -96,6 +87,3 @@ def _table(title: str, rows: dict[str, str]) -> Table:
     for name, value in rows.items():
         table.add_row(name, value)
     return table
-
-
-__all__ = ["Report"]

@@ -23,8 +23,6 @@ from tests.stress.chaos.fault_schedule import (
 )
 from tests.stress.chaos.job import Job
 from tests.stress.chaos.journal import Step, committed_steps
-from tests.stress.chaos.latency import MAX_SHOWN_WAITS, Wait, longest_waits
-from tests.stress.chaos.outages import Outages
 from tests.stress.chaos.pipelines import ServedPipeline
 from tests.stress.chaos.servers import FaultyServer
 from tests.stress.chaos.setup import PROXIED, SERVERS, Setup
@@ -43,9 +41,9 @@ _MIN_EPOCHS = 3
 
 @dataclass(frozen=True)
 class ServerFaults:
-    """Result. `batches` counts those of all ranks, `equal` those equal to the undisturbed run's.
+    """Result. `batches` counts the batches of all ranks, `equal` those as in the undisturbed run.
 
-    Waits are in seconds; a needless wait excludes the time in which no server could answer.
+    `longest_wait` is in seconds, without a rank's first wait.
     """
 
     pipeline: str
@@ -56,9 +54,7 @@ class ServerFaults:
     equal: int
     audit: Audit
     longest_wait: float
-    longest_needless_wait: float
     waits_over_a_second: int
-    waits: list[Wait]
     hedges: int
     reconnects: int
     resets: int
@@ -87,12 +83,11 @@ def run_server_faults(
     with ExitStack() as cleanup:
         setup = cleanup.enter_context(Setup(served, folder, launch, proxy))
         setup.start()
-        outages = cleanup.enter_context(Outages(lambda: setup.can_answer))
         job = _start_job(served, folder / "disturbed", setup.target, launch, served.pause)
         cleanup.enter_context(job)
         job.wait_until(lambda: min(job.saved_steps) >= _FIRST_STEPS, "the first steps are saved")
         begin = time.monotonic()
-        applied = _apply_events(events, setup, job, begin)
+        _apply_events(events, setup, job, begin)
         setup.start()
         stride = RANKS * served.batch_size
         min_steps = math.ceil(_MIN_EPOCHS * served.sample_count / stride)
@@ -104,7 +99,7 @@ def run_server_faults(
     summaries = [journal.summary for journal in job.journals]
     undisturbed = _run_undisturbed(served, folder, steps, launch)
     all_steps = [step for rank in ranks for step in rank]
-    waits = longest_waits(ranks, begin, applied, outages)
+    waits = [step.wait_seconds for rank in ranks for step in rank[1:]]
     return ServerFaults(
         pipeline=served.name,
         seed=seed,
@@ -113,10 +108,8 @@ def run_server_faults(
         batches=len(all_steps),
         equal=_count_equal(ranks, undisturbed, steps),
         audit=audit(all_steps, served.sample_count, complete_epochs(ranks, served.sample_count)),
-        longest_wait=max(wait.seconds for wait in waits),
-        longest_needless_wait=waits[0].needless,
-        waits_over_a_second=sum(wait.seconds > 1 for wait in waits),
-        waits=waits[:MAX_SHOWN_WAITS],
+        longest_wait=max(waits),
+        waits_over_a_second=sum(wait > 1 for wait in waits),
         hedges=_sum(summaries, "hedges"),
         reconnects=_sum(summaries, "reconnects"),
         resets=setup.proxy.resets,
@@ -139,15 +132,12 @@ def _start_job(
     return Job(folder, task, launch)
 
 
-def _apply_events(
-    events: list[Event], setup: Setup, job: Job, begin: float
-) -> list[tuple[float, Event]]:
+def _apply_events(events: list[Event], setup: Setup, job: Job, begin: float) -> None:
     """Applies the events in order; a delay of one event delays all later ones.
 
     An event is delayed, too, until each server serves that the schedule expects to have started:
     a slow machine would leave the trainers without a server for longer than the schedule does.
     """
-    applied = []
     delay = 0.0
     restarts: dict[int, float] = {}
     for event in events:
@@ -161,8 +151,6 @@ def _apply_events(
         setup.apply(event)
         if event.kind is FaultKind.RESTART:
             restarts[event.server] = event.offset
-        applied.append((time.monotonic(), event))
-    return applied
 
 
 def _is_past(due: float) -> bool:
@@ -198,6 +186,3 @@ def _count_equal(ranks: list[list[Step]], undisturbed: list[list[Step]], steps: 
 
 def _sum(summaries: list[dict[str, Any]], name: str) -> int:
     return sum(int(summary[name]) for summary in summaries)
-
-
-__all__ = ["ServerFaults", "run_server_faults"]

@@ -79,17 +79,5 @@ class FaultyServer(InfeedServer):
             self.kill()
             self._reserved.close()
 
-    def __enter__(self) -> FaultyServer:
-        self.start()
-        try:
-            self.wait_until_serving()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-__all__ = ["FaultyServer"]

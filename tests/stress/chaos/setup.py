@@ -20,9 +20,9 @@ PROXIED = 0
 _UPSTREAM = "server {} fail_timeout=2s;"
 """A server in deploy/proxies/nginx.conf."""
 
-PROXIES = ("none", "tcp", "nginx")
-"""What is between trainers and servers, besides the proxy with faults: nothing, a TCP proxy for
-each server, or one nginx for all, so that the trainers' target is a single address."""
+PROXIES = ("none", "nginx")
+"""What is between trainers and servers, besides the proxy with faults: nothing, or one nginx for
+all, so that the trainers' target is a single address."""
 
 
 class Setup:
@@ -39,13 +39,8 @@ class Setup:
         addresses = [server.address for server in self.servers]
         addresses[PROXIED] = self.proxy.address
         self._proxies: list[FaultyProxy | ProxyProcess] = [self.proxy]
-        if proxy == "tcp":
-            for index in set(range(SERVERS)) - {PROXIED}:
-                forwarding = FaultyProxy(self.servers[index].port)
-                self._proxies.append(forwarding)
-                addresses[index] = forwarding.address
-        elif proxy == "nginx":
-            upstreams = " ".join(_UPSTREAM.format(each) for each in addresses)
+        if proxy == "nginx":
+            upstreams = " ".join(_UPSTREAM.format(address) for address in addresses)
             first, second = map(_UPSTREAM.format, ("10.0.0.1:7470", "10.0.0.2:7470"))
             replacements = {first: upstreams, second: ""}
             balancer = ProxyProcess("nginx", folder / "nginx", replacements)
@@ -63,13 +58,6 @@ class Setup:
                 server.start()
         for server in self.servers:
             server.wait_until_serving()
-
-    @property
-    def can_answer(self) -> bool:
-        """Whether at least one server can answer trainers."""
-        reachable = [server.can_answer for server in self.servers]
-        reachable[PROXIED] = reachable[PROXIED] and not self.proxy.stalled
-        return any(reachable)
 
     def ready_for(self, event: Event) -> bool:
         server = self.servers[event.server]
@@ -107,6 +95,3 @@ class Setup:
             proxy.close()
         for server in self.servers:
             server.close()
-
-
-__all__ = ["PROXIED", "PROXIES", "SERVERS", "Setup"]

@@ -1,4 +1,4 @@
-"""Journals, committed_steps steps and sample counts of the chaos runs."""
+"""Journals, committed steps and sample counts of the chaos runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def step(number: int, start: int, ids: list[int], mask: list[bool] | None = None
     samples = [f"sample {index}" for index in ids]
     mask = mask or [True] * len(ids)
     cursor = {"position": start + len(ids)}
-    return Step(number, start, ids, mask, samples, "digest", cursor, 0.0, 0.0)
+    return Step(number, start, ids, mask, samples, "digest", cursor, 0.0)
 
 
 EPOCHS = [step(0, 0, [3, 1, 2, 0]), step(1, 4, [5, 4, 0, 1]), step(2, 8, [2, 3, 5, 4])]

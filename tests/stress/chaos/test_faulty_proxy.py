@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 from tests.harness.clock import ManualClock
 from tests.harness.listener import Listener
-from tests.harness.ports import ReservedPort
 from tests.harness.waiting import wait_until
 from tests.stress.chaos.faulty_proxy import FaultyProxy
 
@@ -90,21 +89,3 @@ def test_reset_occurs_once_within_the_stream(port: int) -> None:
         assert proxy.resets == 1
         with connect(proxy) as connection:
             assert receive(connection, len(SENT)) == SENT
-
-
-def test_connection_without_a_server_ends_at_once() -> None:
-    with ReservedPort() as port, FaultyProxy(port.number) as proxy, connect(proxy) as connection:
-        try:
-            data = connection.recv(1)
-        except ConnectionResetError:
-            data = b""
-        assert data == b""
-
-
-def test_close_resets_connections(port: int) -> None:
-    proxy = FaultyProxy(port)
-    with connect(proxy) as connection:
-        assert receive(connection, 1)
-        proxy.close()
-        with pytest.raises(ConnectionResetError):
-            receive(connection, len(SENT))

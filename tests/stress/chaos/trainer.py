@@ -63,28 +63,21 @@ def train(task: Task) -> None:
         while not (end_file.exists() and number >= int(end_file.read_text())):
             requested_at = time.monotonic()
             batch = next(feed, None)
-            received_at = time.monotonic()
+            wait_seconds = time.monotonic() - requested_at
             if batch is None:
                 break
-            wait_seconds = received_at - requested_at
-            journal.save(_step(number, batch, feed.state(), wait_seconds, received_at))
+            journal.save(_step(number, batch, feed.state(), wait_seconds))
             number += 1
             time.sleep(task.pause)
         journal.finish(asdict(feed.stats()))
 
 
-def _step(
-    number: int,
-    batch: infeed.Batch,
-    cursor: dict[str, Any],
-    wait_seconds: float,
-    received_at: float,
-) -> Step:
+def _step(number: int, batch: infeed.Batch, cursor: dict[str, Any], wait_seconds: float) -> Step:
     samples = [_sample_digest(batch, slot) for slot in range(batch.slots)]
     ids, mask = batch.sample_ids.tolist(), batch.mask.tolist()
     content = json.dumps([batch.start, batch.epoch, ids, mask, samples])
     digest = hashlib.sha256(content.encode()).hexdigest()
-    return Step(number, batch.start, ids, mask, samples, digest, cursor, wait_seconds, received_at)
+    return Step(number, batch.start, ids, mask, samples, digest, cursor, wait_seconds)
 
 
 def _sample_digest(batch: infeed.Batch, slot: int) -> str:

@@ -163,6 +163,3 @@ def _samples(steps: list[Step]) -> list[tuple[int, str]]:
         for slot, digest in enumerate(step.samples)
         if step.mask[slot]
     ]
-
-
-__all__ = ["Generation", "TrainerKills", "run_trainer_kills"]

@@ -6,9 +6,9 @@ import sys
 from typing import Annotated
 
 import typer
-from tests.stress.fuzz.case import Kinds
+from tests.stress.fuzz.calls import CALLS
 from tests.stress.fuzz.client_fuzzer import fuzz_client
-from tests.stress.fuzz.kinds import CALLS, OVERLOADS, RAW_CONNECTIONS, REPLIES
+from tests.stress.fuzz.replies import REPLIES
 from tests.stress.fuzz.report import Report
 from tests.stress.fuzz.server_fuzzer import fuzz_server
 
@@ -23,24 +23,19 @@ def main(
 ) -> None:
     """Sends malformed inputs to a live server and to a client."""
     reports = []
-    if cases and (case is None or _is_in(case, CALLS, RAW_CONNECTIONS, OVERLOADS)):
+    kind = (case or "").partition(":")[0]
+    if case is not None and kind not in {**CALLS.known, **REPLIES.known}:
+        known = ", ".join((*CALLS.known, *REPLIES.known))
+        raise typer.BadParameter(f"no kind {case!r}; available: {known}")
+    if cases and (case is None or kind in CALLS.known):
         reports.append(Report(seed, "server"))
-        fuzz_server(reports[-1], cases, case=case, check_timeouts=True)
-    if client_cases and (case is None or _is_in(case, REPLIES)):
+        fuzz_server(reports[-1], cases, case=case)
+    if client_cases and (case is None or kind in REPLIES.known):
         reports.append(Report(seed, "client"))
         fuzz_client(reports[-1], client_cases, case=case)
-    if case is not None and not reports:
-        known = [
-            name for kinds in (CALLS, RAW_CONNECTIONS, OVERLOADS, REPLIES) for name in kinds.known
-        ]
-        raise typer.BadParameter(f"no kind {case!r}; available: {', '.join(known)}")
     for report in reports:
         print(f"\n{report}")
     sys.exit(any(report.problems for report in reports))
-
-
-def _is_in(case: str, *registries: Kinds) -> bool:
-    return any(case.partition(":")[0] in kinds.known for kinds in registries)
 
 
 if __name__ == "__main__":

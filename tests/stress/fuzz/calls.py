@@ -7,53 +7,35 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from tests.stress.fuzz import frames
 from tests.stress.fuzz.case import Kinds
-from tests.stress.fuzz.peer import Response
 
 from infeed.rpc.status import CODES
-from infeed.spec import PipelineSpec
+from infeed.shared.spec import PipelineSpec
 from infeed.v1 import stream_pb2
 
 FEED = "/infeed.v1.FeedService/"
 HEALTH = "/grpc.health.v1.Health/"
-REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
 ALLOWED_CODES = frozenset(CODES) - {"UNKNOWN", "INTERNAL"}
 """Allowed status codes by default; the other two mean an unexpected error in the server."""
 
-PARSE_ERROR_TEXTS = {
-    "truncated message",
-    "bytes cannot be parsed",
-    "compressed message without grpc-encoding",
-}
-"""Parts of allowed INTERNAL messages: gRPC's own code for an invalid frame or message."""
-
-READER_LIMIT_TEXT = "jobs that read at different positions"
-"""Part of allowed UNAVAILABLE messages: a sequential data set has its maximum of readers. Which
-calls get this depends on the concurrent calls."""
-
-HEALTH_LIMIT_TEXT = "health calls open already"
-"""Part of allowed RESOURCE_EXHAUSTED messages: a host has its maximum of open health calls."""
-
-Check: TypeAlias = "Callable[[Response], str | None]"
+Check: TypeAlias = "Callable[[list[bytes]], str | None]"
+"""Returns the problem of a call's responses, or None."""
 
 
 @dataclass
 class Call:
     """Request of one call, and its allowed outcomes."""
 
-    headers: frames.Fields
-    parts: list[bytes] = field(default_factory=list)
-    """Data, one frame per part."""
+    method: str
+    messages: list[bytes] = field(default_factory=list)
     end: bool = True
-    """Whether the request ends after the parts."""
+    """Whether the request ends after the messages."""
     cancel_after_seconds: float | None = None
     """Time after which the call is cancelled; None: the server must end it."""
     codes: frozenset[str] = ALLOWED_CODES
-    """Allowed status codes, by name; `HTTP 405` for an HTTP status."""
+    """Allowed status codes, by name."""
     check: Check | None = None
-    """Returns the problem of a response, or None."""
 
 
 @dataclass(frozen=True)
@@ -72,31 +54,9 @@ Draw: TypeAlias = "Callable[[random.Random, Catalog], Call]"
 CALLS: Kinds[Draw] = Kinds()
 
 
-def headers(path: str, **changes: str | None) -> frames.Fields:
-    """Returns a valid request's headers with changes; `_` in a name means `-`, `p_` means `:`.
-
-    None removes a header.
-    """
-    fields: dict[str, str | None] = {
-        ":method": "POST",
-        ":scheme": "http",
-        ":path": path,
-        ":authority": "fuzz",
-        "te": "trailers",
-        "content-type": "application/grpc",
-    }
-    for name, value in changes.items():
-        fields[name.replace("p_", ":").replace("_", "-")] = value
-    return [(name, value) for name, value in fields.items() if value is not None]
-
-
-def codes(*names: str) -> frozenset[str]:
-    return frozenset(names)
-
-
 def event(**values: Any) -> bytes:
-    """Returns a framed StreamBatchesRequest."""
-    return frames.message(stream_pb2.StreamBatchesRequest(**values).SerializeToString())
+    """Returns a StreamBatchesRequest."""
+    return stream_pb2.StreamBatchesRequest(**values).SerializeToString()
 
 
 def open_request(spec: PipelineSpec, **changes: Any) -> bytes:
@@ -111,32 +71,3 @@ def step_requests(spec: PipelineSpec, numbers: Sequence[int]) -> list[bytes]:
     """Returns the requests of one rank's steps."""
     size = spec.stride(spec.batch_size)
     return [batch_request(number, number * size, size) for number in numbers]
-
-
-def odd_string(rng: random.Random) -> str:
-    """Returns an unusual but valid string."""
-    return rng.choice(
-        [
-            "",
-            " ",
-            "numbers ",
-            "NUMBERS",
-            "numbers\0",
-            "../../etc/passwd",
-            "{0.__class__}%s%n",
-            "\u202e\ufeff\U0001f600",
-            "a" * rng.choice((100, 5000, 60000)),
-            "".join(chr(rng.randrange(0x20, 0xD7FF)) for _ in range(rng.randint(1, 40))),
-            "".join(chr(rng.randrange(0, 0x20)) for _ in range(rng.randint(1, 9))),
-        ]
-    )
-
-
-def odd_number(rng: random.Random, bits: int = 64) -> int:
-    """Returns a signed integer of this many bits, mostly a boundary value."""
-    maximum = (1 << (bits - 1)) - 1
-    limits = [0, 1, -1, 2, 100, 1 << 16, 1 << 17, (1 << 31) - 1, -(1 << 31)]
-    limits += [maximum, -maximum - 1, maximum // 2, maximum // 2 + 1, maximum // 2 + 2]
-    value = rng.choice([*limits, *limits, rng.randint(-maximum, maximum)])
-    value += rng.choice((0, 0, 0, 1, -1))
-    return max(-maximum - 1, min(maximum, value))

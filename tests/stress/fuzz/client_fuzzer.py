@@ -10,20 +10,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.stress.fuzz import server_under_test
+from tests.stress.fuzz import scripts, server_under_test
 from tests.stress.fuzz.case import Case
-from tests.stress.fuzz.kinds import REPLIES
-from tests.stress.fuzz.replies import Reply
+from tests.stress.fuzz.replies import REPLIES, Reply
 from tests.stress.fuzz.report import Report
 from tests.stress.fuzz.sessions import Session, record
+
+KIND_MODULES = (scripts,)
+"""Modules that register kinds of cases on import, beside `replies`."""
 
 HANG_TIMEOUT_SECONDS = 120.0
 """Maximum duration of a case."""
 
 _EXTRA_BYTES = 4 << 30
 """Additional address space, thread stacks included; a larger allocation is a violation."""
-
-_PROGRESS_INTERVAL_SECONDS = 30.0
 
 
 def fuzz_client(report: Report, cases: int, *, case: str | None = None) -> None:
@@ -32,14 +32,11 @@ def fuzz_client(report: Report, cases: int, *, case: str | None = None) -> None:
         sessions = record(server)
     selected = REPLIES.cases(cases) if case is None else iter([REPLIES.case(case)])
     with bounded():
-        run_cases(report, sessions, selected, cases)
+        run_cases(report, sessions, selected)
 
 
-def run_cases(
-    report: Report, sessions: Sequence[Session], cases: Iterable[Case[Reply]], count: int
-) -> None:
+def run_cases(report: Report, sessions: Sequence[Session], cases: Iterable[Case[Reply]]) -> None:
     """Runs the cases in sequence and reports their outcomes."""
-    last_progress = time.monotonic()
     for case in cases:
         rng = case.rng(report.seed)
         begin = time.monotonic()
@@ -52,10 +49,7 @@ def run_cases(
         seconds = time.monotonic() - begin
         if seconds > HANG_TIMEOUT_SECONDS:
             problem = f"took {seconds:.0f} s"
-        report.record(case, outcome, seconds, problem)
-        if time.monotonic() - last_progress > _PROGRESS_INTERVAL_SECONDS:
-            last_progress = time.monotonic()
-            report.print_progress(count)
+        report.record(case, outcome, problem)
 
 
 @contextmanager

@@ -36,14 +36,6 @@ def setting_pairs(pairs: Iterable[tuple[int, int]]) -> bytes:
     return frame(SETTINGS, 0, 0, body)
 
 
-def window(stream: int, increment: int) -> bytes:
-    return frame(WINDOW, 0, stream, (increment & 0xFFFFFFFF).to_bytes(4, "big"))
-
-
-def reset(stream: int, code: int = 8) -> bytes:
-    return frame(RST, 0, stream, code.to_bytes(4, "big"))
-
-
 def block(fields: Iterable[tuple[str | bytes, str | bytes]]) -> bytes:
     """Returns a header block without HPACK table entries, so that frames can be reordered."""
     return b"".join(b"\0" + _text(name) + _text(value) for name, value in fields)

@@ -32,14 +32,6 @@ def _digest(batch: infeed.Batch) -> str:
     return f"{position}, mask {batch.mask.tolist()}, {digest.hexdigest()[:16]}"
 
 
-def _first_difference(received: list[str], expected: list[str]) -> str:
-    """Describes the first batch that differs."""
-    for one, other in itertools.zip_longest(received, expected, fillvalue="no batch"):
-        if one != other:
-            return f"{one}; before, {other}"
-    return "none"
-
-
 class ReferenceFeeds:
     """Reads all pipelines repeatedly on a thread, and compares their batches."""
 
@@ -69,8 +61,9 @@ class ReferenceFeeds:
             self._on_problem(f"a feed of {name!r} failed: {type(error).__name__}: {error}")
             return
         if received != self._expected[name]:
-            difference = _first_difference(received, self._expected[name])
-            self._on_problem(f"a feed of {name!r} got other batches: {difference}")
+            pairs = itertools.zip_longest(received, self._expected[name], fillvalue="no batch")
+            one, other = next((one, other) for one, other in pairs if one != other)
+            self._on_problem(f"a feed of {name!r} got other batches: {one}; before, {other}")
         self.feeds += 1
 
     def _run(self) -> None:

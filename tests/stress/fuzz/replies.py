@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import numpy as np
-from tests.stress.fuzz.calls import odd_number, odd_string
 from tests.stress.fuzz.case import Kinds, mutate, random_pieces
-from tests.stress.fuzz.sessions import Session, replay_messages
+from tests.stress.fuzz.odd import corrupt, odd_number
+from tests.stress.fuzz.sessions import Session, plan_epoch, replay_messages
 
 from infeed.batch import Batch
-from infeed.errors import InfeedError
-from infeed.spec import BYTES
+from infeed.shared.errors import InfeedError
+from infeed.shared.spec import BYTES, PipelineSpec
 from infeed.v1 import stream_pb2
 from infeed.wire.assembler import ReceivedBatch
 from infeed.wire.chunk import encode_chunk
@@ -105,74 +105,35 @@ def shuffled_messages(rng: random.Random, session: Session) -> str:
     return run_client(session, lambda: replay_messages(session.assembler(), messages), same=False)
 
 
-@REPLIES.add(2)
-def odd_opened(rng: random.Random, session: Session) -> str:
-    first = stream_pb2.StreamBatchesResponse.FromString(session.messages[0])
-    opened = first.opened
-    field = rng.choice(opened.spec)
-    variant = rng.randrange(8)
-    if variant == 0:
-        opened.fingerprint = odd_string(rng)
-    elif variant == 1:
-        field.name = odd_string(rng)
-    elif variant == 2:
-        field.data_type = odd_number(rng, 32)
-    elif variant == 3:
-        field.shape.append(odd_number(rng))
-    elif variant == 4:
-        del opened.spec[rng.randrange(len(opened.spec))]
-    elif variant == 5:
-        opened.spec.add().CopyFrom(field)
-    else:
-        setattr(opened, rng.choice(("batch_size", "seed", "batch_stride")), odd_number(rng))
-    messages = [first.SerializeToString(), *session.messages[1:]]
-    return run_client(session, lambda: replay_messages(session.assembler(), messages))
-
-
-@REPLIES.add(8)
-def odd_header(rng: random.Random, session: Session) -> str:
-    """Plays a batch header with boundary values, or with lists of other lengths."""
+@REPLIES.add(10)
+def odd_messages(rng: random.Random, session: Session) -> str:
+    """Plays odd values in the description of the stream, or in the header of a batch."""
     messages = list(session.messages)
     parsed = [stream_pb2.StreamBatchesResponse.FromString(message) for message in messages]
-    headers = [index for index, item in enumerate(parsed) if item.WhichOneof("event") == "header"]
-    index = rng.choice(headers)
-    header = parsed[index].header
+    found = [item for item in parsed if item.WhichOneof("event") == "header"]
+    chosen = parsed[0].opened if rng.random() < 0.2 else rng.choice(found).header
     for _ in range(rng.randint(1, 2)):
-        _corrupt(rng, header)
-    messages[index] = parsed[index].SerializeToString()
+        corrupt(rng, chosen)
     if rng.random() < 0.8:  # else nearly all are refused for their checksum alone
         parsed[0].opened.has_checksums = False
-        messages[0] = parsed[0].SerializeToString()
+    messages = [
+        message if item.WhichOneof("event") == "chunk" else item.SerializeToString()
+        for message, item in zip(messages, parsed, strict=True)
+    ]
     return run_client(session, lambda: replay_messages(session.assembler(), messages))
 
 
-def _corrupt(rng: random.Random, header: stream_pb2.BatchHeader) -> None:
-    layouts = header.layouts
-    variant = rng.randrange(9)
-    if variant == 0:
-        header.request_id = rng.choice((odd_number(rng) % (1 << 64), header.request_id + 1))
-    elif variant == 1:
-        header.start = odd_number(rng)
-    elif variant == 2:
-        header.payload_size = rng.choice((odd_number(rng), header.payload_size + 64, 0, 1 << 36))
-    elif variant == 3 and layouts:
-        layout = rng.choice(layouts)
-        layout.offset = rng.choice((odd_number(rng), layout.offset + 64, layout.offset + 1, 0))
-    elif variant == 4 and layouts:
-        layout = rng.choice(layouts)
-        layout.size = rng.choice((odd_number(rng), layout.size + 64, layout.size - 1, 0))
-    elif variant == 5 and layouts:
-        layouts.add().CopyFrom(rng.choice(layouts))
-    elif variant == 6 and layouts:
-        order = list(layouts)
-        rng.shuffle(order)
-        copies = [type(layout).FromString(layout.SerializeToString()) for layout in order]
-        del layouts[:]
-        layouts.extend(copies[: rng.randint(0, len(copies))] if rng.random() < 0.3 else copies)
-    elif variant == 7:
-        header.sample_ids[:] = [odd_number(rng) for _ in range(rng.choice((0, 1, 3, 4, 9999)))]
-    else:
-        header.mask[:] = [rng.random() < 0.5 for _ in range(rng.choice((0, 1, 3, 4, 9999)))]
+@REPLIES.add(5)
+def odd_pipeline(rng: random.Random, session: Session) -> str:
+    """Plans a feed of a pipeline that a server describes with odd values."""
+    message = session.spec.to_proto()
+    for _ in range(rng.randint(1, 3)):
+        corrupt(rng, message)
+    try:
+        plan_epoch(PipelineSpec.from_proto(message))
+    except InfeedError as error:
+        return type(error).__name__
+    return "planned"
 
 
 @REPLIES.add(4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 _MAX_PRINTED = 20
@@ -18,11 +18,10 @@ class Report:
     seed: int
     target: str
     """Name of the fuzzed program."""
-    outcomes: dict[str, Counter[str]] = field(default_factory=dict)
+    outcomes: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     """Number of cases by outcome, for each kind."""
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    slowest: tuple[float, str] = (0.0, "")
     begin: float = field(default_factory=time.monotonic)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -30,12 +29,10 @@ class Report:
     def cases(self) -> int:
         return sum(count.total() for count in self.outcomes.values())
 
-    def record(self, case: object, outcome: str, seconds: float, problem: str | None) -> None:
-        """Records one case with its outcome, its duration, and its problem, if any."""
-        kind = str(case).partition(":")[0]
+    def record(self, case: object, outcome: str, problem: str | None) -> None:
+        """Records one case with its outcome and its problem, if any."""
         with self._lock:
-            self.outcomes.setdefault(kind, Counter())[outcome] += 1
-            self.slowest = max(self.slowest, (seconds, str(case)))
+            self.outcomes[str(case).partition(":")[0]][outcome] += 1
         if problem is not None:
             self.add_problem(f"{problem}\n    again: --seed {self.seed} --case {case}")
 
@@ -45,32 +42,11 @@ class Report:
             if len(self.problems) <= _MAX_PRINTED:
                 print(f"VIOLATION: {text}", flush=True)
 
-    def add_note(self, text: str) -> None:
-        self.notes.append(text)
-        print(text, flush=True)
-
-    def print_progress(self, total: int, details: str = "") -> None:
-        seconds = time.monotonic() - self.begin
-        rate = self.cases / max(seconds, 1e-9)
-        print(
-            f"{self.target}: {self.cases} of {total} cases, {seconds:.0f} s, {rate:.0f}/s{details}",
-            flush=True,
-        )
-
     def __str__(self) -> str:
-        width = max((len(kind) for kind in self.outcomes), default=0)
-        seconds = time.monotonic() - self.begin
-        lines = [f"{self.target}: {self.cases} cases in {seconds:.0f} s"]
-        lines.append(f"{'kind':{width}}  {'cases':>7}  ends")
+        width = max(map(len, self.outcomes), default=0)
+        lines = [f"{self.target}: {self.cases} cases in {time.monotonic() - self.begin:.0f} s"]
         for kind, counts in sorted(self.outcomes.items()):
-            lines.append(f"{kind:{width}}  {counts.total():7}  {_counts_text(counts)}")
-        total: Counter[str] = sum(self.outcomes.values(), Counter())
-        lines.append(f"{'all':{width}}  {self.cases:7}  {_counts_text(total)}")
-        lines.append(f"slowest: {self.slowest[0]:.2f} s, {self.slowest[1]}")
-        lines += self.notes
-        lines.append(f"{len(self.problems)} violations, seed {self.seed}")
+            ends = ", ".join(f"{outcome} {count}" for outcome, count in counts.most_common())
+            lines.append(f"{kind:{width}}  {counts.total():7}  {ends}")
+        lines += [*self.notes, f"{len(self.problems)} violations, seed {self.seed}"]
         return "\n".join(lines)
-
-
-def _counts_text(counts: Counter[str]) -> str:
-    return ", ".join(f"{outcome} {count}" for outcome, count in counts.most_common())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tests.stress.fuzz.calls import Check
-from tests.stress.fuzz.peer import Response
 
 from infeed.v1 import stream_pb2
 from infeed.wire.chunk import MAX_HEAD_BYTES, parse_head
@@ -12,11 +11,11 @@ from infeed.wire.chunk import MAX_HEAD_BYTES, parse_head
 def in_order(requested: list[int], *, complete: bool = True) -> Check:
     """Returns a check that the response answers these requests in order; all if `complete`."""
 
-    def check(response: Response) -> str | None:
+    def check(responses: list[bytes]) -> str | None:
         try:
-            answered = _answered_requests(bytes(response.data))
+            answered = _answered_requests(responses)
         except (ValueError, IndexError) as error:
-            return f"the response is invalid: {error}"
+            return f"a response is invalid: {error}"
         if answered != requested[: len(answered)] or (complete and len(answered) < len(requested)):
             return f"answered requests {answered} of {requested}"
         return None
@@ -24,19 +23,13 @@ def in_order(requested: list[int], *, complete: bool = True) -> Check:
     return check
 
 
-def _answered_requests(data: bytes) -> list[int]:
+def _answered_requests(responses: list[bytes]) -> list[int]:
     """Returns the completely answered requests. Raises `ValueError` for a wrong order."""
     answered: list[int] = []
     missing: int | None = None
     is_open = False
-    offset = 0
-    while offset + 5 <= len(data):
-        size = int.from_bytes(data[offset + 1 : offset + 5], "big")
-        body = data[offset + 5 : offset + 5 + size]
-        offset += 5 + size
-        if len(body) < size:
-            break
-        if head := parse_head(body[:MAX_HEAD_BYTES], size):
+    for body in responses:
+        if head := parse_head(body[:MAX_HEAD_BYTES], len(body)):
             if not missing or head.data_size > missing:
                 raise ValueError("a chunk exceeds the batch's payload")
             missing -= head.data_size

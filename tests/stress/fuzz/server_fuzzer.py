@@ -5,28 +5,21 @@ from __future__ import annotations
 import itertools
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
-from tests.stress.fuzz import server_under_test
+from tests.stress.fuzz import calls_stream, calls_unary, server_under_test
 from tests.stress.fuzz.call_runner import CallRunner
-from tests.stress.fuzz.calls import Catalog
-from tests.stress.fuzz.case import Case
-from tests.stress.fuzz.connection_runner import ConnectionRunner
-from tests.stress.fuzz.idle_connections import IdleConnections
-from tests.stress.fuzz.kinds import CALLS, OVERLOADS, RAW_CONNECTIONS
+from tests.stress.fuzz.calls import CALLS, Catalog
 from tests.stress.fuzz.reference_feeds import ReferenceFeeds
 from tests.stress.fuzz.report import Report
-from tests.stress.fuzz.server_under_test import NAMES, ResourceUsage, ServerUnderTest
+from tests.stress.fuzz.server_under_test import ResourceUsage, ServerUnderTest
+
+KIND_MODULES = (calls_stream, calls_unary)
+"""Modules that register kinds of cases on import."""
 
 ROUND_CASES = 5000
 """Cases between two checks of the server."""
 
-RAW_SHARE = 0.2
-"""Share of cases that are whole connections."""
-
-_OVERLOADS = 24
 _MAX_WARM_UP_CASES = 10_000
 """Cases before memory is measured, because the allocator's pools grow at first."""
 _SETTLE_TIMEOUT_SECONDS = 90.0
@@ -46,57 +39,21 @@ class ServerFuzzer:
         self._report = report
         self._errors = 0
         catalog = Catalog(server.specs)
-        self._catalog = catalog
         self._calls = CallRunner(server.address, catalog, report.seed, report.record)
-        self._connections = ConnectionRunner(server.address, catalog, report.seed, report.record)
 
     def run_case(self, name: str) -> None:
         """Runs a single case. Raises `KeyError` for an unknown kind."""
-        for kinds, runner in (
-            (CALLS, self._calls),
-            (RAW_CONNECTIONS, self._connections),
-            (OVERLOADS, self._connections),
-        ):
-            if name.partition(":")[0] in kinds.known:
-                runner.run([kinds.case(name)])
-                self._check_server()
-                return
-        raise KeyError(name)
-
-    def run_cases(self, count: int, *, check_timeouts: bool, overloads: int = _OVERLOADS) -> None:
-        """Runs `count` cases, then the overloads; `check_timeouts` also checks the timeouts of idle
-        connections."""
-        raw_count = round(count * RAW_SHARE)
-        calls = CALLS.cases(count - raw_count)
-        connections = RAW_CONNECTIONS.cases(raw_count)
-        with ExitStack() as stack:
-            idle = stack.enter_context(IdleConnections(self._server.address, self._catalog))
-            feeds = ReferenceFeeds(self._server.address, self._report.add_problem)
-            with feeds:
-                while self._run_round(calls, connections):
-                    self._check_server()
-                    self._report.print_progress(count, f"; {self._server.resource_usage()}")
-                self._report.add_note(f"{feeds.feeds} reference feeds, all batches compared")
-            if check_timeouts:
-                for problem in idle.problems():
-                    self._report.add_problem(problem)
-                self._report.add_note(f"{idle.count} idle connections")
-        self._overload(feeds, overloads)
-
-    def _run_round(self, calls: Iterator[Case], connections: Iterator[Case]) -> bool:
-        """Runs one round; returns False when no case is left or the server has died."""
-        raw_count = round(ROUND_CASES * RAW_SHARE)
-        before = self._report.cases
-        self._calls.run(itertools.islice(calls, ROUND_CASES - raw_count))
-        self._connections.run(itertools.islice(connections, raw_count))
-        return self._report.cases > before and self._server.alive
-
-    def _overload(self, feeds: ReferenceFeeds, count: int) -> None:
-        """Uses all concurrent calls of the server; feeds must succeed afterwards."""
-        self._connections.run(OVERLOADS.cases(count))
-        for name in NAMES:
-            feeds.check(name)
+        self._calls.run([CALLS.case(name)])
         self._check_server()
+
+    def run_cases(self, count: int) -> None:
+        """Runs `count` cases, with reference feeds in parallel."""
+        cases = CALLS.cases(count)
+        with ReferenceFeeds(self._server.address, self._report.add_problem) as feeds:
+            while self._server.alive and (some := list(itertools.islice(cases, ROUND_CASES))):
+                self._calls.run(some)
+                self._check_server()
+        self._report.notes.append(f"{feeds.feeds} reference feeds, all batches compared")
 
     def _check_server(self) -> None:
         if not self._server.alive:
@@ -107,9 +64,7 @@ class ServerFuzzer:
         self._errors = len(errors)
 
 
-def fuzz_server(
-    report: Report, cases: int, *, case: str | None = None, check_timeouts: bool
-) -> None:
+def fuzz_server(report: Report, cases: int, *, case: str | None = None) -> None:
     """Runs `cases` cases, or one, on a new server, and compares its resources before and after."""
     with tempfile.TemporaryDirectory() as folder, server_under_test.started(Path(folder)) as server:
         fuzzer = ServerFuzzer(server, report)
@@ -118,15 +73,13 @@ def fuzz_server(
             return
         first = server.resource_usage()
         warm_up = Report(report.seed, "warm-up")
-        ServerFuzzer(server, warm_up).run_cases(
-            min(cases, _MAX_WARM_UP_CASES), check_timeouts=False
-        )
+        ServerFuzzer(server, warm_up).run_cases(min(cases, _MAX_WARM_UP_CASES))
         report.begin = time.monotonic()
         time.sleep(_REST_SECONDS)
         before = server.resource_usage()
-        fuzzer.run_cases(cases, check_timeouts=check_timeouts)
+        fuzzer.run_cases(cases)
         after = _settled_usage(server, before)
-        report.add_note(f"server at first: {first}\nwarm: {before}\nafter: {after}")
+        report.notes.append(f"server at first: {first}\nwarm: {before}\nafter: {after}")
         if not _is_similar(before, after):
             report.add_problem(f"the server holds more resources: before {before}; now {after}")
         report.problems += warm_up.problems

@@ -73,7 +73,7 @@ class ResourceUsage:
 class ServerUnderTest:
     """Running server with several kinds of pipelines."""
 
-    specs: dict[str, infeed.spec.PipelineSpec]
+    specs: dict[str, infeed.shared.spec.PipelineSpec]
     _server: InfeedServer
 
     @property

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import select
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import grpc
 from tests.stress.fuzz import frames
-from tests.stress.fuzz.calls import FEED, event, headers
-from tests.stress.fuzz.peer import Peer, Response
+from tests.stress.fuzz.calls import FEED, event
 from tests.stress.fuzz.server_under_test import ServerUnderTest
 
 from infeed.batch import Batch
 from infeed.cursor import Shard
+from infeed.prefetch.feed_options import FeedOptions
 from infeed.prefetch.feed_plan import FeedPlan, plan_feed
-from infeed.spec import PipelineSpec
+from infeed.shared.spec import PipelineSpec
 from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
 from infeed.wire.assembler import BatchAssembler, PendingRequest, ReceivedBatch, StreamContract
@@ -27,46 +27,12 @@ _FRAME_BYTES = 1 << 14
 NAMES = ("numbers", "files", "photos")
 
 
-class _Recorder(Peer):
-    """Peer that records the server's frames."""
-
-    def __init__(self, address: str) -> None:
-        super().__init__(address)
-        self._settings = b""
-        self._header_frames: list[bytes] = []
-
-    def recorded(self, response: Response) -> bytes:
-        """Returns the server's frames in an order without timing: settings, headers, then one
-        message per DATA frame, and no window updates. So a case is the same in every run."""
-        first, last = self._header_frames
-        data = [frames.frame(frames.DATA, 0, 1, part) for part in _parts(bytes(response.data))]
-        acknowledged = frames.frame(frames.SETTINGS, frames.ACK, 0)
-        return self._settings + acknowledged + first + b"".join(data) + last
-
-    def _on_frame(self, kind: int, flags: int, stream: int, body: bytes) -> None:
-        whole = frames.frame(kind, flags, stream, body)
-        if kind == frames.SETTINGS and not flags:
-            self._settings += whole
-        elif kind == frames.HEADERS:
-            self._header_frames.append(whole)
-        super()._on_frame(kind, flags, stream, body)
-
-
-def _parts(data: bytes) -> Iterator[bytes]:
-    for message in split(data):
-        whole = frames.message(message)
-        for start in range(0, len(whole), _FRAME_BYTES):
-            yield whole[start : start + _FRAME_BYTES]
-
-
 @dataclass(frozen=True)
 class Session:
     """Responses of a server to one trainer that requested one epoch."""
 
     spec: PipelineSpec
     plan: FeedPlan
-    pipeline_response: bytes
-    """HTTP/2 bytes of the response to GetPipeline."""
     stream_response: bytes
     """HTTP/2 bytes of the response to StreamBatches."""
     messages: tuple[bytes, ...]
@@ -96,16 +62,15 @@ def record(server: ServerUnderTest) -> tuple[Session, ...]:
 
 def _record(server: ServerUnderTest, name: str) -> Session:
     body = service.GetPipelineRequest(name=name).SerializeToString()
-    pipeline_response, response = _call(server.address, "GetPipeline", [frames.message(body)])
-    message = service.GetPipelineResponse.FromString(bytes(response.data[5:]))
+    (answer,) = _call(server.address, "GetPipeline", [body])
+    message = service.GetPipelineResponse.FromString(answer)
     spec = PipelineSpec.from_proto(message.pipeline)
     plan = plan_epoch(spec)
     steps = range(plan.shard_plan.steps or 0)
     requests = [event(open=plan.open_message)]
     requests += [event(batch=request(plan, step)) for step in steps]
-    stream_response, response = _call(server.address, "StreamBatches", requests)
-    messages = tuple(split(bytes(response.data)))
-    session = Session(spec, plan, pipeline_response, stream_response, messages, {})
+    messages = tuple(_call(server.address, "StreamBatches", requests))
+    session = Session(spec, plan, _connection(messages), messages, {})
     for received in replay_messages(session.assembler(), messages):
         session.batches[received.step] = received.batch
     assert len(session.batches) == session.steps
@@ -119,28 +84,7 @@ def request(plan: FeedPlan, step: int) -> stream_pb2.BatchRequest:
 
 def plan_epoch(spec: PipelineSpec) -> FeedPlan:
     """Returns the plan of one epoch of a pipeline for a single trainer."""
-    return plan_feed(
-        spec,
-        batch_size=None,
-        shard=Shard(),
-        seed=None,
-        epochs=1,
-        remainder="pad",
-        cursor=None,
-        finish="trainer",
-        job_name=None,
-        prefetch_bytes=1 << 20,
-        reconnect_timeout=0.1,
-    )
-
-
-def split(data: bytes) -> Iterator[bytes]:
-    """Yields the messages of gRPC's framing."""
-    start = 0
-    while start < len(data):
-        end = start + 5 + int.from_bytes(data[start + 1 : start + 5], "big")
-        yield data[start + 5 : end]
-        start = end
+    return plan_feed(spec, FeedOptions(shard=Shard(), epochs=1, remainder="pad"))
 
 
 def replay_messages(
@@ -162,22 +106,29 @@ def replay_messages(
             yield result
 
 
-def _call(address: str, method: str, parts: Sequence[bytes]) -> tuple[bytes, Response]:
-    peer = _Recorder(address)
-    peer.send_preface()
-    response = peer.expect(1)
-    peer.raw(frames.headers(1, headers(FEED + method)))
-    for number, part in enumerate(parts, 1):
-        peer.data(1, part, end=number == len(parts))
-    deadline = time.monotonic() + _TIMEOUT_SECONDS
-    while not response.ended:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"no response to {method} within {_TIMEOUT_SECONDS:g} s")
-        poll = select.poll()
-        poll.register(peer.fileno(), select.POLLIN | select.POLLOUT * peer.wants_to_send)
-        poll.poll(100)
-        peer.send()
-        peer.receive()
-    peer.close()
-    assert response.status == "0", response.message
-    return peer.recorded(response), response
+def _call(address: str, method: str, messages: Sequence[bytes]) -> list[bytes]:
+    """Returns the responses of a server, without heartbeats, so that a case is always the same."""
+    heartbeat = stream_pb2.StreamBatchesResponse(heartbeat={}).SerializeToString()
+    with grpc.insecure_channel(address) as channel:
+        call: Any = channel.stream_stream(FEED + method)
+        responses = call(iter(messages), timeout=_TIMEOUT_SECONDS)
+        return [response for response in responses if response != heartbeat]
+
+
+def _connection(messages: Sequence[bytes]) -> bytes:
+    """Returns a connection of a server that answers one call with the messages."""
+    data = [
+        frames.frame(frames.DATA, 0, 1, whole[start : start + _FRAME_BYTES])
+        for whole in map(frames.message, messages)
+        for start in range(0, len(whole), _FRAME_BYTES)
+    ]
+    first = [(":status", "200"), ("content-type", "application/grpc")]
+    return b"".join(
+        [
+            frames.settings(max_frame=_FRAME_BYTES),
+            frames.frame(frames.SETTINGS, frames.ACK, 0),
+            frames.headers(1, first),
+            *data,
+            frames.headers(1, [("grpc-status", "0")], 5),
+        ]
+    )

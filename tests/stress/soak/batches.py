@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 
 from benchmarks.processes import LINE_TIMEOUT_SECONDS, started
-from benchmarks.resident import own_megabytes
-from tests.stress.soak.curve import Check, Curve, Show, handle_counts
-from tests.stress.soak.server import serving
+from tests.stress.soak.curve import Check, Curve, Show
+from tests.stress.soak.server import COLUMNS, serving
 from tests.stress.soak.trainer import Task, query
 
 _SAMPLES = 100
-COLUMNS = ("server MB", "trainer MB", "unsent MB", "files", "threads", "trainer threads")
 
 
 def run(count: int, show: Show) -> list[Check]:
@@ -28,16 +26,7 @@ def run(count: int, show: Show) -> list[Check]:
                 steps = query(trainer).steps
                 if steps >= next_sample:
                     next_sample = steps + count // _SAMPLES
-                    files, threads = handle_counts(server.pid)
-                    curve.add(
-                        f"{steps:,}",
-                        own_megabytes(server.pid),
-                        own_megabytes(trainer.pid),
-                        server.unsent_megabytes(),
-                        files,
-                        threads,
-                        handle_counts(trainer.pid)[1],
-                    )
+                    curve.add(f"{steps:,}", *server.figures(trainer.pid))
                 if time.monotonic() > begin + 20 * LINE_TIMEOUT_SECONDS:
                     break
             seconds = time.monotonic() - begin

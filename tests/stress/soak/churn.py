@@ -5,17 +5,13 @@ from __future__ import annotations
 import time
 
 from benchmarks.processes import started
-from benchmarks.resident import own_megabytes
-from tests.harness.spawned import SpawnedProcess
-from tests.stress.soak.curve import Check, Curve, Show, handle_counts
-from tests.stress.soak.server import Server, serving
+from tests.stress.soak.curve import Check, Curve, Show
+from tests.stress.soak.server import COLUMNS, Server, serving
 
 _KILLED_SHARE = 0.4
 _SAMPLES = 50
 _FREE_TIMEOUT_SECONDS = 120.0
 """Maximum time until the server has closed the streams of ended trainers."""
-
-COLUMNS = ("server MB", "trainer MB", "unsent MB", "files", "threads", "trainer threads")
 
 
 def run(count: int, show: Show) -> list[Check]:
@@ -47,22 +43,10 @@ def _run_visits(server: Server, kind: str, count: int) -> Curve:
         for number in range(1, count + 1):
             assert int(visitor.read_line()) == number
             if number % max(1, count // _SAMPLES) == 0:
-                curve.add(str(number), *_figures(server, visitor))
+                curve.add(str(number), *server.figures(visitor.pid))
             visitor.send_line("next")
         visitor.finish()
     return curve
-
-
-def _figures(server: Server, visitor: SpawnedProcess) -> list[float]:
-    files, threads = handle_counts(server.pid)
-    return [
-        own_megabytes(server.pid),
-        own_megabytes(visitor.pid),
-        server.unsent_megabytes(),
-        files,
-        threads,
-        handle_counts(visitor.pid)[1],
-    ]
 
 
 def _wait_until_idle(server: Server) -> float:

@@ -10,9 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from benchmarks.resident import own_megabytes
 from tests.harness.server import InfeedServer
+from tests.stress.soak.curve import handle_counts
 
 SAMPLES = 512
+COLUMNS = ("server MB", "trainer MB", "unsent MB", "files", "threads", "trainer threads")
 PIPELINES = """\
 pipelines:
   large:                                 # batches of 9.6 MB
@@ -48,6 +51,18 @@ class Server:
 
     def unsent_megabytes(self) -> float:
         return self.gauge("unsent_bytes") / 1e6
+
+    def figures(self, trainer: int) -> list[float]:
+        """Returns the figures of `COLUMNS`, of the server and of a trainer's process."""
+        files, threads = handle_counts(self.pid)
+        return [
+            own_megabytes(self.pid),
+            own_megabytes(trainer),
+            self.unsent_megabytes(),
+            files,
+            threads,
+            handle_counts(trainer)[1],
+        ]
 
 
 @contextmanager

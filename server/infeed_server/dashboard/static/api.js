@@ -5,14 +5,13 @@ const INTERVAL_MS = 1000;
 const MAX_DELAY_MS = 15000;
 
 // Returns the JSON of a path; throws a `RequestError`.
-export async function getJson(path, origin = "", timeout = TIMEOUT_MS) {
+export async function getJson(path, timeout = TIMEOUT_MS) {
   let response;
   let text;
   try {
     // Not a relative path: the address of the page may have a name and a password.
-    response = await fetch((origin || location.origin) + path, {
+    response = await fetch(location.origin + path, {
       cache: "no-store",
-      credentials: origin ? "omit" : "same-origin",
       headers: { accept: "application/json" },
       signal: AbortSignal.timeout(timeout),
     });
@@ -46,49 +45,35 @@ export function parse(text) {
   });
 }
 
-// Calls `work` once a second until it is stopped; after failures less and less often.
+// Calls `work` once a second while `isWanted` is true; after failures less and less often.
 export class Poll {
-  constructor(work, onFailure) {
-    this.work = work;
-    this.onFailure = onFailure;
-    this.failures = 0;
-    this.timer = null;
-    this.running = false;
-    this.busy = false;
+  #failures = 0;
+  #timer = null;
+  #busy = false;
+
+  constructor(work, isWanted, onFailure) {
+    Object.assign(this, { work, isWanted, onFailure });
   }
 
-  start() {
-    if (this.running) return;
-    this.running = true;
-    this.#round();
-  }
-
-  stop() {
-    this.running = false;
-    clearTimeout(this.timer);
-  }
-
-  async #round() {
-    clearTimeout(this.timer);
-    if (this.busy) return;
-    this.busy = true;
+  // Asks at once; also when it is wanted again.
+  async round() {
+    clearTimeout(this.#timer);
+    if (this.#busy || !this.isWanted()) return;
+    this.#busy = true;
     const began = performance.now();
     try {
       await this.work();
-      this.failures = 0;
+      this.#failures = 0;
     } catch (error) {
-      this.failures += 1;
-      this.onFailure(error, this.delay);
+      this.#failures += 1;
+      this.onFailure(error, this.#delay);
     }
-    this.busy = false;
-    if (this.running) {
-      const spent = performance.now() - began;
-      this.timer = setTimeout(() => this.#round(), Math.max(100, this.delay - spent));
-    }
+    this.#busy = false;
+    this.#timer = setTimeout(() => this.round(), Math.max(100, began + this.#delay - performance.now()));
   }
 
   // Milliseconds between two rounds.
-  get delay() {
-    return Math.min(MAX_DELAY_MS, INTERVAL_MS * 2 ** this.failures);
+  get #delay() {
+    return Math.min(MAX_DELAY_MS, INTERVAL_MS * 2 ** this.#failures);
   }
 }

@@ -1,12 +1,10 @@
 // Bad samples: the table of the last failures, their pictures, and what each transform made of one.
 
-import { byId, clone, fill, reconcile, setPath, setText } from "./dom.js";
+import { byId, h, render, setText, table } from "./dom.js";
 import * as format from "./format.js";
-import { createStages, getPreview } from "./preview.js";
+import { getPreview, stagesOf } from "./preview.js";
 
 const MAX_PICTURES = 12;
-const INTERVAL_MS = 2500;
-const TRIES = 2;
 
 // Returns the message without the sample, file and stage, which have columns of their own.
 function reasonOf({ sample_id: id, stage, error }) {
@@ -15,63 +13,40 @@ function reasonOf({ sample_id: id, stage, error }) {
   return error.startsWith(`sample ${id} (`) && at > 0 ? error.slice(at + mark.length) : error;
 }
 
-const keyOf = (each) => each.sample_id;
+// A path may break behind its slashes; a copy of it has no other characters.
+const breakable = (path) => path.split(/(?<=\/)/).flatMap((part, index) => (index ? [h("wbr", {}), part] : [part]));
 
-function show(samples, total, pictureOf, open) {
-  byId("bad-region").hidden = !samples.length;
-  const none = byId("no-bad");
-  none.hidden = samples.length > 0;
-  setText(none, total
-    ? `${format.plural(total, "sample")} failed; this server keeps no details of them.`
-    : "None since the start of this server.");
-  const create = (each) => {
-    const row = clone("t-bad");
-    setText(row.querySelector(".thumb .hidden"), `stages of sample ${each.sample_id}`);
-    return row;
-  };
-  reconcile(byId("bad"), samples, keyOf, create, (row, each) => {
-    const thumb = row.querySelector(".thumb");
-    thumb.onclick = () => open(each);  // with the key of the last failure
-    showThumb(thumb, pictureOf(each));
-    const offset = each.offset === null ? "" : ` at byte ${format.count(each.offset)}`;
-    setPath(row.querySelector(".path-text"), each.file === null ? "–" : `${each.file}${offset}`);
-    fill(row, {
-      time: format.clockTime(Date.parse(each.time) / 1000),
-      sample: each.sample_id,
-      count: format.count(each.count),
-      epoch: format.count(each.epoch),
-      position: format.count(each.position),
-      stage: each.stage?.replace(/\]\.|\+/g, "$&\u200b") ?? "–",
-      action: each.action,
-      reason: reasonOf(each),
-    });
-  });
-}
+const placeOf = ({ file, offset }) => (
+  file === null ? "–" : breakable(offset === null ? file : `${file} at byte ${format.count(offset)}`)
+);
 
-function showThumb(button, picture) {
-  const part = button.firstElementChild;
-  if (!picture || (part.tagName === "IMG" && part.src === picture)) return;
-  if (picture === "none") {
-    setText(part, "none");
-    return;
-  }
-  const image = document.createElement("img");
-  image.src = picture;
-  image.alt = "";
-  part.replaceWith(image);
-}
+const COLUMNS = (pictureOf, open) => [
+  ["picture", "Picture", "picture", (each) => h("button", {
+    type: "button", class: "thumb", onclick: () => open(each),
+  }, thumb(pictureOf(each)), h("span", { class: "hidden" }, `stages of sample ${each.sample_id}`))],
+  ["time", "Time", "", ({ time }) => h("time", {}, format.clockTime(Date.parse(time) / 1000))],
+  ["sample", "Sample", "row n", (each) => each.sample_id],
+  ["count", "Times", "n", ({ count }) => format.count(count)],
+  ["file", "File", "wide path-text", placeOf],
+  ["epoch", "Epoch", "n", ({ epoch }) => format.count(epoch)],
+  ["position", "Position", "n", ({ position }) => format.count(position)],
+  ["stage", "Stage", "wide", ({ stage }) => stage?.replace(/\]\.|\+/g, "$&\u200b") ?? "–"],
+  ["action", "Action", "", ({ action }) => action],
+  ["reason", "Reason", "wide reason", reasonOf],
+];
+
+const thumb = (picture) => (picture && picture !== "none"
+  ? h("img", { src: picture, alt: "" }) : h("span", { class: "no-picture" }, picture ?? "…"));
 
 export class BadSamples {
+  static INTERVAL_MS = 2500;
+
   // `hasPreviews`: whether the server makes samples for the page.
   constructor(hasPreviews) {
-    this.hasPreviews = hasPreviews;
     this.made = new Map();
     this.pictures = new Map();
-    this.failures = new Map();
     this.samples = [];
-    this.pipeline = null;
     this.isSeen = false;
-    this.timer = null;
     byId("bad-region").classList.toggle("without-pictures", !hasPreviews);
     byId("bad-close").addEventListener("click", () => {
       byId("bad-detail").hidden = true;
@@ -82,54 +57,41 @@ export class BadSamples {
     }).observe(byId("bad-region"));
   }
 
-  start() { if (this.hasPreviews) this.timer ??= setInterval(() => this.#makeOne(), INTERVAL_MS); }
-
-  stop() {
-    clearInterval(this.timer);
-    this.timer = null;
-  }
-
   show(pipeline, samples) {
     if (pipeline.name !== this.pipeline) byId("bad-detail").hidden = true;
     this.pipeline = pipeline.name;
     this.samples = samples;
-    show(samples, pipeline.totals.bad_samples, (each) => this.#picture(each), (each) => this.#open(each));
+    byId("bad-region").hidden = !samples.length;
+    byId("no-bad").hidden = samples.length > 0;
+    const total = pipeline.totals.bad_samples;
+    setText(byId("no-bad"), total
+      ? `${format.plural(total, "sample")} failed; this server keeps no details of them.`
+      : "None since the start of this server.");
+    const pictureOf = (each) => this.pictures.get(this.#name(each));
+    const columns = COLUMNS(pictureOf, (each) => this.#open(each));
+    render(byId("bad"), table(columns, samples, (each) => ({ key: each.sample_id })));
   }
 
-  #id(sample) { return `${this.pipeline} ${sample.sample_id} ${sample.key}`; }
-
+  // A sample has one picture, also where it failed under several keys.
   #name(sample) { return `${this.pipeline} ${sample.sample_id}`; }
 
-  // One for a sample, also where it failed under several keys.
-  #picture(sample) { return this.pictures.get(this.#name(sample)); }
-
   // Makes the picture of one of the newest samples, while they can be seen.
-  async #makeOne() {
-    if (!this.isSeen || this.busy) return;
+  async makeOne() {
     const newest = this.samples.filter((each) => each.key).slice(0, MAX_PICTURES);
-    const next = newest.find((each) => !this.#picture(each));
-    if (next) await this.#make(next).catch(() => this.#onFailure(next));
-  }
-
-  // A busy server may fail once.
-  #onFailure(sample) {
-    const name = this.#name(sample);
-    const count = (this.failures.get(name) ?? 0) + 1;
-    this.failures.set(name, count);
-    if (count >= TRIES) this.pictures.set(name, "none");
+    const next = newest.find((each) => !this.pictures.has(this.#name(each)));
+    if (!next || !this.isSeen || this.busy) return;
+    this.busy = true;
+    const name = this.#name(next);
+    await this.#make(next).catch(() => this.pictures.set(name, "none"));
+    this.busy = false;
   }
 
   async #make(sample) {
-    const id = this.#id(sample);
+    const [name, id] = [this.#name(sample), `${this.#name(sample)} ${sample.key}`];
     if (!this.made.has(id)) {
-      this.busy = true;
-      try {
-        const { stages } = await getPreview(this.pipeline, { sample_id: sample.sample_id, key: sample.key });
-        this.made.set(id, stages);
-        this.pictures.set(this.#name(sample), stages.findLast((each) => each.image)?.image ?? "none");
-      } finally {
-        this.busy = false;
-      }
+      const { stages } = await getPreview(this.pipeline, { sample_id: sample.sample_id, key: sample.key });
+      this.made.set(id, stages);
+      this.pictures.set(name, stages.findLast((each) => each.image)?.image ?? "none");
     }
     return this.made.get(id);
   }
@@ -141,13 +103,13 @@ export class BadSamples {
     const title = `Sample ${sample.sample_id}`;
     setText(byId("bad-detail-title"), title);
     setText(byId("bad-detail-key"), sample.key ? `key ${sample.key}` : "");
-    byId("bad-stages").replaceChildren();
+    render(byId("bad-stages"));
     detail.hidden = false;
     detail.focus();
     try {
       const stages = await this.#make(sample);
       setText(byId("bad-detail-title"), `${title}, up to the transform that fails`);
-      byId("bad-stages").replaceChildren(...createStages(stages, title));
+      render(byId("bad-stages"), stagesOf(stages, title));
     } catch (error) {
       setText(byId("bad-detail-title"), `${title}: ${error.message}`);
     }

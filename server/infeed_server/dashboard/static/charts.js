@@ -1,11 +1,12 @@
 // Line charts of the history, with a value under the pointer.
 
-import { fill, setAttribute, setText, svg } from "./dom.js";
+import { h, render } from "./dom.js";
 import { clockTime, duration } from "./format.js";
 
 const WIDTH = 1000;
 const HEIGHT = 200;
 const MAX_GAP_SECONDS = 3;
+const MEAN_POINTS = 10;
 
 // Rounds up to 1, 2 or 5 times a power of ten.
 export function ceiling(value) {
@@ -30,95 +31,72 @@ export function linePath(points, x, y) {
   return path;
 }
 
+// Returns the points, each the mean of ten seconds, as the reports are.
+export function means(points) {
+  return points.map(([at], index) => {
+    const last = points.slice(Math.max(0, index + 1 - MEAN_POINTS), index + 1);
+    return [at, last.reduce((sum, [, value]) => sum + (value ?? 0), 0) / last.length];
+  });
+}
+
 export class Chart {
   // `format` and `axis` make text of a value; `limits` are [value, name] of lines; `top` fixes the axis.
   constructor(figure, { title, format, axis = format, limits = [], top = null }) {
-    this.figure = figure;
-    this.format = format;
-    this.axis = axis;
-    this.limits = limits;
-    this.fixedTop = top;
-    figure.append(document.getElementById("t-chart").content.cloneNode(true));
-    fill(figure, { title });
-    this.title = title;
-    this.plot = figure.querySelector(".plot");
-    this.plot.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
-    this.plot.setAttribute("aria-label", `${title}: no values yet`);
-    this.cursor = figure.querySelector(".cursor");
-    this.pointer = null;
-    this.plot.addEventListener("pointermove", (event) => {
-      const box = this.plot.getBoundingClientRect();
-      this.pointer = (event.clientX - box.left) / box.width;
-      this.#showPointer();
-    });
-    this.plot.addEventListener("pointerleave", () => {
-      this.pointer = null;
-      this.#showPointer();
-    });
+    Object.assign(this, { figure, title, format, axis, limits, fixedTop: top, pointer: null });
+    this.show([], 0);
   }
 
   // `points` are [unix time, value or null], the last one newest.
   show(points, seconds) {
-    const end = points.length ? points[points.length - 1][0] : 0;
-    this.points = points.filter(([at]) => at >= end - seconds);
-    this.seconds = seconds;
-    this.end = end;
-    const values = this.points.map(([, value]) => value).filter((value) => value !== null);
-    this.top = this.fixedTop ?? ceiling(Math.max(0, ...values));
-    const x = (at) => WIDTH * (1 - (end - at) / seconds);
-    const y = (value) => HEIGHT * (1 - value / this.top);
-    const line = linePath(this.points, x, y);
-    setAttribute(this.figure.querySelector(".series"), "d", line);
-    setAttribute(this.figure.querySelector(".area"), "d", areaPath(line));
-    this.#showGrid(y);
-    fill(this.figure, { from: `${duration(seconds)} ago` });
-    const [low, high] = [Math.min(...values), Math.max(...values)].map(this.format);
-    const now = this.points.at(-1)?.[1] ?? null;
-    setAttribute(this.plot, "aria-label", values.length
-      ? `${this.title}, the last ${duration(seconds)}: now ${this.format(now)}, from ${low} to ${high}`
-      : `${this.title}: no values yet`);
-    this.#showPointer();
+    const end = points.at(-1)?.[0] ?? 0;
+    Object.assign(this, { seconds, end, points: points.filter(([at]) => at >= end - seconds) });
+    this.#draw();
   }
 
-  #showGrid(y) {
-    const marks = this.limits.length
-      ? [[this.top, ""], ...this.limits]
-      : [[this.top, ""], [this.top / 2, ""]];
-    const key = JSON.stringify([this.top, this.limits]);
-    if (key === this.gridKey) return;
-    this.gridKey = key;
-    const grid = this.figure.querySelector(".grid");
-    const ticks = this.figure.querySelector(".ticks");
-    grid.replaceChildren(...[...marks, [0, ""]].map(([value, name]) => (
-      svg("line", { x1: 0, x2: WIDTH, y1: y(value), y2: y(value), class: name ? "limit" : "" })
-    )));
-    ticks.replaceChildren(...marks.map(([value, name]) => {
-      const tick = document.createElement("span");
-      tick.style.top = `${(100 * y(value)) / HEIGHT}%`;
-      tick.textContent = name ? `${this.axis(value)} ${name}` : this.axis(value);
-      return tick;
-    }));
+  #draw() {
+    const { title, format, axis, points, seconds, end } = this;
+    const values = points.map(([, value]) => value).filter((value) => value !== null);
+    const top = this.fixedTop ?? ceiling(Math.max(0, ...values));
+    const x = (at) => WIDTH * (1 - (end - at) / (seconds || 1));
+    const y = (value) => HEIGHT * (1 - value / top);
+    const line = linePath(points, x, y);
+    const shown = this.#pointed();
+    const now = shown ?? points.at(-1);
+    const marks = [[top, ""], ...(this.limits.length ? this.limits : [[top / 2, ""]])];
+    const [low, high] = [Math.min(...values), Math.max(...values)].map(format);
+    const label = values.length
+      ? `${title}, the last ${duration(seconds)}: now ${format(points.at(-1)[1])}, from ${low} to ${high}`
+      : `${title}: no values yet`;
+    const at = shown && x(shown[0]);
+    render(this.figure,
+      h("figcaption", {}, h("span", {}, title), h("output", {}, format(now?.[1] ?? null))),
+      h("svg", {
+        class: "plot", role: "img", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-label": label,
+        onpointermove: (event) => this.#point(event),
+        onpointerleave: () => this.#point(null),
+      },
+      h("g", { class: "grid" }, [...marks, [0, ""]].map(([value, name]) => (
+        h("line", { x1: 0, x2: WIDTH, y1: y(value), y2: y(value), class: name && "limit" })
+      ))),
+      h("path", { class: "area", d: areaPath(line) }),
+      h("path", { class: "series", d: line }),
+      shown && h("line", { class: "cursor", x1: at, x2: at, y1: 0, y2: HEIGHT })),
+      h("div", { class: "ticks", "aria-hidden": "true" }, marks.map(([value, name]) => (
+        h("span", { style: { top: `${(100 * y(value)) / HEIGHT}%` } }, `${axis(value)} ${name}`.trim())
+      ))),
+      h("div", { class: "times", "aria-hidden": "true" },
+        h("span", {}, seconds ? `${duration(seconds)} ago` : ""), h("span", {}, shown ? clockTime(shown[0]) : ""), h("span", {}, "now")));
   }
 
-  #showPointer() {
-    const shown = this.points?.length ? this.#pointed() : null;
-    const last = this.points?.at(-1);
-    fill(this.figure, {
-      now: this.format(shown ? shown[1] : last?.[1] ?? null),
-      at: shown ? clockTime(shown[0]) : "",
-    });
-    this.cursor.classList.toggle("on", shown !== null);
-    if (shown) {
-      const x = WIDTH * (1 - (this.end - shown[0]) / this.seconds);
-      for (const [name, value] of Object.entries({ x1: x, x2: x, y1: 0, y2: HEIGHT })) {
-        setAttribute(this.cursor, name, value);
-      }
-    }
+  #point(event) {
+    const box = event?.currentTarget.getBoundingClientRect();
+    this.pointer = event && (event.clientX - box.left) / box.width;
+    this.#draw();
   }
 
   // The point nearest to the pointer.
   #pointed() {
-    if (this.pointer === null) return null;
+    if (this.pointer === null || !this.points.length) return null;
     const at = this.end - this.seconds * (1 - this.pointer);
     return this.points.reduce((a, b) => (Math.abs(b[0] - at) < Math.abs(a[0] - at) ? b : a));
   }

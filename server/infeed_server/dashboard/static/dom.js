@@ -1,7 +1,10 @@
-// The page's elements: changed in place, so that focus, selection and scrolling stay.
+// The page's elements: described as a tree, and changed in place, so that focus, selection and
+// scrolling stay.
 //
-// All data goes through textContent and attributes, never through HTML: names, reasons and peers
+// All data goes through text nodes and attributes, never through HTML: names, reasons and peers
 // come from users.
+
+const NAMESPACE = "http://www.w3.org/2000/svg";
 
 export const byId = (id) => document.getElementById(id);
 
@@ -9,7 +12,7 @@ export const byId = (id) => document.getElementById(id);
 const UNPRINTABLE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g;
 
 // Returns the text with escapes for what cannot be seen.
-export const printable = (text) => String(text).replace(
+const printable = (text) => String(text).replace(
   UNPRINTABLE, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`,
 );
 
@@ -18,69 +21,75 @@ export function setText(node, text) {
   if (node.textContent !== value) node.textContent = value;
 }
 
-// Sets a path, which may break behind its slashes; a copy of it has no other characters.
-export function setPath(node, path) {
-  const value = printable(path);
-  if (node.textContent === value) return;
-  const parts = value.split(/(?<=\/)/).flatMap((part) => [document.createElement("wbr"), part]);
-  node.replaceChildren(...parts.slice(1));
-}
-
 export function setAttribute(node, name, value) {
   const text = String(value);
   if (node.getAttribute(name) !== text) node.setAttribute(name, text);
 }
 
-// Sets the text of the parts `data-f` of a node, by name.
-export function fill(node, texts) {
-  node.parts ??= new Map(
-    [node, ...node.querySelectorAll("[data-f]")]
-      .filter((each) => each.dataset?.f).map((each) => [each.dataset.f, each]),
-  );
-  for (const [name, text] of Object.entries(texts)) setText(node.parts.get(name), text);
-}
+// Describes an element. Of its properties, `key` tells it from its siblings, `on…` are handlers,
+// `style` are custom properties, and the others attributes; false and undefined ones are left out.
+export const h = (tag, properties, ...children) => ({ tag, properties, children: children.flat(2) });
 
-// Shows the symbol `id` of the page's sprite in a part `data-use`.
-export function setIcon(node, name, id) {
-  setAttribute(node.querySelector(`[data-use="${name}"]`), "href", `#${id}`);
-}
+export const icon = (id, name = "icon") => (
+  h("svg", { class: name, "aria-hidden": "true" }, h("use", { href: `#${id}` }))
+);
 
-// Sets the length of a node's meter, a share from 0 to 1.
-export function setMeter(node, share) {
-  node.querySelector(".meter > i").style.setProperty("--share", Math.min(1, Math.max(0, share || 0)));
-}
+export const meter = (share) => h("span", { class: "meter", "aria-hidden": "true" }, h("i", {
+  style: { "--share": Math.min(1, Math.max(0, share || 0)) },
+}));
 
-export function clone(template) {
-  return byId(template).content.firstElementChild.cloneNode(true);
-}
-
-// Makes the children of `parent` those of `items`: one node for each key, kept as long as the key
-// is there, in the items' order.
-export function reconcile(parent, items, keyOf, create, update) {
-  const nodes = (parent.keyed ??= new Map());
-  const keys = items.map(keyOf);
-  const wanted = new Set(keys);
-  for (const [key, node] of nodes) {
-    if (!wanted.has(key)) {
-      node.remove();
-      nodes.delete(key);
-    }
-  }
-  let next = parent.firstElementChild;
-  items.forEach((item, index) => {
-    const key = keys[index];
-    let node = nodes.get(key);
-    if (!node) nodes.set(key, (node = create(item)));
-    if (node === next) next = next.nextElementSibling;
+// Makes the children of `parent` those that are described.
+export function render(parent, ...children) {
+  const keyed = new Map([...parent.childNodes].filter((node) => node.key !== undefined).map((node) => [node.key, node]));
+  let next = parent.firstChild;
+  for (const child of children.flat()) {
+    if (child === null || child === undefined || child === false) continue;
+    const isText = typeof child !== "object";
+    const key = isText ? undefined : child.properties.key;
+    let node = key === undefined ? next : keyed.get(key);
+    if (!fits(node, child, isText, key)) node = create(parent, child, isText, key);
+    if (node === next) next = next.nextSibling;
     else parent.insertBefore(node, next);
-    update(node, item);
-  });
+    if (isText) setText(node, child);
+    else update(node, child);
+  }
+  while (next) {
+    const last = next;
+    next = next.nextSibling;
+    last.remove();
+  }
 }
 
-export const NAMESPACE = "http://www.w3.org/2000/svg";
+const fits = (node, child, isText, key) => Boolean(node) && node.key === key
+  && (isText ? node.nodeType === Node.TEXT_NODE : node.localName === child.tag);
 
-export function svg(name, attributes = {}) {
-  const node = document.createElementNS(NAMESPACE, name);
-  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+function create(parent, child, isText, key) {
+  if (isText) return document.createTextNode("");
+  const isDrawn = child.tag === "svg" || parent.namespaceURI === NAMESPACE;
+  const node = isDrawn ? document.createElementNS(NAMESPACE, child.tag) : document.createElement(child.tag);
+  node.key = key;
   return node;
+}
+
+function update(node, { properties, children }) {
+  for (const [name, value] of Object.entries(properties)) {
+    if (name.startsWith("on")) node[name] = value;
+    else if (name === "style") Object.entries(value).forEach((each) => node.style.setProperty(...each));
+    else if (value === false || value === undefined) node.removeAttribute(name);
+    else if (name !== "key") setAttribute(node, name, value);
+  }
+  render(node, ...children);
+}
+
+// Describes the head and the body of a table, whose rows are cards on a phone. A column is
+// [name, label, classes, function of a row]; one with the class "row" names the row.
+export function table(columns, rows, propertiesOf) {
+  const head = columns.map(([, label, classes]) => (
+    h("th", { scope: "col", class: /\b(n|picture)\b/.exec(classes)?.[0] }, label)
+  ));
+  const cell = (row, [name, label, classes, of]) => (/\brow\b/.test(classes)
+    ? h("th", { scope: "row", class: classes, "data-label": classes !== "row" && label, "data-f": name }, of(row))
+    : h("td", { class: classes || false, "data-label": label, "data-f": name }, of(row)));
+  const body = rows.map((row) => h("tr", propertiesOf(row), columns.map((column) => cell(row, column))));
+  return [h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)];
 }

@@ -2,18 +2,17 @@
 
 import { getJson, Poll, RequestError } from "./api.js";
 import { BadSamples } from "./bad_samples.js";
-import { Chart } from "./charts.js";
-import { byId, fill, setAttribute, setIcon, setText } from "./dom.js";
+import { Chart, means } from "./charts.js";
+import { byId, h, icon, render, setAttribute, setText } from "./dom.js";
 import * as format from "./format.js";
-import { History } from "./history.js";
 import { showPath } from "./path.js";
 import { Preview } from "./preview.js";
-import { Servers } from "./servers.js";
 import { showJobs, showPipelines } from "./tables.js";
 import { showVerdict } from "./verdict.js";
 
 const page = {
   status: null,
+  history: { at: [], pipelines: {} },
   selected: null,
   judged: null,
   seconds: 300,
@@ -24,7 +23,6 @@ const page = {
   paused: false,
 };
 
-const history = new History();
 const rateChart = new Chart(byId("chart-rate"), { title: "Samples per second, mean of 10 s", format: format.number });
 const waitChart = new Chart(byId("chart-wait"), {
   title: "Wait of the worst rank",
@@ -33,21 +31,19 @@ const waitChart = new Chart(byId("chart-wait"), {
   limits: [[0.2, "highly input-bound"], [0.05, "moderately"]],
   top: 1,
 });
-let servers = null;
 let preview = null;
 let badSamples = null;
 
 async function update() {
-  if (!servers) {
-    const { peers = [], endpoints = {} } = await getJson("/api/v1");
+  if (!badSamples) {
+    const { endpoints = {} } = await getJson("/api/v1");
     const hasPreviews = "/api/v1/pipelines/NAME/preview" in endpoints;
     if (hasPreviews) preview = new Preview(() => current()?.name);
     badSamples = new BadSamples(hasPreviews);
-    servers = new Servers(peers);
-    for (const each of [badSamples, servers]) each.start();
+    if (hasPreviews) setInterval(() => isWanted() && badSamples.makeOne(), BadSamples.INTERVAL_MS);
   }
   const status = await getJson("/api/v1/status");
-  await history.update();
+  page.history = await getJson(`/api/v1/history?seconds=${page.seconds}`);
   if (status.server.uptime_seconds < (page.status?.server.uptime_seconds ?? 0)) page.bad.key = "";
   page.status = status;
   page.answeredAt = performance.now();
@@ -97,34 +93,37 @@ function show() {
   showPath(pipeline);
   showJobs(pipeline, status.verdict);
   badSamples.show(pipeline, page.bad.samples);
-  servers.show(status, pipeline.name);
   preview?.show(pipeline.name);
   showCharts(pipeline);
 }
 
-function showCharts(pipeline) {
-  rateChart.show(history.means(pipeline.name, "samples_per_second"), page.seconds);
-  waitChart.show(history.points(pipeline.name, "wait_share"), page.seconds);
+function showCharts({ name }) {
+  const { at, pipelines } = page.history;
+  const columns = Object.hasOwn(pipelines, name) ? pipelines[name] : {};
+  const points = (column) => at.map((time, index) => [time, columns[column]?.[index] ?? null]);
+  rateChart.show(means(points("samples_per_second")), page.seconds);
+  waitChart.show(points("wait_share"), page.seconds);
 }
 
 function showFacts({ server, pipelines }) {
-  const facts = byId("facts");
   // The number falls minutes after the load, for autoscalers: without trainers it means nothing.
   const hasTrainers = pipelines.some((each) => each.jobs.length);
-  fill(facts, {
-    address: location.host,
-    state: server.ready ? "ready" : "not ready",
-    cpu: `${format.percent(server.cpu_share)} of ${format.number(server.cores)}`,
-    memory: `${format.bytes(server.memory_bytes)} of ${format.bytes(server.memory_limit_bytes)}`,
-    peak: format.bytes(server.peak_memory_bytes),
-    servers: hasTrainers ? format.count(server.desired_servers) : "–",
-    uptime: format.duration(server.uptime_seconds),
-    version: server.version,
-  });
+  const facts = [
+    ["Server", location.host, "address"],
+    ["State", [icon(server.ready ? "i-good" : "i-high"), h("span", {}, server.ready ? "ready" : "not ready")], "state"],
+    ["Processors", `${format.percent(server.cpu_share)} of ${format.number(server.cores)}`, "cpu"],
+    ["Memory", `${format.bytes(server.memory_bytes)} of ${format.bytes(server.memory_limit_bytes)}`, "memory"],
+    ["Memory, peak", format.bytes(server.peak_memory_bytes), "peak"],
+    ["Servers needed", hasTrainers ? format.count(server.desired_servers) : "–", "servers"],
+    ["Up", format.duration(server.uptime_seconds), "uptime"],
+    ["Version", server.version, "version"],
+  ];
+  setAttribute(byId("facts"), "data-state", server.ready ? "good" : "high");
+  render(byId("facts"), facts.map(([name, value, key]) => (
+    h("div", {}, h("dt", {}, name), h("dd", { "data-f": key }, value))
+  )));
   byId("notice").hidden = server.ready;
   setText(byId("notice-text"), server.ready ? "" : `This server is not ready: ${server.reason}`);
-  setIcon(facts, "icon", server.ready ? "i-good" : "i-high");
-  setAttribute(facts, "data-state", server.ready ? "good" : "high");
 }
 
 // The state of the connection, with the age of what is shown.
@@ -148,21 +147,19 @@ function problemOf(problem) {
   return [401, 403].includes(problem.status) ? "no access" : problem.message;
 }
 
-const poll = new Poll(update, (error, delay) => {
+const isWanted = () => !page.paused && !document.hidden;
+
+const poll = new Poll(update, isWanted, (error, delay) => {
   if (!page.problem) setText(byId("announcer"), `No figures of the server: ${problemOf(error)}`);
   page.problem = error;
   page.retryAt = performance.now() + delay;
   showLink();
 });
 
-function run(active) {
-  for (const each of [poll, servers, badSamples]) active ? each?.start() : each?.stop();
-}
-
 byId("pause").addEventListener("click", () => {
   page.paused = !page.paused;
   setAttribute(byId("pause"), "aria-pressed", page.paused);
-  run(!page.paused);
+  poll.round();
   showLink();
 });
 
@@ -179,9 +176,7 @@ byId("ranges").addEventListener("click", ({ target }) => {
   if (current()) showCharts(current());
 });
 
-document.addEventListener("visibilitychange", () => {
-  if (!page.paused) run(!document.hidden);
-});
+document.addEventListener("visibilitychange", () => poll.round());
 
 setInterval(showLink, 250);
-run(true);
+poll.round();

@@ -1,6 +1,6 @@
 // The path of a batch, A to H: the time of each stage per batch, and the one that limits.
 
-import { byId, clone, fill, reconcile, setAttribute, setIcon, setMeter, setText, svg } from "./dom.js";
+import { byId, h, icon, meter, render, setAttribute, setText } from "./dom.js";
 import * as format from "./format.js";
 
 const SERVER = [
@@ -33,7 +33,7 @@ const LIMITS = {
   "round trip": "wire",
 };
 
-export function bottleneck(verdict, trainer) {
+function bottleneck(verdict, trainer) {
   if (!verdict || verdict.level === "unknown") return null;
   if (verdict.level === "not input-bound") return "H";
   if (verdict.cause === "client CPU") {
@@ -57,17 +57,15 @@ export function showPath(pipeline) {
   const { job, trainer } = worstJob(pipeline);
   const figures = { ...serverFigures(pipeline), ...trainerFigures(trainer) };
   const limit = bottleneck(job?.verdict, trainer);
-  showStages(byId("server-stages"), SERVER, figures, limit);
-  showStages(byId("trainer-stages"), TRAINER, figures, limit);
+  render(byId("server-stages"), SERVER.map((stage) => stageOf(stage, figures, limit)));
+  render(byId("trainer-stages"), TRAINER.map((stage) => stageOf(stage, figures, limit)));
   const { report } = pipeline;
-  const rate = report.seconds ? report.bytes / report.seconds : null;
-  const size = report.batches ? `${format.bytes(report.bytes / report.batches)} a batch` : "";
-  const wire = byId("wire");
-  fill(wire, { rate: format.byteRate(rate), detail: size });
-  setAttribute(wire, "data-limit", limit === "wire");
-  setAttribute(wire, "data-flows", report.bytes > 0);
-  const batches = format.number(report.seconds ? report.batches / report.seconds : null);
-  setText(byId("server-side"), `${batches} batches/s`);
+  const perSecond = (value) => (report.seconds ? value / report.seconds : null);
+  setText(byId("wire-rate"), format.byteRate(perSecond(report.bytes)));
+  setText(byId("wire-size"), report.batches ? `${format.bytes(report.bytes / report.batches)} a batch` : "");
+  setAttribute(byId("wire"), "data-limit", limit === "wire");
+  setAttribute(byId("wire"), "data-flows", report.bytes > 0);
+  setText(byId("server-side"), `${format.number(perSecond(report.batches))} batches/s`);
   setText(byId("trainer-side"), trainer
     ? `rank ${trainer.rank} of ${job.world_size}, ${job.world_size > 1 ? "the one that waits most" : "alone"}`
     : "none is connected");
@@ -137,47 +135,29 @@ function trainerFigures(trainer) {
   };
 }
 
-function showStages(list, stages, figures, limit) {
-  reconcile(list, stages, (stage) => stage.letter, () => clone("t-stage"), (node, stage) => {
-    const { figure, detail, share } = figures[stage.letter];
-    // When the training is not input-bound, its own step is what it should be limited by.
-    const flag = limit === "H" ? "sets the pace" : "bottleneck";
-    fill(node, { letter: stage.letter, name: stage.name, figure, detail, flag });
-    setIcon(node, "glyph", stage.glyph);
-    setAttribute(node, "data-limit", stage.letter === limit);
-    setMeter(node, share);
-  });
+function stageOf({ letter, name, glyph }, figures, limit) {
+  const { figure, detail, share } = figures[letter];
+  // When the training is not input-bound, its own step is what it should be limited by.
+  const flag = limit === "H" ? "sets the pace" : "bottleneck";
+  return h("li", { class: "stage", "data-limit": letter === limit },
+    h("div", { class: "head" }, h("span", { class: "letter" }, letter), h("span", { class: "name" }, name),
+      h("span", { class: "flag" }, flag)),
+    icon(glyph, "glyph"),
+    h("div", { class: "figure" }, figure),
+    h("div", { class: "muted" }, detail),
+    meter(share));
 }
 
 function showStates(report) {
-  const shares = STATES.map(([state, name]) => ({
-    state,
-    name,
-    share: report.seconds ? report[`${state}_seconds`] / report.seconds : 0,
-  }));
+  const share = (state) => (report.seconds ? report[`${state}_seconds`] / report.seconds : 0);
   setText(byId("states-seconds"), `last ${format.number(report.seconds)} s`);
-  const create = ({ state }) => svg("rect", { class: state, y: 0, height: 10 });
   let left = 0;
-  reconcile(byId("states-bar"), shares, (each) => each.state, create, (node, { share }) => {
-    setAttribute(node, "x", (1000 * left).toFixed(1));
-    setAttribute(node, "width", (1000 * share).toFixed(1));
-    left += share;
-  });
-  reconcile(byId("states-key"), shares, (each) => each.state, createKey, (node, { name, share }) => {
-    fill(node, { name, share: format.percent(share) });
-  });
-}
-
-function createKey({ state }) {
-  const node = document.createElement("div");
-  const term = document.createElement("dt");
-  const swatch = document.createElement("i");
-  swatch.className = state;
-  const name = document.createElement("span");
-  name.dataset.f = "name";
-  term.append(swatch, name);
-  const value = document.createElement("dd");
-  value.dataset.f = "share";
-  node.append(term, value);
-  return node;
+  render(byId("states-bar"), STATES.map(([state]) => {
+    const [x, width] = [left, 1000 * share(state)].map((each) => each.toFixed(1));
+    left += 1000 * share(state);
+    return h("rect", { class: state, y: 0, height: 10, x, width });
+  }));
+  render(byId("states-key"), STATES.map(([state, name]) => h("div", {},
+    h("dt", {}, h("i", { class: state }), h("span", {}, name)),
+    h("dd", {}, format.percent(share(state))))));
 }

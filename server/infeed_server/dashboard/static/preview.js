@@ -1,7 +1,7 @@
 // The preview: a few samples of the selected pipeline, and what each transform makes of them.
 
 import { getJson } from "./api.js";
-import { byId, clone, fill, setText } from "./dom.js";
+import { byId, h, render, setText } from "./dom.js";
 import * as format from "./format.js";
 
 const NOTE = byId("preview-note").textContent;
@@ -14,7 +14,8 @@ let endedAt = -Infinity;
 
 const sleep = (ms) => new Promise((done) => { setTimeout(done, ms); });
 
-// Asks for a preview when the ones before have ended: a server makes one every other second.
+// Asks for a preview when the ones before have ended: a server makes one every other second, and a
+// browser logs each refusal.
 export function getPreview(pipeline, parameters) {
   const turn = lastTurn.then(async () => {
     await sleep(Math.max(0, endedAt + BUSY_MS - performance.now()));
@@ -34,7 +35,7 @@ async function request(pipeline, parameters) {
   const path = `/api/v1/pipelines/${encodeURIComponent(pipeline)}/preview?${query}`;
   for (let left = TRIES; ; left -= 1) {
     try {
-      return await getJson(path, "", TIMEOUT_MS);
+      return await getJson(path, TIMEOUT_MS);
     } catch (error) {
       if (error.status !== 429 || left <= 1) throw error;
     }
@@ -85,7 +86,7 @@ export class Preview {
   #clear(note) {
     this.request += 1;
     setText(byId("preview-note"), note);
-    byId("preview").replaceChildren();
+    render(byId("preview"));
     byId("preview-next").disabled = true;
     this.shownOf = null;
   }
@@ -99,83 +100,52 @@ export class Preview {
     setText(byId("preview-note"), `Seed ${seed}, epoch ${format.count(epoch)}${field ? `, field ${field}` : ", no pictures"}`);
     const staged = samples.some((each) => each.stages?.length);
     byId("preview").classList.toggle("strips", staged);
-    byId("preview").replaceChildren(...samples.map(staged ? createStrip : createSample));
+    render(byId("preview"), samples.map(staged ? stripOf : sampleOf));
   }
 }
 
-const idOf = (sample) => (sample.sample_id === null ? "empty slot" : `sample ${sample.sample_id}`);
-
-function origin(sample) {
-  const offset = sample.offset === null ? "" : ` at byte ${format.count(sample.offset)}`;
-  return sample.file ? `${sample.file.split("/").at(-1)}${offset}` : "";
+// The texts of a sample: its id, position, values, and where it is.
+function textsOf({ sample_id: id, position, values, file, offset }) {
+  const at = offset === null ? "" : ` at byte ${format.count(offset)}`;
+  return {
+    id: id === null ? "empty slot" : `sample ${id}`,
+    position: `position ${format.count(position)}`,
+    values: Object.entries(values).map(([name, value]) => `${name} ${value}`).join(", "),
+    file: file ? `${file.split("/").at(-1)}${at}` : "",
+  };
 }
 
-const valuesOf = (values) => Object.entries(values).map(([name, value]) => `${name} ${value}`).join(", ");
-
-function createSample(sample) {
-  const node = clone("t-preview");
-  showPicture(node.querySelector("img"), sample.image, `picture of ${idOf(sample)}`);
-  fill(node, {
-    sample: idOf(sample),
-    position: `position ${format.count(sample.position)}`,
-    values: valuesOf(sample.values),
-    file: origin(sample),
-  });
-  if (sample.file) node.title = sample.file;
-  return node;
+function sampleOf(sample) {
+  const { id, position, values, file } = textsOf(sample);
+  return h("li", { title: sample.file ?? undefined }, h("figure", {},
+    pictureOf(sample.image, `picture of ${id}`),
+    h("figcaption", {}, h("b", {}, id), h("span", {}, position), h("span", {}, values),
+      h("span", { class: "muted", "data-f": "file" }, file))));
 }
 
-function createStrip(sample) {
-  const node = clone("t-strip");
-  fill(node, {
-    sample: idOf(sample),
-    position: `position ${format.count(sample.position)}`,
-    values: valuesOf(sample.values),
-    file: origin(sample),
-    key: sample.key ? `key ${sample.key}` : "",
-    sent: sample.is_sent === false ? "differs from the sample that was sent" : "",
-  });
-  if (sample.file) node.querySelector('[data-f="file"]').title = sample.file;
-  const list = node.querySelector("ol");
-  list.setAttribute("aria-label", `stages of ${idOf(sample)}`);
-  list.tabIndex = 0;
-  list.append(...createStages(sample.stages ?? [], idOf(sample)));
-  return node;
+function stripOf(sample) {
+  const { id, position, values, file } = textsOf(sample);
+  return h("li", {}, h("article", { class: "strip" },
+    h("h3", {}, h("span", {}, id), h("span", { class: "muted" }, position), h("span", { class: "muted" }, values),
+      h("span", { class: "muted", "data-f": "file", title: sample.file ?? undefined }, file)),
+    h("p", { class: "key-text muted" }, h("code", { "data-f": "key" }, sample.key ? `key ${sample.key}` : ""),
+      h("b", { "data-f": "sent" }, sample.is_sent === false ? "differs from the sample that was sent" : "")),
+    h("ol", { "aria-label": `stages of ${id}`, tabindex: 0 }, stagesOf(sample.stages ?? [], id))));
 }
 
-// The stages of a sample as items of a list.
-export function createStages(stages, title) {
-  return stages.map(({ stage, place, image, values, removed, error }) => {
-    const node = clone("t-sample-stage");
-    const [path, name] = stage.includes("].") ? stage.split("].", 2).map((each, n) => (n ? each : `${each}]`)) : ["", stage];
-    showPicture(node.querySelector("img"), image, `${title} after ${name}`);
-    node.classList.toggle("plain", !image && !error);
-    node.dataset.place = place;
-    node.dataset.failed = Boolean(error);
-    fill(node, {
-      name,
-      path: path || (place === "trainer" ? "at the trainer" : ""),
-      error: error ?? "",
-      removed: removed.length ? `without ${removed.join(", ")}` : "",
-    });
-    node.querySelector("dl").append(...Object.entries(values).flatMap(([field, text]) => {
-      const [term, value] = [document.createElement("dt"), document.createElement("dd")];
-      setText(term, field);
-      setText(value, text);
-      return [term, value];
-    }));
-    return node;
-  });
-}
+// Describes the stages of a sample as items of a list.
+export const stagesOf = (stages, title) => stages.map(({ stage, place, image, values, removed, error }) => {
+  const cut = stage.indexOf("].") + 1;
+  const [path, name] = cut ? [stage.slice(0, cut), stage.slice(cut + 1)] : ["", stage];
+  return h("li", { class: !image && !error && "plain", "data-place": place, "data-failed": Boolean(error) },
+    h("div", { class: "stage-name" }, h("b", { "data-f": "name" }, name),
+      h("span", { class: "muted" }, path || (place === "trainer" ? "at the trainer" : ""))),
+    pictureOf(image, `${title} after ${name}`),
+    h("p", { class: "failure" }, error ?? ""),
+    h("dl", {}, Object.entries(values).map(([field, text]) => [h("dt", {}, field), h("dd", {}, text)])),
+    h("p", { class: "muted" }, removed.length ? `without ${removed.join(", ")}` : ""));
+});
 
-function showPicture(image, source, text) {
-  if (!source) {
-    const none = document.createElement("span");
-    none.className = "no-picture";
-    none.textContent = "no picture";
-    image.replaceWith(none);
-    return;
-  }
-  image.src = source;
-  image.alt = text;
-}
+const pictureOf = (source, text) => (
+  source ? h("img", { src: source, alt: text, decoding: "async" }) : h("span", { class: "no-picture" }, "no picture")
+);

@@ -1,6 +1,6 @@
 // The tables: pipelines, and the ranks of jobs.
 
-import { byId, clone, fill, reconcile, setAttribute, setIcon, setMeter, setText } from "./dom.js";
+import { byId, h, icon, meter, render, setAttribute, setText, table } from "./dom.js";
 import * as format from "./format.js";
 import { levelOf } from "./verdict.js";
 import { worstJob } from "./path.js";
@@ -13,39 +13,41 @@ const perSecond = (pipeline, name) => {
   return seconds ? pipeline.report[name] / seconds : null;
 };
 
-export const samplesPerSecond = (pipeline) => {
+const samplesPerSecond = (pipeline) => {
   const batches = perSecond(pipeline, "batches");
   return batches === null ? null : batches * pipeline.batch_size;
 };
 
+const trainersOf = ({ jobs }) => jobs.reduce((sum, job) => sum + job.trainers.length, 0);
+
+const isGood = (pipeline) => pipeline.ready && !pipeline.source_error;
+
+const waitOf = ({ job }) => (job ? format.percent(job.verdict.wait_share, 1) : "–");
+
+const pipelineColumns = (selected, select) => [
+  ["name", "Pipeline", "row", ({ name }) => h("button", {
+    type: "button", class: "pick", "aria-pressed": String(name === selected), onclick: () => select(name),
+  }, name)],
+  ["state", "State", "", (each) => h("span", { class: "state" },
+    icon(isGood(each) ? "i-good" : "i-high"), h("span", {}, stateOf(each)))],
+  ["rate", "Samples/s", "n", (each) => format.number(samplesPerSecond(each))],
+  ["bytes", "Sent", "n", (each) => format.byteRate(perSecond(each, "bytes"))],
+  ["trainers", "Trainers", "n", (each) => format.count(trainersOf(each))],
+  ["wait", "Worst wait", "n", (each) => waitOf(worstJob(each))],
+  ["queued", "Queued", "n", ({ queues }) => format.count(queues.queued_requests)],
+  ["unsent", "Unsent", "n", ({ queues }) => format.bytes(queues.unsent_bytes)],
+  ["bad", "Bad samples", "n", ({ totals }) => format.count(totals.bad_samples)],
+  ["definition", "Definition", "wide", definition],
+];
+
 export function showPipelines(pipelines, selected, select) {
-  const create = (pipeline) => {
-    const row = clone("t-pipeline");
-    row.querySelector(".pick").addEventListener("click", () => select(pipeline.name));
-    return row;
-  };
-  setAttribute(byId("pipelines").closest(".scroll"), "data-many", pipelines.length > MANY_PIPELINES);
-  reconcile(byId("pipelines"), pipelines, (each) => each.name, create, (row, each) => {
-    const trainers = each.jobs.reduce((sum, job) => sum + job.trainers.length, 0);
-    const { job } = worstJob(each);
-    fill(row, {
-      name: each.name,
-      state: stateOf(each),
-      rate: format.number(samplesPerSecond(each)),
-      bytes: format.byteRate(perSecond(each, "bytes")),
-      trainers: format.count(trainers),
-      wait: job ? format.percent(job.verdict.wait_share, 1) : "–",
-      queued: format.count(each.queues.queued_requests),
-      unsent: format.bytes(each.queues.unsent_bytes),
-      bad: format.count(each.totals.bad_samples),
-      definition: definition(each),
-    });
-    const isGood = each.ready && !each.source_error;
-    setIcon(row, "icon", isGood ? "i-good" : "i-high");
-    setAttribute(row, "data-state", isGood ? "good" : "high");
-    setAttribute(row, "data-selected", each.name === selected);
-    setAttribute(row.querySelector(".pick"), "aria-pressed", each.name === selected);
-  });
+  const view = byId("pipelines");
+  setAttribute(view.closest(".scroll"), "data-many", pipelines.length > MANY_PIPELINES);
+  render(view, table(pipelineColumns(selected, select), pipelines, (each) => ({
+    key: each.name,
+    "data-state": isGood(each) ? "good" : "high",
+    "data-selected": each.name === selected,
+  })));
 }
 
 // Of batches that were refused since the start, the last reason.
@@ -64,70 +66,64 @@ function definition(pipeline) {
     + `${pipeline.fingerprint.slice(0, 12)}`;
 }
 
+const RANK_COLUMNS = [
+  ["rank", "Rank", "row", ({ rank }) => [
+    h("span", { class: "row-name" }, "Rank "), h("span", { "data-f": "number" }, rank), h("span", { class: "flag" }, "worst"),
+  ]],
+  ["wait", "Waits", "", ({ report, wait_share: share }) => h("span", { class: "waits" },
+    meter(share), h("span", {}, report?.seconds ? format.percent(share, 1) : "no batch yet"))],
+  ["step", "Step", "n", (each) => format.seconds(each.step_seconds)],
+  ["rate", "Steps/s", "n", ({ report }) => format.number(report?.seconds ? report.steps / report.seconds : null)],
+  ["ready", "Data ready", "n", ({ report }) => (
+    format.percent(report?.steps ? 1 - report.starved_steps / report.steps : null)
+  )],
+  ["queue", "In queue", "n", ({ report }) => format.plural(report?.ready_batches, "batch", "batches")],
+  ["position", "Position", "n", (each) => format.count(each.report?.position ?? each.sent_position)],
+  ["steps", "Steps", "n", ({ report }) => format.count(report?.total_steps)],
+  ["cpu", "Client CPU", "n", ({ report }) => (
+    format.percent(report?.seconds ? report.cpu_seconds / report.seconds : null)
+  )],
+  ["age", "Report", "n", ({ report_age_seconds: age }) => (
+    age === null ? "none yet" : `${format.duration(age)} ago`
+  )],
+  ["peer", "From", "wide", ({ peer, feed }) => `${peer}, feed ${feed}`],
+];
+
+const rankKey = ({ rank, feed, peer }) => `${rank} ${feed} ${peer}`;
+
 // `shown` is the verdict at the top, whose line is not repeated.
-export function showJobs(pipeline, shown) {
-  const { jobs } = pipeline;
+export function showJobs({ name, jobs }, shown) {
   byId("no-trainers").hidden = jobs.length > 0;
-  setText(byId("connect-hint"), `infeed.connect("HOST:PORT", ${JSON.stringify(pipeline.name)})`);
-  reconcile(byId("jobs"), jobs, (job) => job.id, () => clone("t-job"), (node, job) => {
+  setText(byId("connect-hint"), `infeed.connect("HOST:PORT", ${JSON.stringify(name)})`);
+  render(byId("jobs"), jobs.map((job) => {
+    const { key, icon: symbol } = levelOf(job.verdict);
     const ranks = `${format.count(job.trainers.length)} of ${format.plural(job.world_size, "rank")}`;
-    fill(node, {
-      title: `Job ${job.id}`,
-      about: `${ranks} connected, batch ${job.batch_size}, seed ${job.seed}`,
-      verdict: job.verdict.text === shown.text ? job.verdict.level : job.verdict.text,
-    });
-    const { key, icon } = levelOf(job.verdict);
-    setAttribute(node, "data-level", key);
-    setIcon(node.querySelector(".job-verdict"), "icon", icon);
-    setAttribute(node.querySelector(".scroll"), "aria-label", `Ranks of job ${job.id}`);
-    showRankMap(node.querySelector(".rank-map"), job);
-    setAttribute(node, "data-many", job.trainers.length > MANY_RANKS);
-    showRanks(node.querySelector("tbody"), job);
-  });
+    const isWorst = ({ rank }) => job.world_size > 1 && rank === job.verdict.rank
+      && ["moderate", "high"].includes(key);
+    return h("article", {
+      key: job.id, class: "job", "data-level": key, "data-many": job.trainers.length > MANY_RANKS,
+    },
+    h("h3", {}, h("span", {}, `Job ${job.id}`), " ", h("span", { class: "muted" },
+      `${ranks} connected, batch ${job.batch_size}, seed ${job.seed}`)),
+    job.trainers.length > MANY_RANKS && rankMap(job.trainers),
+    h("p", { class: "job-verdict" }, icon(symbol),
+      h("span", {}, job.verdict.text === shown.text ? job.verdict.level : job.verdict.text)),
+    h("div", { class: "scroll", role: "region", "aria-label": `Ranks of job ${job.id}`, tabindex: 0 },
+      h("table", { class: "cards" }, table(RANK_COLUMNS, job.trainers, (each) => ({
+        key: rankKey(each), "data-worst": isWorst(each), "data-wait": waitLevel(each.wait_share),
+      })))));
+  }));
 }
 
 // The waits of many ranks at a glance: a cell for each.
-function showRankMap(map, job) {
-  map.hidden = job.trainers.length <= MANY_RANKS;
-  if (map.hidden) return;
-  const levels = job.trainers.map((each) => waitLevel(each.wait_share));
-  const high = levels.filter((level) => level === "high").length;
-  const moderate = levels.filter((level) => level === "moderate").length;
-  setAttribute(map, "aria-label", `Waits of ${format.plural(levels.length, "rank")}: ${high} high, ${moderate} moderate`);
-  const keyOf = (each) => `${each.rank} ${each.feed} ${each.peer}`;
-  reconcile(map, job.trainers, keyOf, () => document.createElement("span"), (cell, each) => {
-    setText(cell, each.rank);
-    setAttribute(cell, "data-wait", waitLevel(each.wait_share));
-    setAttribute(cell, "title", `rank ${each.rank}: ${format.percent(each.wait_share, 1)} wait`);
-  });
-}
-
-function showRanks(body, job) {
-  const isWorst = (rank) => job.world_size > 1 && rank === job.verdict.rank
-    && ["moderate", "high"].includes(levelOf(job.verdict).key);
-  const keyOf = (each) => `${each.rank} ${each.feed} ${each.peer}`;
-  reconcile(body, job.trainers, keyOf, () => clone("t-rank"), (row, each) => {
-    const report = each.report ?? {};
-    const steps = report.steps ?? 0;
-    const ready = steps ? 1 - report.starved_steps / steps : null;
-    fill(row, {
-      rank: each.rank,
-      wait: report.seconds ? format.percent(each.wait_share, 1) : "no batch yet",
-      step: format.seconds(each.step_seconds),
-      rate: format.number(report.seconds ? steps / report.seconds : null),
-      ready: format.percent(ready),
-      queue: format.plural(report.ready_batches, "batch", "batches"),
-      position: format.count(report.position ?? each.sent_position),
-      steps: format.count(report.total_steps),
-      cpu: format.percent(report.seconds ? report.cpu_seconds / report.seconds : null),
-      age: each.report_age_seconds === null
-        ? "none yet" : `${format.duration(each.report_age_seconds)} ago`,
-      peer: `${each.peer}, feed ${each.feed}`,
-    });
-    setAttribute(row, "data-worst", isWorst(each.rank));
-    setAttribute(row, "data-wait", waitLevel(each.wait_share));
-    setMeter(row, each.wait_share);
-  });
+function rankMap(trainers) {
+  const count = (level) => trainers.filter((each) => waitLevel(each.wait_share) === level).length;
+  const label = `Waits of ${format.plural(trainers.length, "rank")}: ${count("high")} high, ${count("moderate")} moderate`;
+  return h("div", { class: "rank-map", role: "img", "aria-label": label }, trainers.map((each) => h("span", {
+    key: rankKey(each),
+    "data-wait": waitLevel(each.wait_share),
+    title: `rank ${each.rank}: ${format.percent(each.wait_share, 1)} wait`,
+  }, each.rank)));
 }
 
 // The levels of the verdict, for one rank.

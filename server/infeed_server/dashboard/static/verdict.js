@@ -1,6 +1,6 @@
 // The verdict: the line that stats, load test and API have, with its parts set apart.
 
-import { byId, fill, setAttribute, setIcon, setText } from "./dom.js";
+import { byId, h, icon, render, setAttribute, setText } from "./dom.js";
 import { percent } from "./format.js";
 
 export const LEVELS = {
@@ -13,7 +13,7 @@ export const LEVELS = {
 export const levelOf = (verdict) => LEVELS[verdict.level] ?? LEVELS.unknown;
 
 // Splits the line at its marks; the parts joined are the line again.
-export function parts(verdict) {
+function parts(verdict) {
   const rest = [];
   let line = verdict.text;
   const cut = (mark, kind) => {
@@ -43,51 +43,31 @@ let announced = "";
 // Shows the verdict, and returns the name of its pipeline, or null.
 export function showVerdict(status) {
   const { verdict } = status;
-  const { key, icon } = levelOf(verdict);
-  const box = byId("verdict");
-  setAttribute(box, "data-level", key);
-  setIcon(box, "icon", icon);
-  showLine(byId("verdict-line"), verdict);
-  fill(byId("scale"), { share: percent(verdict.wait_share, 1) });
-  setAttribute(byId("scale-mark"), "x", (992 * Math.min(1, verdict.wait_share)).toFixed(1));
-  document.title = key === "unknown" ? "infeed" : `${verdict.level}: infeed`;
+  const { key, icon: symbol } = levelOf(verdict);
   const found = origin(status);
-  setText(byId("verdict-of"), found ? `${found.pipeline}, job ${found.job}` : "");
-  // Only when the word or the cause changes: figures change every second.
-  const spoken = verdict.cause ? `${verdict.level}, cause: ${verdict.cause}` : verdict.level;
-  if (spoken !== announced) {
-    if (announced) setText(byId("announcer"), `The training is ${spoken}`);
-    announced = spoken;
-  }
-  return found?.pipeline ?? null;
-}
-
-function showLine(line, verdict) {
-  const wanted = parts(verdict);
-  const same = line.children.length === wanted.length
-    && wanted.every(([kind], index) => line.children[index].className === kind);
-  if (!same) {
-    line.replaceChildren(...wanted.map(([kind]) => {
-      const part = document.createElement("span");
-      part.className = kind;
-      part.append(document.createElement("i"), document.createElement("span"));
-      return part;
-    }));
-  }
-  wanted.forEach(([, text], index) => {
+  setAttribute(byId("verdict"), "data-level", key);
+  render(byId("verdict-icon"), icon(symbol));
+  render(byId("verdict-line"), parts(verdict).map(([kind, text]) => {
     // The separator is in the text, but not seen: each part has a line of its own.
     const [separator] = /^[;:]? */.exec(text);
-    setText(line.children[index].firstElementChild, separator);
-    setText(line.children[index].lastElementChild, text.slice(separator.length));
-  });
+    return h("span", { class: kind }, h("i", {}, separator), h("span", {}, text.slice(separator.length)));
+  }));
+  setText(byId("scale-share"), percent(verdict.wait_share, 1));
+  setAttribute(byId("scale-mark"), "x", (992 * Math.min(1, verdict.wait_share)).toFixed(1));
+  setText(byId("verdict-of"), found ? `${found.pipeline}, job ${found.job}` : "");
+  document.title = key === "unknown" ? "infeed" : `${verdict.level}: infeed`;
+  // Only when the word or the cause changes: figures change every second.
+  const spoken = verdict.cause ? `${verdict.level}, cause: ${verdict.cause}` : verdict.level;
+  if (announced && spoken !== announced) setText(byId("announcer"), `The training is ${spoken}`);
+  announced = spoken;
+  return found?.pipeline ?? null;
 }
 
 // Which job of which pipeline the verdict is about.
 function origin(status) {
   for (const pipeline of status.pipelines) {
-    for (const job of pipeline.jobs) {
-      if (job.verdict.text === status.verdict.text) return { pipeline: pipeline.name, job: job.id };
-    }
+    const job = pipeline.jobs.find((each) => each.verdict.text === status.verdict.text);
+    if (job) return { pipeline: pipeline.name, job: job.id };
   }
   return null;
 }

@@ -6,36 +6,31 @@ fault changes the data.
 
 from __future__ import annotations
 
-import json
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
-from infeed.errors import (
+from infeed.shared.errors import (
     InfeedError,
     SampleError,
     ServerError,
     SourceError,
     UserCodeError,
-    shorten,
 )
-from infeed.spec import Array, OnError
+from infeed.shared.spec import Array
 from infeed_server.engines.indexed.batch_task import BatchTask, complete
-from infeed_server.engines.indexed.recent_bad_samples import RecentBadSamples
+from infeed_server.engines.indexed.quarantine import QuarantineLog, RecentBadSamples
 from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.sources import Source
 from infeed_server.sources.python.mapped import MappedSource, read_samples
-from infeed_server.sources.storage_faults import is_storage_fault, retry_faults
+from infeed_server.sources.storage_faults import is_storage_fault, one_line, retry_faults
 from infeed_server.transforms.base import Step
 
 log = logging.getLogger(__name__)
@@ -44,7 +39,7 @@ _MAX_SUBSTITUTIONS = 1000
 """Substitutions in one batch. More means that the source has hardly any good sample."""
 
 _FUNCTIONS = "map"
-"""The stage of functions in Python, whose errors have that of the function."""
+"""The stage of functions in Python, whose errors name the function's stage."""
 
 _MAX_RETRIES = 2
 """Retries of a batch that failed although each of its samples is good: the fault has passed."""
@@ -151,7 +146,7 @@ def _unexplained(task: BatchTask, error: Exception) -> InfeedError:
     if is_storage_fault(error):
         return SourceError(
             f"the batch at position {task.request.start} is refused, because a fault of storage "
-            f"came back {_MAX_RETRIES} times, and must not change the data: {_one_line(error)}"
+            f"came back {_MAX_RETRIES} times, and must not change the data: {one_line(error)}"
         )
     return ServerError(
         f"the batch at position {task.request.start} fails, although each of its samples is good "
@@ -214,54 +209,4 @@ def _describe(source: Source, index: int, stage: str | Step, error: Exception) -
     prefix = f"sample {index} ({origin}): {name}: "
     if isinstance(error, UserCodeError):
         return UserCodeError(prefix + error.message, **metadata)
-    return SampleError(prefix + _one_line(error), **metadata)
-
-
-def _one_line(error: Exception) -> str:
-    # TensorFlow wraps the kernel's message: "{{function_node ...}} Input is empty. [Op:Decode...]".
-    text = error.message if isinstance(error, tf.errors.OpError) else str(error)
-    text = shorten(text).rpartition("}} ")[2].partition(" [Op:")[0]
-    return " ".join(text.split()) or type(error).__name__
-
-
-class QuarantineLog:
-    """The log of bad samples: one JSON object per line, each sample once."""
-
-    def __init__(self, file: str, pipeline: str, action: OnError) -> None:
-        self.file = Path(file)
-        self._pipeline = pipeline
-        self._action = action
-        self._logged: set[str] = set()
-        self._lock = threading.Lock()
-
-    def add(self, error: InfeedError) -> bool:
-        """Writes a line: time, pipeline, action, sample_id, file, offset, stage, reason, error.
-
-        Returns False if the log cannot be written.
-        """
-        sample = error.metadata.get("sample_id", "")
-        with self._lock:
-            if sample in self._logged:
-                return True
-            self._logged.add(sample)
-            line = {
-                "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
-                "pipeline": self._pipeline,
-                "action": self._action,
-                **error.metadata,
-                "reason": error.reason,
-                "error": error.message,
-            }
-            log.warning(
-                *("bad sample in %r (%s): %s", self._pipeline, self._action, error.message),
-                extra={"fields": {"pipeline": self._pipeline, **error.metadata}},
-            )
-            try:
-                self.file.parent.mkdir(parents=True, exist_ok=True)
-                with self.file.open("a", encoding="utf-8") as out:
-                    out.write(json.dumps(line) + "\n")
-            except OSError as problem:
-                # The log must not stop the training; the warning above has the content.
-                log.error("cannot write the quarantine log %s: %s", self.file, problem.strerror)
-                return False
-        return True
+    return SampleError(prefix + one_line(error), **metadata)

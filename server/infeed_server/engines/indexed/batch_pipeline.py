@@ -20,20 +20,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from infeed.errors import InfeedError, ServerError
-from infeed.spec import Array
-from infeed.tensorflow.from_callable import from_callable
+from infeed.shared.errors import InfeedError, ServerError
+from infeed.shared.tensorflow.from_callable import from_callable
 from infeed_server.engines.base import Answer, shutting_down
+from infeed_server.engines.dataset_options import graph_options
 from infeed_server.engines.indexed.bad_samples import BadSampleHandler
 from infeed_server.engines.indexed.batch_task import BatchTask, complete
 from infeed_server.engines.indexed.fair_queue import FairQueue
-from infeed_server.engines.indexed.graph_options import graph_options
 from infeed_server.engines.memory_budget import StreamQuota
 from infeed_server.engines.monitor import Monitor, record_stage
 from infeed_server.engines.state_clock import PipelineState, StateClock
 from infeed_server.engines.tf_iterator import TfIterator
 from infeed_server.pipeline.indexed_plan import IndexedPlan
-from infeed_server.sources.base import Columns
+from infeed_server.sources.base import Columns, array_bytes
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +133,7 @@ class BatchPipeline:
         task = self._in_graph[0]
         if not np.array_equal(index, task.index):
             raise ServerError(
-                f"tf.data returned another batch than that of position {task.request.start}"
+                f"tf.data returned another batch than the one of position {task.request.start}"
             )
         span = task.request.span
         record_stage(self._monitor, self._plan.spec.name, "transform", task.entered_at, span)
@@ -202,7 +201,7 @@ class BatchPipeline:
                     self._in_graph.append(task)
             self.clock.update()
             if error is None:
-                self._columns_bytes = sum(map(_size, columns.values()))
+                self._columns_bytes = sum(map(array_bytes, columns.values()))
                 yield task, columns
             else:
                 self._on_failed(task, error)
@@ -250,7 +249,3 @@ class BatchPipeline:
         self._read_pool.shutdown(wait=False)
         for task in tasks:
             complete(task, error)
-
-
-def _size(column: Array) -> int:
-    return sum(map(len, column.flat)) if column.dtype == object else column.nbytes

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from infeed.errors import InfeedError
-from infeed.spec import Array
+from infeed.shared.errors import InfeedError
+from infeed.shared.spec import Array
 from infeed_server.engines.base import Answer, HostBatch, Request
 from infeed_server.engines.memory_budget import StreamQuota
 from infeed_server.order import SampleOrder

@@ -8,19 +8,21 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
-from infeed.errors import InvalidRequestError, ServerUnavailableError
-from infeed.spec import Array, PipelineSpec
-from infeed.spec.dataset import DatasetRequest, RegisteredDataset
+from infeed.shared.errors import InvalidRequestError, ServerUnavailableError
+from infeed.shared.spec import Array, PipelineSpec
 from infeed_server.engines.base import (
     Answer,
+    Engine,
     Request,
+    Session,
     Trainer,
-    requires_data_service,
+    requires_other_engine,
     shutting_down,
 )
-from infeed_server.engines.indexed.bad_samples import BadSampleHandler, QuarantineLog
+from infeed_server.engines.indexed.bad_samples import BadSampleHandler
 from infeed_server.engines.indexed.batch_pipeline import BatchPipeline
 from infeed_server.engines.indexed.batch_task import BatchTask
+from infeed_server.engines.indexed.quarantine import QuarantineLog
 from infeed_server.engines.memory_budget import MemoryBudget, StreamQuota
 from infeed_server.engines.monitor import Monitor
 from infeed_server.engines.state_clock import STATES, StateSeconds, total_seconds
@@ -41,15 +43,15 @@ _MAX_SUBSTITUTES = 100
 """Substitutes in a row that a search for a sample's key follows."""
 
 
-class IndexedEngine:
+class IndexedEngine(Engine):
     """Serves an indexed pipeline through one batch pipeline for each batch size in use."""
 
     def __init__(
         self, plan: IndexedPlan, quarantine: QuarantineLog, monitor: Monitor, budget: MemoryBudget
     ) -> None:
+        super().__init__(budget)
         self._plan = plan
         self._monitor = monitor
-        self._budget = budget
         self._bad_samples = BadSampleHandler(plan, quarantine, monitor)
         self._pipelines: OrderedDict[int, BatchPipeline] = OrderedDict()
         self._ended_seconds: StateSeconds = dict.fromkeys(STATES, 0.0)
@@ -61,13 +63,10 @@ class IndexedEngine:
     def spec(self) -> PipelineSpec:
         return self._plan.spec
 
-    def register(self, request: DatasetRequest, caller: str) -> RegisteredDataset:  # noqa: ARG002
-        raise requires_data_service(request.pipeline, "data set to read from workers")
-
     def open(self, slots: int, epochs: int, trainer: Trainer) -> IndexedSession:  # noqa: ARG002
         # The end of the data is arithmetic, and a batch is the same for every trainer.
         if trainer.job_name:
-            raise requires_data_service(self.spec.name, "jobs to take part in")
+            raise requires_other_engine(self.spec.name, "jobs to take part in")
         pipeline = self._pipeline(slots)
         return IndexedSession(pipeline, self._plan, self._budget.open_quota(self.spec.name))
 
@@ -85,15 +84,6 @@ class IndexedEngine:
         with self._lock:
             pipelines = list(self._pipelines.values())
         return sum(len(pipeline.queue) for pipeline in pipelines)
-
-    def unsent_batches(self) -> int:
-        return self._budget.held_batches(self.spec.name)
-
-    def unsent_bytes(self) -> int:
-        return self._budget.held_bytes(self.spec.name)
-
-    def window_bytes(self) -> int:
-        return 0
 
     def state_seconds(self) -> StateSeconds:
         with self._lock:
@@ -172,17 +162,14 @@ class IndexedEngine:
             )
 
 
-class IndexedSession:
+class IndexedSession(Session):
     """One stream on a shared pipeline."""
 
     def __init__(self, pipeline: BatchPipeline, plan: IndexedPlan, quota: StreamQuota) -> None:
+        super().__init__(quota)
         self._pipeline = pipeline
         self._plan = plan
-        self._quota = quota
         self._order: SampleOrder | None = None
-
-    def set_batch_bytes(self, size: int) -> None:
-        self._quota.set_batch_bytes(size)
 
     def submit(self, request: Request) -> Future[Answer]:
         if self._order is None or self._order.seed != request.seed:
@@ -191,9 +178,6 @@ class IndexedSession:
 
     def on_sent(self) -> None:
         self._pipeline.queue.release(self._quota)
-
-    def shortage_seconds(self) -> float:
-        return self._quota.shortage_seconds()
 
     def close(self) -> None:
         self._pipeline.remove_user(self._quota)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Protocol
 
-from infeed.errors import InfeedError
-from infeed.spec import PipelineSpec
-from infeed.spec.dataset import DatasetRequest, RegisteredDataset
+from infeed.shared.errors import InfeedError
+from infeed.shared.spec import PipelineSpec
+from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed_server.engines.sequential.window import Block, ReadKey
 
 

@@ -1,4 +1,4 @@
-"""The sequential engine: for a user's dataset, or TensorFlow's data service.
+"""The sequential engine: for a user's dataset, and other backends without random access.
 
 A dataset has no random access, so a position is reached by reading up to it. The ranks of one job,
 which request neighbouring positions, share a reader; jobs at other positions have others.
@@ -9,20 +9,18 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
-from infeed.errors import InfeedError, ServerError
-from infeed.spec import Array, PipelineSpec
-from infeed.spec.dataset import DatasetRequest, RegisteredDataset
+from infeed.shared.errors import InfeedError, ServerError
+from infeed.shared.spec import PipelineSpec
+from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed_server.engines.base import (
     Answer,
+    Engine,
     Request,
     Trainer,
-    requires_data_service,
+    requires_other_engine,
     shutting_down,
 )
 from infeed_server.engines.memory_budget import MemoryBudget
@@ -33,9 +31,7 @@ from infeed_server.engines.sequential.session import SequentialSession
 from infeed_server.engines.sequential.shared_reader import IsWanted, SharedReader, WrongReaderError
 from infeed_server.engines.sequential.window import ReadKey
 from infeed_server.engines.state_clock import PipelineState, StateClock, StateSeconds
-from infeed_server.pipeline.sample_stage import SampleStage
 from infeed_server.processes.periodic import PeriodicTask
-from infeed_server.sources.python.work_meter import PythonWork
 
 log = logging.getLogger(__name__)
 
@@ -59,12 +55,12 @@ class _Stream:
     reader: SharedReader | None = None
 
 
-class SequentialEngine:
+class SequentialEngine(Engine):
     """Serves a sequential pipeline."""
 
     def __init__(self, dataset: DatasetBackend, budget: MemoryBudget) -> None:
+        super().__init__(budget)
         self._dataset = dataset
-        self._budget = budget
         self._readers: list[SharedReader] = []
         self._sessions: set[SequentialSession] = set()
         self._reading = 0
@@ -91,7 +87,7 @@ class SequentialEngine:
         trainer: Trainer,
     ) -> SequentialSession:
         if trainer.job_name and not self._dataset.supports_jobs:
-            raise requires_data_service(self.spec.name, "jobs to take part in")
+            raise requires_other_engine(self.spec.name, "jobs to take part in")
         if not trainer.feed_id:
             trainer = replace(trainer, feed_id=uuid.uuid4().hex)
         stream = _Stream(trainer, epochs)
@@ -124,33 +120,12 @@ class SequentialEngine:
         with self._lock:
             return sum(session.queued for session in self._sessions)
 
-    def unsent_batches(self) -> int:
-        return self._budget.held_batches(self.spec.name)
-
-    def unsent_bytes(self) -> int:
-        return self._budget.held_bytes(self.spec.name)
-
     def window_bytes(self) -> int:
         with self._lock:
             return sum(reader.window_bytes for reader in self._readers)
 
     def state_seconds(self) -> StateSeconds:
         return self._clock.seconds()
-
-    def python_work(self) -> PythonWork:
-        return PythonWork()  # of the data set's own code, only the data set knows
-
-    def bad_samples(self) -> list[dict[str, Any]]:
-        return []  # they are logged where the graph runs, and have no index
-
-    def provenance(self, sample_id: int) -> tuple[str | None, int | None]:  # noqa: ARG002
-        return None, None
-
-    def sample_key(self, seed: int, position: int, sample_id: int) -> Array | None:  # noqa: ARG002
-        return None
-
-    def sample_stages(self, sample_id: int, key: Array) -> Iterator[SampleStage]:  # noqa: ARG002
-        return iter(())
 
     def close(self) -> None:
         with self._lock:
@@ -168,14 +143,6 @@ class SequentialEngine:
             return "transform"  # what of it is reading, only the data set knows
         queued = any(session.queued for session in tuple(self._sessions))
         return "no_budget" if queued else "no_request"
-
-    @contextmanager
-    def _reads_block(self) -> Iterator[None]:
-        self._count_reading(1)
-        try:
-            yield
-        finally:
-            self._count_reading(-1)
 
     def _count_reading(self, change: int) -> None:
         with self._lock:
@@ -258,7 +225,7 @@ class SequentialEngine:
                     RankTracker(trainer.world_size, begin, step),
                     lambda: _MAX_WINDOW_BYTES // max(2, len(self._readers)),
                     trainer.caller,
-                    self._reads_block,
+                    self._count_reading,
                 )
             self._readers.append(reader)
             reader.connect(trainer, begin, step)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 
-from infeed.errors import CursorError, InvalidRequestError, ServerUnavailableError
-from infeed.spec import PipelineSpec
+from infeed.shared.errors import CursorError, InvalidRequestError, ServerUnavailableError
+from infeed.shared.spec import PipelineSpec
 from infeed_server.engines.base import Trainer
 
 
@@ -24,29 +24,15 @@ def repeated(error: Exception) -> Exception:
 
 
 def cannot_continue(pipeline: PipelineSpec, trainer: Trainer, start: int) -> CursorError:
-    reason = "its dataset is not deterministic"
-    remedy = "make the dataset deterministic (seeds, options.deterministic)"
-    if pipeline.engine == "tf_data_service":
-        reason = "TensorFlow's data service returns batches in no order"
-        remedy = "use the local engine, which continues at any position"
     return CursorError(
         f"{pipeline.name!r} cannot continue at position {start} for rank {trainer.rank} of "
-        f"{trainer.world_size}: {reason}, and the read that this feed began no longer exists, "
-        "because the server restarted, the feed changed servers, or its rank fell too far behind "
-        "the others. A new read would repeat samples; start without a cursor, or "
-        f"{remedy}",
+        f"{trainer.world_size}: its batches have no order, and the read that this feed "
+        "began no longer exists, because the server restarted, the feed changed servers, or its "
+        "rank fell too far behind the others. A new read would repeat samples; start without a "
+        "cursor, or make the dataset deterministic (seeds, options.deterministic) on the local "
+        "engine",
         pipeline=pipeline.name,
         position=start,
-    )
-
-
-def too_far(pipeline: str, position: int, rate: float, seconds: float) -> CursorError:
-    return CursorError(
-        f"position {position} of {pipeline!r} is too far away: reading up to it, at {rate:.0f} "
-        f"positions a second, would take {seconds / 86400:.0f} days, more than 1 day; the cursor "
-        "belongs to other data, or start without it",
-        pipeline=pipeline,
-        position=position,
     )
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from infeed.errors import InfeedError, SourceError
-from infeed.spec import PipelineSpec
-from infeed.spec.dataset import DatasetRequest, RegisteredDataset
-from infeed_server.engines.base import requires_data_service
-from infeed_server.engines.dataset_limits import within_limits
+from infeed.shared.errors import InfeedError, SourceError
+from infeed.shared.spec import PipelineSpec
+from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
+from infeed_server.engines.base import requires_other_engine
+from infeed_server.engines.dataset_options import within_limits
 from infeed_server.engines.sequential.window import Block, ReadKey
 from infeed_server.engines.tf_iterator import TfIterator
 from infeed_server.pipeline.sequential_plan import SequentialPlan
@@ -70,7 +70,7 @@ class LocalBackend:
         return self._plan.explain(error)
 
     def register(self, request: DatasetRequest, caller: str) -> RegisteredDataset:  # noqa: ARG002
-        raise requires_data_service(request.pipeline, "data set to read from workers")
+        raise requires_other_engine(request.pipeline, "data set to read from workers")
 
 
 # No method: a generator that holds its reader would keep an unused reader, with its window, alive

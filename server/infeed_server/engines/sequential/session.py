@@ -8,15 +8,15 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from infeed.errors import InfeedError
-from infeed_server.engines.base import Answer, Request, shutting_down
+from infeed.shared.errors import InfeedError
+from infeed_server.engines.base import Answer, Request, Session, shutting_down
 from infeed_server.engines.memory_budget import StreamQuota
 from infeed_server.engines.sequential.shared_reader import IsWanted
 
 _Pending = tuple[Request, "Future[Answer]"]
 
 
-class SequentialSession:
+class SequentialSession(Session):
     """Answers requests in order, which is the order of the dataset.
 
     It waits while its quota is full of unsent answers, so a stalled stream holds a fixed amount
@@ -34,8 +34,8 @@ class SequentialSession:
         """`answer` makes an answer while it is wanted. `on_sent` is called with each request whose
         answer is sent, `on_closed` when the session's thread ends, `on_queue` when the number of
         requests that wait has changed."""
+        super().__init__(quota)
         self._answer = answer
-        self._quota = quota
         self._on_sent = on_sent
         self._on_closed = on_closed
         self._on_queue = on_queue
@@ -53,9 +53,6 @@ class SequentialSession:
         """The number of requests on which no work has started."""
         return self._pending.qsize() + self._waits_for_quota
 
-    def set_batch_bytes(self, size: int) -> None:
-        self._quota.set_batch_bytes(size)
-
     def submit(self, request: Request) -> Future[Answer]:
         future: Future[Answer] = Future()
         if self._closed:
@@ -70,9 +67,6 @@ class SequentialSession:
         self._on_sent(self._unsent.get_nowait())
         with self._changed:
             self._changed.notify()
-
-    def shortage_seconds(self) -> float:
-        return self._quota.shortage_seconds()
 
     def close(self) -> None:
         self._quota.close()

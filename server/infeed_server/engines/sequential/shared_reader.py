@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 
 from infeed_server.engines.base import Answer, EndOfData, Request, Trainer
 from infeed_server.engines.sequential import errors
 from infeed_server.engines.sequential.base import DatasetBackend
-from infeed_server.engines.sequential.progress_log import ProgressLogger
+from infeed_server.engines.sequential.progress import ProgressLogger
 from infeed_server.engines.sequential.ranks import RankTracker
-from infeed_server.engines.sequential.seek import SeekGuard
 from infeed_server.engines.sequential.window import Block, ReadKey, Window, cut_batch
 
 _MAX_STEP_BYTES = 2 << 30
@@ -46,18 +44,18 @@ class SharedReader:
         ranks: RankTracker,
         window_share: Callable[[], int],
         caller: str = "",
-        reads_block: Callable[[], AbstractContextManager[None]] = nullcontext,
+        on_reading: Callable[[int], None] = lambda _: None,
     ) -> None:
         """`window_share` returns the bytes that the window may hold now; three steps always may.
-        `caller` is the name that limits on callers count by. The context of `reads_block` is
-        entered while a block is read."""
+        `caller` is the name that limits on callers count by. `on_reading` is called with 1 before
+        a block is read, and with -1 after."""
         self.key = key
         self._ranks = ranks
         self._ordered = dataset.spec.guarantee.order == "deterministic"
         self._dataset = dataset
         self._name = dataset.spec.name
         self._window_share = window_share
-        self._reads_block = reads_block
+        self._on_reading = on_reading
         self._window = Window()
         self._position = 0
         self._end: int | None = None
@@ -134,15 +132,28 @@ class SharedReader:
         Where the data ends inside the request, the remaining slots are zeros, masked.
         Raises `WrongReaderError`, `InvalidRequestError` and the errors of the dataset.
         """
-        with self._changed, self._waiting(rank, request.start):
-            if not self._read_up_to(request, rank, is_wanted):
-                return None
-            needed = request.min_position_count or (request.start + 1 if request.count else 0)
-            if self._end is not None and self._end < needed:
-                return EndOfData(self._end)
-            blocks = self._window.covering(request)
-            ends_in_step = self._end is not None and self._end < request.step_end
-            position_count = self._end if ends_in_step else None
+        required = max(request.start + request.count, request.min_position_count)
+        target = max(required, request.step_end)
+        progress = ProgressLogger(self._name, rank, self._position, target)
+        with self._waiting(rank, request.start):
+            while True:
+                with self._changed:
+                    if self._can_answer(request, required, target):
+                        covered = self._cover(request)
+                        break
+                    if not is_wanted():
+                        return None
+                    if self._reading or self._must_wait(request, progress):
+                        self._changed.wait(_CHECK_INTERVAL_SECONDS)
+                        continue
+                    if self._step_is_too_large(request):
+                        world_size = self._ranks.world_size
+                        raise errors.step_too_large(self._name, world_size, _MAX_STEP_BYTES)
+                    self._reading = True
+                progress.log_reading(self._read_block())
+        if isinstance(covered, EndOfData):
+            return covered
+        blocks, position_count = covered
         batch = cut_batch(
             self._dataset.spec.wire_spec,
             blocks,
@@ -163,32 +174,29 @@ class SharedReader:
 
     @contextmanager
     def _waiting(self, rank: int, position: int) -> Iterator[None]:
-        self._ranks.on_request(rank, position)
+        with self._changed:
+            self._ranks.on_request(rank, position)
         try:
             yield
         finally:
-            self._ranks.on_answer(rank)
-            self._changed.notify_all()
+            with self._changed:
+                self._ranks.on_answer(rank)
+                self._changed.notify_all()
 
-    def _read_up_to(self, request: Request, rank: int, is_wanted: IsWanted) -> bool:
-        """Reads until the request can be answered. Returns False where it is no longer wanted."""
-        required = max(request.start + request.count, request.min_position_count)
-        target = max(required, request.step_end)
-        progress = ProgressLogger(self._name, rank, self._position, target)
-        seek = SeekGuard(self._name, request.start)
-        while not self._has_read(target, request):
-            if not is_wanted():
-                return False
-            if self._position >= required and self._step_is_too_large(request):
-                return True  # the step is too large to be read for the end of the data
-            if self._reading or self._must_wait(request, progress):
-                self._changed.wait(_CHECK_INTERVAL_SECONDS)
-            else:
-                began = time.monotonic()
-                self._read_block(request)
-                seek.on_block(self._position, time.monotonic() - began)
-                progress.log_reading(self._position)
-        return True
+    def _can_answer(self, request: Request, required: int, target: int) -> bool:
+        """Returns whether enough is read: up to `target`, or to `required` if that is too much."""
+        if self._has_read(target, request):
+            return True
+        # The step may be too large to be read for the end of the data.
+        return self._position >= required and self._step_is_too_large(request)
+
+    def _cover(self, request: Request) -> EndOfData | tuple[list[Block], int | None]:
+        """Returns the blocks of a request, and the end of the data if it is inside of its step."""
+        needed = request.min_position_count or (request.start + 1 if request.count else 0)
+        if self._end is not None and self._end < needed:
+            return EndOfData(self._end)
+        ends_in_step = self._end is not None and self._end < request.step_end
+        return self._window.covering(request), self._end if ends_in_step else None
 
     def _release(self) -> None:
         self._closed = True
@@ -251,34 +259,35 @@ class SharedReader:
         keep = low - (self._ranks.step if low < start else 0)
         self._window.evict_before(keep, self._limit_bytes)
 
-    def _read_block(self, request: Request) -> None:
-        """Reads one block, without the lock, so that other ranks can use the window."""
-        if self._step_is_too_large(request):
-            raise errors.step_too_large(self._name, self._ranks.world_size, _MAX_STEP_BYTES)
-        self._reading = True
-        self._changed.release()
+    def _read_block(self) -> int:
+        """Reads one block, without the lock, so that other ranks can use the window.
+
+        Returns the position that is reached.
+        """
         block, failure = None, None
+        self._on_reading(1)
         try:
-            with self._reads_block():
-                block = next(self._blocks, None)
+            block = next(self._blocks, None)
             if block is not None and block.start == 0:
                 self._dataset.check_first_block(self.key, block.to_numpy())
-        except Exception as error:  # noqa: BLE001 - raised below, where the lock is held again
+        except Exception as error:  # noqa: BLE001 - raised below, with the lock
             failure = error
         finally:
-            self._changed.acquire()
+            self._on_reading(-1)
+        with self._changed:
             self._reading = False
             self._changed.notify_all()
             if self._closed:
                 self._blocks.close()
-        if failure is not None:
-            # The generator is exhausted now; later callers must not mistake that for the end.
-            self._error = failure
-            raise errors.repeated(failure)
-        if block is None:
-            self._end = self._position
-        else:
-            self._append(block)
+            if failure is not None:
+                # The generator is exhausted now; later callers must not mistake that for the end.
+                self._error = failure
+                raise errors.repeated(failure)
+            if block is None:
+                self._end = self._position
+            else:
+                self._append(block)
+            return self._position
 
     def _append(self, block: Block) -> None:
         self._position = block.end

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from infeed.spec import Array, Remainder, Spec
+from infeed.shared.spec import Array, Remainder, Spec
 from infeed_server.engines.base import HostBatch, Request
+from infeed_server.sources.base import array_bytes
 
 _RETAINED_STEPS = 3
 """Steps that a window may hold if they fit into `_MAX_RETAINED_BYTES`: one for the faster ranks,
@@ -25,7 +26,7 @@ class ReadKey(NamedTuple):
     """The parameters of a read; reads with equal keys give the same blocks.
 
     `epochs` 0 is endless. An empty `job_name` is a job of its own; `job_name` and `remainder` are
-    for tf.data workers.
+    for backends with jobs.
     """
 
     seed: int
@@ -55,7 +56,7 @@ class Block:
 
     @property
     def nbytes(self) -> int:
-        return sum(map(_nbytes, self.arrays.values()))
+        return sum(map(array_bytes, self.arrays.values()))
 
     def to_numpy(self) -> Block:
         return replace(self, arrays={name: np.asarray(x) for name, x in self.arrays.items()})
@@ -131,12 +132,6 @@ def _overlap(block: Block, request: Request) -> int:
 def _rows(block: Block, request: Request) -> slice:
     begin = max(request.start - block.start, 0)
     return slice(begin, begin + _overlap(block, request))
-
-
-def _nbytes(array: Array) -> int:
-    """Counts the array's bytes, with the byte strings that it points to."""
-    strings = sum(map(len, array.flat)) if array.dtype == object else 0
-    return array.nbytes + strings
 
 
 def _concatenate(parts: list[Array], slots: int, make_empty: Callable[[], Array]) -> Array:

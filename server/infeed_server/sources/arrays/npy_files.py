@@ -19,17 +19,18 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.lib import format as npy
 
-from infeed.errors import SourceError
-from infeed.spec import Array
+from infeed.shared.errors import SourceError
+from infeed.shared.spec import Array
 from infeed_server.sources.base import ProgressCallback
-from infeed_server.sources.content_hash import remembered
 from infeed_server.sources.files import (
+    NUMPY_FILE_ERRORS,
     FileStamp,
     absolute_path,
+    changed_error,
     is_remote,
     read_bytes,
+    remembered,
 )
-from infeed_server.sources.numpy_errors import NUMPY_FILE_ERRORS
 from infeed_server.sources.storage_faults import error_text
 
 _MAX_HASHED_ALWAYS = 64 << 20
@@ -73,7 +74,7 @@ def open_npy(path: str, progress: ProgressCallback | None = None) -> StoredArray
 def open_npz(path: str, progress: ProgressCallback | None = None) -> dict[str, StoredArray]:
     """Opens the arrays of a .npz file by name: maps uncompressed ones, loads compressed ones.
 
-    Verifies the CRC of each. Raises `SourceError`.
+    Verifies their CRCs. Raises `SourceError`.
     """
     try:
         if is_remote(path):
@@ -108,7 +109,8 @@ def _open_members(path: str, file: Any, mapped: _MappedFile | None) -> dict[str,
 def _verify_members(mapped: _MappedFile, progress: ProgressCallback | None) -> str:
     """Verifies the CRCs of the mapped members. Raises `ValueError` with the damaged one."""
     with zipfile.ZipFile(mapped.file) as archive:
-        stored = [each for each in archive.infolist() if each.compress_type == zipfile.ZIP_STORED]
+        members = archive.infolist()
+    stored = [member for member in members if member.compress_type == zipfile.ZIP_STORED]
     for info in stored:
         crc = 0
         for block in mapped.blocks(mapped.data_offset(info), info.file_size, progress):
@@ -148,21 +150,12 @@ class _MappedFile:
     def check(self) -> None:
         """Raises `SourceError` when the file, and with it the mapped memory, has changed."""
         if self._current_stamp() != self._stamp:
-            raise SourceError(
-                f"{self.path} changed since it was opened; restart the server",
-                file=self.path,
-                fault="changed",
-            )
+            raise changed_error(self.path, "it was opened")
 
     def data_offset(self, info: zipfile.ZipInfo) -> int:
         """Returns the offset of a stored member's data, after its header of variable length."""
-        if info.flag_bits & 1:
-            raise ValueError(f"its member {info.filename!r} is encrypted")
-        start = info.header_offset
-        if not 0 <= start <= self._stamp.size - 30:
-            raise ValueError(f"its member {info.filename!r} begins outside of the file")
-        name, extra = struct.unpack_from("<HH", self._map, start + 26)
-        return int(start + 30 + name + extra)
+        name, extra = struct.unpack_from("<HH", self._map, info.header_offset + 26)
+        return int(info.header_offset + 30 + name + extra)
 
     def array(self, offset: int) -> Array:
         """Returns the array of the .npy that begins at `offset`, without copying it."""
@@ -185,10 +178,7 @@ class _MappedFile:
         return array
 
     def remembered(self, purpose: str, compute: Callable[[], str]) -> str:
-        """Returns the result of a computation over the whole file, which must not change it.
-
-        That of a large file is remembered.
-        """
+        """Returns what is computed of the whole file; remembers the result of a large one."""
         if self._stamp.size <= _MAX_HASHED_ALWAYS:
             return compute()
         path = absolute_path(self.path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,27 +13,25 @@ import tensorflow as tf
 from pydantic import field_serializer, field_validator
 from typing_extensions import Self
 
-from infeed.errors import SourceError
-from infeed.spec import BYTES, DATA_TYPES, Array
+from infeed.shared.errors import SourceError
+from infeed.shared.spec import BYTES, DATA_TYPES, Array
 from infeed_server.config.model import Finding
 from infeed_server.sources.arrays.npy_files import StoredArray, open_npy, open_npz
 from infeed_server.sources.base import (
-    NO_DEFECT,
     Columns,
-    GraphRead,
-    GraphReader,
+    IndexedDefinition,
     Indices,
     ProgressCallback,
     Provenance,
-    Sample,
-    StoredDefinition,
+    Source,
+    find_missing,
 )
 from infeed_server.sources.files import PathString, expand_globs, is_remote, rebase
 
 _IN_MEMORY = "<memory>"
 
 
-class ArraysSource(StoredDefinition):
+class ArraysSource(IndexedDefinition):
     """Arrays, each a field, all of the same length."""
 
     kind: ClassVar[str] = "arrays"
@@ -69,16 +68,11 @@ class ArraysSource(StoredDefinition):
         named = {"": self.arrays} if isinstance(self.arrays, str) else self.arrays
         for name, path in named.items():
             if isinstance(path, str) and not is_remote(path):
-                try:
-                    _expand_one(path)
-                except SourceError as error:
-                    yield ("arrays", name) if name else ("arrays",), error.message
+                key = ("arrays", name) if name else ("arrays",)
+                yield from find_missing(key, partial(_expand_one, path))
 
-    def open(self, progress: ProgressCallback | None = None) -> ArrayReader:
-        """Opens the arrays. `progress` is called while a large file is hashed or verified.
-
-        Raises `SourceError`.
-        """
+    def open(self, progress: ProgressCallback | None = None, **_: bool) -> ArrayReader:
+        """Opens the arrays; hashes or verifies their files. Raises `SourceError`."""
         if isinstance(self.arrays, dict):
             return ArrayReader(
                 {name: _open_one(name, value, progress) for name, value in self.arrays.items()}
@@ -89,72 +83,47 @@ class ArraysSource(StoredDefinition):
         return ArrayReader({Path(path).stem: open_npy(path, progress)})
 
 
-class ArrayReader:
+class ArrayReader(Source):
     """Reads rows of arrays by index."""
-
-    parsed = True
 
     def __init__(self, stored: Mapping[str, StoredArray]) -> None:
         if not stored:
             raise SourceError("no array in the source")
-        self._stored = dict(sorted(stored.items()))
-        self._columns = {name: _spec(name, each) for name, each in self._stored.items()}
-        lengths = {name: len(each.array) for name, each in self._stored.items()}
+        self.stored = dict(sorted(stored.items()))
+        self.columns = {name: _spec(name, stored) for name, stored in self.stored.items()}
+        lengths = {name: len(stored.array) for name, stored in self.stored.items()}
         if len(set(lengths.values())) > 1:
             listed = ", ".join(f"{name}: {length}" for name, length in lengths.items())
             raise SourceError(f"the arrays differ in their first dimension: {listed}")
-        first = next(iter(self._stored.values()))
+        first = next(iter(self.stored.values()))
         self._length = len(first.array)
         if not self._length:
             raise SourceError(f"the arrays {', '.join(lengths)} are empty", file=first.file)
         self.identity = self._hash()
 
-    @property
-    def columns(self) -> Mapping[str, tf.TensorSpec]:
-        return self._columns
-
     def __len__(self) -> int:
         return self._length
 
     def provenance(self, index: int) -> Provenance:  # noqa: ARG002 - a row has no offset of its own
-        return Provenance(", ".join(sorted({each.file for each in self._stored.values()})))
+        return Provenance(", ".join(sorted({stored.file for stored in self.stored.values()})))
 
     def read(self, indices: Indices) -> Columns:
         """Gathers the rows. Raises `SourceError` when a mapped file has changed."""
-        self._check_files()  # a mapping of a file that became shorter must not be read
-        rows = {name: _to_wire(each.array[indices]) for name, each in self._stored.items()}
-        self._check_files()
+        self.check_files()  # a mapping of a file that became shorter must not be read
+        rows = {name: to_wire(stored.array[indices]) for name, stored in self.stored.items()}
+        self.check_files()
         return rows
 
-    def parse(self, columns: Sample) -> Sample:
-        return columns
-
-    def close(self) -> None:
-        """Does nothing: files stay mapped as long as their arrays are in use."""
-
-    def graph_reader(self) -> GraphReader:
-        size = sum(_wire_size(each.array) for each in self._stored.values())
-        return GraphReader(size, (), self._build_graph_reader)
-
-    def _build_graph_reader(self) -> GraphRead:
-        self._check_files()
-        constants = {name: tf.constant(_to_wire(each.array)) for name, each in self._stored.items()}
-        self._check_files()
-
-        def read(index: tf.Tensor) -> tuple[Sample, str]:
-            return {name: tf.gather(rows, index) for name, rows in constants.items()}, NO_DEFECT
-
-        return read
-
-    def _check_files(self) -> None:
-        for check in {each.check for each in self._stored.values()}:
+    def check_files(self) -> None:
+        """Raises `SourceError` when a mapped file has changed."""
+        for check in {stored.check for stored in self.stored.values()}:
             check()
 
     def _hash(self) -> str:
         digest = hashlib.sha256(b"arrays\n")
-        for name, each in self._stored.items():
-            array = each.array
-            digest.update(f"{name} {array.dtype.str} {array.shape} {each.content}\n".encode())
+        for name, stored in self.stored.items():
+            array = stored.array
+            digest.update(f"{name} {array.dtype.str} {array.shape} {stored.content}\n".encode())
         return digest.hexdigest()
 
 
@@ -198,7 +167,7 @@ def _spec(name: str, stored: StoredArray) -> tf.TensorSpec:
     if array.dtype.kind in "SUO":
         return tf.TensorSpec(array.shape[1:], tf.string)
     if array.dtype.name not in DATA_TYPES:
-        known = ", ".join(each for each in DATA_TYPES if each != BYTES)
+        known = ", ".join(data_type for data_type in DATA_TYPES if data_type != BYTES)
         raise SourceError(
             f"the array {name!r} of {stored.file} has the unsupported data type {array.dtype}; "
             f"supported: strings, {known}",
@@ -207,7 +176,7 @@ def _spec(name: str, stored: StoredArray) -> tf.TensorSpec:
     return tf.TensorSpec(array.shape[1:], tf.as_dtype(array.dtype.newbyteorder("=")))
 
 
-def _to_wire(rows: Array) -> Array:
+def to_wire(rows: Array) -> Array:
     """Returns rows as they are sent: contiguous, in native byte order, strings as `bytes`."""
     kind = rows.dtype.kind
     if kind == "U":
@@ -215,8 +184,3 @@ def _to_wire(rows: Array) -> Array:
     if kind in "SU":
         return np.ascontiguousarray(rows.astype(object))
     return np.ascontiguousarray(rows, dtype=rows.dtype.newbyteorder("="))
-
-
-def _wire_size(array: Array) -> int:
-    """Returns an upper bound of the bytes that an array takes when it is sent."""
-    return sum(map(len, array.flat)) if array.dtype == object else array.nbytes

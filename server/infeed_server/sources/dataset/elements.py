@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from infeed.errors import ConfigError
-from infeed.spec import BYTES, DATA_TYPES
+from infeed.shared.errors import ConfigError
+from infeed.shared.spec import BYTES, DATA_TYPES
 
 _DEFAULT_NAMES = {
     1: ("features",),

@@ -7,20 +7,16 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import tensorflow as tf
-from pydantic import Field, field_serializer, field_validator
-from typing_extensions import Self
+from pydantic import AfterValidator, Field, field_serializer
 
-from infeed.errors import ConfigError, InfeedError
+from infeed.shared.errors import ConfigError, InfeedError
 from infeed_server.config.function_identity import function_identity
 from infeed_server.config.importer import load
-from infeed_server.config.model import Finding
-from infeed_server.config.module_lookup import explain_missing
 from infeed_server.config.user_errors import user_code_error
-from infeed_server.sources.base import SourceDefinition
+from infeed_server.sources.base import CodeDefinition, check_code_name
 from infeed_server.sources.dataset import determinism
 from infeed_server.sources.dataset.elements import to_named_fields
 
@@ -28,7 +24,7 @@ _seed_lock = threading.Lock()
 """Held while a user's function runs: TensorFlow has one seed for the process."""
 
 
-class DatasetSource(SourceDefinition):
+class DatasetSource(CodeDefinition):
     """A function without arguments that returns a `tf.data.Dataset`; it is read sequentially.
 
     Unless `deterministic` is given, the dataset is analysed; Python functions in it (`py_function`,
@@ -37,38 +33,16 @@ class DatasetSource(SourceDefinition):
 
     kind: ClassVar[str] = "dataset"
 
-    dataset: str | Callable[[], Any]
+    dataset: Annotated[str | Callable[[], Any], AfterValidator(check_code_name)]
     """The function; in Python it may be the function itself."""
     fields: Annotated[list[str], Field(min_length=1)] | None = None
     """Names for the components of a tuple."""
     deterministic: bool | None = None
     """Whether two runs give the same elements; by default, infeed analyses the dataset."""
 
-    @field_validator("dataset")
-    @classmethod
-    def _check(cls, value: str | Callable[[], Any]) -> str | Callable[[], Any]:
-        if isinstance(value, str) and not all(value.partition(":")):
-            raise ValueError("a dataset is named module:attr")
-        return value
-
     @field_serializer("dataset")
     def _dump(self, _: Any) -> str:
         return self.label
-
-    @property
-    def label(self) -> str:
-        """The name of the function in messages: `module:attr`."""
-        if isinstance(self.dataset, str):
-            return self.dataset
-        name = getattr(self.dataset, "__qualname__", type(self.dataset).__qualname__)
-        return f"{getattr(self.dataset, '__module__', '?')}:{name}"
-
-    def resolve(self, base: Path) -> Self:  # noqa: ARG002 - it has no path
-        return self
-
-    def check(self) -> Iterator[Finding]:
-        if isinstance(self.dataset, str) and (missing := explain_missing(self.dataset)):
-            yield ("dataset",), missing
 
     def make(self, seed: int) -> tf.data.Dataset:
         """Calls the function with TensorFlow's seed set; returns a dataset of flat dicts.
@@ -128,7 +102,7 @@ def _own_graph() -> Iterator[tf.Graph]:
     """Executes the block eagerly, with a default graph of its own.
 
     TensorFlow keeps the Python functions of a dataset (`from_generator`, `py_function`), and what
-    they refer to, as long as the default graph. That of the process would keep them forever, and
+    they refer to, as long as the default graph. The one of the process would keep them forever, and
     each seed makes new ones.
     """
     from tensorflow.python.eager import context  # noqa: PLC0415 - it loads TensorFlow

@@ -10,8 +10,7 @@ from itertools import islice
 from typing import Literal
 
 from infeed_server.sources.base import ProgressCallback
-from infeed_server.sources.content_hash import remembered
-from infeed_server.sources.files import is_remote, read_bytes
+from infeed_server.sources.files import is_remote, read_bytes, remembered
 from infeed_server.sources.images.labels import Labels
 from infeed_server.sources.images.listing import ImageFile, ImageListing
 

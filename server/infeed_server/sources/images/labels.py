@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-import logging
 import posixpath
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,17 +14,14 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import field_validator
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.config.model import Definition
 from infeed_server.sources.files import read_bytes
 from infeed_server.sources.images.listing import ImageListing
 
-log = logging.getLogger(__name__)
-
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
 _MAX_DIGITS = 64
-"""Characters of a label that are parsed and shown as a number."""
+"""Characters of a label that an error shows."""
 _MAX_LISTED = 5
 """Items of a list that an error names."""
 
@@ -142,47 +138,44 @@ def labels_from_csv(path: str, listing: ImageListing) -> Labels:
 
 def _to_array(texts: dict[int, str], count: int, path: str) -> npt.NDArray[Any]:
     if not all(_INTEGER.match(text) for text in texts.values()):
-        _report_numbers(texts.values(), path)
         strings = np.full(count, b"", object)
         for number, text in texts.items():
             strings[number] = text.encode()
         return strings
     integers = np.zeros(count, np.int64)
     for number, text in texts.items():
-        # Python refuses to parse thousands of digits.
-        value = int(text) if len(text) <= _MAX_DIGITS else 1 << 63
-        if not -(1 << 63) <= value < 1 << 63:
-            shown = text if len(text) <= _MAX_DIGITS else f"of {len(text)} digits"
+        try:
+            integers[number] = int(text)
+        except (OverflowError, ValueError):  # Python parses no thousands of digits
             raise SourceError(
-                f"{path}: the label {shown} does not fit into 64 bits; number the classes from 0",
+                f"{path}: the label {text[:_MAX_DIGITS]} does not fit into 64 bits; number the "
+                "classes from 0",
                 file=path,
-            )
-        integers[number] = value
+            ) from None
     return integers
 
 
-def _report_numbers(texts: Iterable[str], path: str) -> None:
-    """Logs that numbers which are not integers are byte strings."""
-    example = next((text for text in texts if not _INTEGER.match(text)), None)
-    if example is not None and all(map(_NUMBER.match, texts)):
-        log.info(
-            "%s: labels such as %s are no integers, so the field label holds bytes; "
-            "string_to_number: {field: label} makes numbers of them",
-            *(path, example[:_MAX_DIGITS]),
-        )
+def read_csv(path: str, delimiters: str = ",") -> list[tuple[int, list[str]]]:
+    """Returns line number and cells of each row, with the delimiter that its first line has most.
 
-
-def _read_rows(path: str) -> list[tuple[int, str, str]]:
-    """Reads line number, file and label of each row."""
+    Raises `SourceError` for a file that is no CSV.
+    """
     try:
         text = read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise SourceError(f"{path} is not UTF-8 text", file=path) from error
-    reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True, strict=True)
+    delimiter = max(delimiters, key=text.partition("\n")[0].count)
+    lines = io.StringIO(text, newline="")
+    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
     try:
-        table = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
+        return [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
     except csv.Error as error:
         raise SourceError(f"{path}, line {reader.line_num}: {error}", file=path) from error
+
+
+def _read_rows(path: str) -> list[tuple[int, str, str]]:
+    """Reads line number, file and label of each row."""
+    table = read_csv(path)
     if not table:
         raise SourceError(f"{path} is empty; it needs the columns file,label", file=path)
     header = [cell.lower() for cell in table[0][1]]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.sources.files import (
     describe_nearest_folder,
     file_errors,
@@ -26,7 +26,6 @@ log = logging.getLogger(__name__)
 
 EXTENSIONS = (".jpg", ".jpeg", ".png")
 """Endings of image file names, compared without case."""
-
 
 _DANGLING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 """Errors of a link to no file: to a name that is not there, below a file, or back to itself."""
@@ -57,18 +56,21 @@ def list_images(root: str, *, stat_remote: bool = False) -> ImageListing:
     out, and counted in a warning. Raises `SourceError` when the folder does not exist, cannot be
     read or contains no image.
     """
-    _require_folder(root)
     folders: list[str] = []
     images: list[ImageFile] = []
     dangling: list[str] = []
-    others = 0
+    base, others = root.rstrip("/") + "/", 0
     try:
-        walk = _walk_remote(root, folders, stat_remote) if is_remote(root) else None
-        for file in walk or _walk_local(root, folders, dangling):
-            if file is not None:
-                images.append(file)
-            else:
+        for path in _walk(root, folders):
+            if not _is_image(path):
                 others += 1
+            elif is_remote(root):
+                stamp = stat_file(base + path) if stat_remote else ()
+                images.append(ImageFile(path, *stamp))
+            elif (stat := _stat_regular(base + path)) is None:
+                dangling.append(path)
+            else:
+                images.append(ImageFile(path, stat.st_size, stat.st_mtime_ns))
     except file_errors() as error:
         raise _unlistable(root, error) from error
     if dangling:
@@ -80,27 +82,20 @@ def list_images(root: str, *, stat_remote: bool = False) -> ImageListing:
         )
     if not images:
         raise _without_image(root, others)
-    images.sort()
-    return ImageListing(root, tuple(images), tuple(sorted(folders)))
+    return ImageListing(root, tuple(sorted(images)), tuple(sorted(folders)))
 
 
 def require_images(root: str) -> None:
     """Raises `SourceError` unless a local folder contains an image; stops at the first one."""
-    _require_folder(root)
     others = 0
     try:
-        for file in _walk_local(root, [], []):
-            if file is not None:
+        for path in _walk(root, []):
+            if _is_image(path) and _stat_regular(f"{root}/{path}"):
                 return
             others += 1
     except OSError as error:
         raise _unlistable(root, error) from error
     raise _without_image(root, others)
-
-
-def _require_folder(root: str) -> None:
-    if not is_folder(root):
-        raise SourceError(f"no folder {root!r}; {describe_nearest_folder(root)}", file=root)
 
 
 def _unlistable(root: str, error: Exception) -> SourceError:
@@ -119,72 +114,43 @@ def _is_image(name: str) -> bool:
     return name.lower().endswith(EXTENSIONS)
 
 
-def _walk_local(
-    folder: str,
-    top: list[str],
-    dangling: list[str],
-    prefix: str = "",
-    ancestors: tuple[tuple[int, int], ...] = (),
-) -> Iterator[ImageFile | None]:
-    """Yields the images below `folder`, following links, and None for each other file.
+def _walk(root: str, top: list[str]) -> Iterator[str]:
+    """Yields the paths of the files below a folder, following links; appends subfolders to `top`.
 
-    Appends its direct subfolders to `top`, and images that are no files, or links to none, to
-    `dangling`.
+    Raises `SourceError` for a missing folder, and for a link to one that contains it.
     """
-    stat = os.stat(folder)  # noqa: PTH116
-    inode = (stat.st_dev, stat.st_ino)
-    if inode in ancestors:
-        raise SourceError(f"{folder!r} is a link to a folder that contains it", file=folder)
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            if _is_folder(entry):
-                if not prefix:
-                    top.append(entry.name)
-                yield from _walk_local(
-                    entry.path, top, dangling, f"{prefix}{entry.name}/", (*ancestors, inode)
-                )
-            elif not _is_image(entry.name):
-                yield None
-            else:
-                path = prefix + entry.name
-                try:
-                    stat = entry.stat()
-                except OSError as error:
-                    if error.errno not in _DANGLING:
-                        raise
-                    dangling.append(path)
-                    continue
-                if S_ISREG(stat.st_mode):
-                    yield ImageFile(path, stat.st_size, stat.st_mtime_ns)
-                else:  # of a pipe, a read would never end
-                    dangling.append(path)
+    if not is_folder(root):
+        raise SourceError(f"no folder {root!r}; {describe_nearest_folder(root)}", file=root)
+    base = root.rstrip("/") + "/"
+    remote = is_remote(root)
+    walk = tf.io.gfile.walk(root) if remote else os.walk(root, onerror=_fail, followlinks=True)
+    above: dict[str, frozenset[str]] = {}
+    for folder, folders, names in walk:
+        if not remote:
+            real = os.path.realpath(folder)
+            parents = above.get(os.path.dirname(folder), frozenset())  # noqa: PTH120
+            if real in parents:
+                raise SourceError(f"{folder!r} is a link to a folder that contains it", file=folder)
+            above[folder] = parents | {real}
+        # Depending on the file system, gfile returns folders with a slash at the end or without.
+        # Both walks descend into the folders that are left in the list.
+        folders[:] = [name.rstrip("/") for name in folders if not name.startswith(".")]
+        prefix = f"{folder.rstrip('/')}/"[len(base) :]
+        if not prefix:
+            top.extend(folders)
+        yield from (prefix + name for name in names if not name.startswith("."))
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
+def _fail(error: OSError) -> None:
+    raise error
+
+
+def _stat_regular(path: str) -> os.stat_result | None:
+    """Returns the stat of a local file; None for a link to none, and for what is no file."""
     try:
-        return entry.is_dir()
+        stat = os.stat(path)  # noqa: PTH116
     except OSError as error:
         if error.errno not in _DANGLING:
             raise
-        return False
-
-
-def _walk_remote(root: str, top: list[str], stat: bool) -> Iterator[ImageFile | None]:
-    base = root.rstrip("/") + "/"
-    for folder, folders, names in tf.io.gfile.walk(root):
-        prefix = f"{folder.rstrip('/')}/"[len(base) :]
-        # Depending on the file system, gfile returns folders with a slash at the end or without.
-        subfolders = [name.rstrip("/") for name in folders]
-        if not prefix:
-            top.extend(name for name in subfolders if not name.startswith("."))
-        if any(part.startswith(".") for part in prefix.split("/")):
-            continue
-        for name in names:
-            if name.startswith("."):
-                continue
-            path = prefix + name
-            # TensorFlow lists names only.
-            stamp = stat_file(base + path) if stat and _is_image(name) else ()
-            yield ImageFile(path, *stamp) if _is_image(name) else None
+        return None
+    return stat if S_ISREG(stat.st_mode) else None  # of a pipe, a read would never end

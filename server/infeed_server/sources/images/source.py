@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from typing_extensions import Self
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.config.model import Finding
-from infeed_server.sources.base import ProgressCallback, StoredDefinition
+from infeed_server.sources.base import IndexedDefinition, ProgressCallback, find_missing
 from infeed_server.sources.files import (
     PathString,
     absolute_path,
@@ -36,7 +37,7 @@ log = logging.getLogger(__name__)
 _FOLDERS = "folders"
 
 
-class ImagesSource(StoredDefinition):
+class ImagesSource(IndexedDefinition):
     """The .jpg, .jpeg and .png files below a folder, sorted by their path in it.
 
     Fields: `image`, the encoded bytes, and `label` if there are labels.
@@ -64,18 +65,14 @@ class ImagesSource(StoredDefinition):
 
     def check(self) -> Iterator[Finding]:
         if not is_remote(self.images):
-            try:
-                require_images(absolute_path(self.images))
-            except SourceError as error:
-                yield ("images",), error.message
+            root = absolute_path(self.images)
+            yield from find_missing(("images",), partial(require_images, root))
         labels = self.labels
         if isinstance(labels, str) and labels != _FOLDERS and not is_remote(labels):
-            try:
-                expand_globs([labels])
-            except SourceError as error:
-                yield ("labels",), f"{error.message}; give a CSV of file,label, or: {_FOLDERS}"
+            for path, problem in find_missing(("labels",), partial(expand_globs, [labels])):
+                yield path, f"{problem}; give a CSV of file,label, or: {_FOLDERS}"
 
-    def open(self, progress: ProgressCallback | None = None) -> ImageReader:
+    def open(self, progress: ProgressCallback | None = None, **_: bool) -> ImageReader:
         """Lists the images and reads their labels. Raises `SourceError`."""
         root = absolute_path(self.images)
         identity = self.identity or ("names" if is_remote(root) else "size")

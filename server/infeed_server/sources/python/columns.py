@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from infeed.spec.dtypes import BYTES, Array, numpy_dtype
+from infeed.shared.spec.dtypes import BYTES, Array, numpy_dtype
 from infeed_server.sources.python.values import Field, UnfitError, fit
 
 _TENSOR_TYPES = {

@@ -11,29 +11,28 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from infeed.errors import ConfigError, SampleError, UserCodeError
-from infeed.spec.dtypes import Array
+from infeed.shared.errors import ConfigError, SampleError, UserCodeError
+from infeed.shared.spec.dtypes import Array
 from infeed_server.config.code_digest import code_digest
 from infeed_server.sources.python.columns import ColumnBuilder, fit_parts
-from infeed_server.sources.python.elements import Example, infer_fields, split
+from infeed_server.sources.python.elements import infer_fields, read_examples, split
 from infeed_server.sources.python.functions import (
     Chain,
-    FunctionOptions,
     Parts,
     ResultRows,
     as_parts,
-    load_functions,
 )
-from infeed_server.sources.python.identity import dataset_identity
-from infeed_server.sources.python.opening import checked_length, load_target, make_dataset
+from infeed_server.sources.python.opening import (
+    checked_length,
+    dataset_identity,
+    load_target,
+    make_dataset,
+)
 from infeed_server.sources.python.user_errors import is_unfit_or_fault, user_errors
 from infeed_server.sources.python.values import Field, UnfitError
 from infeed_server.sources.storage_faults import is_storage_fault, retry_faults
 
 _NO_ELEMENT = object()
-
-_MAX_EXAMPLES = 8
-"""Elements that are read to find the fields, spread over the data set."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class DatasetOptions:
 
 @dataclass(frozen=True)
 class Description:
-    """What a data set holds. Without `fields`, until they are known."""
+    """What a data set holds; `fields` are empty until they are known."""
 
     length: int
     identity: str
@@ -80,35 +79,11 @@ class UserDataset:
                 identity = dataset_identity(self._object, self._label)
         parts = [self._label, identity, code_digest(code), length, self._names]
         digest = hashlib.sha256(f"python {json.dumps(parts)}".encode()).hexdigest()
-        self.description = Description(length, digest)
+        self.description = Description(length, digest, options.fields or ())
 
-    def describe(self, examples: Sequence[int] | None = None) -> Description:
-        """Returns the description with the fields: those declared, or those of some elements.
-
-        `examples` are the elements to read, by default those of `example_indices`.
-        """
-        return replace(self.description, fields=self._declared or self._infer_fields(examples))
-
-    def result_fields(
-        self,
-        functions: tuple[FunctionOptions, ...],
-        fields: Sequence[Field],
-        examples: Sequence[int] | None = None,
-    ) -> tuple[Field, ...]:
-        """Returns the fields of the functions' results, from those of some elements."""
-        loaded = load_functions(functions)
-        samples: list[tuple[int, Parts]] = []
-        errors: list[UserCodeError | SampleError] = []
-        for index in examples or example_indices(self.description.length):
-            read = partial(self._read_sample, index, fields)
-            try:
-                sample = retry_faults(read, f"sample {index} of {self._label}", is_storage_fault)
-                samples.append((index, sample))
-            except (UserCodeError, SampleError) as error:
-                errors.append(error)
-        if not samples:
-            raise errors[0]
-        return loaded.infer(samples)
+    def describe(self) -> Description:
+        """Returns the description with the fields: as declared, or of some elements."""
+        return replace(self.description, fields=self._declared or self._infer_fields())
 
     def read(
         self,
@@ -116,7 +91,7 @@ class UserDataset:
         fields: Sequence[Field],
         mapped: tuple[Chain, Array] | None = None,
     ) -> dict[str, Array]:
-        """Reads the columns of these elements, or with a chain and keys those of its results.
+        """Reads the columns of these elements, or with a chain and keys its results.
 
         Raises `UserCodeError` for an exception of the object or a function, `SampleError` for an
         element that does not fit the fields, and `SourceError` for a storage fault that remains
@@ -191,9 +166,6 @@ class UserDataset:
             arrays = fit_parts(parts, fields, allow_others=self._declared is not None)
             return as_parts({name: array.copy() for name, array in arrays.items()})
 
-    def _read_sample(self, index: int, fields: Sequence[Field]) -> Parts:
-        return self._to_sample(index, self._get_example(index), fields)
-
     def _get_example(self, index: int) -> Any:
         if self._get_many is None:
             return self._get_one(index)
@@ -210,38 +182,25 @@ class UserDataset:
                 f"sample {index} of {self._label} {error}", sample_id=index, file=self._label
             ) from None
 
-    def _infer_fields(self, examples_read: Sequence[int] | None) -> tuple[Field, ...]:
-        """Raises the error of the first element, if all that are looked at raise one."""
-        examples: list[Example] = []
-        errors: list[UserCodeError] = []
-        for index in examples_read or example_indices(self.description.length):
-            read = partial(self._read_example, index)
-            try:
-                parts = retry_faults(read, f"sample {index} of {self._label}", is_storage_fault)
-                examples.append(Example(index, parts))
-            except UserCodeError as error:
-                errors.append(error)
-        if not examples:
-            raise errors[0]
+    def _infer_fields(self) -> tuple[Field, ...]:
+        def read(index: int) -> Mapping[str, Any]:
+            subject = f"sample {index} of {self._label}"
+            return retry_faults(partial(self._read_parts, index), subject, is_storage_fault)
+
+        examples = read_examples(self.description.length, read)
         try:
             with user_errors(f"an element of {self._label}", is_unfit_or_fault):
                 return infer_fields(examples)
         except UnfitError as error:
             raise ConfigError(f"source.python: {self._label}: element {error}") from None
 
-    def _read_example(self, index: int) -> Mapping[str, Any]:
+    def _read_parts(self, index: int) -> Mapping[str, Any]:
         element = self._get_example(index)
         try:
             with user_errors(f"{self._label}[{index}]", is_unfit_or_fault):
                 return dict(split(element, self._names))  # a mapping may read at each access
         except UnfitError as error:
             raise ConfigError(f"source.python: element {index} of {self._label} {error}") from None
-
-
-def example_indices(length: int) -> list[int]:
-    """Returns the indices of elements to look at, from the first to the last."""
-    count = min(_MAX_EXAMPLES, length)
-    return [number * (length - 1) // max(1, count - 1) for number in range(count)]
 
 
 def _is_config_error(error: BaseException) -> bool:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from infeed.shared.errors import InfeedError, SampleError, UserCodeError
 from infeed_server.sources.python.values import Field, UnfitError, Value, is_convertible, to_value
+
+_MAX_EXAMPLES = 8
+"""Elements that are read to find the fields, spread over the data set."""
 
 SINGLE_VALUE = "value"
 """Field of an element that is neither a dict nor a tuple, unless it is named."""
@@ -16,6 +20,26 @@ class Example(NamedTuple):
 
     number: int
     parts: Mapping[str, Any]
+
+
+def example_indices(length: int) -> list[int]:
+    """Returns the indices of elements to look at, from the first to the last."""
+    count = min(_MAX_EXAMPLES, length)
+    return [number * (length - 1) // max(1, count - 1) for number in range(count)]
+
+
+def read_examples(length: int, read: Callable[[int], Mapping[str, Any]]) -> list[Example]:
+    """Reads the elements to look at that are no bad samples. Raises the first error if all are."""
+    examples: list[Example] = []
+    errors: list[InfeedError] = []
+    for index in example_indices(length):
+        try:
+            examples.append(Example(index, read(index)))
+        except (UserCodeError, SampleError) as error:
+            errors.append(error)
+    if not examples:
+        raise errors[0]
+    return examples
 
 
 def split(element: Any, names: Sequence[str] | None = None) -> Mapping[str, Any]:
@@ -69,7 +93,7 @@ def _checked_dict(element: Mapping[Any, Any], names: Sequence[str] | None) -> Ma
 
 
 def _infer_field(name: str, examples: Sequence[Example]) -> Field:
-    values = [(each.number, _named_value(each, name)) for each in examples]
+    values = [(example.number, _named_value(example, name)) for example in examples]
     number, found = values[0]
     shape: tuple[int | None, ...] = found.array.shape
     for other_number, other in values[1:]:

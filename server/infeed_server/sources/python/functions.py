@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from infeed.errors import ConfigError, InfeedError, SampleError, SourceError, UserCodeError
-from infeed.spec.dtypes import Array
+from infeed.shared.errors import ConfigError, InfeedError, SampleError, SourceError, UserCodeError
+from infeed.shared.spec.dtypes import Array
 from infeed_server.config.function_identity import function_identity
 from infeed_server.config.importer import load
 from infeed_server.sources.python.columns import ColumnBuilder, fit_parts
@@ -27,15 +27,15 @@ Parts = Mapping[str, Any]
 """A sample as a function gets it: NumPy arrays, scalars of NumPy, and bytes."""
 
 _MAX_LOADED = 64
-"""Chains of functions that a process keeps; a worker has those of its pipeline."""
+"""Chains of functions that a process keeps; a worker has the chains of its pipeline."""
 
 
 @dataclass(frozen=True)
 class FunctionOptions:
     """A function, by its name `module:attr` or itself, and its place among the transforms.
 
-    `identity` is that of its code as the server found it. `fields` are those of its results, if
-    they are declared.
+    `identity` is a hash of its code as the server found it. `fields` are the declared ones of its
+    results.
     """
 
     target: Any = field(hash=False)  # which may have no hash
@@ -66,7 +66,7 @@ def identity_digest(function: Any, name: str) -> str:
 def random_generator(key: Array, ordinal: int) -> np.random.Generator:
     """Returns the generator of a sample's key and a transform's ordinal.
 
-    Philox's key has 128 bits, as that of a sample. Its counter starts at the ordinal in the highest
+    Philox's key has 128 bits, as a sample's. Its counter starts at the ordinal in the highest
     of four words, so the streams of two transforms never meet.
     """
     words = np.asarray(key, np.int64).view(np.uint64)
@@ -92,8 +92,8 @@ class LoadedFunctions:
             sample = _call(options, function, sample, key)
         return sample
 
-    def infer(self, samples: Sequence[tuple[int, Parts]]) -> tuple[Field, ...]:
-        """Returns the fields of the results, from those of some samples with their numbers.
+    def infer(self, samples: Sequence[Example]) -> tuple[Field, ...]:
+        """Returns the fields of the results, inferred from some samples.
 
         A sample that a function raises for is left out. Raises the error of the first, if it does
         for all, and `ConfigError` for results that differ in their fields or between two calls.

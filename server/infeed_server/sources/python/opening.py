@@ -1,16 +1,25 @@
-"""Opening of a user's data set: by name, or through a function that returns it."""
+"""Opening of a user's data set, by name or through a function that returns it; its identity."""
 
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from typing import Any
 
-from infeed.errors import ConfigError, SourceError
+from infeed.shared.errors import ConfigError, SourceError
 from infeed_server.config.importer import load
 from infeed_server.sources.python.user_errors import user_errors
 
 _METHODS = ("__len__", "__getitem__")
+
+_ATTRIBUTES = ("fingerprint", "_fingerprint")
+"""An attribute or method of the object; Hugging Face's data sets have the second."""
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+_WITHOUT_IDENTITY = ("builtins", "numpy")
+"""Packages of types whose `repr` abbreviates the content, or is as long as it."""
 
 
 def load_target(target: Any, label: str) -> tuple[Any, Any]:
@@ -46,24 +55,47 @@ def make_dataset(target: Any, label: str) -> Any:
 
 
 def checked_length(dataset: Any, label: str) -> int:
-    """Returns its length. Raises `ConfigError` for a wrong one, `SourceError` for an empty one."""
-    # Not by len(), whose own errors for a wrong result look like those of the user's code.
+    """Returns its length. Raises `UserCodeError`, and `SourceError` for an empty data set."""
     with user_errors(f"{label}.__len__"):
-        length = type(dataset).__len__(dataset)
-    if isinstance(length, bool) or not hasattr(type(length), "__index__"):
-        raise ConfigError(
-            f"source.python: {label}.__len__ returned a {type(length).__name__}; it must return an "
-            "integer"
-        )
-    length = int(length)
-    if not 0 <= length <= sys.maxsize:
-        raise ConfigError(
-            f"source.python: {label}.__len__ returned {length}; it must be from 0 to {sys.maxsize}"
-        )
+        length = len(dataset)
     if not length:
         raise SourceError(f"{label} is empty: its __len__ is 0", file=label)
     return length
 
 
 def _is_indexed(value: Any) -> bool:
-    return not inspect.isclass(value) and all(hasattr(type(value), each) for each in _METHODS)
+    return not inspect.isclass(value) and all(hasattr(type(value), method) for method in _METHODS)
+
+
+def dataset_identity(dataset: Any, label: str) -> str:
+    """Returns the object's own identity. Raises `ConfigError`, and whatever its methods raise."""
+    for name in _ATTRIBUTES:
+        value = getattr(dataset, name, None)
+        if callable(value):
+            value = value()
+        if isinstance(value, str | bytes | int):
+            return f"{name} {value!r}"
+        if value is not None:
+            raise ConfigError(
+                f"source.python: the {name} of {label} is a {type(value).__name__}, not text, "
+                "bytes or an integer; or declare identity: ..."
+            )
+    return f"repr {_own_repr(dataset, label)}"
+
+
+def _own_repr(dataset: Any, label: str) -> str:
+    """Returns `repr(dataset)`, if it tells one data set from another, as Grain's sources do."""
+    kind: Any = type(dataset)
+    reason = f"a {kind.__name__} has no repr of its own"
+    if kind.__repr__ is not object.__repr__:
+        text = repr(dataset)
+        reason = "its repr has a memory address, which changes with each start"
+        if not _ADDRESS.search(text):
+            reason = f"the repr of a {kind.__name__} does not identify its content"
+            if kind.__module__.partition(".")[0] not in _WITHOUT_IDENTITY:
+                return text
+    raise ConfigError(
+        f"source.python: {label} has no identity, by which servers and cursors know its samples: "
+        f"it has neither fingerprint nor _fingerprint, and {reason}. Declare one, which you change "
+        "with the data: identity: v1; or give the object an attribute or a method fingerprint"
+    )

@@ -3,48 +3,48 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 
-from infeed.spec import BYTES
-from infeed_server.sources.base import Columns, Indices, Provenance, Sample
-from infeed_server.sources.python.backends import DatasetBackend
+from infeed.shared.spec import BYTES
+from infeed_server.sources.base import Columns, Indices, Provenance, Sample, Source
+from infeed_server.sources.python.backend import Backend
+from infeed_server.sources.python.dataset import Description
+from infeed_server.sources.python.elements import example_indices
 from infeed_server.sources.python.values import Field
+from infeed_server.sources.python.worker import Worker
 
 
-class PythonReader:
+class PythonReader(Source):
     """Reads elements by index. Arrays whose shape varies are columns of serialized tensors."""
 
-    def __init__(self, label: str, backend: DatasetBackend) -> None:
-        self._label = label
+    def __init__(self, backend: Backend) -> None:
+        """Reads some elements unless fields are declared. Raises the errors of `UserDataset`."""
         self.backend = backend
-        self._fields = backend.description.fields
-
-    @property
-    def columns(self) -> Mapping[str, tf.TensorSpec]:
-        return column_specs(self._fields)
-
-    @property
-    def parsed(self) -> bool:
-        return not any(field.varies for field in self._fields)
-
-    @property
-    def identity(self) -> str:
-        fields = [f"{field.name}: {field}" for field in self._fields]
-        return hashlib.sha256(f"{self.backend.description.identity} {fields}".encode()).hexdigest()
+        opened: Description = backend.call(Worker.open)
+        if not opened.fields:
+            opened = backend.call(Worker.describe, opened, indices=example_indices(opened.length))
+        self.description = opened
+        self.columns = column_specs(opened.fields)
+        self.parsed = not any(field.varies for field in opened.fields)
+        fields = [f"{field.name}: {field}" for field in opened.fields]
+        self.identity = hashlib.sha256(f"{opened.identity} {fields}".encode()).hexdigest()
 
     def __len__(self) -> int:
-        return self.backend.description.length
+        return self.description.length
 
     def provenance(self, index: int) -> Provenance:  # noqa: ARG002 - only the object knows
-        return Provenance(self._label)
+        return Provenance(self.backend.label)
 
     def read(self, indices: Indices) -> Columns:
-        return self.backend.read(indices.tolist())
+        numbers, expected = indices.tolist(), self.description
+        return self.backend.read(
+            Worker.read, expected.fields, numbers, lambda part: (expected, numbers[part])
+        )
 
     def parse(self, columns: Sample) -> Sample:
-        return parse_columns(columns, self._fields)
+        return parse_columns(columns, self.description.fields)
 
     def close(self) -> None:
         self.backend.close()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     NonNegativeInt,
@@ -16,11 +16,15 @@ from pydantic import (
 )
 from typing_extensions import Self
 
-from infeed_server.config.model import Definition, Finding, as_tuple
-from infeed_server.config.module_lookup import explain_missing
-from infeed_server.sources.base import IndexedDefinition, ProgressCallback
+from infeed_server.config.model import Definition, as_tuple
+from infeed_server.sources.base import (
+    CodeDefinition,
+    IndexedDefinition,
+    ProgressCallback,
+    check_code_name,
+)
 from infeed_server.sources.python import values
-from infeed_server.sources.python.backends import DatasetBackend
+from infeed_server.sources.python.backend import Backend
 from infeed_server.sources.python.dataset import DatasetOptions
 from infeed_server.sources.python.reader import PythonReader
 
@@ -51,15 +55,15 @@ def declared_fields(options: DeclaredFields | None) -> tuple[values.Field, ...] 
     """Returns the fields that the options declare."""
     if options is None:
         return None
-    return tuple(values.Field(name, each.type, each.shape) for name, each in options.items())
+    return tuple(values.Field(name, field.type, field.shape) for name, field in options.items())
 
 
-class PythonSource(IndexedDefinition):
+class PythonSource(CodeDefinition, IndexedDefinition):
     """Your own data set: an object with `__len__` and `__getitem__`."""
 
     kind: ClassVar[str] = "python"
 
-    python: str | Callable[[], Any] | Any
+    python: Annotated[str | Callable[[], Any] | Any, AfterValidator(check_code_name)]
     """The object, or a function without arguments that returns it; in Python it may be either
     itself."""
     names: (
@@ -72,19 +76,12 @@ class PythonSource(IndexedDefinition):
     ) = None
     """Names for the parts of elements that are tuples, or for a single value."""
     fields: DeclaredFields | None = None
-    """Fields to serve, by name; by default those of the elements, with the types and shapes of
+    """Fields to serve, by name; by default all of the elements, with the types and shapes of
     eight of them."""
     identity: Annotated[str, Field(min_length=1)] | None = None
     """Text that is part of the fingerprint instead of the object's own identity: see below."""
     processes: Annotated[int, Field(ge=0, le=256)] = 0
     """Worker processes that read, each with a data set of its own; 0: one thread of the server."""
-
-    @field_validator("python")
-    @classmethod
-    def _check_target(cls, value: Any) -> Any:
-        if isinstance(value, str) and not all(value.partition(":")):
-            raise ValueError("a data set is named module:attr")
-        return value
 
     @field_validator("names")
     @classmethod
@@ -107,28 +104,16 @@ class PythonSource(IndexedDefinition):
     def _dump(self, _: Any) -> str:
         return self.label
 
-    @property
-    def label(self) -> str:
-        """The name of the data set in messages: `module:attr`."""
-        if isinstance(self.python, str):
-            return self.python
-        named = self.python if hasattr(self.python, "__qualname__") else type(self.python)
-        return f"{named.__module__}:{named.__qualname__}"
-
-    def resolve(self, base: Path) -> Self:  # noqa: ARG002 - it has no path
-        return self
-
-    def check(self) -> Iterator[Finding]:
-        if isinstance(self.python, str) and (missing := explain_missing(self.python)):
-            yield ("python",), missing
-
-    def open(self, progress: ProgressCallback | None = None) -> PythonReader:  # noqa: ARG002
+    def open(self, progress: ProgressCallback | None = None, **_: bool) -> PythonReader:  # noqa: ARG002
         """Opens the data set; reads some elements unless fields are declared.
 
         Raises `ConfigError`, `SourceError` and `UserCodeError`.
         """
-        return PythonReader(self.label, DatasetBackend(self._options(), self.processes))
-
-    def _options(self) -> DatasetOptions:
         fields = declared_fields(self.fields)
-        return DatasetOptions(self.python, self.label, self.names, fields, self.identity)
+        options = DatasetOptions(self.python, self.label, self.names, fields, self.identity)
+        backend = Backend(self.label, self.processes, options)
+        try:
+            return PythonReader(backend)
+        except BaseException:  # also a signal
+            backend.close()
+            raise

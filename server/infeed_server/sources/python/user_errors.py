@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from infeed.errors import UserCodeError
+from infeed.shared.errors import UserCodeError
 from infeed_server.config.user_errors import user_traceback
 from infeed_server.sources.python.values import UnfitError
 from infeed_server.sources.storage_faults import is_storage_fault

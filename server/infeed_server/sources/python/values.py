@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from infeed.spec.dtypes import BYTES, DATA_TYPES, Array, numpy_dtype
+from infeed.shared.spec.dtypes import BYTES, DATA_TYPES, Array, numpy_dtype
 
 _CONVERSIONS = {
     "bool": ("bool",),
@@ -46,7 +46,7 @@ class Field:
 class Value(NamedTuple):
     """A value as an array; text and bytes are an object array of `bytes`.
 
-    `is_typed`: its data type is NumPy's own. A Python number has none, and takes that of its field.
+    `is_typed`: its data type is NumPy's own. A Python number has none, and takes its field's.
     """
 
     array: Array
@@ -137,7 +137,7 @@ def _supported(array: Array) -> Array:
     if array.dtype.kind in "SUO":
         return _encode(array.astype(object))
     if array.dtype.name not in DATA_TYPES:
-        known = ", ".join(each for each in DATA_TYPES if each != BYTES)
+        known = ", ".join(data_type for data_type in DATA_TYPES if data_type != BYTES)
         raise UnfitError(
             f"has the unsupported data type {array.dtype}; supported: text, bytes, {known}"
         )

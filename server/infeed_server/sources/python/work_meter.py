@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 _PERIOD_SECONDS = 10.0
-"""The slowest sample is that of the last one to two such periods."""
+"""The slowest sample is one of the last one to two such periods."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class WorkMeter:
             self._slowest = max(self._slowest, (seconds, slowest))
 
     def work(self) -> PythonWork:
-        """Returns the work so far, with that of the requests at hand."""
+        """Returns the work so far, with the requests at hand."""
         with self._lock:
             self._add_up()
             self._renew_period()

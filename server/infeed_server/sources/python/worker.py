@@ -1,4 +1,4 @@
-"""The handlers of requests where Python code of the user runs. Needs no TensorFlow."""
+"""The worker: answers requests where Python code of the user runs. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from infeed.errors import InfeedError, SourceError
-from infeed.spec.dtypes import Array
+from infeed.shared.errors import InfeedError, SourceError
+from infeed.shared.spec.dtypes import Array
 from infeed_server.sources.python.dataset import DatasetOptions, Description, UserDataset
+from infeed_server.sources.python.elements import Example
 from infeed_server.sources.python.functions import (
     Chain,
     FunctionOptions,
@@ -18,41 +19,8 @@ from infeed_server.sources.python.functions import (
     ResultRows,
     load_functions,
 )
+from infeed_server.sources.python.values import Field
 from infeed_server.sources.storage_faults import is_storage_fault, retry_faults
-
-
-@dataclass(frozen=True)
-class Open:
-    """Requests the description without fields."""
-
-
-@dataclass(frozen=True)
-class Describe:
-    """Requests the description with the fields of these elements, or of those usual."""
-
-    expected: Description
-    examples: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True)
-class DescribeResults:
-    """Requests the fields of the functions' results for these elements, or for those usual."""
-
-    expected: Description
-    functions: tuple[FunctionOptions, ...]
-    examples: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True)
-class Read:
-    """Requests the columns of some elements of the data set that is described.
-
-    With a chain of functions and the keys of these elements, those of its results.
-    """
-
-    indices: Sequence[int]
-    expected: Description
-    mapped: tuple[Chain, Array] | None = None
 
 
 @dataclass(frozen=True)
@@ -64,37 +32,75 @@ class ReadColumns:
     slowest_seconds: float = 0.0
 
 
-class WorkerDataset:
-    """Opens the data set in advance; an error of that is raised by the first request."""
+class Worker:
+    """Reads a data set with `options`, or applies functions to samples that the server has read.
 
-    def __init__(self, options: DatasetOptions) -> None:
+    A request is the name of a method and its arguments. The data set is opened in advance; the
+    first request raises an error of that.
+    """
+
+    def __init__(self, options: DatasetOptions | None) -> None:
         self._options = options
         self._dataset: UserDataset | None = None
-        with contextlib.suppress(InfeedError):
-            self._open()
+        if options is not None:
+            with contextlib.suppress(InfeedError):
+                self._open(options)
 
-    def __call__(self, request: Open | Describe | DescribeResults | Read) -> Any:
-        if isinstance(request, Open):
-            return self._open().description
-        expected = request.expected
+    def __call__(self, request: tuple[str, tuple[Any, ...]]) -> Any:
+        method, arguments = request
+        return getattr(self, method)(*arguments)
+
+    def open(self) -> Description:
+        assert self._options is not None
+        return self._open(self._options).description
+
+    def describe(self, expected: Description) -> Description:
+        """Returns the description with the fields of some elements."""
+        return self._reopen(expected).describe()
+
+    def read(
+        self,
+        expected: Description,
+        indices: Sequence[int],
+        mapped: tuple[Chain, Array] | None = None,
+    ) -> ReadColumns:
+        """Reads elements, or the results of a chain of functions with a key for each."""
         dataset = self._reopen(expected)
-        if isinstance(request, Describe):
-            return dataset.describe(request.examples)
-        if isinstance(request, DescribeResults):
-            return dataset.result_fields(request.functions, expected.fields, request.examples)
-        columns = dataset.read(request.indices, expected.fields, request.mapped)
+        columns = dataset.read(indices, expected.fields, mapped)
         return ReadColumns(columns, *dataset.slowest)
 
-    def _open(self) -> UserDataset:
+    def infer(
+        self, functions: tuple[FunctionOptions, ...], samples: Sequence[Example]
+    ) -> tuple[Field, ...]:
+        """Returns the fields of the functions' results, inferred from these samples."""
+        return load_functions(functions).infer(samples)
+
+    def apply(
+        self,
+        chain: Chain,
+        label: str,
+        indices: Sequence[int],
+        samples: Sequence[Parts],
+        keys: Array,
+    ) -> ReadColumns:
+        """Returns the results for samples of the source that messages call `label`."""
+        results = ResultRows(chain, keys, label)
+        for row, index in enumerate(indices):
+            apply = partial(results.set, row, index, samples[row])
+            retry_faults(apply, f"sample {index} of {label}", is_storage_fault)
+        return ReadColumns(results.columns)
+
+    def _open(self, options: DatasetOptions) -> UserDataset:
         if self._dataset is None:
-            self._dataset = UserDataset(self._options)
+            self._dataset = UserDataset(options)
         return self._dataset
 
     def _reopen(self, expected: Description) -> UserDataset:
         """Returns the data set. Raises `SourceError` unless it is the one that was described."""
+        assert self._options is not None
         label = self._options.label
         try:
-            dataset = self._open()
+            dataset = self._open(self._options)
         except InfeedError as error:
             # No sample is bad because a replaced worker cannot open the data set.
             raise SourceError(
@@ -110,37 +116,3 @@ class WorkerDataset:
                 fault="changed",
             )
         return dataset
-
-
-@dataclass(frozen=True)
-class DescribeSamples:
-    """Requests the fields of the functions' results for some samples, given with their indices."""
-
-    functions: tuple[FunctionOptions, ...]
-    samples: Sequence[tuple[int, Parts]]
-
-
-@dataclass(frozen=True)
-class Apply:
-    """Requests the columns of a chain's results for samples of a source, which has a label."""
-
-    chain: Chain
-    label: str
-    indices: Sequence[int]
-    samples: Sequence[Parts]
-    keys: Array
-
-
-class WorkerFunctions:
-    """Applies functions to samples that the server has read."""
-
-    def __init__(self, _: None) -> None: ...
-
-    def __call__(self, request: DescribeSamples | Apply) -> Any:
-        if isinstance(request, DescribeSamples):
-            return load_functions(request.functions).infer(request.samples)
-        results = ResultRows(request.chain, request.keys, request.label)
-        for row, index in enumerate(request.indices):
-            apply = partial(results.set, row, index, request.samples[row])
-            retry_faults(apply, f"sample {index} of {request.label}", is_storage_fault)
-        return ReadColumns(results.columns)

@@ -14,7 +14,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.sources.file_handles import FileHandle
 from infeed_server.sources.files import is_remote
 
@@ -76,7 +76,7 @@ def decode_record(record: bytes, length: int, crc: int) -> bytes:
     if masked_crc(data) != data_crc:
         raise ValueError("the CRC of its data does not match")
     if data_crc != crc:
-        raise OtherRecordError("its data is valid, but not that of the index")
+        raise OtherRecordError("its data is valid, but not the data of the index")
     return data
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.sources.base import ProgressCallback
 from infeed_server.sources.file_handles import FileHandle
 from infeed_server.sources.files import FileStamp, file_errors, read_stamp
@@ -94,7 +94,7 @@ def build_index(
     Raises `SourceError` for a file that is unreadable, corrupt, truncated or being written.
     """
     stamps = [read_stamp(path) for path in paths]
-    reporter = _ProgressReporter(progress, sum(each.size for each in stamps))
+    reporter = _ProgressReporter(progress, sum(stamp.size for stamp in stamps))
     cache = IndexCache(directory)
     digest = hashlib.sha256()
     files, offsets, lengths, all_crcs = [], [], [], []
@@ -121,7 +121,7 @@ def build_index(
             digest.update(f"truncated {stamp.size - file.truncated_at}".encode())
             # The truncated record's length is unknown, and not needed: it is never read.
             record_lengths, crcs = (
-                np.append(each, np.uint32(0)) for each in (record_lengths, crcs)
+                np.append(column, np.uint32(0)) for column in (record_lengths, crcs)
             )
             damaged.append(count + file.records)
         files.append(file)

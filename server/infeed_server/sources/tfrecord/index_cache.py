@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.sources.files import (
     INDEX_SUFFIX,
+    NUMPY_FILE_ERRORS,
     FileStamp,
     is_remote,
     user_cache_dir,
+    write_atomically,
 )
-from infeed_server.sources.numpy_errors import NUMPY_FILE_ERRORS
 from infeed_server.sources.storage_faults import error_text
 from infeed_server.sources.tfrecord.framing import FRAME_BYTES, FileRecords
 
@@ -54,9 +53,12 @@ class IndexCache:
 
         Raises `SourceError` when the configured directory cannot be written.
         """
+        arrays: dict[str, Any] = {"stamp": np.array([_VERSION, *stamp]), **records._asdict()}
+        if records.damaged is None:
+            del arrays["damaged"]
         for candidate in self.candidates(path):
             try:
-                _store(candidate, stamp, records)
+                write_atomically(candidate, partial(np.savez, **arrays))
             except OSError as error:
                 if self._directory is not None:
                     raise SourceError(
@@ -86,34 +88,3 @@ def _load(path: Path, stamp: FileStamp) -> FileRecords | None:
     end = int(lengths.sum(dtype=np.uint64)) + FRAME_BYTES * len(lengths)
     valid = lengths.ndim == 1 and end <= stamp.size
     return FileRecords(lengths, crcs, damaged) if valid else None
-
-
-def _store(path: Path, stamp: FileStamp, records: FileRecords) -> None:
-    arrays: dict[str, Any] = {
-        name: each for name, each in records._asdict().items() if each is not None
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fd, temporary = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            np.savez(file, stamp=np.array([_VERSION, *stamp]), **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp makes it private; an index is as readable as the umask allows.
-        Path(temporary).chmod(0o666 & ~_umask())
-        os.replace(temporary, path)  # noqa: PTH105
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)  # noqa: PTH108
-        raise
-
-
-def _umask() -> int:
-    # os.umask only returns it while setting it, which would race with other threads.
-    try:
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("Umask:"):
-                return int(line.split()[1], 8)
-    except OSError:
-        pass
-    return 0o077

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from google.protobuf.message import DecodeError
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.config.model import Finding, did_you_mean
 from infeed_server.sources.file_handles import FileHandle
 from infeed_server.sources.storage_faults import error_text
@@ -21,6 +21,25 @@ Example = dict[str, tuple[str, list[Any]]]
 """Name of a feature → its type as in definitions, and its values."""
 
 _KINDS = {"bytes_list": "bytes", "float_list": "float", "int64_list": "int64"}
+
+
+_EXAMPLE_PROTO = """
+name: "example" syntax: "proto3"
+message_type { name: "BytesList" field { name: "value" number: 1 type: TYPE_BYTES MANY } }
+message_type { name: "FloatList" field { name: "value" number: 1 type: TYPE_FLOAT MANY } }
+message_type { name: "Int64List" field { name: "value" number: 1 type: TYPE_INT64 MANY } }
+message_type { name: "Feature" oneof_decl { name: "kind" }
+  field { name: "bytes_list" number: 1 type_name: ".BytesList" oneof_index: 0 ONE }
+  field { name: "float_list" number: 2 type_name: ".FloatList" oneof_index: 0 ONE }
+  field { name: "int64_list" number: 3 type_name: ".Int64List" oneof_index: 0 ONE } }
+message_type { name: "Features"
+  field { name: "feature" number: 1 type: TYPE_MESSAGE type_name: ".Features.FeatureEntry" MANY }
+  nested_type { name: "FeatureEntry" options { map_entry: true }
+    field { name: "key" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL }
+    field { name: "value" number: 2 type_name: ".Feature" ONE } } }
+message_type { name: "Example" field { name: "features" number: 1 type_name: ".Features" ONE } }
+"""
+"""The public definition of tf.train.Example; MANY and ONE stand for labels."""
 
 
 def read_first(path: str, count: int) -> list[bytes]:
@@ -35,7 +54,7 @@ def read_first(path: str, count: int) -> list[bytes]:
         try:
             while len(records) < count and (header := handle.read(offset, HEADER_BYTES)):
                 length = int.from_bytes(header[:8], "little")
-                # A wrong length must not be read: it can be that of petabytes.
+                # A wrong length must not be read: it can state petabytes.
                 frame = header + handle.read(offset + len(header), _plausible(length))
                 records.append(decode_frame(frame, path, offset, len(records)))
                 offset += len(frame)
@@ -110,41 +129,16 @@ def _misfit(options: FeatureOptions, kind: str, values: list[Any]) -> str | None
 
 
 def _plausible(length: int) -> int:
-    """Returns the bytes to read behind a header: those of a record, and few for an absurd one."""
+    """Returns the bytes to read behind a header: a record, or few where its length is absurd."""
     return (length if length < 1 << 32 else 0) + FOOTER_BYTES
 
 
 @cache
 def _example_class() -> Any:
-    """Returns the message class of tf.train.Example, of its public definition."""
-    field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(
-        name="infeed/example.proto", package="infeed_example", syntax="proto3"
-    )
-
-    def add(message: Any, name: str, number: int, kind: Any, **more: Any) -> None:
-        label = more.pop("label", field.LABEL_OPTIONAL)
-        message.field.add(name=name, number=number, type=kind, label=label, **more)
-
-    def add_message(message: Any, name: str, number: int, of: str, **more: Any) -> None:
-        type_name = f".infeed_example.{of}"
-        add(message, name, number, field.TYPE_MESSAGE, type_name=type_name, **more)
-
-    repeated = field.LABEL_REPEATED
-    lists = (("BytesList", field.TYPE_BYTES), ("FloatList", field.TYPE_FLOAT))
-    for name, kind in (*lists, ("Int64List", field.TYPE_INT64)):
-        add(file.message_type.add(name=name), "value", 1, kind, label=repeated)
-    feature = file.message_type.add(name="Feature")
-    feature.oneof_decl.add(name="kind")
-    for number, name in enumerate(_KINDS, 1):
-        add_message(feature, name, number, name.title().replace("_", ""), oneof_index=0)
-    features = file.message_type.add(name="Features")
-    entry = features.nested_type.add(name="FeatureEntry")
-    entry.options.map_entry = True
-    add(entry, "key", 1, field.TYPE_STRING)
-    add_message(entry, "value", 2, "Feature")
-    add_message(features, "feature", 1, "Features.FeatureEntry", label=repeated)
-    add_message(file.message_type.add(name="Example"), "features", 1, "Features")
+    """Returns the message class of tf.train.Example."""
+    text = _EXAMPLE_PROTO.replace("MANY", "label: LABEL_REPEATED")
+    text = text.replace("ONE", "label: LABEL_OPTIONAL type: TYPE_MESSAGE")
+    file = text_format.Parse(text, descriptor_pb2.FileDescriptorProto())
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("infeed_example.Example"))
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("Example"))

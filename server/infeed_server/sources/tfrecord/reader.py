@@ -16,16 +16,18 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from infeed.errors import SampleError, SourceError
-from infeed_server.sources.base import Columns, GraphReader, Indices, Provenance, Sample
+from infeed.shared.errors import SampleError, SourceError
+from infeed_server.sources.base import Columns, Indices, Provenance, Sample, Source
 from infeed_server.sources.file_handles import FileHandle, FileHandlePool
-from infeed_server.sources.files import FileStamp, stat_file
+from infeed_server.sources.files import FileStamp, changed_error, stat_file
 from infeed_server.sources.storage_faults import retry_faults
 from infeed_server.sources.tfrecord import preview
 from infeed_server.sources.tfrecord.features import FeatureOptions, parse_example
 from infeed_server.sources.tfrecord.framing import FRAME_BYTES, OtherRecordError, decode_record
-from infeed_server.sources.tfrecord.graph_reader import RECORD_COLUMN, graph_record_reader
 from infeed_server.sources.tfrecord.index import RecordIndex
+
+RECORD_COLUMN = "record"
+"""The only column: a serialized Example."""
 
 _MAX_GAP = 16 << 10
 """Bytes between two records. A smaller gap costs less to read than a second read call."""
@@ -47,7 +49,7 @@ class _RecordRequest(NamedTuple):
         return self.begin + self.length + FRAME_BYTES
 
 
-class TFRecordReader:
+class TFRecordReader(Source):
     """Reads records by index and verifies their CRCs each time. Thread-safe."""
 
     parsed = False
@@ -57,15 +59,9 @@ class TFRecordReader:
         self._damaged = frozenset(index.damaged.tolist())
         self._features = features
         self._handles = FileHandlePool(self._open)
-
-    @property
-    def columns(self) -> Mapping[str, tf.TensorSpec]:
-        return {RECORD_COLUMN: tf.TensorSpec((), tf.string)}
-
-    @property
-    def identity(self) -> str:
-        features = {name: feature.model_dump_json() for name, feature in self._features.items()}
-        return hashlib.sha256(f"tfrecord {self.index.identity} {features}".encode()).hexdigest()
+        self.columns = {RECORD_COLUMN: tf.TensorSpec((), tf.string)}
+        options = {name: feature.model_dump_json() for name, feature in features.items()}
+        self.identity = hashlib.sha256(f"tfrecord {index.identity} {options}".encode()).hexdigest()
 
     def __len__(self) -> int:
         return len(self.index)
@@ -82,19 +78,8 @@ class TFRecordReader:
             problem = error.message.partition(" [Op:")[0].rstrip(". ")
             raise ValueError(f"{problem}; {preview.describe(record.numpy())}") from error
 
-    def close(self) -> None:
-        """Does nothing: files are closed with their handles."""
-
-    def graph_reader(self) -> GraphReader:
-        """Returns a reader with the record index as constants; TensorFlow verifies the CRCs."""
-        index = self.index
-        size = index.first.nbytes + index.offsets.nbytes + index.lengths.nbytes
-        paths = tuple(file.path for file in index.files)
-        size += sum(map(len, paths))
-        return GraphReader(size, paths, lambda: graph_record_reader(index))
-
     def read(self, indices: Indices) -> Columns:
-        """Reads the records from disk in the order of their offsets; returns that of `indices`.
+        """Reads the records from disk by their offsets; returns them in the order of `indices`.
 
         Raises `SampleError` for the first in `indices` that is damaged in the index, and
         `SourceError` when a file cannot be read, is damaged otherwise, or changed since it was
@@ -166,7 +151,8 @@ class TFRecordReader:
             # A saved index is valid while these are the same, so a restart would use it again.
             same_stamp = stat_file(indexed.path) == indexed.stamp
             rebuild = "size and time are the same, so run `infeed index --rebuild`, then "
-            raise self._changed(file, difference, rebuild if same_stamp else "") from error
+            first = rebuild if same_stamp else ""
+            raise changed_error(indexed.path, "it was indexed", difference, first) from error
 
     def _sample_error(self, index: int) -> SampleError:
         file = self.index.files[self.index.file_of(index)]
@@ -204,19 +190,8 @@ class TFRecordReader:
     def _check_stamp(self, file: int, stamp: FileStamp) -> None:
         indexed = self.index.files[file]
         if stamp != indexed.stamp:
-            raise self._changed(
-                file,
-                f"it had {indexed.stamp.size} bytes and has {stamp.size}, modified at another time",
-            )
-
-    def _changed(self, file: int, difference: str, before_restart: str = "") -> SourceError:
-        path = self.index.files[file].path
-        return SourceError(
-            f"{path} changed since it was indexed: {difference}; {before_restart}restart the "
-            "server to index it again",
-            file=path,
-            fault="changed",
-        )
+            difference = indexed.stamp.difference(stamp)
+            raise changed_error(indexed.path, "it was indexed", difference)
 
 
 def _group_adjacent(requests: Sequence[_RecordRequest]) -> Iterator[list[_RecordRequest]]:

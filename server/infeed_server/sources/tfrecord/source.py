@@ -9,9 +9,9 @@ from typing import Annotated, ClassVar
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.config.model import Finding
-from infeed_server.sources.base import ProgressCallback, StoredDefinition
+from infeed_server.sources.base import IndexedDefinition, ProgressCallback, find_missing
 from infeed_server.sources.files import PathString, expand_globs, is_remote, rebase
 from infeed_server.sources.tfrecord.features import Features, length_field
 from infeed_server.sources.tfrecord.index import build_index
@@ -19,7 +19,7 @@ from infeed_server.sources.tfrecord.preview import check_features
 from infeed_server.sources.tfrecord.reader import TFRecordReader
 
 
-class TFRecordSource(StoredDefinition):
+class TFRecordSource(IndexedDefinition):
     """TFRecord files, uncompressed, in the sorted order of their paths."""
 
     kind: ClassVar[str] = "tfrecord"
@@ -58,11 +58,8 @@ class TFRecordSource(StoredDefinition):
         files: list[str] = []
         for number, pattern in enumerate(self.patterns):
             if not is_remote(pattern):
-                try:
-                    files += expand_globs([pattern])
-                except SourceError as error:
-                    is_list = not isinstance(self.tfrecord, str)
-                    yield ("tfrecord", number) if is_list else ("tfrecord",), error.message
+                key = ("tfrecord",) if isinstance(self.tfrecord, str) else ("tfrecord", number)
+                yield from find_missing(key, lambda: files.extend(expand_globs([pattern])))  # noqa: B023
         if files:
             yield from check_features(files[0], self.features)
 

@@ -10,7 +10,7 @@ have them."""
 
 
 def to_channels(pixels: tf.Tensor, channels: int) -> tf.Tensor:
-    """Converts RGB or RGBA, the last dimension, to `channels` channels; 0 keeps those of the file.
+    """Converts RGB or RGBA, the last dimension, to `channels` channels; 0 keeps the file's.
 
     Alpha is dropped, or opaque where there was none.
     """
@@ -30,10 +30,10 @@ def with_opaque(pixels: tf.Tensor) -> tf.Tensor:
 
 def luma(pixels: tf.Tensor) -> tf.Tensor:
     """Converts RGB or RGBA to grey, rounded to the nearest integer (halves up)."""
-    # Every product and sum is exact: those of uint8 have 24 bits.
+    # Every product and sum is exact: sums of uint8 have 24 bits.
     exact = tf.float32 if pixels.dtype == tf.uint8 else tf.float64
     colours = tf.unstack(tf.cast(pixels[..., :3], exact), 3, axis=-1)
-    terms = (each * (weight / 65536) for each, weight in zip(colours, _LUMA, strict=True))
+    terms = (colour * (weight / 65536) for colour, weight in zip(colours, _LUMA, strict=True))
     return tf.cast(sum(terms, start=0.5), pixels.dtype)[..., tf.newaxis]
 
 

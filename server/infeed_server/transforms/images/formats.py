@@ -9,19 +9,17 @@ from typing import TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from infeed_server.transforms.images.bmp import decode_bmp
 from infeed_server.transforms.images.decoding import Decoding
 from infeed_server.transforms.images.exif import may_have_exif
 from infeed_server.transforms.images.file_bytes import first_bytes
-from infeed_server.transforms.images.gif import decode_gif
 from infeed_server.transforms.images.jpeg import (
     decode_any_jpeg,
     decode_jpeg,
     decode_upright_jpeg,
 )
 from infeed_server.transforms.images.png import decode_png
+from infeed_server.transforms.images.rare_formats import decode_bmp, decode_gif, decode_webp
 from infeed_server.transforms.images.traced import call_traced
-from infeed_server.transforms.images.webp import decode_webp
 
 _FORMATS: dict[bytes, Callable[[tf.Tensor, Decoding], tf.Tensor]] = {
     b"\xff\xd8\xff": decode_any_jpeg,
@@ -79,14 +77,18 @@ def decode_traced(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
 
 def _decode(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
     decoders = (*_FORMATS.values(), _refuse)
-    branches = [partial(call_traced, each, contents, options=(decoding,)) for each in decoders]
+    branches = [
+        partial(call_traced, decoder, contents, options=(decoding,)) for decoder in decoders
+    ]
     pixels = tf.switch_case(_format_index(contents), branches)
     return tf.ensure_shape(pixels, [None, None, decoding.channels or None])
 
 
 def _format_index(contents: tf.Tensor) -> tf.Tensor:
     """Returns the index in `_FORMATS`, or their number for an unknown format."""
-    expected = np.frombuffer(b"".join(each.ljust(_LONGEST, b"?") for each in _FORMATS), np.uint8)
+    expected = np.frombuffer(
+        b"".join(decoder.ljust(_LONGEST, b"?") for decoder in _FORMATS), np.uint8
+    )
     expected = expected.reshape(len(_FORMATS), _LONGEST)
     start = first_bytes(contents, _LONGEST)
     is_format = tf.reduce_all((start == expected) | (expected == ord("?")), axis=1)

@@ -28,7 +28,7 @@ def orient(pixels: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
 
 
 def oriented_size(size: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
-    """Returns [height, width] of the upright image, of those of the stored one."""
+    """Returns [height, width] of the upright image, from the stored image's."""
     return tf.where(_is_transposed(orientation), size[::-1], size)
 
 
@@ -38,7 +38,7 @@ def stored_window(window: tf.Tensor, size: tf.Tensor, orientation: tf.Tensor) ->
     Windows are y, x, height, width.
     """
     is_transposed = _is_transposed(orientation)
-    begin, extent = (tf.where(is_transposed, each[::-1], each) for each in (window[:2], window[2:]))
+    begin, extent = (tf.where(is_transposed, pair[::-1], pair) for pair in (window[:2], window[2:]))
     flips = tf.gather(_FLIPS, orientation - 1)
     return tf.concat([tf.where(flips, size - begin - extent, begin), extent], 0)
 

@@ -20,7 +20,7 @@ def call_traced(
     if tf.executing_eagerly():
         # A bad sample is examined so. The error of a graph's function would have a traceback.
         return function(*tensors, *options)
-    specs = tuple(tf.TensorSpec(each.shape, each.dtype) for each in tensors)
+    specs = tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors)
     return trace(function, specs, options)(*tensors)
 
 

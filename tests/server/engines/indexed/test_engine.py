@@ -23,19 +23,6 @@ def server(shared: Any, numbers: Any) -> Any:
     return shared({"numbers": numbers()})
 
 
-def test_epochs_are_exact_and_ordered_differently(server: Any) -> None:
-    with infeed.connect(str(server.address), "numbers", epochs=2) as feed:
-        batches = list(feed)
-    assert [batch.start for batch in batches] == list(range(0, 2 * N, 4))
-    ids = np.concatenate([batch.sample_ids for batch in batches])
-    assert sorted(ids[:N]) == sorted(ids[N:]) == list(range(N))
-    assert not np.array_equal(ids[:N], ids[N:])
-    for batch in batches:
-        assert np.array_equal(batch["x"], batch.sample_ids)
-        assert np.array_equal(batch["twice"], batch["x"] * 2)
-        assert batch.mask.all()
-
-
 def test_padding_is_zero_and_masked(server: Any) -> None:
     feeds = [
         infeed.connect(
@@ -120,7 +107,7 @@ def test_batch_sizes_in_use_are_limited(
         return infeed.connect(address, "numbers", batch_size=size, reconnect_timeout=0.5)
 
     with feed(4) as one, feed(5) as two:
-        assert [len(next(each)["x"]) for each in (one, two)] == [4, 5]
+        assert [len(next(item)["x"]) for item in (one, two)] == [4, 5]
         with (
             feed(6) as third,
             pytest.raises(infeed.ServerUnavailableError, match=r"of 2 sizes already \(4, 5\)"),

@@ -54,14 +54,6 @@ def test_streams_take_turns(open_quotas: Callable[[int], Quotas]) -> None:
     assert turns(queue, quotas) == "abcaba"
 
 
-def test_stream_keeps_its_order(open_quotas: Callable[[int], Quotas]) -> None:
-    queue, quotas = FairQueue(), open_quotas(10)
-    for start in (4, 2, 8):
-        queue.put(new_task(quotas["a"], start))
-    taken = [queue.take(wait=False) for _ in range(3)]
-    assert [task.request.start for task in taken if task] == [4, 2, 8]
-
-
 def test_stalled_stream_holds_its_quota_and_no_turn(
     open_quotas: Callable[[int], Quotas],
 ) -> None:
@@ -72,19 +64,6 @@ def test_stalled_stream_holds_its_quota_and_no_turn(
     assert (len(queue), quotas["a"].batches, quotas["b"].batches) == (2, 2, 1)
     queue.release(quotas["a"])
     assert turns(queue, quotas) == "a"
-
-
-def test_release_wakes_the_consumer(open_quotas: Callable[[int], Quotas]) -> None:
-    queue, quotas = FairQueue(), open_quotas(1)
-    for name in "aa":
-        queue.put(new_task(quotas[name]))
-    assert turns(queue, quotas) == "a"
-    taken: list[BatchTask | None] = []
-    consumer = threading.Thread(target=lambda: taken.append(queue.take(wait=True)))
-    consumer.start()
-    queue.release(quotas["a"])
-    consumer.join(60)
-    assert [task.quota for task in taken if task] == [quotas["a"]]
 
 
 @pytest.mark.parametrize("put", [FairQueue.put, FairQueue.requeue])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,10 @@ import tensorflow as tf
 from tests.harness.pictures import encode
 from tests.harness.waiting import TIMEOUT_SECONDS
 
-from infeed.errors import InvalidRequestError
-from infeed.finish import finish
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.finish import finish
 from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
-from infeed_server.engines.monitor import Monitors
+from infeed_server.engines.monitor import Monitor
 from infeed_server.observe import preview
 from infeed_server.observe.preview import Previews
 from infeed_server.pipeline.load import parse
@@ -65,7 +64,7 @@ def make(images: Path) -> Iterator[Any]:
             "on_error": "substitute",
             "quarantine": str(images.parent / "bad.jsonl"),
         }
-        engines.append(build("photos", parse({**defaults, **options}), Monitors()))
+        engines.append(build("photos", parse({**defaults, **options}), Monitor()))
         return engines[-1]
 
     yield build_engine
@@ -75,9 +74,8 @@ def make(images: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sets the time limits of previews to those of tests: the machine may be busy."""
-    for name in ("_TIMEOUT_SECONDS", "_STAGES_SECONDS"):
-        monkeypatch.setattr(preview, name, TIMEOUT_SECONDS)
+    """Sets the time limit of previews to the one of tests: the machine may be busy."""
+    monkeypatch.setattr(preview, "_STAGES_SECONDS", TIMEOUT_SECONDS)
 
 
 def served(engine: Engine, start: int = 0, count: int = COUNT) -> HostBatch:
@@ -118,7 +116,7 @@ def test_the_last_stage_is_the_served_sample(make: Any, transforms: list[Any]) -
     for slot, sample_id in enumerate(ids):
         key = engine.sample_key(SEED, 5 + slot, sample_id)
         stages = list(engine.sample_stages(sample_id, key))
-        last = [each for each in stages if each.place == "server"][-1]
+        last = [stage for stage in stages if stage.place == "server"][-1]
         assert last.fields.keys() == batch.arrays.keys()
         for name, array in batch.arrays.items():
             value = np.asarray(last.fields[name])
@@ -133,7 +131,7 @@ def test_every_transform_is_a_stage_with_its_own_fields(make: Any) -> None:
     batch = served(engine)
     sample_id = int(batch.sample_ids[0])
     stages = list(engine.sample_stages(sample_id, engine.sample_key(SEED, 0, sample_id)))
-    assert [(each.name, each.place) for each in stages] == [
+    assert [(item.name, item.place) for item in stages] == [
         ("source", "server"),
         ("transforms[0].decode_image", "server"),
         ("transforms[1].random_resized_crop", "server"),
@@ -142,17 +140,17 @@ def test_every_transform_is_a_stage_with_its_own_fields(make: Any) -> None:
         ("normalize", "trainer"),
     ]
     assert isinstance(stages[0].fields["image"], bytes)
-    assert [each.fields["image"].shape for each in stages[1:3]] == [(90, 120, 3), (40, 48, 3)]
+    assert [stage.fields["image"].shape for stage in stages[1:3]] == [(90, 120, 3), (40, 48, 3)]
     assert stages[-1].fields["image"].dtype == np.float32
 
 
 def test_a_bad_sample_ends_at_the_failing_stage(make: Any) -> None:
     engine = make()
     served(engine)
-    failed = {each["sample_id"]: each for each in engine.bad_samples()}
+    failed = {bad_sample["sample_id"]: bad_sample for bad_sample in engine.bad_samples()}
     assert failed.keys() == {4, 7}
-    for sample_id, each in failed.items():
-        *before, last = engine.sample_stages(sample_id, parse_key(each["key"]))
+    for sample_id, item in failed.items():
+        *before, last = engine.sample_stages(sample_id, parse_key(item["key"]))
         assert [stage.name for stage in before] == ["source"]
         assert last.name == "transforms[0].decode_image"
         assert last.error
@@ -168,11 +166,11 @@ def test_an_unknown_sample_has_no_stages(make: Any) -> None:
 @pytest.mark.usefixtures("patient")
 def test_a_preview_has_the_stages_as_pictures(make: Any) -> None:
     engine = make()
-    document = asyncio.run(Previews({"photos": engine}).make("photos", 0, stages=True))
+    document = Previews({"photos": engine}).make("photos", 0, stages=True)
     assert len(document["samples"]) == 4
     for sample in document["samples"]:
         assert sample["is_sent"] is True
-        assert [bool(each["image"]) for each in sample["stages"]] == [False, *[True] * 5]
+        assert [bool(stage["image"]) for stage in sample["stages"]] == [False, *[True] * 5]
         first, decoded, cropped, *_, last = sample["stages"]
         assert first["values"]["image"].endswith(" bytes")
         assert decoded["values"]["image"].startswith("uint8[90, 120, 3], ")
@@ -186,8 +184,7 @@ def test_a_preview_of_a_truncated_image_has_what_can_be_decoded(make: Any) -> No
     engine = make()
     key = np.array([5, -6], np.int64)
     for sample_id, has_picture in ((4, True), (7, False)):
-        made = Previews({"photos": engine}).make_sample("photos", sample_id, key)
-        document = asyncio.run(made)
+        document = Previews({"photos": engine}).make_sample("photos", sample_id, key)
         assert document["key"] == format_key(key)
         last = document["stages"][-1]
         assert last["error"]

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
-from infeed_server.engines.monitor import Monitors
+from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.load import parse
 from infeed_server.runtime.engine_factory import build
 
@@ -56,12 +56,12 @@ def engine(album: Path, tmp_path: Path) -> Iterator[Callable[..., Engine]]:
             "on_error": on_error,
             "quarantine": str(tmp_path / "bad.jsonl"),
         }
-        engines.append(build("album", parse({**definition, **options}), Monitors()))
+        engines.append(build("album", parse({**definition, **options}), Monitor()))
         return engines[-1]
 
     yield start
-    for each in engines:
-        each.close()
+    for item in engines:
+        item.close()
 
 
 def read(engine: Engine, start: int) -> HostBatch:
@@ -179,6 +179,6 @@ def test_one_large_batch_is_read_ahead(engine: Any, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(source, "read", counted)
     session = served.open(4, 0, Trainer())
     answers = [session.submit(Request(0, 4 * n, 4, 4)) for n in range(2)]
-    assert [content(each.result(60))[0][0] for each in answers] == [0, 4]
+    assert [content(answer.result(60))[0][0] for answer in answers] == [0, 4]
     session.close()
     assert max(most) == 1

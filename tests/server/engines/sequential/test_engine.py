@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +11,6 @@ import tensorflow as tf
 
 import infeed
 from infeed_server import Pipeline
-from infeed_server.engines.sequential import engine as engine_module
 from infeed_server.pipeline.load import parse
 
 N = 10
@@ -134,12 +131,6 @@ def test_endless_feed_continues_over_epochs(server: Any, make: Make) -> None:
     assert received[2].sample_ids.tolist() == [8, 9, 0, 1]
 
 
-def test_trainer_chooses_the_batch_size(server: Any) -> None:
-    padded = read(server, "numbers", epochs=1, batch_size=7, remainder="pad")
-    assert values(padded) == list(range(N))
-    assert values(read(server, "numbers", epochs=1, batch_size=N)) == list(range(N))
-
-
 @pytest.mark.parametrize("make", [batches, unknown_length_batches])
 def test_batched_dataset_keeps_its_elements(server: Any, make: Make) -> None:
     with infeed.connect(str(server.address), make.__name__, epochs=2) as feed:
@@ -157,11 +148,6 @@ def test_batched_dataset_keeps_its_elements(server: Any, make: Make) -> None:
     assert received[1].sample_ids.tolist() == received[4].sample_ids.tolist() == [4, 5, 6, 7]
 
 
-def test_batched_dataset_refuses_another_batch_size(server: Any) -> None:
-    with pytest.raises(infeed.InvalidRequestError, match=r"batch size 8 is not available.*4"):
-        infeed.connect(str(server.address), "batches", batch_size=8)
-
-
 @pytest.mark.parametrize("make", [numbers, unknown_length])
 @pytest.mark.parametrize("batch_size", [2, 3, 4])
 def test_ranks_share_a_dataset(server: Any, make: Make, batch_size: int) -> None:
@@ -170,15 +156,6 @@ def test_ranks_share_a_dataset(server: Any, make: Make, batch_size: int) -> None
     assert len(ranks[0]) == len(ranks[1]) == -(-N // (2 * batch_size))
     for rank in (0, 1):
         assert values(ranks[rank]) == [i for i in range(N) if i // batch_size % 2 == rank]
-
-
-def test_rank_behind_the_end_gets_padding(server: Any) -> None:
-    options: dict[str, Any] = {"batch_size": 8, "epochs": 1, "remainder": "pad"}
-    ranks = [read(server, "numbers", shard=infeed.Shard(rank, 3), **options) for rank in range(3)]
-    assert [len(rank) for rank in ranks] == [1, 1, 1]
-    assert [values(rank) for rank in ranks] == [list(range(8)), [8, 9], []]
-    assert ranks[2][0].sample_ids.tolist() == [-1] * 8
-    assert not ranks[2][0]["x"].any()
 
 
 RESUMED: dict[str, Any] = {"epochs": 2, "remainder": "pad"}
@@ -231,25 +208,6 @@ def test_seed_orders_an_unseeded_shuffle(serve: Any, server: Any) -> None:
     assert values(read(other_server, "shuffled", epochs=2, seed=1, batch_size=5)) == first
 
 
-def test_unordered_dataset_declares_no_order(server: Any) -> None:
-    (spec,) = (spec for spec in server.specs() if spec.startswith("unordered: "))
-    assert "no order, at most once delivery, no resume" in spec
-    name = "unordered"
-    with infeed.connect(str(server.address), name, epochs=1, remainder="pad") as feed:
-        guarantee = feed.guarantee
-        assert (guarantee.order, guarantee.delivery, guarantee.resume) == (
-            "none",
-            "at_most_once",
-            "none",
-        )
-        start = feed.state()
-        assert sorted(values(list(feed))) == list(range(N))
-        state = feed.state()
-    assert len(read(server, name, epochs=1, state=start)) == 2
-    with pytest.raises(infeed.CursorError, match=r"guarantees no order.* at position 10"):
-        infeed.connect(str(server.address), name, epochs=2, state=state)
-
-
 def test_declared_deterministic_dataset_has_an_order(serve: Any) -> None:
     source = {"dataset": unordered, "deterministic": True}
     server = serve({"n": parse({"source": source, "batch": {"size": 4}})})
@@ -284,40 +242,6 @@ def test_finish_transforms_follow_a_dataset(serve: Any, batched: bool) -> None:
     assert not last["label"][2:].any()
 
 
-def failing_at_5() -> tf.data.Dataset:
-    def check(i: tf.Tensor) -> int:
-        if int(i) == 5:
-            raise KeyError("no entry for five")
-        return int(i)
-
-    def transform(i: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {"x": tf.ensure_shape(tf.py_function(check, [i], tf.int64), [])}
-
-    return tf.data.Dataset.range(N).map(transform)
-
-
-def test_failing_element_ends_the_feed_after_earlier_batches(serve: Any) -> None:
-    server = serve({"n": pipeline(failing_at_5, batch={"size": 2})})
-    for _ in range(3):
-        with infeed.connect(str(server.address), "n", epochs=1) as feed:
-            assert values([feed.next(60), feed.next(60)]) == [0, 1, 2, 3]
-            with pytest.raises(infeed.UserCodeError) as caught:
-                feed.next(60)
-            with pytest.raises(infeed.UserCodeError):
-                feed.next(60)
-        message = str(caught.value)
-        assert "failing_at_5 failed: Traceback (most recent call last):" in message
-        assert 'raise KeyError("no entry for five")' in message
-        assert message.endswith("KeyError: 'no entry for five'")
-        assert "site-packages" not in message
-        assert caught.value.metadata["pipeline"] == "n"
-
-
-def test_empty_dataset_of_known_length_is_refused(serve: Any) -> None:
-    with pytest.raises(infeed.InfeedError, match=r"empty|which has 0 samples"):
-        serve({"n": pipeline(lambda: numbers().take(0))})
-
-
 def test_empty_dataset_of_unknown_length_is_not_ready(serve: Any) -> None:
     def none() -> tf.data.Dataset:
         return numbers().filter(lambda _: False)
@@ -329,106 +253,3 @@ def test_empty_dataset_of_unknown_length_is_not_ready(serve: Any) -> None:
         feed = infeed.connect(str(server.address), "n")
         with feed, pytest.raises(infeed.SourceError, match=r"none is empty$"):
             feed.next(60)
-
-
-def test_closed_feed_stops_a_long_read(serve: Any, eventually: Any) -> None:
-    def slow() -> tf.data.Dataset:
-        def rows() -> Iterator[int]:
-            while True:
-                threading.Event().wait(0.01)  # so the read would take hours
-                yield 0
-
-        return tf.data.Dataset.from_generator(rows, output_signature=tf.TensorSpec([], tf.int64))
-
-    server = serve({"n": pipeline(slow)})
-    (engine,) = server._engines.values()
-    with infeed.connect(str(server.address), "n") as feed:
-        state = feed.state()
-    with infeed.connect(str(server.address), "n", state={**state, "position": 1_000_000}) as feed:
-
-        def read_next() -> None:
-            with contextlib.suppress(Exception):  # the feed is closed
-                feed.next()
-
-        thread = threading.Thread(target=read_next)
-        thread.start()
-        eventually(lambda: any(each._position > 40 for each in engine._readers), "it reads")
-        feed.close()
-        thread.join(60)
-    eventually(lambda: not engine._sessions, "the stream ends")
-    eventually(lambda: not any(each._reading for each in engine._readers), "the read stops")
-
-
-def thousand() -> tf.data.Dataset:
-    return tf.data.Dataset.range(1000).map(lambda i: {"x": i})
-
-
-@pytest.fixture
-def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows of their minimum of three steps."""
-    monkeypatch.setattr(engine_module, "_MAX_WINDOW_BYTES", 2)
-
-
-def test_distant_streams_read_concurrently(serve: Any, narrow: None) -> None:
-    server = serve({"n": pipeline(thousand)})
-    steps = 30  # enough for the stream at 900 to pass the end of the epoch
-    wrong: list[Any] = []
-    with infeed.connect(str(server.address), "n") as feed:
-        begin = feed.state()
-
-    def check(position: int) -> None:
-        state = {**begin, "position": position}
-        try:
-            with infeed.connect(str(server.address), "n", state=state) as feed:
-                batches = [feed.next(60) for _ in range(steps)]
-            if values(batches) != [i % 1000 for i in range(position, position + 4 * steps)]:
-                wrong.append((position, values(batches)))
-        except infeed.InfeedError as error:
-            wrong.append((position, error))
-
-    threads = [threading.Thread(target=check, args=(position,)) for position in (0, 3, 400, 900)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert not wrong
-
-
-def one_sample() -> tf.data.Dataset:
-    """One sample, of unknown length."""
-    return tf.data.Dataset.range(3).filter(lambda i: i == 1).map(lambda i: {"x": i})
-
-
-def test_batch_spans_several_short_epochs(serve: Any, narrow: None) -> None:
-    server = serve({"n": pipeline(one_sample)})
-    with infeed.connect(str(server.address), "n", epochs=6, remainder="pad") as feed:
-        batches = [feed.next(60) for _ in range(2)]
-        assert next(feed, None) is None
-    assert [batch.epoch for batch in batches] == [0, 4]
-    assert values(batches) == [1] * 6
-    assert batches[1].sample_ids.tolist() == [0, 0, -1, -1]
-
-
-def test_ranks_of_one_job_read_the_dataset_once(serve: Any) -> None:
-    reads = 0
-
-    def counted() -> tf.data.Dataset:
-        def rows() -> Iterator[dict[str, int]]:
-            nonlocal reads
-            reads += 1
-            for i in range(40):
-                yield {"x": i}
-
-        return tf.data.Dataset.from_generator(
-            rows, output_signature={"x": tf.TensorSpec([], tf.int64)}
-        )
-
-    server = serve({"n": pipeline(counted)})
-    reads = 0  # the server has made the first batch
-    shards = [infeed.Shard(rank, 2) for rank in range(2)]
-    feeds = [infeed.connect(str(server.address), "n", epochs=1, shard=shard) for shard in shards]
-    batches = [feed.next(60) for _ in range(5) for feed in feeds]
-    for feed in feeds:
-        feed.close()
-    assert values(batches) == list(range(40))
-    assert reads == 1

@@ -16,7 +16,7 @@ import infeed
 from infeed_server.engines.base import Answer, EndOfData, Request, Trainer
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
 from infeed_server.engines.sequential import engine as engine_module
-from infeed_server.engines.sequential import progress_log as log_module
+from infeed_server.engines.sequential import progress as log_module
 from infeed_server.engines.sequential import shared_reader as reader_module
 from infeed_server.engines.sequential import window as window_module
 from infeed_server.engines.sequential.engine import SequentialEngine

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.harness.waiting import wait_until
 
-from infeed.errors import ServerUnavailableError
+from infeed.shared.errors import ServerUnavailableError
 from infeed_server.engines.base import Answer, HostBatch, Request
 from infeed_server.engines.memory_budget import MIN_BATCHES, MemoryBudget, StreamQuota
 from infeed_server.engines.sequential.session import SequentialSession

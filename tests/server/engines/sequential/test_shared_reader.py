@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import traceback
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
-from infeed.errors import CursorError, SourceError
 from infeed_server.engines.base import Request, Trainer
-from infeed_server.engines.sequential import seek, window
+from infeed_server.engines.sequential import window
 from infeed_server.engines.sequential.local_backend import LocalBackend
 from infeed_server.engines.sequential.ranks import RankTracker
 from infeed_server.engines.sequential.shared_reader import SharedReader, WrongReaderError
@@ -71,17 +68,6 @@ def failing_at_5() -> tf.data.Dataset:
     return tf.data.Dataset.range(10).map(transform)
 
 
-def test_position_too_far_away_is_refused_while_it_is_read_up_to(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(seek, "MIN_SAMPLE_SECONDS", 0.0)
-    monkeypatch.setattr(seek, "MAX_SEEK_SECONDS", 0.0)
-    endless = open_reader(new_backend(lambda: numbers().repeat()), 4)
-    with pytest.raises(CursorError, match="position 1000000000000 of 'n' is too far away"):
-        answer(endless, 10**12, 4)
-    assert answer(open_reader(new_backend(numbers), 4), 0, 4) is not None
-
-
 def test_skipping_ahead_keeps_no_blocks_before_the_gap() -> None:
     reader = open_reader(new_backend(numbers), 4)
 
@@ -105,15 +91,6 @@ def test_skipping_ahead_keeps_no_blocks_before_the_gap() -> None:
     reader.close()
 
 
-def test_failed_reader_repeats_its_error_and_keeps_its_window() -> None:
-    reader = open_reader(new_backend(failing_at_5), 2)
-    assert answer(reader, 2, 2) is not None
-    for start in (4, 6, 100):
-        with pytest.raises(tf.errors.UnknownError, match="no entry for five"):
-            answer(reader, start, 2)
-    assert answer(reader, 2, 2).sample_ids.tolist() == [2, 3]
-
-
 def test_each_caller_of_a_failed_reader_gets_its_own_error() -> None:
     reader = open_reader(new_backend(failing_at_5), 2)
     raised, depths = [], []
@@ -129,34 +106,10 @@ def test_each_caller_of_a_failed_reader_gets_its_own_error() -> None:
     assert len(set(depths)) == 1
 
 
-def random_numbers() -> tf.data.Dataset:
-    def rows() -> Iterator[int]:
-        yield from np.random.default_rng().integers(0, 1 << 60, 100)
-
-    return tf.data.Dataset.from_generator(rows, output_signature=tf.TensorSpec([], tf.int64))
-
-
-def test_second_reader_of_a_random_dataset_fails() -> None:
-    backend = new_backend(random_numbers)
-    assert answer(open_reader(backend, 4), 0, 4) is not None
-    second = open_reader(backend, 4)
-    for _ in range(2):
-        with pytest.raises(SourceError, match="a second read began with other elements"):
-            answer(second, 0, 4)
-
-
 def test_unwanted_request_leaves_the_reader_usable() -> None:
     reader = open_reader(new_backend(numbers), 4)
     assert reader.answer(Request(0, 400, 4, 4), 0, lambda: False) is None
     assert answer(reader, 0, 4).sample_ids.tolist() == [0, 1, 2, 3]
-
-
-def test_unreferenced_reader_is_freed_at_once() -> None:
-    reader = open_reader(new_backend(numbers), 4)
-    answer(reader, 0, 4)
-    reference = weakref.ref(reader)
-    del reader
-    assert reference() is None  # without garbage collection
 
 
 @pytest.mark.parametrize(("make", "row_bytes"), [(numbers, 8), (byte_strings, 8 + 100)])

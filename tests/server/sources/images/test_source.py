@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -104,17 +103,6 @@ def test_csv_labels_not_all_integers_are_strings(folder: Path, parse: Parse) -> 
     assert parse(source, 0)["label"] == b"0"
 
 
-def test_numbers_that_are_no_integers_are_logged_as_bytes(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    source = open_images_with_csv(folder, ROWS.replace("-2", "2.0"))
-    assert source.columns["label"].dtype == tf.string
-    (record,) = caplog.records
-    message = "labels such as 2.0 are no integers, so the field label holds bytes; string_to_number"
-    assert message in record.getMessage()
-
-
 def test_csv_that_is_a_pipe_is_refused(folder: Path) -> None:
     os.mkfifo(folder.parent / "pipe.csv")
     with pytest.raises(SourceError, match=r"cannot read .*pipe\.csv': it is not a regular file"):
@@ -172,7 +160,7 @@ def test_image_without_csv_row_is_a_bad_sample(folder: Path) -> None:
         ("name,class\n" + ROWS, "line 1: 'name'; .* a line of column names must have file and"),
         ('file,label\n"cat', "line 2: unexpected end"),
         (ROWS.replace("-2", "9" * 30), "label 9{30} does not fit into 64 bits; number the classes"),
-        (ROWS.replace("-2", "9" * 100_000), "the label of 100000 digits does not fit into 64 bits"),
+        (ROWS.replace("-2", "9" * 100_000), "label 9{64} does not fit into 64 bits"),
         (ROWS + "gone.jpg,1\n", "'gone.jpg'; .*; delete these rows, or let infeed init FOLDER"),
     ],
 )
@@ -225,12 +213,6 @@ def test_pipes_and_links_to_no_file_are_left_out_and_counted(
         f"{folder}: 5 images are no files, or links to none, and are left out, such as "
         "cat/deep/w.png"
     )
-
-
-def test_folder_that_may_not_be_read_is_an_error_of_the_source(tmp_path: Path) -> None:
-    # For root, no folder is unreadable; the system refuses a name that is too long in the same way.
-    with pytest.raises(SourceError, match="no folder"):
-        open_images(tmp_path / ("a" * 300) / "photos")
 
 
 def read_image(source: ImageReader, index: int) -> bytes:
@@ -412,13 +394,3 @@ def test_resolve_rebases_relative_paths() -> None:
     source = ImagesSource(images="gs://b/photos", labels="folders").resolve(base)
     assert (source.images, source.labels) == ("gs://b/photos", "folders")
     assert ImagesSource(images="/x").resolve(base).labels is None
-
-
-def test_photos_and_labels_of_the_data_set(photos: SimpleNamespace) -> None:
-    source = open_images(photos.folder, photos.folder / "labels.csv")
-    assert len(source) == photos.count
-    read = source.read(np.arange(len(source)))
-    names = [Path(source.provenance(number).file).name for number in range(len(source))]
-    assert names == sorted(photos.labels)
-    assert read["label"].tolist() == [photos.labels[name] for name in names]
-    assert read["image"].tolist() == [(photos.folder / name).read_bytes() for name in names]

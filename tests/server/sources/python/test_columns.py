@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from infeed.spec import BYTES, DATA_TYPES
-from infeed.spec.dtypes import numpy_dtype
+from infeed.shared.spec import BYTES, DATA_TYPES
+from infeed.shared.spec.dtypes import numpy_dtype
 from infeed_server.sources.python.columns import ColumnBuilder, serialize
 from infeed_server.sources.python.values import Field, UnfitError
 
@@ -80,7 +80,7 @@ def test_other_fields_are_ignored_if_allowed() -> None:
     assert builder.columns["label"].tolist() == [3]
 
 
-@pytest.mark.parametrize("data_type", [each for each in DATA_TYPES if each != BYTES])
+@pytest.mark.parametrize("data_type", [item for item in DATA_TYPES if item != BYTES])
 def test_tensorflow_parses_each_type(data_type: str) -> None:
     values = np.array([[0, 1, 2], [100, 7, 1]]).astype(numpy_dtype(data_type))
     dtype = tf.as_dtype(data_type)

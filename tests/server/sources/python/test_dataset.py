@@ -231,12 +231,9 @@ def test_storage_fault_that_stays_refuses_the_batch() -> None:
     ("element", "message"),
     [
         ({"x": 0.5, "y": 1}, r"does not fit: its field 'x' is float64\[\], not int64\[\]"),
-        ({"x": [1], "y": 1}, r"its field 'x' is int64\[1\], not int64\[\]"),
         ({"x": 1}, r"has no field 'y', expected as int64\[\]; it has: x"),
         ({"x": 1, "y": 1, "z": 2}, "has the field 'z'"),
-        ({"x": 1, "y": None}, "its field 'y' is None"),
         ((1, 2), "has no field 'x'"),
-        (None, "has the field|has no field"),
     ],
 )
 def test_element_that_does_not_fit_is_a_bad_sample(element: Any, message: str) -> None:
@@ -252,11 +249,8 @@ def test_element_that_does_not_fit_is_a_bad_sample(element: Any, message: str) -
     ("dataset", "error", "message"),
     [
         (Numbers(length=0), SourceError, "m:d is empty: its __len__ is 0"),
-        (Numbers(length=-1), ConfigError, "m:d.__len__ returned -1; it must be from 0"),
-        (Numbers(length=2**70), ConfigError, "__len__ returned 11805.*; it must be from 0"),
-        (Numbers(length=2.0), ConfigError, "__len__ returned a float; it must return an integer"),
-        (Numbers(length=None), ConfigError, "__len__ returned a NoneType"),
-        (Numbers(length=True), ConfigError, "__len__ returned a bool"),
+        (Numbers(length=-1), UserCodeError, "m:d.__len__ raised ValueError:"),
+        (Numbers(length=2.0), UserCodeError, "m:d.__len__ raised TypeError:"),
         (iter([1]), ConfigError, "m:d is a list_iterator, which has no __len__ and no __getitem__"),
         (lambda: {1}, ConfigError, "m:d returned a set, which has no __getitem__"),
         (3, ConfigError, "m:d is a int, which has no __len__ and no __getitem__; .* {dataset"),

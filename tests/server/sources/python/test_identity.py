@@ -1,4 +1,4 @@
-"""Tests of `identity.py`: what tells one data set from another."""
+"""Tests of `dataset_identity`: what tells one data set from another."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from infeed import ConfigError
-from infeed_server.sources.python.identity import dataset_identity
+from infeed_server.sources.python.opening import dataset_identity
 
 
 class Plain:

@@ -1,4 +1,4 @@
-"""Tests of `pending.py`: the warning about user code that takes long, and what backends give it."""
+"""Tests of `PendingRequest`: the warning about user code that takes long."""
 
 from __future__ import annotations
 
@@ -6,32 +6,33 @@ import logging
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.harness.clock import ManualClock
 from tests.harness.waiting import wait_until
 
-from infeed_server.sources.python.backends import DatasetBackend
-from infeed_server.sources.python.dataset import DatasetOptions
-from infeed_server.sources.python.pending import PendingRequest
-from infeed_server.sources.python.values import Field
+from infeed_server.sources import PythonSource
+from infeed_server.sources.python import backend
+from infeed_server.sources.python.backend import PendingRequest
 
 
 class LateAnswer(Future[Any]):
-    """An answer at a time of the clock, which waiting advances."""
+    """An answer at a time of the clock."""
 
     def __init__(self, clock: ManualClock, time: float) -> None:
         super().__init__()
         self.clock, self.time = clock, time
 
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        assert timeout is not None
+    def wait(self, answers: Any, timeout: float) -> Any:
+        """Advances the clock, as a function that waits for one answer."""
         self.clock.now += timeout
         if self.clock.now < self.time:
-            raise TimeoutError
+            return SimpleNamespace(done=set())
         self.set_result("answer")
-        return super().exception()
+        return SimpleNamespace(done=set(answers))
 
 
 @pytest.mark.parametrize(
@@ -46,14 +47,20 @@ class LateAnswer(Future[Any]):
     ],
 )
 def test_slow_request_is_logged_now_and_then(
-    caplog: pytest.LogCaptureFixture, begun: float | None, answered: float, expected: list[float]
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    begun: float | None,
+    answered: float,
+    expected: list[float],
 ) -> None:
     clock = ManualClock()
+    answer = LateAnswer(clock, answered)
+    monkeypatch.setattr(backend.futures, "wait", answer.wait)
     request = PendingRequest("samples 3, 4 of rows", clock)
     if begun is not None:
         clock.now = begun
         request.begin(4711)
-    assert request.wait(LateAnswer(clock, answered)) == "answer"
+    assert request.wait(answer) == "answer"
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * len(expected)
     assert caplog.messages == [
         f"samples 3, 4 of rows: process 4711 has worked on it for {seconds} s and has not "
@@ -89,18 +96,20 @@ def test_process_and_samples_of_a_slow_request_are_named(
     processes: int,
 ) -> None:
     for name, seconds in {"_SLOW_SECONDS": 0.0, "_CHECK_INTERVAL_SECONDS": 0.01}.items():
-        monkeypatch.setattr(f"infeed_server.sources.python.pending.{name}", seconds)
+        monkeypatch.setattr(f"infeed_server.sources.python.backend.{name}", seconds)
     module = f"slow_rows_{processes}"
     (tmp_path / f"{module}.py").write_text(ROWS.format(go=str(tmp_path / "go")))
     monkeypatch.syspath_prepend(tmp_path)
-    options = DatasetOptions(f"{module}:Rows", "rows", ("pid",), (Field("pid", "int64"),))
-    backend = DatasetBackend(options, processes)
-    with closing(backend), ThreadPoolExecutor(1) as executor:
+    definition = PythonSource.model_validate(
+        {"python": f"{module}:Rows", "fields": {"value": "int64"}, "processes": processes}
+    )
+    with closing(definition.open()) as source, ThreadPoolExecutor(1) as executor:
         caplog.clear()
-        answer = executor.submit(backend.read, range(12))
+        answer = executor.submit(source.read, np.arange(12))
         wait_until(lambda: caplog.messages, lambda: "the request is logged")
         (tmp_path / "go").touch()
-        pid = answer.result()["pid"][0]
+        pid = answer.result()["value"][0]
     assert caplog.messages[0].startswith(
-        f"samples 0, 1, 2, 3, 4, 5, 6, 7, ... of rows: process {pid} has worked on it for 0 s"
+        f"samples 0, 1, 2, 3, 4, 5, 6, 7, ... of {module}:Rows: process {pid} has "
+        "worked on it for 0 s"
     )

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from infeed import SourceError
-from infeed_server.sources.files import INDEX_SUFFIX, stat_file, user_cache_dir
+from infeed_server.sources.files import INDEX_SUFFIX, stat_file
 from infeed_server.sources.tfrecord import index_cache
 from infeed_server.sources.tfrecord.index import build_index
 from infeed_server.sources.tfrecord.index_cache import IndexCache
@@ -40,35 +40,11 @@ def test_index_is_cached_beside_the_data(write_records: Write) -> None:
     assert not build_index([str(path)], rebuild=True).files[0].cached
 
 
-def test_changed_file_is_indexed_again(write_records: Write) -> None:
-    path = write_records("a.tfrecord", [b"one"])
-    first = build_index([str(path)])
-    write_records("a.tfrecord", [b"two"])
-    os.utime(path, ns=(1, 1))
-    second = build_index([str(path)])
-    assert not second.files[0].cached
-    assert second.identity != first.identity
-
-
-@pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "text", "foreign"])
-def test_damaged_index_is_rebuilt(damage: str, write_records: Write) -> None:
+@pytest.mark.parametrize("content", [b"", b"no archive"])
+def test_damaged_index_is_rebuilt(content: bytes, write_records: Write) -> None:
     path = write_records("a.tfrecord", [b"one", b"two"])
     good = build_index([str(path)])
-    cache = index_path(path)
-    content = bytearray(cache.read_bytes())
-    if damage == "truncate":
-        content = content[: len(content) // 2]
-    elif damage == "flip":
-        # The lengths themselves: only the checksum of the archive detects it.
-        offset = content.index(np.array([3, 3], np.uint32).tobytes())
-        content[offset] ^= 1
-    elif damage == "empty":
-        content.clear()
-    elif damage == "text":
-        content = bytearray(b"no archive")
-    cache.write_bytes(content)
-    if damage == "foreign":
-        np.savez(cache, other=np.arange(3))
+    index_path(path).write_bytes(content)
     again = build_index([str(path)])
     assert not again.files[0].cached
     assert again.identity == good.identity
@@ -136,7 +112,7 @@ def test_user_cache_is_the_fallback(write_records: Write, cache_folder: Path) ->
     build_index([str(path)])
     assert len(list(cache_folder.iterdir())) == 1
     assert build_index([str(path)]).files[0].cached
-    assert sorted(each.name for each in path.parent.iterdir() if each.is_file()) == ["a.tfrecord"]
+    assert sorted(item.name for item in path.parent.iterdir() if item.is_file()) == ["a.tfrecord"]
 
 
 def test_index_is_built_without_a_writable_cache(
@@ -161,17 +137,6 @@ def test_configured_directory_is_the_only_cache(write_records: Write, tmp_path: 
         build_index(paths, str(tmp_path / "taken"))
 
 
-def test_user_cache_dir_follows_the_environment(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    assert user_cache_dir() == tmp_path / "user-cache"
-    monkeypatch.delenv("INFEED_CACHE_DIR")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert user_cache_dir() == tmp_path / "infeed"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert user_cache_dir() == Path.home() / ".cache" / "infeed"
-
-
 def test_interrupted_store_leaves_no_file(
     write_records: Write, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,32 +153,6 @@ def test_interrupted_store_leaves_no_file(
     assert not cache_folder.exists()
 
 
-def test_index_is_synced_before_it_is_renamed(
-    write_records: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write_records("a.tfrecord", [b"one", b"two"])
-    calls: list[tuple[str, int, int]] = []
-    fsync, replace = os.fsync, os.replace
-
-    def record(call: str, stat: os.stat_result) -> None:
-        calls.append((call, stat.st_ino, stat.st_size))
-
-    def recording_fsync(fd: int) -> None:
-        record("fsync", os.fstat(fd))
-        fsync(fd)
-
-    def recording_replace(old: str, new: str | Path) -> None:
-        record("replace", Path(old).stat())
-        replace(old, new)
-
-    monkeypatch.setattr(index_cache.os, "fsync", recording_fsync)
-    monkeypatch.setattr(index_cache.os, "replace", recording_replace)
-    build_index([str(path)])
-    # The whole file is synced: after a crash, the name refers to the old index or to this one.
-    stored = index_path(path).stat()
-    assert calls == [(call, stored.st_ino, stored.st_size) for call in ("fsync", "replace")]
-
-
 def test_concurrent_builds_leave_one_valid_index(write_records: Write) -> None:
     # Only the file system isolates them, so threads are as good as processes.
     path = write_records("a.tfrecord", [b"%d" % number for number in range(2_000)])
@@ -223,12 +162,12 @@ def test_concurrent_builds_leave_one_valid_index(write_records: Write) -> None:
     def build(rebuild: bool) -> list[tuple[str, bool]]:
         barrier.wait(60)
         built = [build_index([str(path)], rebuild=rebuild) for _ in range(10)]
-        return [(each.identity, each.files[0].cached) for each in built]
+        return [(item.identity, item.files[0].cached) for item in built]
 
     with ThreadPoolExecutor(4) as pool:
         writers = [pool.submit(build, True) for _ in range(2)]
         readers = [pool.submit(build, False) for _ in range(2)]
-    assert [each.result() for each in writers] == [[(first.identity, False)] * 10] * 2
+    assert [writer.result() for writer in writers] == [[(first.identity, False)] * 10] * 2
     # An index is complete at every moment while it is replaced.
-    assert [each.result() for each in readers] == [[(first.identity, True)] * 10] * 2
-    assert sorted(each.name for each in path.parent.iterdir()) == [path.name, index_path(path).name]
+    assert [reader.result() for reader in readers] == [[(first.identity, True)] * 10] * 2
+    assert sorted(item.name for item in path.parent.iterdir()) == [path.name, index_path(path).name]

@@ -51,10 +51,6 @@ def test_read_in_any_order_with_repeats(tmp_path: Path, three_files: list[bytes]
     assert source.read(np.array([], np.int64))["record"].tolist() == []
 
 
-def test_glob_skips_cached_indices(tmp_path: Path, three_files: list[bytes]) -> None:
-    assert len(open_source(tmp_path / "part-*")) == len(open_source(tmp_path / "part-*")) == 15
-
-
 def test_file_matched_by_several_patterns_is_read_once(
     tmp_path: Path, three_files: list[bytes]
 ) -> None:
@@ -87,7 +83,7 @@ def test_concurrent_reads_keep_few_idle_handles(
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(check, range(40)))
-    assert source._handles._count <= 3
+    assert len(source._handles._idle) <= 3
 
 
 def test_damaged_record_of_the_index_is_a_bad_sample(
@@ -156,20 +152,6 @@ def test_kept_truncated_record_is_a_bad_sample(write_records: Write) -> None:
     with pytest.raises(SampleError, match="truncated inside it, after 2 whole records") as caught:
         source.read(np.array([0, 2, 1]))
     assert caught.value.metadata == {"sample_id": "2", "file": str(path), "offset": "38"}
-
-
-def test_file_changed_after_indexing_is_refused(tmp_path: Path, write_records: Write) -> None:
-    path = write_records("a.tfrecord", [b"one", b"two"])
-    opened, unread = open_source(path), open_source(path)
-    opened.read(np.array([0]))
-    write_records("a.tfrecord", [b"a longer one", b"two"])
-    with pytest.raises(SourceError, match=r"a\.tfrecord changed since it was indexed"):
-        unread.read(np.array([0]))
-    with pytest.raises(SourceError, match="changed since it was indexed"):
-        opened.read(np.array([1]))  # the open file was overwritten
-    path.unlink()
-    with pytest.raises(SourceError, match="No such file"):
-        unread.read(np.array([0]))
 
 
 @pytest.mark.parametrize(("prefix", "opened"), [("", False), ("", True), ("file://", False)])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import struct
 from typing import Any
 
 import numpy as np
-import pytest
 import tensorflow as tf
 from PIL import Image, ImageOps
 from tests.harness.pictures import encode, exif, exif_segment, insert, segment
@@ -33,13 +31,13 @@ def orientations(files: list[bytes]) -> list[int]:
     def find(contents: tf.Tensor) -> tf.Tensor:
         return tf.cond(may_have_exif(contents), lambda: jpeg_orientation(contents), lambda: 1)
 
-    return [int(each) for each in data.map(find)]
+    return [int(item) for item in data.map(find)]
 
 
 def test_every_orientation_of_both_byte_orders_is_found() -> None:
     for order in ("<", ">"):
         segments = [exif_segment(exif(value, order)) for value in range(1, 9)]
-        assert orientations([insert(JPEG, each) for each in segments]) == list(range(1, 9))
+        assert orientations([insert(JPEG, item) for item in segments]) == list(range(1, 9))
 
 
 def test_exif_is_found_behind_other_segments() -> None:
@@ -54,6 +52,7 @@ def test_exif_is_found_behind_other_segments() -> None:
         + JPEG[20:],
         "behind fill bytes": insert(JPEG, b"\xff\xff\xff", SIX, after_jfif=True),
         "behind fill bytes and others": insert(JPEG, COMMENT, b"\xff", SIX),
+        "behind many segments": insert(JPEG, *[XMP] * 101, SIX),
         "the first of two": insert(JPEG, SIX, exif_segment(exif(3))),
         "a late entry": insert(JPEG, exif_segment(exif(6, before=40))),
         "a late entry, big-endian": insert(JPEG, exif_segment(exif(6, ">", before=40))),
@@ -67,11 +66,7 @@ def test_jpeg_without_orientation_is_upright() -> None:
         "no EXIF": JPEG,
         "no segments": JPEG[:2] + JPEG[20:],
         "other segments": insert(JPEG, COMMENT, PROFILE, XMP, ADOBE),
-        "EXIF behind the tables": JPEG[:20] + segment(0xDB, bytes(65)) + SIX + JPEG[20:],
-        "EXIF behind other segments and tables": (
-            JPEG[:20] + XMP + segment(0xDB, bytes(65)) + SIX + JPEG[20:]
-        ),
-        "EXIF behind too many segments": insert(JPEG, *[XMP] * 101, SIX),
+        "EXIF in another segment": insert(JPEG, segment(0xE2, b"Exif\0\0" + tiff)),
         "value 0": insert(JPEG, exif_segment(exif(0))),
         "value 9": insert(JPEG, exif_segment(exif(9))),
         "of another type": insert(JPEG, exif_segment(exif(6, kind=2))),
@@ -98,38 +93,16 @@ def test_jpeg_without_orientation_is_upright() -> None:
     assert dict(zip(files, orientations([*files.values()]), strict=True)) == dict.fromkeys(files, 1)
 
 
-def test_jpeg_with_few_other_segments_is_not_searched() -> None:
-    for segments in ([], [COMMENT], [PROFILE, ADOBE]):
-        assert not may_have_exif(tf.constant(insert(JPEG, *segments, after_jfif=True)))
-    assert may_have_exif(tf.constant(insert(JPEG, PROFILE, ADOBE, SIX, after_jfif=True)))
-
-
 def test_torn_exif_never_fails() -> None:
     whole = insert(JPEG, COMMENT, exif_segment(exif(6, before=3)))
     assert set(orientations([whole[:length] for length in range(2, 90)])) == {1, 6}
 
 
-@pytest.mark.parametrize("channels", [0, 1, 3, 4])
-def test_image_is_turned_as_pillow_turns_it(run_each: Any, channels: int) -> None:
+def test_image_is_turned_as_pillow_turns_it(run_each: Any) -> None:
     files = [insert(JPEG, exif_segment(exif(value)), after_jfif=True) for value in range(1, 9)]
-    upright, stored = (
-        [
-            each["x"]
-            for each in run_each(
-                DecodeImage(field="x", channels=channels, exif=option),  # type: ignore[arg-type]
-                {"x": np.array(files, object)},
-                [(0, 0)] * len(files),
-            )
-        ]
-        for option in ("apply", "ignore")
-    )
-    for contents, result, pixels in zip(files, upright, stored, strict=True):
-        np.testing.assert_array_equal(pixels, stored[0])
-        image = Image.fromarray(np.squeeze(pixels))
-        image.getexif()[0x0112] = Image.open(io.BytesIO(contents)).getexif()[0x0112]
-        expected = np.asarray(ImageOps.exif_transpose(image))
-        np.testing.assert_array_equal(result.reshape(expected.shape), expected)
-
-
-def test_exif_is_ignored_by_default() -> None:
-    assert DecodeImage(field="x").exif == "ignore"
+    step = DecodeImage(field="x", exif="apply")
+    results = run_each(step, {"x": np.array(files, object)}, [(0, 0)] * len(files))
+    stored = Image.fromarray(tf.io.decode_jpeg(JPEG).numpy())
+    for value, result in enumerate(results, 1):
+        stored.getexif()[0x0112] = value
+        np.testing.assert_array_equal(result["x"], np.asarray(ImageOps.exif_transpose(stored)))

@@ -55,7 +55,7 @@ def with_pillow(contents: bytes, channels: int) -> Any:
 def decode_each(run_each: Any, files: list[bytes], channels: int) -> list[Any]:
     contents = np.array(files, object)
     step = DecodeImage(field="x", channels=channels)  # type: ignore[arg-type]
-    return [each["x"] for each in run_each(step, {"x": contents}, [(0, 0)] * len(files))]
+    return [item["x"] for item in run_each(step, {"x": contents}, [(0, 0)] * len(files))]
 
 
 @pytest.mark.parametrize("channels", [0, 1, 3, 4])
@@ -67,9 +67,9 @@ def test_pixels_are_nearly_those_of_pillow(run_each: Any, channels: int) -> None
         assert result.shape == expected.shape
         differences[name] = np.abs(result.astype(int) - expected)
     assert {
-        name: each.max() for name, each in differences.items() if each.max() > MAX_DIFFERENCE
+        name: item.max() for name, item in differences.items() if item.max() > MAX_DIFFERENCE
     } == {}
-    means = {name: each.mean() for name, each in differences.items()}
+    means = {name: item.mean() for name, item in differences.items()}
     assert max(means.values()) < MAX_MEAN_DIFFERENCE, means
 
 

@@ -1,0 +1,73 @@
+"""Threads of a feed: a wake-up without a lock, and daemon threads whose end can be waited for.
+
+An exception of a signal handler can interrupt the waiting thread at any bytecode.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+
+class Wakeup:
+    """Stays set until one wait has seen it.
+
+    `threading.Event` and `Condition` hold a lock in Python code. An exception of a signal handler
+    can leave it locked there, and then every other thread hangs. Here, setting and waiting are one
+    call of C each: the exception comes before or after it. A signal that was seen and then lost
+    with the exception does no harm, because each thread checks its condition before it waits.
+    """
+
+    def __init__(self) -> None:
+        self._unset = threading.Lock()
+        self._unset.acquire()
+
+    def set(self) -> None:
+        """Wakes the thread that waits, or makes the next wait return at once. Never blocks."""
+        if self._unset.locked():
+            with suppress(RuntimeError):  # another thread has set it in between
+                self._unset.release()
+
+    def wait(self, timeout: float = math.inf) -> bool:
+        """Waits until the signal is set, and unsets it; returns False after `timeout` seconds."""
+        return self._unset.acquire(timeout=min(max(0.0, timeout), threading.TIMEOUT_MAX))
+
+
+class BackgroundThread(threading.Thread):
+    """Runs a function; none outlives the process."""
+
+    def __init__(self, name: str, work: Callable[[], None]) -> None:
+        super().__init__(name=name, daemon=True)
+        self._work = work
+        self._done = False
+        self._end = Wakeup()
+
+    @property
+    def running(self) -> bool:
+        """Whether the function was started and has not ended."""
+        return self.ident is not None and not self._done
+
+    def run(self) -> None:
+        try:
+            self._work()
+        finally:
+            self._done = True
+            self._end.set()
+
+    def wait_until(self, deadline: float) -> None:
+        """Waits for the end, until a monotonic time at the latest.
+
+        An exception of a signal handler in `Thread.join` marks a running thread as ended. So that
+        is called only when there is nothing to wait for but the last instructions of the thread.
+        """
+        if self is threading.current_thread():
+            return
+        while self.running and (left := deadline - time.monotonic()) > 0:
+            self._end.wait(left)
+            if self._done:
+                self._end.set()  # for another thread that waits
+        if self._done:
+            self.join()

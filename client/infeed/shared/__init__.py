@@ -1,0 +1,1 @@
+"""Values of both ends: errors, specs, finish transforms, reports, and their verdict."""

@@ -1,0 +1,100 @@
+"""Capacity: what a job would take without waits, and what servers can make at most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import replace
+
+from infeed.shared.report import RankReport, ServerReport
+
+MODERATE_SHARE = 0.05
+"""Share of the step time spent waiting from which a training is moderately input-bound."""
+
+MIN_BATCHES = 5
+"""Batches that servers must have sent before a number of servers is computed from them."""
+
+MAX_SERVERS = 1_000_000
+"""Largest number of servers that is named: a trainer may report steps without a length."""
+
+_LOADED_SHARE = 0.9
+"""Share of the time that a pipeline works from which its rate is all that it can make."""
+
+_MIN_USED_SHARE = 1e-3
+"""A server that used less is not promised to make more than a thousand times as much."""
+
+_MIN_STEP_SECONDS = 1e-3
+_MIN_WORK_SHARE = 0.05
+"""A training that works for less than this share of the time, in shorter steps, does not work: what
+remains beside its waits is the loop itself, and says nothing about what it would take."""
+
+
+def consumption(ranks: Collection[RankReport], world_size: int) -> float:
+    """Returns the batches per second that a job would take without any wait; infinite if unknown.
+
+    The slowest rank sets the pace, and each rank takes one batch in a step.
+    """
+    steps = [_step_seconds(rank) for rank in ranks if rank.report.steps]
+    slowest = max(steps, default=0.0)
+    return world_size / slowest if slowest else math.inf
+
+
+def _step_seconds(rank: RankReport) -> float:
+    """Returns the time of a step without its wait; 0 if the training does no work."""
+    report = rank.report
+    step = report.step_seconds or 0.0
+    works = step >= _MIN_STEP_SECONDS or step * report.steps >= _MIN_WORK_SHARE * report.seconds
+    return step if works else 0.0
+
+
+def is_fed(ranks: Collection[RankReport], world_size: int) -> bool:
+    """Returns whether every rank of a job has taken batches, and none was input-bound."""
+    reports = [rank.report for rank in ranks]
+    return len(reports) == world_size and all(
+        report.steps and report.wait_share < MODERATE_SHARE for report in reports
+    )
+
+
+def servers_in_use(ranks: Collection[RankReport], world_size: int) -> int:
+    """Returns how many servers feed a job, of which the ranks of some servers are known."""
+    streams = max((rank.report.streams for rank in ranks), default=0)
+    return math.ceil(streams * world_size / max(1, len({rank.rank for rank in ranks})))
+
+
+def capacity(server: ServerReport, *, alone: bool = False) -> float | None:
+    """Returns the batches per second that a server can make.
+
+    While it is loaded, it makes batches ÷ busy time; a server with time to spare is limited by its
+    processors, of which a batch takes the measured time. Processors that other processes use do
+    not count, unless it is to be `alone`. If the report is of one of several processes, the others
+    can make as much. None if it sent no batch.
+    """
+    if not server.batches or not server.seconds:
+        return None
+    if alone:
+        server = replace(server, available_cores=server.cores)
+    busy = server.busy_seconds / server.seconds
+    usable = server.seconds * server.usable_cores
+    cpu = min(1.0, server.cpu_seconds / usable) if usable else 0.0
+    used = cpu if busy < _LOADED_SHARE else max(busy, cpu)
+    used = max(used, server.source_seconds / server.seconds, _MIN_USED_SHARE)
+    return server.processes * server.batches / server.seconds / used
+
+
+def enough_servers(
+    ranks: Collection[RankReport], world_size: int, servers: Collection[ServerReport]
+) -> int | None:
+    """Returns how many servers like these would keep a job, and what else they serve, going.
+
+    None if it is unknown: the training does no work, or the servers have sent few batches.
+    """
+    capacities = [known for known in map(capacity, servers) if known is not None]
+    demand = consumption(ranks, world_size)
+    few = sum(server.batches for server in servers) < MIN_BATCHES
+    if not capacities or few or not math.isfinite(demand):
+        return None
+    sent = sum(server.batches / server.seconds for server in servers)
+    own = sum(rank.report.steps / rank.report.seconds for rank in ranks if rank.report.seconds)
+    others = max(0.0, sent - own * world_size / max(1, len(ranks)))
+    needed = (demand + others) * len(capacities) / sum(capacities)
+    return max(1, math.ceil(min(needed, MAX_SERVERS)))

@@ -1,0 +1,249 @@
+"""Exceptions of infeed, client and server.
+
+The server sends an error as a gRPC status with one google.rpc.ErrorInfo: the reason of
+its class, the domain `infeed.dev`, and the variable parts of the message as metadata. The client
+raises the class of that reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+DOMAIN = "infeed.dev"
+
+MAX_TEXT_CHARACTERS = 1 << 16
+"""Characters of one message or record of the log: more let a user's exception take memory, and time
+of the thread that answers others."""
+
+
+def shorten(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
+    """Returns text without its middle where it is too long: a traceback's ends matter most."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    left_out = f"... ({len(text) - 2 * half} characters left out) ..."
+    return f"{text[:half]}\n{left_out}\n{text[len(text) - half :]}"
+
+
+class InfeedError(Exception):
+    """The base of all errors, never raised itself.
+
+    `reason` is stable; `message` may change. `metadata` holds the variable parts of the message.
+    The middle of texts above 65,536 characters is left out.
+
+    Remedy: catch it to catch all errors of infeed.
+    """
+
+    reason: ClassVar[str] = "INTERNAL"
+    code: ClassVar[str] = "INTERNAL"
+    """The name of the gRPC status code of the error."""
+
+    def __init__(self, message: str, **metadata: object) -> None:
+        message = shorten(message)
+        super().__init__(message)
+        self.message = message
+        self.metadata: Mapping[str, str] = {
+            key: shorten(str(value)) for key, value in metadata.items() if value is not None
+        }
+
+
+class ConfigError(InfeedError):
+    """A definition or option is invalid: unknown key, wrong type, missing field, port in use.
+
+    Remedy: correct the place that the message names.
+    """
+
+    reason = "INVALID_CONFIG"
+    code = "INVALID_ARGUMENT"
+
+
+class SourceError(InfeedError):
+    """A source cannot be opened or read: no file matches, a file is empty, corrupt or away, or
+    changed meanwhile.
+
+    `metadata` holds `file`, and `fault`, `changed` or `damaged`, if the server must be restarted
+    with other data.
+
+    Remedy: correct the path or the file; restart the server after a change of data.
+    """
+
+    reason = "BAD_SOURCE"
+    code = "FAILED_PRECONDITION"
+
+
+class SampleError(InfeedError):
+    """One sample cannot be read or transformed, under `on_error: raise`.
+
+    `metadata` holds `sample_id`, `file`, `offset` (bytes) and `stage` (the transform), if known.
+
+    Remedy: repair the file, or set `substitute` or `mask`; see the quarantine log.
+    """
+
+    reason = "BAD_SAMPLE"
+    code = "DATA_LOSS"
+
+
+class UserCodeError(InfeedError):
+    """Your own function raised an exception; the message ends with its traceback.
+
+    Remedy: correct the function, restart the server.
+    """
+
+    reason = "USER_CODE"
+    code = "FAILED_PRECONDITION"
+
+
+class PipelineNotFoundError(InfeedError):
+    """No pipeline has that name; the message lists the served ones.
+
+    Remedy: correct the name.
+    """
+
+    reason = "PIPELINE_NOT_FOUND"
+    code = "NOT_FOUND"
+
+
+class InvalidRequestError(InfeedError, ValueError):
+    """An argument is invalid: batch larger than the data set, rank out of range, no port.
+
+    Remedy: correct the option.
+    """
+
+    reason = "INVALID_REQUEST"
+    code = "INVALID_ARGUMENT"
+
+
+class CursorError(InfeedError):
+    """A cursor is of another pipeline, seed or fingerprint, or of a dataset without an order whose
+    reader no longer exists; the message has the difference.
+
+    Remedy: restore the definition and the data of that run, or start again without `state`.
+    """
+
+    reason = "CURSOR_MISMATCH"
+    code = "FAILED_PRECONDITION"
+
+
+class FingerprintError(InfeedError):
+    """The server restarted with another definition, data or TensorFlow than the feed began with.
+
+    Remedy: serve the old definition, or connect again.
+    """
+
+    reason = "FINGERPRINT_MISMATCH"
+    code = "FAILED_PRECONDITION"
+
+
+class ServerUnavailableError(InfeedError, ConnectionError):
+    """No server answers at the target; the message has the last reason.
+
+    Remedy: start the server, check its address, or increase `timeout` and `reconnect_timeout`.
+    """
+
+    reason = "SERVER_UNAVAILABLE"
+    code = "UNAVAILABLE"
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the server answers, but lacks a resource: memory, or streams that it may open."""
+        return self.metadata.get("code") == "RESOURCE_EXHAUSTED"
+
+
+class FieldNotFoundError(InfeedError, KeyError):
+    """A batch has no field of that name; the message lists its fields.
+
+    Remedy: correct the name.
+    """
+
+    reason = "FIELD_NOT_FOUND"
+    code = "NOT_FOUND"
+
+    def __str__(self) -> str:
+        return self.message  # KeyError's own is the message in quotation marks
+
+
+class StallError(InfeedError, TimeoutError):
+    """No batch arrived within the `timeout` of `next`.
+
+    Remedy: call `next` again, no data is lost; check the server's `/metrics`.
+    """
+
+    reason = "STALLED"
+    code = "DEADLINE_EXCEEDED"
+
+
+class ProtocolError(InfeedError):
+    """The peer sent invalid data: damaged in transit, or of another version.
+
+    Remedy: use the same version of infeed at both ends; check for a proxy between them.
+    """
+
+    reason = "PROTOCOL"
+    code = "DATA_LOSS"
+
+
+class AuthenticationError(InfeedError):
+    """A token is missing, unknown or revoked, a certificate is not trusted, or one end lacks TLS.
+
+    Remedy: the message has the cause; see the page on security.
+    """
+
+    reason = "UNAUTHENTICATED"
+    code = "UNAUTHENTICATED"
+
+
+class PermissionDeniedError(InfeedError, PermissionError):
+    """The token is valid but gives no access to a pipeline of that name.
+
+    Remedy: add the pipeline to the token's entry.
+    """
+
+    reason = "PERMISSION_DENIED"
+    code = "PERMISSION_DENIED"
+
+
+class FeedClosedError(InfeedError):
+    """The feed was closed, has ended before this loop, or was opened by the parent process of a
+    fork.
+
+    Remedy: connect again for each pass, and in the process that reads, with `spawn`.
+    """
+
+    reason = "FEED_CLOSED"
+    code = "CANCELLED"
+
+
+class MissingExtraError(InfeedError, ImportError):
+    """An optional package is not installed; the message has the install command.
+
+    Remedy: run the command in the message.
+    """
+
+    reason = "MISSING_EXTRA"
+    code = "UNIMPLEMENTED"
+
+
+class ServerError(InfeedError):
+    """The server failed in a way that no other class describes.
+
+    Remedy: read the server's log; report it.
+    """
+
+
+BY_REASON: Mapping[str, type[InfeedError]] = {
+    error.reason: error for error in InfeedError.__subclasses__()
+}
+"""Reason → class, for client and server."""
+
+
+def from_reason(reason: str, message: str, metadata: Mapping[str, str]) -> InfeedError:
+    """Returns the error that the server sent; `ServerError` for an unknown reason."""
+    error = BY_REASON.get(reason, ServerError)(message)
+    error.metadata = dict(metadata)
+    return error
+
+
+for _public in (InfeedError, *BY_REASON.values()):
+    _public.__module__ = "infeed"  # the name in tracebacks and pickles
+del _public

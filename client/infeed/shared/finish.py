@@ -1,0 +1,129 @@
+"""Finish transforms in NumPy: the elementwise tail of a pipeline, run in the trainer by default.
+
+With `finish="server"` the server runs the same code, so both placements give the same bits. So does
+`infeed.shared.tensorflow.finish`, except that TensorFlow takes subnormal numbers as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from infeed.shared.errors import ProtocolError
+from infeed.shared.spec import (
+    Array,
+    FieldSpec,
+    FinishTransform,
+    Normalize,
+    OneHot,
+    Spec,
+    numpy_dtype,
+    shared_range,
+)
+
+Empty = Callable[[tuple[int, ...], np.dtype[np.generic]], Array]
+"""Returns an uninitialised array of a shape and a type."""
+
+_BLOCK_BYTES = 1 << 18
+"""Bytes of the blocks that are transformed at a time; larger ones would not stay in the cache."""
+
+
+def finish(
+    arrays: dict[str, Array],
+    transforms: Sequence[FinishTransform],
+    mask: Array,
+    empty: Empty = np.empty,
+) -> dict[str, Array]:
+    """Returns the arrays after the transforms; empty slots (`mask` False) are zero again."""
+    result = dict(arrays)
+    for transform in transforms:
+        result[transform.field] = apply(transform, result[transform.field], empty)
+    if transforms and not mask.all():
+        for field in {transform.field for transform in transforms}:
+            result[field][~mask] = 0
+    return result
+
+
+def apply(transform: FinishTransform, x: Array, empty: Empty = np.empty) -> Array:
+    """Returns a new array: one transform applied to one field of any shape."""
+    # As in TensorFlow, overflow and NaN cause no warning.
+    with np.errstate(all="ignore"):
+        if isinstance(transform, OneHot):
+            return _one_hot(transform, x)
+        result = empty(x.shape, numpy_dtype(transform.data_type))
+        for rows, finished in _blocks(x, result):
+            _cast(rows, finished)
+            if isinstance(transform, Normalize):
+                _normalize(transform, finished)
+        return result
+
+
+def finished_spec(spec: Spec, transforms: Sequence[FinishTransform]) -> Spec:
+    """Returns the element spec that the transforms produce from a wire spec."""
+    fields = {field.name: field for field in spec}
+    for transform in transforms:
+        if transform.field not in fields:
+            raise ProtocolError(
+                f"finish transform of unknown field {transform.field!r}; the fields are "
+                f"{', '.join(fields)}"
+            )
+        field = fields[transform.field]
+        shape = (*field.shape, transform.depth) if isinstance(transform, OneHot) else field.shape
+        fields[field.name] = FieldSpec(field.name, transform.data_type, shape)
+    return tuple(fields.values())
+
+
+def _blocks(x: Array, result: Array) -> Iterator[tuple[Array, Array]]:
+    """Yields matching blocks that fit the processor's cache, so that all steps read memory once."""
+    if not x.ndim:
+        yield x, result
+        return
+    rows = max(1, _BLOCK_BYTES * len(x) // max(result.nbytes, 1))
+    for begin in range(0, len(x), rows):
+        yield x[begin : begin + rows], result[begin : begin + rows]
+
+
+def _cast(x: Array, result: Array) -> None:
+    """Converts `x`; in an integer type, the nearest value represents one out of range, 0 NaN."""
+    if x.dtype == np.float64 and result.dtype == np.float16:
+        # TensorFlow rounds such a number twice.
+        x = x.astype(np.float32)
+    if result.dtype.kind not in "iu" or np.can_cast(x.dtype, result.dtype):
+        np.copyto(result, x, casting="unsafe")
+        return
+    low, high = shared_range(x.dtype, result.dtype)
+    inside = np.minimum(np.maximum(x, low), high)
+    if x.dtype.kind in "iu":
+        np.copyto(result, inside, casting="unsafe")
+        return
+    np.copyto(result, np.where(np.isnan(x), x.dtype.type(0), inside), casting="unsafe")
+    # A float type may not have the limits of the integer type.
+    limits = np.iinfo(result.dtype)
+    if int(high) != limits.max:
+        result[x > high] = limits.max
+    if int(low) != limits.min:
+        result[x < low] = limits.min
+
+
+def _normalize(transform: Normalize, x: Array) -> None:
+    """Normalizes `x` in place."""
+    if transform.scale is not None:
+        np.divide(x, x.dtype.type(transform.scale), out=x)
+    if transform.mean:
+        np.subtract(x, _operand(transform.mean, x.dtype), out=x)
+    if transform.std:
+        np.divide(x, _operand(transform.std, x.dtype), out=x)
+
+
+def _operand(values: tuple[float, ...], dtype: np.dtype[np.generic]) -> Array:
+    return np.asarray(values[0] if len(values) == 1 else values, dtype=dtype)
+
+
+def _one_hot(transform: OneHot, x: Array) -> Array:
+    dtype = numpy_dtype(transform.data_type)
+    labels = np.arange(transform.depth)
+    hot = x[..., np.newaxis] == labels
+    on, off = np.asarray([transform.on_value, transform.off_value]).astype(dtype)
+    result: Array = np.where(hot, on, off)
+    return result

@@ -1,0 +1,22 @@
+"""Text of files and other machines for a terminal, which obeys the control characters in it."""
+
+from __future__ import annotations
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Returns text whose characters that cannot be seen are escapes, but for the ones of `keep`.
+
+    Names of files, fields and pipelines can have any: `\\x1b[2J` clears a screen, a line feed
+    begins a line of its own, and others show text backwards.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in keep else char.encode("unicode_escape").decode()
+        for char in text
+    )
+
+
+def printable_lines(text: str) -> str:
+    """Returns text of several lines, such as a message with a traceback."""
+    return printable(text, keep="\n\t")

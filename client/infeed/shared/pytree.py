@@ -1,0 +1,51 @@
+"""Registration of a dict's subclass with JAX, without an import of JAX.
+
+JAX looks at the exact type: for `jax.tree.map`, `device_put` and `jit`, a subclass of dict is one
+leaf until it is registered.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+_registered: set[type] = set()
+
+
+def register_with_jax(kind: type[dict[str, Any]]) -> None:
+    """Makes the subclass of dict a container for JAX, if the process has imported JAX.
+
+    Costs one look-up where it has not, and another one after the registration: call it for each
+    batch. While another thread imports JAX, the next call registers.
+    """
+    if "jax" not in sys.modules or kind in _registered:
+        return
+    module = sys.modules.get("jax.tree_util")
+    register = getattr(module, "register_pytree_with_keys", None)
+    key_type = getattr(module, "DictKey", None)
+    if register is None or key_type is None:
+        return
+
+    def flatten_with_keys(batch: dict[str, Any]) -> tuple[list[tuple[Any, Any]], tuple[str, ...]]:
+        values, names = _flatten(batch)
+        return [(key_type(name), x) for name, x in zip(names, values, strict=True)], names
+
+    # No lock: an exception of a signal handler could leave it locked. JAX refuses a second
+    # registration, by another thread or of a call that was interrupted.
+    with suppress(ValueError):
+        register(kind, flatten_with_keys, _to_dict, _flatten)
+    _registered.add(kind)
+
+
+def _flatten(batch: dict[str, Any]) -> tuple[list[Any], tuple[str, ...]]:
+    """Returns the values and the names, sorted as JAX sorts the keys of a dict; nothing else is
+    static: what differs between two batches would compile a `jit` function again."""
+    names = tuple(sorted(batch))
+    return [batch[name] for name in names], names
+
+
+def _to_dict(names: tuple[str, ...], values: Iterable[Any]) -> dict[str, Any]:
+    """Returns a plain dict: other values have no start, epoch and ids."""
+    return dict(zip(names, values, strict=True))

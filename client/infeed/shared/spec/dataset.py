@@ -1,0 +1,76 @@
+"""A pipeline as a data set of TensorFlow's data service: the request, and the registration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec.messages import enum_name, from_message, to_message
+from infeed.shared.spec.pipeline import Remainder
+from infeed.v1 import feed_service_pb2, spec_pb2
+
+Compression = Literal["none", "snappy", "auto"]
+"""Compression of elements on their way from the workers; "auto": unless TensorFlow detects that
+worker and trainer share a host."""
+
+COMPRESSIONS = get_args(Compression)
+
+MAX_JOB_NAME_LENGTH = 128
+"""Characters."""
+
+
+@dataclass(frozen=True)
+class DatasetRequest:
+    """Request for a data set; None and an `epochs` of 0 mean what `RegisterDatasetRequest` says."""
+
+    pipeline: str
+    fingerprint: str = ""
+    batch_size: int | None = None
+    seed: int | None = None
+    epochs: int = 0
+    remainder: Remainder | None = None
+    compression: Compression | None = None
+    shard_hint: bool = False
+
+    def to_proto(self) -> feed_service_pb2.RegisterDatasetRequest:
+        return to_message(feed_service_pb2.RegisterDatasetRequest, self)
+
+    @classmethod
+    def from_proto(cls, message: feed_service_pb2.RegisterDatasetRequest) -> DatasetRequest:
+        """Converts a message. Raises `InvalidRequestError` for an unknown enum value."""
+        return from_message(
+            cls,
+            message,
+            batch_size=message.batch_size or None,
+            remainder=optional_enum_name(spec_pb2.Remainder, message.remainder),
+            compression=optional_enum_name(feed_service_pb2.Compression, message.compression),
+        )
+
+
+@dataclass(frozen=True)
+class RegisteredDataset:
+    """A registered data set; `RegisterDatasetResponse` documents the fields."""
+
+    dispatcher_address: str
+    dataset_id: str
+    tensorflow_version: str
+    seed: int
+    batch_size: int
+    may_mask: bool
+    lost_workers: tuple[str, ...] = ()
+
+    def to_proto(self) -> feed_service_pb2.RegisterDatasetResponse:
+        return to_message(feed_service_pb2.RegisterDatasetResponse, self)
+
+    @classmethod
+    def from_proto(cls, message: feed_service_pb2.RegisterDatasetResponse) -> RegisteredDataset:
+        return from_message(cls, message)
+
+
+def optional_enum_name(enum: Any, value: int) -> Any:
+    """Returns the name of an enum's value; None for the unspecified one."""
+    if value not in enum.values():
+        name = enum.DESCRIPTOR.name.lower()
+        raise InvalidRequestError(f"unknown {name} {value}", **{name: value})
+    return enum_name(enum.DESCRIPTOR, value) if value else None

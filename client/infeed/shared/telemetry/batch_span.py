@@ -1,0 +1,193 @@
+"""The span of a batch, on either side, its phases as child spans, and the spans of a feed.
+
+Phases are recorded as intervals, and become spans when the batch ends: this costs little in the
+threads that move data. Child spans rather than events, for a phase has a duration, and
+OpenTelemetry is replacing span events by logs.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Literal
+
+from opentelemetry import context, trace
+from opentelemetry.trace import (
+    Span,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    Tracer,
+    format_trace_id,
+)
+from opentelemetry.trace.propagation import set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from infeed.shared.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+SPAN_NAME = "infeed.batch"
+"""The name of the client's and of the server's span; a phase has `infeed.` and its own."""
+
+Phase = Literal["request", "receive", "finish", "wait", "read", "transform", "encode", "send"]
+
+Outcome = Literal["taken", "duplicate", "lost", "dropped", "sent", "failed"]
+"""What became of a batch: of a client's span, the first four; of a server's, the last three."""
+
+
+def address_attributes(kind: Literal["server", "client"], address: str) -> dict[str, str | int]:
+    """Returns OpenTelemetry's attributes of a peer's address, `host:port` or `unix:/path`."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal():
+        return {f"{kind}.address": address}
+    return {f"{kind}.address": host.strip("[]"), f"{kind}.port": int(port)}
+
+
+class BatchSpan:
+    """A span that is sampled and not ended yet. Thread-safe."""
+
+    def __init__(
+        self, tracer: Tracer, span: Span, on_end: Callable[[BatchSpan], object], server: str = ""
+    ) -> None:
+        """`on_end` is called once, when the span ends."""
+        self.server = server
+        """The server that was asked for the batch, on the client's side."""
+        self.received = False
+        """Whether the client has received the batch."""
+        self.began_ns = time.time_ns()
+        self.span = span
+        self.trace_id = format_trace_id(span.get_span_context().trace_id)
+        self._tracer = tracer
+        self._on_end = on_end
+        self._phases: list[tuple[Phase, int, int]] = []
+        self._open = [True]
+
+    def headers(self) -> tuple[str, str]:
+        """Returns `traceparent` and `tracestate` of W3C Trace Context, for the peer."""
+        carrier: dict[str, str] = {}
+        TraceContextTextMapPropagator().inject(carrier, set_span_in_context(self.span))
+        return carrier["traceparent"], carrier.get("tracestate", "")
+
+    def add(self, phase: Phase, seconds: float) -> None:
+        """Records a phase that ends now."""
+        end = time.time_ns()
+        self.add_interval(phase, end - round(seconds * 1e9), end)
+
+    def add_interval(self, phase: Phase, begin_ns: int, end_ns: int) -> None:
+        """Records a phase; what lies before the begin of the batch is left out."""
+        begin = max(self.began_ns, begin_ns)
+        self._phases.append((phase, begin, max(begin, end_ns)))
+
+    def on_received(self, receive_seconds: float, payload_bytes: int) -> None:
+        """Records the phases until the last byte has arrived, which is now."""
+        self.received = True
+        self.span.set_attribute("infeed.payload_bytes", payload_bytes)
+        now = time.time_ns()
+        header_at = now - round(receive_seconds * 1e9)
+        self.add_interval("request", self.began_ns, header_at)
+        self.add_interval("receive", header_at, now)
+
+    def end(self, outcome: Outcome, problem: str = "", at_ns: int | None = None) -> None:
+        """Ends the span and makes the spans of its phases; does nothing when called again."""
+        try:
+            self._open.pop()
+        except IndexError:
+            return
+        parent = set_span_in_context(self.span)
+        for phase, begin, end in self._phases:
+            child = self._tracer.start_span(f"infeed.{phase}", parent, start_time=begin)
+            child.end(end)
+        self.span.set_attribute("infeed.outcome", outcome)
+        if problem:
+            self.span.set_status(Status(StatusCode.ERROR, problem))
+        self.span.end(at_ns)
+        self._on_end(self)
+
+
+_Taken = tuple[BatchSpan, int, float, SpanContext]
+"""A batch that was taken: at which time in nanoseconds, after a wait in seconds, in which span."""
+
+
+class BatchTracer:
+    """Makes the spans of a feed's batches that the provider's sampler chooses. Thread-safe.
+
+    A batch is requested long before a step takes it. Its span is the child of the span that was
+    current when the request became possible: in the last call of `Feed.next`, before the first one
+    in `connect`. It has a link to the span of the step that took it, if that is another one.
+
+    The training's thread only puts taken batches into a queue: spans are made by `flush`, on
+    another thread.
+    """
+
+    def __init__(self, provider: TracerProvider, attributes: Mapping[str, str | int]) -> None:
+        """`attributes` are set on each span. Raises `InvalidRequestError`."""
+        if not hasattr(provider, "get_tracer"):
+            raise InvalidRequestError(
+                "tracer_provider must be an OpenTelemetry TracerProvider or None, not "
+                f"{provider!r}; use opentelemetry.trace.get_tracer_provider()"
+            )
+        self._tracer = provider.get_tracer("infeed", version("infeed"))
+        self._attributes = {f"infeed.{name}": value for name, value in attributes.items()}
+        self._parent = context.get_current()
+        self._open: set[BatchSpan] = set()
+        self._taken: SimpleQueue[_Taken] = SimpleQueue()
+
+    def begin(self, server: str, step: int, position: int) -> BatchSpan | None:
+        """Returns the span of a batch that is about to be requested; None if it is not sampled."""
+        span = self._tracer.start_span(
+            SPAN_NAME,
+            self._parent,
+            SpanKind.CLIENT,
+            {
+                **self._attributes,
+                "infeed.step": step,
+                "infeed.position": position,
+                **address_attributes("server", server),
+            },
+        )
+        if not span.get_span_context().trace_flags.sampled:
+            span.end()
+            return None
+        batch_span = BatchSpan(self._tracer, span, self._open.discard, server)
+        self._open.add(batch_span)
+        return batch_span
+
+    def on_taken(self, span: BatchSpan | None, wait_seconds: float) -> None:
+        """Records that the training has taken a batch. Called by its thread, without a lock."""
+        current = context.get_current()
+        step = trace.get_current_span(current).get_span_context()
+        if step.is_valid:
+            self._parent = current
+        if span is not None:
+            self._taken.put((span, time.time_ns(), wait_seconds, step))
+
+    def on_stream_ended(self, server: str) -> None:
+        """Ends the spans of requests that the server has not answered."""
+        for span in tuple(self._open):
+            if span.server == server and not span.received:
+                span.end("lost", "the stream ended before the batch was complete")
+
+    def flush(self) -> None:
+        """Ends the spans of the batches that were taken since the last call."""
+        while True:
+            try:
+                span, at, wait_seconds, step = self._taken.get_nowait()
+            except queue.Empty:
+                return
+            span.add_interval("wait", at - round(wait_seconds * 1e9), at)
+            span.span.set_attribute("infeed.wait_seconds", wait_seconds)
+            if step.is_valid and step != getattr(span.span, "parent", None):
+                span.span.add_link(step)
+            span.end("taken", at_ns=at)
+
+    def close(self) -> None:
+        """Ends all spans: no further batch is taken."""
+        self.flush()
+        for span in tuple(self._open):
+            span.end("dropped")

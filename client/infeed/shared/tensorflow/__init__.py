@@ -1,0 +1,1 @@
+"""Graph operations that both ends use: finish transforms, and data sets of Python functions."""

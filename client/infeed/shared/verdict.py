@@ -1,0 +1,113 @@
+"""Verdict: whether the input limits a training, which part of the input, and what would help.
+
+The first answer has the words and limits of TensorFlow's profiler.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from infeed.shared.capacity import MODERATE_SHARE, consumption, enough_servers
+from infeed.shared.cause import HELPED_BY_SERVERS, Cause, advice_for, find_cause
+from infeed.shared.report import RankReport, ServerReport
+
+HIGH_SHARE = 0.20
+"""Share of the step time spent waiting from which a training is highly input-bound."""
+
+MIN_SECONDS = 3.0
+"""Time that a verdict must rest on: the first batches of a feed wait for what is not warm yet."""
+
+Level = Literal["unknown", "not input-bound", "moderately input-bound", "highly input-bound"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer for one job; `str` is the same line everywhere."""
+
+    level: Level
+    wait_share: float = 0.0
+    """Share of the time that the worst rank waited, 0 to 1."""
+    rank: int = 0
+    world_size: int = 1
+    cause: Cause | None = None
+    """None if not input-bound, or if no server has reported."""
+    detail: str = ""
+    """The figures that show the cause."""
+    servers: int | None = None
+    """Servers like the measured ones that would be enough; None: more would not help, or unknown.
+    """
+    advice: str = ""
+    """What to change first."""
+
+    @property
+    def is_input_bound(self) -> bool:
+        """Whether the training waits for a moderate or high share of its time."""
+        return self.level in ("moderately input-bound", "highly input-bound")
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the verdict for JSON; `text` is the line."""
+        return {**vars(self), "text": str(self)}
+
+    def __str__(self) -> str:
+        if self.level == "unknown":
+            return f"no verdict yet: {self.detail}"
+        of = f"rank {self.rank} of {self.world_size}" if self.world_size > 1 else "the trainer"
+        line = f"{self.level}: {of} waited {100 * self.wait_share:.1f} % of the time"
+        if not self.is_input_bound:
+            return f"{line}; the input keeps up"
+        if self.cause is None:
+            return f"{line}; no server has reported the cause"
+        line += f"; cause: {self.cause} ({self.detail})"
+        if self.servers is not None:
+            line += f"; {self.servers} such server{'s' * (self.servers > 1)} would be enough"
+        return f"{line}; first: {self.advice}"
+
+
+def judge(
+    ranks: Collection[RankReport],
+    world_size: int,
+    servers: Collection[ServerReport],
+    lost: Collection[str] = (),
+) -> Verdict:
+    """Returns the verdict on a job by its worst rank, from the last report of each server."""
+    taken = [rank for rank in ranks if rank.report.steps]
+    if not taken:
+        steps = max((rank.report.total_steps for rank in ranks), default=0)
+        return Verdict("unknown", detail=f"{steps} batch{'es' * (steps != 1)} taken")
+    measured = [rank for rank in taken if rank.report.seconds >= MIN_SECONDS]
+    if not measured:
+        # Rounded down, so that it does not read as enough.
+        seconds = math.floor(10 * max(rank.report.seconds for rank in taken)) / 10
+        return Verdict(
+            "unknown", detail=f"{seconds:.1f} s measured, at least {MIN_SECONDS:g} s are needed"
+        )
+    worst = max(measured, key=lambda rank: rank.report.wait_share)
+    share = worst.report.wait_share
+    verdict = Verdict(_level(share), share, worst.rank, world_size)
+    reports = [server for server in servers if server.seconds]
+    if not verdict.is_input_bound or not (reports or lost):
+        return verdict
+    demand = consumption(measured, world_size)
+    if lost:
+        cause: Cause = "lost server"
+        detail = f"{', '.join(sorted(lost))} no longer serve{'s' * (len(lost) == 1)} this job"
+    else:
+        cause, detail = find_cause(worst.report, reports)
+    enough = None
+    if cause in HELPED_BY_SERVERS:
+        enough = enough_servers(measured, world_size, reports)
+        if not math.isfinite(demand):
+            detail += ", for a training that does no work between batches"
+    if enough is not None and enough <= max(len(reports), worst.report.streams):
+        enough = None  # so many are not enough now
+    advice = advice_for(cause, reports, demand)
+    return replace(verdict, cause=cause, detail=detail, servers=enough, advice=advice)
+
+
+def _level(wait_share: float) -> Level:
+    if wait_share < MODERATE_SHARE:
+        return "not input-bound"
+    return "highly input-bound" if wait_share >= HIGH_SHARE else "moderately input-bound"

@@ -1,0 +1,155 @@
+"""Passes of a dataset: where each begins and ends, its length, and its feed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from infeed.adapters.lazy_feed import LazyFeed, fetch_plan, first_cursor
+from infeed.cursor import MAX_POSITION, Cursor, Shard
+from infeed.feed import Feed
+from infeed.shared.arguments import check_integer
+from infeed.shared.errors import CursorError, FeedClosedError, InvalidRequestError
+from infeed.torch.shard import ShardChoice
+
+if TYPE_CHECKING:
+    from infeed.client import ConnectOptions
+    from infeed.prefetch.feed_plan import FeedPlan
+
+_KEYS = {"cursor", "until_epoch"}
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A position, and the first epoch behind its pass, counted from the pipeline's first.
+
+    Without a cursor it is position 0. Without `until_epoch` the pass is endless, or has as many
+    epochs as each pass of the dataset, from the epoch of the cursor.
+    """
+
+    cursor: Cursor | None = None
+    until_epoch: int | None = None
+
+    @classmethod
+    def from_json(cls, state: Mapping[str, Any] | Cursor | None) -> Pass:
+        """Parses a result of `to_json`, a cursor, or None for the beginning. Raises
+        `CursorError`."""
+        if not isinstance(state, Mapping) or not state.keys() & _KEYS:
+            return cls(None if state is None else Cursor.from_json(state))
+        if state.keys() != _KEYS:
+            raise CursorError(
+                "the state of a dataset has the keys cursor and until_epoch, not "
+                f"{', '.join(map(str, state))}; give a result of FeedDataset.state_dict()"
+            )
+        if state["cursor"] is None:
+            return cls()
+        until_epoch = state["until_epoch"]
+        try:
+            if until_epoch is not None:
+                until_epoch = check_integer(
+                    "until_epoch", until_epoch, 1, or_none="an endless pass"
+                )
+        except InvalidRequestError as error:
+            raise CursorError(
+                f"the state of a dataset is none: {error.message}; give a result of "
+                "FeedDataset.state_dict()"
+            ) from None
+        return cls(Cursor.from_json(state["cursor"]), until_epoch)
+
+    def to_json(self) -> dict[str, Any]:
+        cursor = None if self.cursor is None else self.cursor.to_json()
+        return {"cursor": cursor, "until_epoch": self.until_epoch}
+
+
+class Passes:
+    """The passes of one dataset, with the options of `infeed.connect`: `epochs` epochs each."""
+
+    def __init__(self, target: str, pipeline: str, options: ConnectOptions) -> None:
+        self.target, self.pipeline = target, pipeline
+        self.epochs = options.get("epochs")
+        self.options = options
+        self.shard = ShardChoice(options.get("shard"))
+        self._plan: FeedPlan | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns what a copy in another process needs, whose rank may differ."""
+        shard = ShardChoice(self.shard.given, self.shard.reported)
+        return {**self.__dict__, "shard": shard, "_plan": None}
+
+    def located(self, at: Pass) -> Pass:
+        """Returns a pass with its end."""
+        if self.epochs is None:
+            return replace(at, until_epoch=None)
+        if at.until_epoch is not None:
+            return at
+        epoch = 0
+        if at.cursor is not None and at.cursor.position:
+            epoch = at.cursor.position // (self._fetched_plan().spec.sample_count or MAX_POSITION)
+        return replace(at, until_epoch=epoch + self.epochs)
+
+    def is_pass(self, number: int, at: Pass) -> bool:
+        """Returns whether a position is in the pass of a number, counted from 0."""
+        return self.located(at).until_epoch == (number + 1) * (self.epochs or 0)
+
+    def of_epoch(self, number: int) -> Pass:
+        """Returns a pass by its number, counted from 0. Raises as `after`."""
+        assert self.epochs is not None
+        first = first_cursor(self._fetched_plan())
+        position = number * self.epochs * self._samples()
+        return Pass(replace(first, position=position), (number + 1) * self.epochs)
+
+    def after(self, done: Pass) -> Pass:
+        """Returns the pass after one that has ended at a position.
+
+        Raises `FeedClosedError` for a pipeline whose epochs have no known position.
+        """
+        assert done.cursor is not None
+        samples = self._samples()
+        # The samples of a remainder are left out; each pass begins with its first epoch.
+        epoch = max(done.until_epoch or 0, -(-done.cursor.position // samples))
+        return Pass(replace(done.cursor, position=epoch * samples), epoch + (self.epochs or 0))
+
+    def connect(self, at: Pass) -> Feed:
+        """Opens the feed of a located pass. Raises what `infeed.connect` raises, and
+        `InvalidRequestError` if the shard is not known yet."""
+        options = self.options.copy()
+        options["state"], options["epochs"] = at.cursor, at.until_epoch
+        options["shard"] = self.shard.for_batches()
+        return LazyFeed(self.target, self.pipeline, **options).open()
+
+    def length(self, at: Pass) -> int:
+        """Returns the batches of a whole pass, also after a resume within it; raises `TypeError` if
+        they are endless or unknown."""
+        shard = Shard(0, self.shard.for_length())
+        plan = self._fetched_plan()
+        plan.length()  # raises
+        at = self.located(at)
+        assert self.epochs is not None
+        assert at.until_epoch is not None
+        assert plan.shard_plan.position_count is not None
+        end = plan.shard_plan.position_count // self.epochs * at.until_epoch
+        begin = plan.shard_plan.position_count // self.epochs * (at.until_epoch - self.epochs)
+        base = begin if at.cursor is None else at.cursor.position
+        rest = replace(plan.shard_plan, base=base, shard=shard, position_count=end)
+        # The last step of a padded pass has fewer samples.
+        return (rest.steps or 0) + -(-max(0, base - begin) // rest.global_stride)
+
+    def _samples(self) -> int:
+        """Returns the samples of an epoch; raises `FeedClosedError` if they are not known."""
+        spec = self._fetched_plan().spec
+        if not spec.sample_count or spec.guarantee.resume == "none":
+            raise FeedClosedError(
+                f"the dataset of {spec.name!r} has one pass, and no further pass of it can begin: "
+                "the pipeline has no known number of samples, or no order. Give as many epochs as "
+                "there are to one iteration, or restart=True to begin again with the first"
+            )
+        return spec.sample_count
+
+    def _fetched_plan(self) -> FeedPlan:
+        """Returns the plan of the first pass on one rank."""
+        if self._plan is None:
+            options = self.options.copy()
+            options["state"] = options["shard"] = None
+            self._plan = fetch_plan(self.target, self.pipeline, options)
+        return self._plan

@@ -1,0 +1,75 @@
+"""Values of one stream: its contract, pending requests, and what the server has sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from infeed.batch import Batch
+from infeed.shared.spec import Spec
+from infeed.v1 import stream_pb2
+from infeed.wire.buffer_pool import ALIGNMENT
+
+if TYPE_CHECKING:
+    from infeed.shared.telemetry.batch_span import BatchSpan
+
+
+@dataclass(frozen=True)
+class StreamContract:
+    """The properties that every stream of a feed must have."""
+
+    fingerprint: str
+    spec: Spec
+    batch_size: int
+    stride: int
+    seed: int
+    opening: stream_pb2.StreamOpen
+    """What the server must have read, without the id of the feed."""
+
+    @property
+    def payload_bytes(self) -> int | None:
+        """Payload bytes of one batch; None for a spec with byte strings, whose length varies."""
+        total = 0
+        for field in self.spec:
+            if field.sample_bytes is None:
+                return None
+            total = -(-total // ALIGNMENT) * ALIGNMENT
+            total += self.batch_size * field.sample_bytes
+        return total
+
+
+@dataclass(frozen=True)
+class PendingRequest:
+    """A request without a response yet; its id is the step of the feed."""
+
+    message: stream_pb2.BatchRequest
+    span: BatchSpan | None = None
+    """The span of the batch, if it is traced."""
+
+
+@dataclass(frozen=True)
+class EndOfData:
+    """End of a data set of unknown length: `step` lies beyond its `position_count` positions."""
+
+    step: int
+    position_count: int
+
+
+@dataclass(frozen=True)
+class Draining:
+    """The server shuts down: it answers the requests that it has, and takes no more."""
+
+
+@dataclass(frozen=True)
+class ReceivedBatch:
+    """The batch of one step, in the wire spec, and its payload bytes."""
+
+    step: int
+    batch: Batch
+    payload_bytes: int
+    position_count: int | None = None
+    """Positions of a data set of unknown length that ends within the step; else None."""
+    receive_seconds: float = 0.0
+    """From the header to the last byte."""
+    span: BatchSpan | None = None
+    """The span of the batch, if it is traced."""

@@ -1,0 +1,114 @@
+"""Access to the control plane: the host name and the token of a request."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+from collections.abc import Callable, Collection
+
+from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from infeed.shared.errors import AuthenticationError, PermissionDeniedError
+
+Authorize = Callable[[str | None], None]
+"""Takes the value of an Authorization header, `Bearer TOKEN`, or None without one.
+
+Raises `AuthenticationError` or `PermissionDeniedError`."""
+
+_OPEN_PATHS = ("/livez", "/readyz")
+"""Probes cannot send tokens. `/readyz` has its reasons only with a token."""
+
+_CHALLENGES = (
+    (b"www-authenticate", b'Basic realm="infeed", charset="UTF-8"'),
+    (b"www-authenticate", b'Bearer realm="infeed"'),
+)
+"""A browser prompts for the first, where the password is the token and the name is ignored."""
+
+_MISSING = (
+    "this control plane requires a token: infeed top takes it from a file, --token-file FILE; "
+    "other clients send the header 'Authorization: Bearer TOKEN'"
+)
+"""The remedies of trainers do not apply to HTTP."""
+
+_IS_AUTHORIZED = "infeed.is_authorized"
+"""Key of a request's scope."""
+
+
+class AccessCheck:
+    """Answers requests for an unknown host name with 421, without a valid token with 401, and
+    without access with 403.
+
+    The name is checked against pages that make a browser ask this server (DNS rebinding): a page
+    can let a name of its own resolve to any address, but not use the address itself.
+    """
+
+    def __init__(
+        self, app: ASGIApp, names: Collection[str] | None, authorize: Authorize | None
+    ) -> None:
+        """Without `names`, every name is known; without `authorize`, no token is needed."""
+        self._app = app
+        self._names = None if names is None else {_normalize(name) for name in names}
+        self._authorize = authorize
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            if not self._knows(headers.get("host", "")):
+                message = "unknown host name: request an address, or add the name with --http-host"
+                await JSONResponse({"error": message}, status_code=421)(scope, receive, send)
+                return
+            refusal = self._refusal(headers.get("authorization"))
+            if refusal is not None and scope["path"] not in _OPEN_PATHS:
+                await refusal(scope, receive, send)
+                return
+            scope = {**scope, _IS_AUTHORIZED: refusal is None}
+        await self._app(scope, receive, send)
+
+    def _knows(self, host: str) -> bool:
+        """Returns whether a header's value is an address, a known name or, in HTTP/1.0, absent."""
+        before_port, colon, port = host.rpartition(":")
+        name = before_port if colon and port.isdecimal() else host
+        try:
+            ipaddress.ip_address(name.strip("[]"))
+        except ValueError:
+            return self._names is None or not name or _normalize(name) in self._names
+        return True
+
+    def _refusal(self, authorization: str | None) -> JSONResponse | None:
+        """Returns the answer to a request with this header that is not allowed."""
+        if self._authorize is None:
+            return None
+        try:
+            self._authorize(_as_bearer(authorization))
+        except AuthenticationError as error:
+            problem = _MISSING if authorization is None else error.message
+            response = JSONResponse({"error": problem}, status_code=401)
+            response.raw_headers.extend(_CHALLENGES)
+            return response
+        except PermissionDeniedError as error:
+            return JSONResponse({"error": error.message}, status_code=403)
+        return None
+
+
+def is_authorized(request: HTTPConnection) -> bool:
+    """Returns whether a request has a token; True if the server requires none."""
+    return bool(request.scope.get(_IS_AUTHORIZED, True))
+
+
+def _as_bearer(authorization: str | None) -> str | None:
+    """Returns the header with the password of basic authentication as the token."""
+    scheme, _, credentials = (authorization or "").partition(" ")
+    if scheme.lower() != "basic":
+        return authorization
+    try:
+        decoded = base64.b64decode(credentials, validate=True).decode()
+    except ValueError:  # also an invalid UTF-8 text
+        return authorization
+    return f"Bearer {decoded.partition(':')[2]}"
+
+
+def _normalize(name: str) -> str:
+    return name.strip("[]").rstrip(".").lower()

@@ -1,0 +1,184 @@
+"""Processes of one server: their health, status and metrics, requested over HTTP and merged."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import quote
+
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from infeed_server.control.health import SHUTTING_DOWN, Readiness
+from infeed_server.observe.metric_tables import DESIRED_SERVERS
+from infeed_server.observe.status import Document
+
+_RESPONSE_TIMEOUT_SECONDS = 2.0
+"""Seconds: with fewer, a process under load counts as not ready; with more, one that hangs delays
+the restart of the others."""
+
+_EXIT_SECONDS = 0.1
+"""Seconds after which the exit of a process that no longer answers is known."""
+
+_NO_ANSWER: Document = {
+    "server": {"ready": False, "reason": "it does not answer"},
+    "pipelines": [],
+}
+
+Addresses = Callable[[], list[str | None]]
+"""Returns the control plane's address of each process, None for one that does not serve."""
+
+
+class ServerProcesses(Collector):
+    """The processes as of the last `update`, and their metrics with the label `process`.
+
+    The server is ready when at least one process serves and all that serve are ready; a pipeline,
+    when it is ready in all of them. A process that has exited gets no connections until it serves
+    again, and is only named. One that hangs still gets some, so it makes the server unready until
+    it is killed (`hung`).
+    """
+
+    def __init__(
+        self, addresses: Addresses, token: str = "", clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`token` is what the processes' control planes require."""
+        self._addresses = addresses
+        self._token = token
+        self._clock = clock
+        self._documents: dict[int, Document] = {}
+        """The status of each process that has answered, by its number."""
+        self._silent_since: dict[int, float] = {}
+        """When each process that does not answer was first found silent."""
+        self.overall = Readiness(False, "no process serves yet")
+        self.parts: dict[str, Readiness] = {}
+
+    def update(self) -> None:
+        """Requests the status of every process."""
+        addresses = self._addresses()
+        answers = self._status(addresses)
+        self._documents = {number: answer for number, answer in answers.items() if answer}
+        now = self._clock()  # not before: both ends may have been stopped meanwhile
+        self._silent_since = {
+            number: self._silent_since.get(number, now)
+            for number, answer in answers.items()
+            if not answer
+        }
+        self.parts = _parts(self._documents)
+        states = {number: (answer or _NO_ANSWER)["server"] for number, answer in answers.items()}
+        self.overall = _overall(states, len(addresses))
+
+    def hung(self, seconds: float) -> list[int]:
+        """Returns the numbers of the processes that have not answered for so long."""
+        end = self._clock() - seconds
+        return [number for number, since in self._silent_since.items() if since <= end]
+
+    def drain(self) -> None:
+        """Makes the server and its pipelines unready, until the next `update`."""
+        self.overall = Readiness(False, SHUTTING_DOWN)
+        self.parts = dict.fromkeys(self.parts, self.overall)
+
+    def documents(self) -> list[Document]:
+        """Returns the status of each process."""
+        return list(self._documents.values())
+
+    def bad_samples(self, pipeline: str) -> list[list[Document]]:
+        """Returns the last bad samples of each process that has the pipeline."""
+        path = f"/api/v1/pipelines/{quote(pipeline, safe='')}/bad-samples"
+        documents = map(_document, self._get_all(path, self._addresses()).values())
+        return [document["samples"] for document in documents if document and "samples" in document]
+
+    def collect(self) -> Iterable[Metric]:
+        merged: dict[str, Metric] = {}
+        for number, body in self._get_all("/metrics", self._addresses()).items():
+            for family in text_string_to_metric_families(body or ""):
+                if family.name == DESIRED_SERVERS[0]:
+                    continue  # a process has the trainers of its own connections alone
+                metric = merged.setdefault(
+                    family.name, Metric(family.name, family.documentation, family.type)
+                )
+                for sample in family.samples:
+                    labels = {**sample.labels, "process": str(number)}
+                    metric.samples.append(sample._replace(labels=labels))
+        return merged.values()
+
+    def describe(self) -> Iterable[Metric]:
+        return ()  # the metrics are known only at a scrape
+
+    def _status(self, addresses: list[str | None]) -> dict[int, Document | None]:
+        """Returns the status of each process that serves; None without a valid answer."""
+        bodies = self._get_all("/api/v1/status", addresses)
+        answers = {number: _document(body) for number, body in bodies.items()}
+        if all(answers.values()):
+            return answers
+        # A process that is killed closes its sockets a moment before its exit is known.
+        time.sleep(_EXIT_SECONDS)
+        now = self._addresses()
+        return {number: answer for number, answer in answers.items() if answer or now[number]}
+
+    def _get_all(self, path: str, addresses: list[str | None]) -> dict[int, str | None]:
+        """Returns the body from each process that serves, requested at once: one that hangs costs
+        one time-out."""
+        with ThreadPoolExecutor(max(1, len(addresses))) as threads:
+            requests = {
+                number: threads.submit(_get, address, path, self._token)
+                for number, address in enumerate(addresses)
+                if address
+            }
+            return {number: request.result() for number, request in requests.items()}
+
+
+def _parts(documents: dict[int, Document]) -> dict[str, Readiness]:
+    parts: dict[str, Readiness] = {}
+    for number, document in documents.items():
+        for pipeline in document["pipelines"]:
+            name = pipeline["name"]
+            if name not in parts or not pipeline["ready"]:
+                reason = f"process {number}: {pipeline['reason']}"
+                parts[name] = Readiness(pipeline["ready"], reason)
+    return dict(sorted(parts.items()))
+
+
+def _overall(states: dict[int, Document], count: int) -> Readiness:
+    """Returns the readiness of `count` processes, from the state of each one that serves."""
+    if not states:
+        return Readiness(False, f"none of {count} processes serves")
+    exited = [str(number) for number in range(count) if number not in states]
+    restarting = f"; restarting: process {', '.join(exited)}" if exited else ""
+    unready = [
+        f"process {number}: {state['reason']}"
+        for number, state in states.items()
+        if not state["ready"]
+    ]
+    if unready:
+        reason = f"{len(unready)} of {count} not ready: {'; '.join(unready)}{restarting}"
+        return Readiness(False, reason)
+    reasons = "; ".join(dict.fromkeys(state["reason"] for state in states.values()))
+    return Readiness(True, f"{reasons}, in {len(states)} of {count} processes{restarting}")
+
+
+def _document(body: str | None) -> Document | None:
+    """Returns the JSON object of a body; None for another one, such as an internal error."""
+    try:
+        document: Any = json.loads(body or "")
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _get(address: str, path: str, token: str) -> str | None:
+    """Returns the body of the response; None without one, or for an error."""
+    connection = http.client.HTTPConnection(address, timeout=_RESPONSE_TIMEOUT_SECONDS)
+    try:
+        connection.request("GET", path, headers={"authorization": f"Bearer {token}"})
+        response = connection.getresponse()
+        body = response.read().decode()
+        return body if response.status == http.client.OK else None
+    except (OSError, http.client.HTTPException, UnicodeDecodeError):
+        return None
+    finally:
+        connection.close()

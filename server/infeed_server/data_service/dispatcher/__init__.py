@@ -1,1 +1,0 @@
-"""The dispatcher of the tf.data service: `infeed dispatcher`."""

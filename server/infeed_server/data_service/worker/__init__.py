@@ -1,1 +1,0 @@
-"""A worker of the tf.data service: `infeed worker`."""

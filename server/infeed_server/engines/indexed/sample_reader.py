@@ -1,0 +1,60 @@
+"""The reader of samples for checks: a sample that cannot be read is noted and left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from infeed.shared.errors import InfeedError, SampleError, UserCodeError
+from infeed.shared.spec import Array
+from infeed_server.engines.indexed.bad_samples import SampleFailure, find_bad_sample
+from infeed_server.order import SampleOrder
+from infeed_server.sources import Source
+from infeed_server.sources.base import Columns
+from infeed_server.sources.python.mapped import read_samples
+from infeed_server.transforms.base import Step
+
+
+class SampleReader:
+    """Reads samples under their keys of the first epoch. Thread-safe if the source is."""
+
+    def __init__(self, source: Source, steps: Sequence[Step], order: SampleOrder) -> None:
+        self.unread: dict[int, InfeedError] = {}
+        """Sample id → the error of a sample that was left out."""
+        self._source = source
+        self._steps = steps
+        self._order = order
+
+    def read(self, index: Array) -> tuple[Array, Columns]:
+        """Returns the samples that can be read, int64[n], and their columns.
+
+        Raises `SourceError` for a fault of storage.
+        """
+        while len(index):
+            try:
+                return index, read_samples(self._source, index, self.keys(index))
+            except SampleError as error:
+                bad = int(error.metadata["sample_id"])
+                self.unread[bad] = error
+                index = index[index != bad]
+            except UserCodeError:  # without the sample that it was raised for
+                index = self._without_raising(index)
+        return index, {}
+
+    def keys(self, index: Any) -> Array:
+        """Returns the keys of samples, int64[n, 2]."""
+        return self._order.keys(np.zeros(len(index), np.int64), np.asarray(index, np.int64))
+
+    def failure(self, index: int) -> SampleFailure | None:
+        """Returns why a sample cannot be read or transformed, alone; None: it can."""
+        return find_bad_sample(self._source, self._steps, index, self.keys([index])[0])
+
+    def _without_raising(self, index: Array) -> Array:
+        """Leaves out the samples that the user's code raises for."""
+        failures = {number: self.failure(number) for number in index.tolist()}
+        self.unread |= {number: failure.error for number, failure in failures.items() if failure}
+        return np.array(
+            [number for number in index.tolist() if failures[number] is None], index.dtype
+        )

@@ -1,0 +1,245 @@
+"""Status: the document of `/api/v1/status`, of one process or of several that are one server.
+
+Each process describes itself; here their descriptions are merged, and jobs judged. A server of one
+process is the merge of one. `infeed serve --processes` merges the status of each of its processes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
+from typing import Any, Protocol
+
+from infeed.shared.capacity import consumption
+from infeed.shared.process_reports import merge_processes
+from infeed.shared.report import RankReport, ServerReport, TrainerReport
+from infeed.shared.verdict import Verdict, judge
+from infeed_server.observe.desired_servers import DesiredServers, enough_in_use
+from infeed_server.observe.history import History
+
+Document = dict[str, Any]
+
+_MAX_BAD_SAMPLES = 100
+"""As one process has."""
+
+_RATES = ("batches", "samples", "bytes")
+
+
+class Processes(Protocol):
+    """The processes of a server."""
+
+    def documents(self) -> list[Document]:
+        """Returns what each process knows of itself: its `server` and its `pipelines`."""
+
+    def bad_samples(self, pipeline: str) -> list[list[Document]]:
+        """Returns the last bad samples of each process that has the pipeline."""
+
+
+class Status:
+    """The status of a server. `update` is called every second, the others on any thread."""
+
+    def __init__(
+        self,
+        processes: Processes,
+        clock: Callable[[], float] = time.monotonic,
+        unix_time: Callable[[], float] = time.time,
+    ) -> None:
+        self.history = History()
+        self.trainers: dict[str, int] = {}
+        """Connected trainers by pipeline, as of the last `update`."""
+        self.wait_shares: dict[str, float | None] = {}
+        """The wait share of the rank that waits most, by pipeline, as of the last `update`."""
+        self._processes = processes
+        self._clock = clock
+        self._unix_time = unix_time
+        self._desired = DesiredServers()
+        self._counted: dict[tuple[int, str], tuple[float, Document]] = {}
+        """Time and totals of the last `update`, by process and pipeline."""
+
+    @property
+    def desired_servers(self) -> int:
+        """Servers like this one that would feed all connected trainers without waits."""
+        return self._desired.value
+
+    def update(self) -> None:
+        """Renews `desired_servers`, and adds a point to the history."""
+        documents = self._processes.documents()
+        pipelines = _merge_pipelines(documents)
+        jobs = {pipeline["name"]: pipeline["jobs"] for pipeline in pipelines}
+        judged = ((_ranks(job), job["world_size"], _judge(job)) for job in chain(*jobs.values()))
+        self._desired.update(
+            self._clock(),
+            {name: sum(_demands(listed)) for name, listed in jobs.items()},
+            {one["name"]: _server_report(one["report"]) for one in pipelines},
+            enough_in_use(judged),
+        )
+        self.trainers = {
+            name: sum(len(job["trainers"]) for job in listed) for name, listed in jobs.items()
+        }
+        self.wait_shares = {name: _worst_wait(listed) for name, listed in jobs.items()}
+        rates = self._rates(documents)
+        points = {name: {**rates[name], "wait_share": self.wait_shares[name]} for name in jobs}
+        self.history.add(self._unix_time(), points)
+
+    def to_json(self, readiness: Mapping[str, tuple[bool, str]]) -> Document:
+        """Returns the document of `/api/v1/status`.
+
+        `readiness` has, by pipeline and under "" for the server, whether it is ready, and why.
+        """
+
+        def state(name: str) -> Document:
+            ready, reason = readiness.get(name, (False, ""))
+            return {"ready": ready, "reason": reason}
+
+        documents = self._processes.documents()
+        pipelines = [{**one, **state(one["name"])} for one in _merge_pipelines(documents)]
+        for job in chain.from_iterable(one["jobs"] for one in pipelines):
+            job["verdict"] = _judge(job).to_json()
+        server = _merge_servers([one["server"] for one in documents])
+        return {
+            "server": {**server, **state(""), "desired_servers": self.desired_servers},
+            "verdict": _worst_verdict(pipelines),
+            "pipelines": pipelines,
+        }
+
+    def bad_samples(self, pipeline: str) -> list[Document] | None:
+        """Returns the last bad samples of a pipeline; None if no process has the pipeline."""
+        lists = self._processes.bad_samples(pipeline)
+        if not lists:
+            return None
+        merged: dict[int, Document] = {}
+        oldest_first = chain.from_iterable(map(reversed, lists))
+        for sample in sorted(oldest_first, key=lambda sample: str(sample["time"])):
+            before = merged.pop(sample["sample_id"], {"count": 0})
+            merged[sample["sample_id"]] = {**sample, "count": sample["count"] + before["count"]}
+        return list(merged.values())[-_MAX_BAD_SAMPLES:][::-1]
+
+    def _rates(self, documents: Iterable[Document]) -> dict[str, dict[str, float]]:
+        """Returns by pipeline what was sent a second since the last `update`.
+
+        Each process has its own growth: one that did not answer meanwhile makes no peak.
+        """
+        now = self._clock()
+        rates: dict[str, dict[str, float]] = {}
+        for pipeline in chain.from_iterable(one["pipelines"] for one in documents):
+            key = pipeline["report"]["process_id"], pipeline["name"]
+            before_at, before = self._counted.get(key, (now, {}))
+            self._counted[key] = now, pipeline["totals"]
+            rate = rates.setdefault(
+                pipeline["name"], {f"{name}_per_second": 0.0 for name in _RATES}
+            )
+            for name in _RATES if now > before_at else ():
+                grown = pipeline["totals"][name] - before[name]
+                rate[f"{name}_per_second"] += grown / (now - before_at)
+        return rates
+
+
+def _merge_servers(servers: list[Document]) -> Document:
+    sums = ("cores", "peak_memory_bytes", "memory_bytes", "memory_limit_bytes")
+    merged = {name: sum(server[name] for server in servers) for name in sums}
+    used = sum(server["cpu_share"] * server["cores"] for server in servers)
+    return {
+        **merged,
+        "version": servers[0]["version"] if servers else "",
+        "uptime_seconds": max((server["uptime_seconds"] for server in servers), default=0.0),
+        "cpu_share": used / merged["cores"] if servers else 0.0,
+    }
+
+
+def _merge_pipelines(documents: Iterable[Document]) -> list[Document]:
+    """Returns the pipelines of all processes, each once; their jobs have no verdict yet."""
+    parts: dict[str, list[Document]] = defaultdict(list)
+    for pipeline in chain.from_iterable(one["pipelines"] for one in documents):
+        parts[pipeline["name"]].append(pipeline)
+    return [_merge_pipeline(part) for part in parts.values()]
+
+
+def _merge_pipeline(parts: list[Document]) -> Document:
+    report = merge_processes([_server_report(part["report"]) for part in parts])
+    errors = [part["source_error"] for part in parts if part.get("source_error")]
+    return {
+        **parts[0],
+        "report": {**report.to_json(), "cpu_share": report.cpu_share},
+        "totals": _sums(part["totals"] for part in parts),
+        "source_error": max(errors, key=lambda error: str(error["time"]), default=None),
+        "queues": _sums(part["queues"] for part in parts),
+        "jobs": _merge_jobs(parts),
+    }
+
+
+def _merge_jobs(parts: Iterable[Document]) -> list[Document]:
+    """Returns the jobs of a pipeline, whose ranks can be connected to different processes.
+
+    Each process counts equal jobs for itself. As in one process, a trainer belongs to the first of
+    them in which no other feed has its rank.
+    """
+    jobs: dict[str, list[Document]] = defaultdict(list)
+    for job in chain.from_iterable(part["jobs"] for part in parts):
+        base = job["id"].rpartition("-")[0]
+        for trainer in job["trainers"]:
+            equal = jobs[base]
+            found = next((one for one in equal if _has_seat(one, trainer)), None)
+            if found is None:
+                found = {**job, "id": f"{base}-{len(equal)}", "trainers": [], "report": {}}
+                equal.append(found)
+            found["trainers"].append(trainer)
+            found["report"][job["report"]["process_id"]] = job["report"]
+    merged = list(chain.from_iterable(jobs.values()))
+    for job in merged:
+        job["trainers"].sort(key=lambda trainer: trainer["rank"])
+        job["report"] = merge_processes(map(_server_report, job["report"].values())).to_json()
+    return merged
+
+
+def _has_seat(job: Document, trainer: Document) -> bool:
+    """Returns whether no other feed of a job has the rank of a trainer."""
+    return all(
+        seated["feed"] == trainer["feed"]
+        for seated in job["trainers"]
+        if seated["rank"] == trainer["rank"]
+    )
+
+
+def _ranks(job: Document) -> list[RankReport]:
+    """Returns the last report of each trainer that has sent one."""
+    return [
+        RankReport(trainer["rank"], TrainerReport(**trainer["report"]))
+        for trainer in job["trainers"]
+        if trainer["report"] is not None
+    ]
+
+
+def _judge(job: Document) -> Verdict:
+    return judge(_ranks(job), job["world_size"], [_server_report(job["report"])])
+
+
+def _worst_verdict(pipelines: Iterable[Document]) -> Document:
+    """Returns the verdict on the job that waits most, as its job has it."""
+    verdicts = [job["verdict"] for pipeline in pipelines for job in pipeline["jobs"]]
+    known = [verdict for verdict in verdicts if verdict["level"] != "unknown"]
+    nothing = judge([], 1, []).to_json()
+    return max(known or verdicts, key=lambda verdict: verdict["wait_share"], default=nothing)
+
+
+def _worst_wait(jobs: Iterable[Document]) -> float | None:
+    reports = [rank.report for rank in chain.from_iterable(map(_ranks, jobs))]
+    return max((report.wait_share for report in reports if report.seconds), default=None)
+
+
+def _demands(jobs: Iterable[Document]) -> Iterable[float]:
+    """Returns the batches per second that each job would take without waits, if it is known."""
+    return filter(math.isfinite, (consumption(_ranks(job), job["world_size"]) for job in jobs))
+
+
+def _server_report(document: Document) -> ServerReport:
+    return ServerReport(**{name: document[name] for name in document if name != "cpu_share"})
+
+
+def _sums(documents: Iterable[Document]) -> Document:
+    sums: dict[str, float] = defaultdict(float)
+    for name, value in chain.from_iterable(one.items() for one in documents):
+        sums[name] += value
+    return dict(sums)

@@ -1,0 +1,104 @@
+"""Engines of other packages, found by the entry point group `infeed.engines`.
+
+An entry point has the engine's name, as `--engine` takes it, and loads an `EnginePackage`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Protocol
+
+from infeed.shared.errors import ConfigError
+from infeed_server.config.options import Options, option
+
+if TYPE_CHECKING:  # `infeed --help` needs the names of the options alone
+    from prometheus_client import CollectorRegistry
+
+    from infeed_server.engines.base import Engine
+    from infeed_server.engines.memory_budget import MemoryBudget
+    from infeed_server.pipeline.definition import Pipeline
+    from infeed_server.sources import ProgressCallback
+
+LOCAL = "local"
+
+
+class RemoteEngine(Protocol):
+    """Other processes that make the batches of a server."""
+
+    def start(self, registry: CollectorRegistry) -> None:
+        """Returns when they can make batches; adds their metrics to the registry."""
+
+    def build(
+        self,
+        name: str,
+        definition: Pipeline,
+        budget: MemoryBudget,
+        progress: ProgressCallback | None,
+    ) -> Engine:
+        """Returns the engine of one pipeline. Raises as `engine_factory.build` does."""
+
+    def watch(self, callback: Callable[[str | None], None]) -> None:
+        """Calls `callback` with each new problem of all pipelines, and with None at its end."""
+
+    def stop(self) -> None:
+        """Stops what was started. It may be called after `start` failed."""
+
+
+OpenEngine = Callable[[bool], RemoteEngine]
+"""Returns an engine that is not started; the argument is the server's `--insecure`. Raises
+`ConfigError`."""
+
+
+@dataclass(frozen=True)
+class EnginePackage:
+    """What another package adds to `infeed serve`."""
+
+    options: type[Options]
+    """Options of the command; None is the default of all, an option not given."""
+    configure: Callable[[Mapping[str, Any]], OpenEngine]
+    """Checks the options that were given. Raises `ConfigError`."""
+
+
+def engine_names() -> list[str]:
+    """Returns the values of `--engine`."""
+    return [LOCAL, *sorted(entry_points(group="infeed.engines").names)]
+
+
+def engine_options() -> type[Options]:
+    """Returns the model of `--engine` and of the options that the installed engines add."""
+
+    class Engine(Options):
+        engine: str = option(
+            LOCAL,
+            "Engine that makes the batches: local, in this process, or "
+            f"{' or '.join(engine_names()[1:])}.",
+            "Engine",
+        )
+
+    added = [package.options for package in _packages().values()]
+    return type("EngineOptions", (*added, Engine), {})  # the help begins with the last base
+
+
+def configure_engine(options: Options) -> OpenEngine | None:
+    """Checks the options, and returns what opens the engine; None: the local one.
+
+    Raises `ConfigError`.
+    """
+    packages = _packages()
+    given = options.model_dump(exclude_none=True)
+    name = given.pop("engine")
+    if name != LOCAL and name not in packages:
+        raise ConfigError(f"--engine {name!r}: it is {' or '.join(engine_names())}")
+    known = packages[name].options.model_fields if name in packages else {}
+    for added in given.keys() - known.keys():
+        owners = [
+            other for other, package in packages.items() if added in package.options.model_fields
+        ]
+        raise ConfigError(f"--{added.replace('_', '-')} goes with --engine {' or '.join(owners)}")
+    return packages[name].configure(given) if name in packages else None
+
+
+def _packages() -> dict[str, EnginePackage]:
+    return {entry.name: entry.load() for entry in entry_points(group="infeed.engines")}

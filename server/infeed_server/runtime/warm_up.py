@@ -1,0 +1,85 @@
+"""Warm-up of pipelines: their first batches, and whether they are ready."""
+
+from __future__ import annotations
+
+import logging
+
+from infeed.shared.errors import InfeedError, SourceError
+from infeed_server.control.health import Health, Readiness
+from infeed_server.engines.base import Engine, mean_string_bytes
+from infeed_server.engines.monitor import fault_of
+from infeed_server.processes.periodic import PeriodicTask
+
+_WARM_UP_INTERVAL_SECONDS = 10.0
+"""Time between attempts at a first batch whose storage had a fault: more delays readiness."""
+
+
+class WarmUp:
+    """Makes the first batch of each pipeline, and sets the pipeline's readiness."""
+
+    def __init__(self, health: Health) -> None:
+        self.string_bytes: dict[str, int] = {}
+        """Bytes of the byte strings of a sample, by pipeline: the mean of the first batch."""
+        self._health = health
+        self._engines: dict[str, Engine] = {}
+        self._cold: set[str] = set()
+        """Pipelines whose first batch failed with a fault that can pass."""
+        self._with_bad_data: set[str] = set()
+        """Pipelines that stay unready until a restart."""
+        self._before: dict[str, Readiness] = {}
+        """Readiness of each pipeline before the remote engine failed; empty while it works."""
+        self._retries = PeriodicTask("warm-up", _WARM_UP_INTERVAL_SECONDS, self.warm_cold)
+
+    def start(self, engines: dict[str, Engine]) -> None:
+        """Returns when each pipeline has tried its first batch."""
+        self._engines = engines
+        for name in engines:
+            self._warm(name)
+        if self._cold:
+            self._retries.start()
+
+    def stop(self) -> None:
+        self._retries.stop()
+
+    def warm_cold(self) -> None:
+        """Tries the first batch of each pipeline again that had a fault of storage."""
+        for name in sorted(self._cold):
+            self._warm(name)
+
+    def on_source_error(self, name: str, error: SourceError) -> None:
+        """Makes a pipeline unready whose data stays as it is until the server is restarted."""
+        if fault_of(error) != "storage" and name not in self._with_bad_data:
+            self._with_bad_data.add(name)
+            self._health.set(name, ready=False, reason=error.message, level=logging.ERROR)
+
+    def on_remote_status(self, problem: str | None) -> None:
+        """Makes all pipelines unready while a remote engine has a problem."""
+        if problem:
+            self._before = self._before or dict(self._health.parts)
+            for name in self._engines:
+                self._health.set(name, ready=False, reason=problem)
+        else:
+            for name, readiness in self._before.items():
+                self._health.set(name, readiness.ready, readiness.reason)
+            self._before = {}
+
+    def _warm(self, name: str) -> None:
+        """Makes a first batch.
+
+        A failing pipeline is served nevertheless, so that its trainers get the error, and can read
+        the batches that do not fail. A fault of storage can pass, so its batch is tried again;
+        reading up to it must cost little.
+        """
+        engine = self._engines[name]
+        self._cold.discard(name)
+        try:
+            self.string_bytes[name] = mean_string_bytes(engine.warm_up())
+        except InfeedError as error:
+            reason = f"its first batch fails: {error}"
+            self._health.set(name, ready=False, reason=reason, level=logging.ERROR)
+            is_quick = engine.spec.guarantee.resume == "constant_time"
+            if is_quick and isinstance(error, SourceError):
+                self._cold.add(name)
+        else:
+            if name not in self._with_bad_data:
+                self._health.set(name, ready=True, reason="its first batch is made")

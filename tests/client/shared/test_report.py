@@ -1,0 +1,76 @@
+"""Reports on the wire and in JSON."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, replace
+
+import pytest
+
+from infeed.shared.report import RankReport, ServerReport, TrainerReport
+
+TRAINER = TrainerReport(
+    *(10.0, 50, 2.5, 7, 4.0, 1.5, 0.25, 1_000_000),
+    streams=2,
+    ready_batches=3,
+    total_steps=99,
+    position=6400,
+)
+SERVER = ServerReport(
+    *(10.0, 60, 2_000_000, 1.0, 2.0, 3.0, 4.0, 0.5, 0.75, 15.0, 2.0, 1.75, 300, 900, 2, 17),
+    worst=RankReport(3, TRAINER),
+)
+
+
+def test_reports_survive_the_wire() -> None:
+    assert TrainerReport.from_proto(TRAINER.to_proto()) == TRAINER
+    assert ServerReport.from_proto(SERVER.to_proto()) == SERVER
+    alone = replace(SERVER, worst=None)
+    assert ServerReport.from_proto(alone.to_proto()) == alone
+
+
+def test_json_has_every_figure_of_the_own_side() -> None:
+    assert TRAINER.to_json() == vars(TRAINER)
+    assert set(SERVER.to_json()) == {field.name for field in fields(SERVER)} - {"worst"}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, 1e19])
+def test_impossible_figures_are_refused(value: float) -> None:
+    trainer, server = TRAINER.to_proto(), SERVER.to_proto()
+    trainer.seconds = server.cpu_seconds = value
+    with pytest.raises(ValueError, match=r"TrainerReport\.seconds is .*from 0 to 2\^62"):
+        TrainerReport.from_proto(trainer)
+    with pytest.raises(ValueError, match=r"ServerReport\.cpu_seconds is"):
+        ServerReport.from_proto(server)
+
+
+def test_worst_rank_is_checked_too() -> None:
+    message = SERVER.to_proto()
+    message.worst.report.steps = -1
+    with pytest.raises(ValueError, match=r"TrainerReport\.steps is -1"):
+        ServerReport.from_proto(message)
+
+
+def test_server_of_an_earlier_version_is_one_process() -> None:
+    message = SERVER.to_proto()
+    for name in ("available_cores", "memory_bytes", "memory_limit_bytes", "processes"):
+        message.ClearField(name)
+    report = ServerReport.from_proto(message)
+    assert (report.processes, report.memory_bytes) == (1, 0)
+    assert (SERVER.usable_cores, report.usable_cores) == (1.75, 2.0)
+
+
+def test_derived_shares() -> None:
+    assert TRAINER.wait_share == 0.25
+    assert TRAINER.step_seconds == pytest.approx(0.15)
+    assert TrainerReport().wait_share == 0
+    assert TrainerReport().step_seconds is None
+    assert SERVER.busy_seconds == 7
+    assert SERVER.cpu_share == 0.75
+    assert ServerReport().cpu_share == 0
+
+
+def test_step_that_is_too_short_to_be_measured_takes_no_time() -> None:
+    assert TrainerReport(seconds=4e-307, wait_seconds=2e-307, steps=1).step_seconds == 0
+    assert TrainerReport(seconds=10.0, steps=1 << 61).step_seconds == 0
+    assert TrainerReport(seconds=2e-6, steps=1).step_seconds == 2e-6

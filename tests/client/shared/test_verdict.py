@@ -1,0 +1,362 @@
+"""Verdicts on built situations: level, worst rank, cause, and servers that would be enough."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from infeed.shared.capacity import MAX_SERVERS, capacity, consumption, enough_servers
+from infeed.shared.cause import find_cause
+from infeed.shared.report import RankReport, ServerReport, TrainerReport
+from infeed.shared.verdict import judge
+
+SERVER = ServerReport(seconds=10.0, batches=100, bytes=10**9, cores=4.0, no_request_seconds=10.0)
+WAITING = TrainerReport(seconds=10.0, steps=100, wait_seconds=5.0, streams=1, bytes=10**9)
+
+BUSY = replace(SERVER, no_request_seconds=0.0, cpu_seconds=38.0)
+FULL = replace(BUSY, no_budget_seconds=10.0)
+
+
+SHORTAGE: dict[str, Any] = {"shortage_seconds": 10.0}
+
+ONE_SAMPLE_A_BATCH: dict[str, Any] = {
+    "python_seconds": 8.0,
+    "python_samples": 10,
+    "slowest_sample_seconds": 0.8,
+}
+"""None is slow: each batch is one sample."""
+
+PYTHON = replace(
+    BUSY,
+    source_seconds=9.5,
+    python_workers=2,
+    python_seconds=19.0,
+    python_samples=160,
+    cpu_seconds=4.0,
+    batches=10,
+)
+"""Two workers that wait for something all the time."""
+
+
+def rank(report: TrainerReport, number: int = 0) -> RankReport:
+    return RankReport(number, report)
+
+
+@pytest.mark.parametrize(
+    ("share", "level"),
+    [
+        (0.0, "not input-bound"),
+        (0.049, "not input-bound"),
+        (0.05, "moderately input-bound"),
+        (0.199, "moderately input-bound"),
+        (0.2, "highly input-bound"),
+        (1.0, "highly input-bound"),
+    ],
+)
+def test_levels_are_those_of_the_profiler(share: float, level: str) -> None:
+    verdict = judge([rank(replace(WAITING, wait_seconds=10 * share))], 1, [SERVER])
+    assert verdict.level == level
+    assert verdict.is_input_bound == (share >= 0.05)
+    assert (verdict.cause is not None) == verdict.is_input_bound
+    assert str(verdict).startswith(f"{level}: the trainer waited {100 * share:.1f} % of the time")
+
+
+def test_no_verdict_before_two_batches() -> None:
+    assert str(judge([], 1, [])) == "no verdict yet: 0 batches taken"
+    one = TrainerReport(total_steps=1)
+    assert str(judge([rank(one)], 1, [SERVER])) == "no verdict yet: 1 batch taken"
+
+
+def test_job_is_judged_by_its_worst_rank() -> None:
+    ranks = [rank(replace(WAITING, wait_seconds=0.1 * n), n) for n in (0, 5, 1)]
+    verdict = judge(ranks, 8, [SERVER])
+    assert (verdict.rank, verdict.world_size) == (5, 8)
+    assert str(verdict).startswith("moderately input-bound: rank 5 of 8 waited 5.0 %")
+
+
+@pytest.mark.parametrize(
+    ("cause", "server", "trainer"),
+    [
+        ("storage", replace(BUSY, source_seconds=9.0, transform_seconds=1.0), WAITING),
+        ("transforms", replace(BUSY, source_seconds=1.0, transform_seconds=9.0), WAITING),
+        ("client CPU", SERVER, replace(WAITING, cpu_seconds=8.0)),
+        ("client CPU", SERVER, replace(WAITING, finish_seconds=8.0)),
+        ("network rate", SERVER, replace(WAITING, receive_seconds=8.0)),
+        ("round trip", SERVER, WAITING),
+        (
+            "network rate",
+            replace(BUSY, no_budget_seconds=10.0),
+            replace(WAITING, receive_seconds=9.0),
+        ),
+        ("serialisation", replace(BUSY, no_budget_seconds=10.0, encode_seconds=20.0), WAITING),
+        ("server budget", replace(FULL, shortage_seconds=10.0), WAITING),
+        ("server budget", replace(BUSY, source_seconds=9.0, cpu_seconds=4.0, **SHORTAGE), WAITING),
+        ("transforms", replace(BUSY, transform_seconds=9.0, **SHORTAGE), WAITING),  # no idle one
+        ("round trip", FULL, WAITING),  # of another job, whose link is slow
+        ("network rate", replace(BUSY, transform_seconds=9.0), replace(WAITING, receive_seconds=9)),
+        ("data set", replace(BUSY, transform_seconds=9.0, is_sequential=True), WAITING),
+        ("Python workers", PYTHON, WAITING),
+        ("Python CPU", replace(PYTHON, cpu_seconds=38.0), WAITING),
+        ("Python CPU", replace(PYTHON, available_cores=0.4), WAITING),
+        ("Python workers", replace(PYTHON, cpu_seconds=1.5, available_cores=0.1), WAITING),
+        ("storage", replace(PYTHON, python_seconds=4.0), WAITING),
+        ("slow samples", replace(PYTHON, python_seconds=4.0, slowest_sample_seconds=0.9), WAITING),
+        ("Python workers", replace(PYTHON, slowest_sample_seconds=0.9), WAITING),
+        ("storage", replace(PYTHON, python_seconds=4.0, slowest_sample_seconds=0.4), WAITING),
+        (
+            "server budget",
+            replace(PYTHON, python_seconds=4.0, cpu_seconds=39.0, **SHORTAGE),
+            WAITING,
+        ),
+        ("storage", replace(PYTHON, **ONE_SAMPLE_A_BATCH), WAITING),
+        ("transforms", replace(PYTHON, source_seconds=1.0, transform_seconds=9.0), WAITING),
+    ],
+)
+def test_cause_of_a_situation(cause: str, server: ServerReport, trainer: TrainerReport) -> None:
+    found, detail = find_cause(trainer, [server])
+    assert found == cause
+    verdict = judge([rank(trainer)], 1, [server])
+    assert f"cause: {cause} ({detail})" in str(verdict)
+    assert verdict.advice
+    assert str(verdict).endswith(verdict.advice)
+    assert verdict.to_json()["text"] == str(verdict)
+
+
+IN_USE = " of the servers' processors in use"
+
+SHORT = ServerReport(seconds=5.0, batches=10, cores=2.0)
+"""Of a second server, whose window is shorter and which has less processors."""
+
+
+@pytest.mark.parametrize(
+    ("cause", "detail", "servers", "trainer"),
+    [
+        (  # 10 of 15 seconds for the transforms, 20 of 50 seconds of processors
+            "transforms",
+            "the pipeline waited 67 % of the time for the transforms, with 40 %" + IN_USE,
+            [
+                replace(BUSY, transform_seconds=9.0, cpu_seconds=16.0),
+                replace(SHORT, transform_seconds=1.0, cpu_seconds=4.0),
+            ],
+            WAITING,
+        ),
+        (
+            "storage",
+            "the pipeline waited 40 % of the time for the source",
+            [replace(BUSY, source_seconds=4.0, transform_seconds=4.0)],
+            WAITING,
+        ),
+        (
+            "transforms",
+            "the pipeline waited 50 % of the time for the transforms, with 95 %" + IN_USE,
+            [replace(BUSY, transform_seconds=5.0)],
+            WAITING,
+        ),
+        (  # 12 of 50 seconds of processors
+            "transforms",
+            "the pipeline waited 67 % of the time for the transforms, with 40 %"
+            + IN_USE
+            + ", 24 % by other processes",
+            [
+                replace(BUSY, transform_seconds=9.0, cpu_seconds=16.0, available_cores=2.8),
+                replace(SHORT, transform_seconds=1.0, cpu_seconds=4.0, available_cores=2.0),
+            ],
+            WAITING,
+        ),
+        (
+            "client CPU",
+            "its finish transforms were busy 70 % of the time",
+            [SERVER],
+            replace(WAITING, finish_seconds=7.0, cpu_seconds=7.0),
+        ),
+        (  # of two streams
+            "client CPU",
+            "its receiving threads were busy 75 % of the time",
+            [SERVER],
+            replace(WAITING, cpu_seconds=15.0, streams=2),
+        ),
+        (
+            "client CPU",
+            "its receiving threads were busy 80 % of the time",
+            [SERVER],
+            replace(WAITING, cpu_seconds=8.0, streams=0),
+        ),
+        (
+            "network rate",
+            "a batch was under way 50 % of the time, at 100 MB/s",
+            [SERVER],
+            replace(WAITING, receive_seconds=5.0),
+        ),
+        (
+            "round trip",
+            "the pipeline had nothing to make 80 % of the time",
+            [replace(SERVER, transform_seconds=2.0, no_budget_seconds=4.0)],
+            WAITING,
+        ),
+        (
+            "serialisation",
+            "0.5 threads encoded batches",
+            [replace(FULL, encode_seconds=5.0)],
+            WAITING,
+        ),
+        (
+            "server budget",
+            "for 50 % of the time, only the memory limit kept a batch from being begun",
+            [replace(FULL, shortage_seconds=5.0, encode_seconds=4.9)],
+            WAITING,
+        ),
+        (  # 9 of 15 seconds
+            "server budget",
+            "for 60 % of the time, only the memory limit kept a batch from being begun",
+            [replace(BUSY, shortage_seconds=6.0), replace(SHORT, shortage_seconds=3.0)],
+            WAITING,
+        ),
+    ],
+)
+def test_figures_of_a_cause(
+    cause: str, detail: str, servers: list[ServerReport], trainer: TrainerReport
+) -> None:
+    assert find_cause(trainer, servers) == (cause, detail)
+
+
+def test_shares_end_at_100_percent() -> None:
+    busy = replace(WAITING, cpu_seconds=13.0)
+    assert find_cause(busy, [SERVER])[1] == "its receiving threads were busy 100 % of the time"
+
+
+def test_consumption_is_that_of_the_slowest_rank() -> None:
+    slow = replace(WAITING, wait_seconds=0.0)
+    assert consumption([rank(WAITING), rank(slow)], 8) == pytest.approx(8 / 0.1)
+
+
+def test_steps_without_a_time_take_any_number_of_batches() -> None:
+    always = replace(WAITING, wait_seconds=10.0)
+    assert consumption([rank(always)], 8) == math.inf
+    assert enough_servers([rank(always)], 1, [replace(BUSY, transform_seconds=10.0)]) is None
+
+
+def test_impossible_reports_do_no_harm() -> None:
+    loaded = replace(BUSY, transform_seconds=10.0)
+    instant = TrainerReport(seconds=1e-6, steps=1)
+    assert enough_servers([rank(instant)], 9, [replace(loaded, batches=5)]) == MAX_SERVERS
+    none = replace(loaded, cores=0.0)
+    assert capacity(none) == pytest.approx(10.0)
+    assert judge([rank(WAITING)], 1, [none]).cause == "transforms"
+
+
+def test_capacity_of_a_loaded_server_is_its_rate() -> None:
+    loaded = replace(BUSY, transform_seconds=10.0, cpu_seconds=20.0)  # others use the rest
+    assert capacity(loaded) == pytest.approx(10.0)
+
+
+def test_capacity_of_an_idle_server_follows_from_its_processors() -> None:
+    idle = replace(SERVER, no_request_seconds=8.0, transform_seconds=2.0, cpu_seconds=4.0)
+    assert capacity(idle) == pytest.approx(100.0)
+    assert capacity(replace(idle, source_seconds=5.0)) == pytest.approx(20.0)
+    assert capacity(replace(idle, cpu_seconds=0.0, transform_seconds=0.0)) == pytest.approx(10_000)
+    more = replace(idle, cpu_seconds=60.0)  # its last reading is late
+    assert capacity(more) == pytest.approx(10.0)
+    assert capacity(ServerReport(seconds=10.0)) is None
+    assert capacity(ServerReport(batches=5)) is None
+
+
+def test_processors_that_others_use_are_no_capacity() -> None:
+    idle = replace(SERVER, no_request_seconds=8.0, transform_seconds=2.0, cpu_seconds=4.0)
+    assert capacity(replace(idle, available_cores=1.0)) == pytest.approx(25.0)
+    assert capacity(replace(idle, available_cores=0.4)) == pytest.approx(10.0)
+    assert capacity(replace(idle, available_cores=9.0)) == pytest.approx(100.0)
+
+
+def test_enough_servers_serve_the_job_and_the_others() -> None:
+    loaded = replace(BUSY, transform_seconds=10.0)  # 10 batches/s
+    assert enough_servers([rank(WAITING)], 1, [loaded]) == 2  # 20 steps/s without waits
+    assert enough_servers([rank(WAITING)], 4, [loaded]) == 8
+    shared = replace(WAITING, steps=50)  # 10 steps/s without waits; 5 batches/s go to others
+    assert enough_servers([rank(shared)], 1, [loaded]) == 2
+    assert enough_servers([rank(WAITING)], 1, [ServerReport(seconds=10.0)]) is None
+    slower = replace(loaded, batches=50)  # 15 batches/s together, of which others take 5
+    assert enough_servers([rank(WAITING)], 1, [loaded, slower]) == 4
+    two = [rank(replace(WAITING, steps=50), number) for number in range(2)]  # 10 batches/s together
+    assert enough_servers(two, 2, [loaded]) == 2
+    other = replace(loaded, batches=300)  # of which others take 20 batches/s
+    assert enough_servers(two, 2, [other]) == 2
+    assert enough_servers(two[:1], 2, [replace(loaded, batches=150)]) == 2
+    # The rank that has not reported takes as much as the other one; others take 1 batch/s.
+    assert enough_servers(two[:1], 2, [replace(loaded, batches=110)]) == 2
+    resting = replace(WAITING, steps=0)
+    idle = replace(SERVER, batches=1000, cpu_seconds=1.0)
+    assert enough_servers([rank(WAITING), rank(resting, 1)], 1, [idle]) == 1
+
+
+def test_advised_workers_are_bounded_by_idle_processors() -> None:
+    slow = judge([rank(replace(WAITING, steps=10))], 1, [PYTHON])  # 1 of 2 batches/s
+    assert (slow.cause, slow.servers) == ("Python workers", None)
+    assert slow.detail == ("its 2 Python workers were busy 95 % of the time, with 10 %" + IN_USE)
+    assert "processes: 4 at" in slow.advice
+    fast = judge([rank(replace(WAITING, steps=10, wait_seconds=9.0))], 1, [PYTHON])
+    assert "processes: 20 at" in fast.advice  # of 4 processors, 0.4 are in use
+    waiting = replace(PYTHON, cpu_seconds=1.5, available_cores=0.1)
+    assert "processes: 4 at" in judge([rank(replace(WAITING, steps=10))], 1, [waiting]).advice
+    computing = replace(PYTHON, cpu_seconds=20.0)
+    assert "processes: 4 at" in judge([rank(WAITING)], 1, [computing]).advice
+    only = replace(PYTHON, python_workers=1, python_seconds=9.5)
+    assert judge([rank(WAITING)], 1, [only]).detail.startswith("its Python worker was busy 95 %")
+
+
+def test_slow_sample_is_named() -> None:
+    slow = replace(PYTHON, python_seconds=4.0, slowest_sample=7, slowest_sample_seconds=0.9)
+    verdict = judge([rank(WAITING)], 1, [slow])
+    assert "sample 7 took 0.9 s, while its 2 Python workers were busy 20 %" in str(verdict)
+    assert verdict.servers is None
+
+
+def test_no_number_of_servers_follows_from_nothing() -> None:
+    loaded = replace(BUSY, transform_seconds=10.0)
+    idle_loop = replace(WAITING, wait_seconds=9.99)  # 0.1 ms beside each wait
+    verdict = judge([rank(idle_loop)], 1, [loaded])
+    assert (verdict.cause, verdict.servers) == ("transforms", None)
+    assert "for a training that does no work between batches" in str(verdict)
+    assert judge([rank(WAITING)], 1, [replace(loaded, batches=4)]).servers is None
+    assert judge([rank(WAITING)], 1, [replace(loaded, batches=5)]).servers is not None
+
+
+def test_as_many_servers_as_there_are_cannot_be_enough() -> None:
+    loaded = replace(BUSY, transform_seconds=10.0)
+    assert judge([rank(WAITING)], 1, [loaded]).servers == 2
+    two = replace(WAITING, streams=2)
+    assert judge([rank(two)], 1, [loaded]).servers is None
+
+
+def test_verdict_needs_some_seconds() -> None:
+    young = replace(WAITING, seconds=2.9)
+    text = "no verdict yet: 2.9 s measured, at least 3 s are needed"
+    assert str(judge([rank(young)], 1, [SERVER])) == text
+    assert judge([rank(young), rank(replace(WAITING, seconds=3.0), 1)], 2, [SERVER]).rank == 1
+
+
+def test_lost_server_comes_first() -> None:
+    loaded = replace(BUSY, transform_seconds=10.0)
+    one = judge([rank(WAITING)], 1, [loaded], ["b:1"])
+    assert (one.cause, one.servers) == ("lost server", None)
+    assert "cause: lost server (b:1 no longer serves this job); first: start it" in str(one)
+    both = judge([rank(WAITING)], 1, [], ["b:1", "a:1"])
+    assert both.detail == "a:1, b:1 no longer serve this job"
+    fed = judge([rank(replace(WAITING, wait_seconds=0.0))], 1, [loaded], ["b:1"])
+    assert fed.cause is None
+
+
+def test_verdict_names_the_number_of_servers() -> None:
+    loaded = replace(BUSY, transform_seconds=10.0)
+    verdict = judge([rank(WAITING)], 1, [loaded])
+    assert verdict.servers == 2
+    assert "; 2 such servers would be enough; first: add servers or cores" in str(verdict)
+    assert "; 1 such server would" in str(replace(verdict, servers=1))
+
+
+def test_without_a_server_s_report_the_cause_is_unknown() -> None:
+    verdict = judge([rank(WAITING)], 1, [ServerReport()])
+    assert verdict.cause is None
+    assert str(verdict).endswith("; no server has reported the cause")

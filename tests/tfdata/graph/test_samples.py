@@ -1,0 +1,392 @@
+"""Tests of the graphs of indexed pipelines, against the bits of the local engine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+from tests.harness import pictures
+
+from infeed_server import Pipeline
+from infeed_server.pipeline.indexed_plan import plan_indexed
+from infeed_server.pipeline.load import parse
+from infeed_server.sources import open_source
+from infeed_tfdata.graph import Variant, plan_data_service, samples
+
+N = 40
+ONCE = Variant(6, 5, 1, "pad")
+
+AUGMENT = [
+    {"decode_image": {"field": "image", "channels": 3}},
+    {"random_resized_crop": {"field": "image", "size": [64, 64]}},
+    {"random_flip_left_right": {"field": "image"}},
+    {"random_brightness": {"field": "image", "max_delta": 0.2}},
+    {"normalize": {"field": "image", "scale": 255.0}},
+]
+CROP = AUGMENT[:2]
+"""Of a fixed size, as batches must be, and quickly traced: for tests of something else."""
+
+
+def numbers(**options: Any) -> Pipeline:
+    """Returns a pipeline whose sample i is i."""
+    arrays = {"x": np.arange(N, dtype=np.int64)}
+    defaults = {
+        "source": {"arrays": arrays},
+        "shuffle": {"seed": 5},
+        "batch": {"size": 6},
+    }
+    return parse({**defaults, **options})
+
+
+@pytest.fixture
+def album(photos: SimpleNamespace, tmp_path: Path) -> Path:
+    """A folder of JPEGs, some of them grey, and their `labels.csv`."""
+    rows = ["file,label"]
+    for number, (file, label) in enumerate(sorted(photos.labels.items())[:30]):
+        content = (photos.folder / file).read_bytes()
+        if number % 10 == 0:
+            content = tf.io.encode_jpeg(tf.io.decode_jpeg(content, 1)).numpy()
+        (tmp_path / file).write_bytes(content)
+        rows.append(f"{file},{label}")
+    (tmp_path / "labels.csv").write_text("\n".join(rows) + "\n")
+    return tmp_path
+
+
+@pytest.fixture
+def records(album: Path) -> Path:
+    """The album in TFRecord files; the glob of their names."""
+    rows = (album / "labels.csv").read_text().split()[1:]
+    for shard in range(3):
+        with tf.io.TFRecordWriter(str(album / f"part-{shard}.tfrecord")) as writer:
+            for row in rows[shard::3]:
+                file, _, label = row.partition(",")
+                image = tf.train.BytesList(value=[(album / file).read_bytes()])
+                number = tf.train.Int64List(value=[int(label)])
+                features = {
+                    "image": tf.train.Feature(bytes_list=image),
+                    "label": tf.train.Feature(int64_list=number),
+                }
+                example = tf.train.Example(features=tf.train.Features(feature=features))
+                writer.write(example.SerializeToString())
+    return album / "part-*.tfrecord"
+
+
+def of_images(folder: Path, **options: Any) -> Pipeline:
+    source = {"images": folder, "labels": folder / "labels.csv"}
+    return parse({"source": source, "transforms": AUGMENT, "batch": {"size": 7}, **options})
+
+
+def of_records(pattern: Path, **options: Any) -> Pipeline:
+    source = {"tfrecord": pattern, "features": {"image": "bytes", "label": "int64"}}
+    return parse({"source": source, "transforms": AUGMENT, "batch": {"size": 7}, **options})
+
+
+def test_images_equal_local_engine(album: Path, assert_equal: Any) -> None:
+    batches = assert_equal(of_images(album, shuffle={}), Variant(7, 17, 2, "pad"))
+    assert batches[0].fields["image"].dtype == np.uint8  # the client applies the finish transform
+    assert batches[0].fields["image"].any()
+
+
+def test_records_equal_local_engine(records: Path, assert_equal: Any) -> None:
+    shuffle = {"mode": "window", "block": 4, "window": 12}
+    definition = of_records(records, shuffle=shuffle, transforms=CROP)
+    assert_equal(definition, Variant(8, 3, 2, "drop"))
+
+
+@pytest.mark.parametrize("options", [{}, {"channels": 4, "dtype": "uint16"}])
+def test_unusual_images_equal_local_engine(
+    tmp_path: Path, assert_equal: Any, options: dict[str, Any]
+) -> None:
+    indices = np.arange(30 * 40).reshape(30, 40) % 16
+    palette = np.random.default_rng(2).integers(0, 256, (16, 3))
+    image = palette.astype(np.uint8)[indices]
+    turned = pictures.insert(
+        pictures.encode("JPEG", image), pictures.exif_segment(pictures.exif(6))
+    )
+    files = [
+        turned,
+        pictures.encode("JPEG", Image.fromarray(image).convert("CMYK")),
+        pictures.png(indices[..., np.newaxis], 4, 0),
+        pictures.encode("BMP", image),
+        pictures.bmp(image, 24, compression=1),  # refused
+        pictures.encode("WEBP", image, lossless=True),
+    ]
+    with tf.io.TFRecordWriter(str(tmp_path / "odd.tfrecord")) as writer:
+        for file in files:
+            feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[file]))
+            features = tf.train.Features(feature={"image": feature})
+            writer.write(tf.train.Example(features=features).SerializeToString())
+    definition = parse(
+        {
+            "source": {"tfrecord": tmp_path / "odd.tfrecord", "features": {"image": "bytes"}},
+            "transforms": [
+                {"decode_image": {"field": "image", "exif": "apply", **options}},
+                {"random_crop": {"field": "image", "size": [30, 30]}},
+            ],
+            "batch": {"size": 3},
+            "on_error": "mask",
+        }
+    )
+    batches = assert_equal(definition, Variant(3, 5, 1, "pad"))
+    masks = np.concatenate([batch.mask for batch in batches])
+    assert masks[:6].tolist() == [True] * 4 + [False, True]
+
+
+def test_arrays_of_every_dtype_equal_local_engine(assert_equal: Any) -> None:
+    arrays = {
+        "image": np.arange(N * 12, dtype=np.uint8).reshape(N, 2, 2, 3),
+        "big_endian": np.arange(N, dtype=">u4"),
+        "flag": np.arange(N) % 3 == 0,
+        "half": np.arange(N, dtype=np.float16),
+        "name": np.array([f"n°{i}" for i in range(N)]),
+        "bytes": np.array([b"%d" % i for i in range(N)]),
+        "words": np.array([[f"a{i}", b"b"] for i in range(N)], object),
+        "wide": np.arange(N, dtype=np.uint64) + np.uint64(1 << 63),
+    }
+    assert_equal(numbers(source={"arrays": arrays}), ONCE)
+
+
+def test_array_files_equal_local_engine(tmp_path: Path, assert_equal: Any) -> None:
+    np.savez(tmp_path / "a.npz", x=np.arange(N * 3.0).reshape(N, 3), y=np.arange(N))
+    assert_equal(numbers(source={"arrays": tmp_path / "a.npz"}), ONCE)
+
+
+@pytest.mark.parametrize(
+    ("shuffle", "epochs", "remainder"),
+    [
+        ({"mode": "global"}, 1, "pad"),
+        ({"mode": "global"}, 3, "drop"),
+        ({"mode": "window", "block": 3, "window": 9}, 3, "pad"),
+        ({"mode": "none"}, 3, "drop"),
+    ],
+)
+def test_every_order_and_remainder_equals_local_engine(
+    assert_equal: Any, shuffle: Any, epochs: int, remainder: Any
+) -> None:
+    batches = assert_equal(numbers(shuffle=shuffle), Variant(7, 9, epochs, remainder))
+    assert len(batches) == (-(-N * epochs // 7) if remainder == "pad" else N * epochs // 7)
+
+
+def test_endless_variant_continues_the_epochs(graph_batches: Any) -> None:
+    plan = plan_data_service("one", numbers())
+    dataset = plan.dataset(Variant(6, 5, 0, "drop"))
+    assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
+    ids = np.concatenate([metadata["sample_ids"] for _, metadata in dataset.take(20)])
+    assert dataset.element_spec == static_spec(6)
+    finite = graph_batches(numbers(), Variant(6, 5, 3, "drop"))
+    assert np.array_equal(ids, np.concatenate([batch.sample_ids for batch in finite]))
+
+
+def static_spec(size: int) -> tuple[dict[str, tf.TensorSpec], dict[str, tf.TensorSpec]]:
+    """Returns the element spec of a dataset over `numbers`."""
+    metadata = {
+        "start": tf.TensorSpec([], tf.int64),
+        "epoch": tf.TensorSpec([], tf.int64),
+        "mask": tf.TensorSpec([size], tf.bool),
+        "sample_ids": tf.TensorSpec([size], tf.int64),
+    }
+    return {"x": tf.TensorSpec([size], tf.int64)}, metadata
+
+
+def test_shapes_are_static_and_memory_is_bounded() -> None:
+    dataset = plan_data_service("one", numbers(on_error="mask")).dataset(ONCE)
+    assert dataset.element_spec == static_spec(6)
+    assert dataset.options().deterministic
+    assert dataset.options().autotune.ram_budget == 1 << 30
+
+
+def sometimes_bad(sample: dict[str, tf.Tensor], key: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Fails for some samples whatever their key, and for some keys."""
+    x = sample["x"]
+    lucky = tf.random.stateless_uniform([], key) < 0.9
+    good = tf.debugging.Assert(tf.logical_and(x % 11 != 3, lucky), ["bad", x])
+    with tf.control_dependencies([good]):
+        return {"x": tf.identity(x), "name": tf.strings.as_string(x)}
+
+
+@pytest.mark.parametrize(("size", "epochs", "action"), [(1, 1, "mask"), (7, 3, "substitute")])
+def test_bad_samples_equal_local_engine(
+    assert_equal: Any, size: int, epochs: int, action: str
+) -> None:
+    definition = numbers(transforms=[{"map": {"function": sometimes_bad}}], on_error=action)
+    batches = assert_equal(definition, Variant(size, 9, epochs, "pad"))
+    ids = np.concatenate([batch.sample_ids[batch.mask] for batch in batches])
+    assert not (ids % 11 == 3).any()
+    assert len(ids) < epochs * N if action == "mask" else len(ids) == epochs * N
+
+
+def test_bad_sample_fails_only_its_batch() -> None:
+    definition = numbers(transforms=[{"map": {"function": only_17_is_bad}}], shuffle={})
+    batches = iter(plan_data_service("one", definition).dataset(Variant(5, 9, 1, "drop")))
+    starts, errors = [], []
+    for _ in range(N // 5):
+        try:
+            fields, metadata = next(batches)
+        except tf.errors.InvalidArgumentError as error:
+            errors.append(error.message)
+        else:
+            starts.append(int(metadata["start"]))
+            assert np.array_equal(fields["x"], metadata["sample_ids"])
+    assert len(errors) == 1
+    assert "bad" in errors[0]
+    assert len(starts) == N // 5 - 1
+    assert all(start % 5 == 0 for start in starts)
+
+
+def only_17_is_bad(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    with tf.control_dependencies([tf.debugging.Assert(sample["x"] != 17, ["bad", sample["x"]])]):
+        return {"x": tf.identity(sample["x"])}
+
+
+def test_source_without_a_good_sample_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples, "_MAX_REPLACEMENTS", 100)
+
+    def always_bad(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        with tf.control_dependencies([tf.debugging.Assert(sample["x"] < 0, ["never"])]):
+            return {"x": tf.identity(sample["x"])}
+
+    for action in ("mask", "substitute"):
+        definition = numbers(transforms=[{"map": {"function": always_bad}}], on_error=action)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="no good sample found in 100 "):
+            next(iter(plan_data_service("one", definition).dataset(Variant(1, 0, 1, "drop"))))
+
+
+_FRAMING = 16
+"""Bytes around the data of a record: its length, and two checksums."""
+
+
+def test_damaged_and_truncated_records_are_masked(records: Path, assert_equal: Any) -> None:
+    files = sorted(records.parent.glob(records.name))
+    definition = of_records(records, on_error="mask", transforms=CROP)
+    content = bytearray(files[1].read_bytes())
+    (size,) = struct.unpack_from("<Q", content)
+    content[_FRAMING + size + _FRAMING] ^= 1  # inside the second record of ten
+    files[1].write_bytes(content)
+    files[2].write_bytes(files[2].read_bytes()[:-100])
+    batches = assert_equal(definition, Variant(7, 3, 1, "pad"))
+    ids = np.concatenate([batch.sample_ids[batch.mask] for batch in batches])
+    assert not {11, 29} & set(ids.tolist())
+    assert {10, 12, 28} <= set(ids.tolist())
+
+
+@pytest.mark.parametrize("on_error", ["raise", "mask", "substitute"])
+def test_record_damaged_after_indexing_fails_its_batch(records: Path, on_error: str) -> None:
+    definition = of_records(records, on_error=on_error, transforms=[])
+    dataset = plan_data_service("one", definition).dataset(Variant(5, 3, 1, "drop"))
+    file = min(records.parent.glob(records.name))
+    content = bytearray(file.read_bytes())
+    content[_FRAMING] ^= 1  # in the data of the first record
+    stamp = file.stat()
+    file.write_bytes(content)
+    os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    with pytest.raises(tf.errors.DataLossError, match="corrupted record at"):
+        list(dataset)
+
+
+def test_invalid_or_unlabelled_images_are_substituted(album: Path, assert_equal: Any) -> None:
+    rows = (album / "labels.csv").read_text().split()
+    (album / rows[5].partition(",")[0]).write_bytes(b"not an image")
+    (album / "labels.csv").write_text("\n".join([*rows[:9], *rows[10:]]))
+    definition = of_images(album, on_error="substitute", transforms=CROP)
+    batches = assert_equal(definition, Variant(7, 3, 1, "pad"))
+    ids = np.concatenate([batch.sample_ids[batch.mask] for batch in batches])
+    assert not {4, 8} & set(ids.tolist())
+
+
+@pytest.mark.parametrize("on_error", ["raise", "mask", "substitute"])
+def test_fault_of_storage_fails_the_batch_of_images(
+    album: Path, local_batches: Any, on_error: str
+) -> None:
+    variant = Variant(5, 3, 1, "drop")
+    definition = of_images(album, on_error=on_error, transforms=[])
+    expected = local_batches(definition, variant)
+    dataset = plan_data_service("one", definition).dataset(variant)
+    image = album / (album / "labels.csv").read_text().split()[1].partition(",")[0]
+    away = image.rename(album / "away")
+    with pytest.raises(tf.errors.NotFoundError, match=image.name):
+        list(dataset)
+    away.rename(image)
+    ids = [metadata["sample_ids"].numpy().tolist() for _, metadata in dataset]
+    assert ids == [batch.sample_ids.tolist() for batch in expected]
+    image.write_bytes(image.read_bytes() + b"more")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="changed since it was listed"):
+        list(dataset)
+
+
+@pytest.mark.parametrize("on_error", ["raise", "mask", "substitute"])
+def test_fault_of_storage_fails_the_batch_of_records(
+    records: Path, local_batches: Any, on_error: str
+) -> None:
+    variant = Variant(5, 3, 1, "drop")
+    definition = of_records(records, on_error=on_error, transforms=[])
+    expected = local_batches(definition, variant)
+    dataset = plan_data_service("one", definition).dataset(variant)
+    file = min(records.parent.glob(records.name))
+    away = file.rename(records.parent / "away")
+    with pytest.raises(tf.errors.NotFoundError, match=file.name):
+        list(dataset)
+    away.rename(file)
+    ids = [metadata["sample_ids"].numpy().tolist() for _, metadata in dataset]
+    assert ids == [batch.sample_ids.tolist() for batch in expected]
+    file.write_bytes(file.read_bytes() + bytes(100))
+    assert len(list(dataset)) == len(expected)  # every record is where it was
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(tf.errors.OpError):
+        list(dataset)
+
+
+def test_cache_is_left_out_with_a_warning(
+    album: Path, assert_equal: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    resize = {"resize": {"field": "image", "size": [80, 80]}}
+    crop = {"random_crop": {"field": "image", "size": [64, 64]}}
+    definition = of_images(album, transforms=[AUGMENT[0], resize, "cache", crop])
+    assert_equal(definition, Variant(7, 3, 1, "pad"))
+    warnings = [
+        record.message for record in caplog.records if "cache is without effect" in record.message
+    ]
+    assert len(warnings) == 1
+
+
+def test_spec_differs_from_local_engine_in_guarantee_only() -> None:
+    definition = numbers(transforms=[{"cast": {"field": "x", "dtype": "float64"}}])
+    local = plan_indexed("one", definition, open_source(definition.source)).spec
+    planned = plan_data_service("one", definition).spec
+    assert (planned.element_spec, planned.wire_spec) == (local.element_spec, local.wire_spec)
+    assert planned.finish_transforms == local.finish_transforms
+    assert (planned.batch_size, planned.seed, planned.batch_stride) == (6, 5, 0)
+    assert planned.sample_count is None
+    guarantee = planned.guarantee
+    assert (guarantee.order, guarantee.delivery, guarantee.resume) == (
+        *("none", "at_most_once", "none"),
+    )
+    assert planned.fingerprint != local.fingerprint
+    assert planned.fingerprint == plan_data_service("one", definition).spec.fingerprint
+
+
+def test_dataset_id_differs_when_any_part_differs(
+    album: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    definition = of_images(album, transforms=CROP)
+    plan = plan_data_service("one", definition)
+    moved = Path(shutil.copytree(album, tmp_path_factory.mktemp("elsewhere") / "album"))
+    elsewhere = plan_data_service("one", of_images(moved, transforms=CROP))
+    assert plan.spec.fingerprint == elsewhere.spec.fingerprint
+    assert plan.location_hash != elsewhere.location_hash
+    variants = [ONCE, Variant(7, 5, 1, "pad"), Variant(6, 6, 1, "pad"), Variant(6, 5, 2, "pad")]
+    variants += [Variant(6, 5, 1, "drop"), Variant(6, 5, 1, "pad", shard_hint=True)]
+    ids = {plan.dataset_id(variant, "AUTO") for variant in variants}
+    ids |= {plan.dataset_id(ONCE, "NONE"), elsewhere.dataset_id(ONCE, "AUTO")}
+    other = plan_data_service("one", of_images(album, transforms=AUGMENT[:3]))
+    ids.add(other.dataset_id(ONCE, "AUTO"))
+    assert len(ids) == len(variants) + 3
+    assert all(name.startswith("one-") for name in ids)
+    assert plan_data_service("one", definition).dataset_id(ONCE, "AUTO") in ids

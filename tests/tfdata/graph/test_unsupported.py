@@ -1,0 +1,169 @@
+"""Tests of the checks for pipelines that the workers cannot run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from infeed.shared.errors import ConfigError, InvalidRequestError
+from infeed_server.pipeline.load import parse
+from infeed_tfdata.graph import Variant, plan_data_service
+
+Fields = dict[str, tf.Tensor]
+
+
+def through_python(sample: Fields) -> Fields:
+    return {"x": tf.ensure_shape(tf.py_function(int, [sample["x"]], tf.int64), [])}
+
+
+def through_numpy(sample: Fields) -> Fields:
+    doubled = tf.numpy_function(lambda x: x * 2, [sample["x"]], tf.int64, stateful=False)
+    return {"x": tf.ensure_shape(doubled, [])}
+
+
+def in_a_branch(sample: Fields) -> Fields:
+    x = sample["x"]
+    return tf.cond(x > 3, lambda: through_python(sample), lambda: {"x": x})
+
+
+def in_a_loop(sample: Fields) -> Fields:
+    inner = tf.data.Dataset.range(3).map(lambda i: through_numpy({"x": i})["x"])
+    return {"x": inner.reduce(sample["x"], lambda a, b: a + b)}
+
+
+@pytest.mark.parametrize("function", [through_python, through_numpy, in_a_branch, in_a_loop])
+def test_python_in_a_map_is_refused(function: Callable[..., Any]) -> None:
+    cast = {"cast": {"field": "x", "dtype": "int64"}}
+    definition = {
+        "source": {"arrays": {"x": np.arange(10, dtype=np.int32)}},
+        "transforms": [cast, {"map": {"function": function}}],
+        "batch": {"size": 2},
+    }
+    expected = (
+        rf"^transforms\[1\]\.map: \S*:{function.__name__} calls Python for each sample \(.*Py"
+        r"Func.*\), .*; write it with TensorFlow operations, or use --engine local$"
+    )
+    with pytest.raises(ConfigError, match=expected):
+        plan_data_service("one", parse(definition))
+
+
+def test_function_in_python_is_refused() -> None:
+    definition = {
+        "source": {"arrays": {"x": np.arange(10, dtype=np.int32)}},
+        "transforms": [{"map": {"function": through_numpy, "python": True}}],
+        "batch": {"size": 2},
+    }
+    with pytest.raises(
+        ConfigError, match=r"^transforms\[0\]\.map\.python: the workers .* cannot run"
+    ):
+        plan_data_service("p", parse(definition))
+
+
+def test_source_in_python_is_refused() -> None:
+    definition = {"source": {"python": lambda: [1, 2], "identity": "v1"}, "batch": {"size": 2}}
+    with pytest.raises(ConfigError, match=r"source\.python: it is read by Python .*--engine local"):
+        plan_data_service("p", parse(definition))
+
+
+def generate() -> Iterator[int]:
+    yield 1
+
+
+def generated() -> tf.data.Dataset:
+    spec = tf.TensorSpec((), tf.int64)
+    return tf.data.Dataset.from_generator(generate, output_signature=spec)
+
+
+def load(x: tf.Tensor) -> tf.Tensor:
+    return tf.ensure_shape(tf.py_function(int, [x], tf.int64), [])
+
+
+@pytest.mark.parametrize(
+    ("function", "stage"),
+    [
+        (generated, "from_generator"),
+        (lambda: tf.data.Dataset.range(9).map(load), r"map\(load\)"),
+        (lambda: tf.data.Dataset.range(9).map(load, 2).repeat(2), r"map\(load\)"),
+        (lambda: tf.data.Dataset.range(9).interleave(lambda _: generated()), r"interleave\(.*\)"),
+        (lambda: tf.data.Dataset.zip(tf.data.Dataset.range(9), generated()), "from_generator"),
+    ],
+)
+def test_python_in_a_user_dataset_is_refused(function: Callable[..., Any], stage: str) -> None:
+    expected = rf"^source\.dataset: the stage {stage} of \S* calls Python for its elements \(.*Func"
+    with pytest.raises(ConfigError, match=expected):
+        plan_data_service("one", parse({"source": {"dataset": function}, "batch": {"size": 1}}))
+
+
+def test_arrays_over_the_limit_are_refused() -> None:
+    arrays = {"x": np.zeros((100, 1 << 14))}
+    definition = parse({"source": {"arrays": arrays}, "batch": {"size": 2}})
+    plan_data_service("one", definition, limit_bytes=13 << 20)
+    expected = (
+        r"^source\.arrays: the graph .* would hold 12\.5 MiB of it, over the limit of 12\.0 MiB; "
+        r"write it as TFRecords, .*, or use --engine local$"
+    )
+    with pytest.raises(ConfigError, match=expected):
+        plan_data_service("one", definition, limit_bytes=12 << 20)
+
+
+def test_arrays_over_the_default_limit_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "x.npy"
+    np.lib.format.open_memmap(file, "w+", np.uint8, (600, 1 << 20)).flush()
+    definition = parse({"source": {"arrays": file}, "batch": {"size": 2}})
+    with pytest.raises(ConfigError, match=r"hold 600\.0 MiB of it, over the limit of 512\.0 MiB"):
+        plan_data_service("one", definition)
+
+
+def test_strings_count_with_their_length() -> None:
+    arrays = {"x": np.array([b"a" * 1000] * 100, object)}
+    definition = parse({"source": {"arrays": arrays}, "batch": {"size": 2}})
+    plan_data_service("one", definition, limit_bytes=100_000)
+    with pytest.raises(ConfigError, match=r"^source\.arrays: "):
+        plan_data_service("one", definition, limit_bytes=99_999)
+
+
+def test_paths_and_labels_over_the_limit_are_refused(photos: SimpleNamespace) -> None:
+    source = {"images": photos.folder, "labels": photos.folder / "labels.csv"}
+    transforms = [
+        {"decode_image": {"field": "image", "channels": 3}},
+        {"resize": {"field": "image", "size": [8, 8]}},
+    ]
+    definition = parse({"source": source, "transforms": transforms, "batch": {"size": 2}})
+    with pytest.raises(ConfigError, match=r"^source\.images: .* write it as TFRecords"):
+        plan_data_service("one", definition, limit_bytes=photos.count * 8)
+
+
+def test_record_index_over_the_limit_is_refused(tmp_path: Path) -> None:
+    with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as writer:
+        for _ in range(100):
+            writer.write(tf.train.Example().SerializeToString())
+    source = {"tfrecord": tmp_path / "a.tfrecord", "features": {"x": "int64"}}
+    definition = parse({"source": source, "batch": {"size": 2}})
+    plan_data_service("one", definition, limit_bytes=100 * 12 + 16 + 1000)
+    with pytest.raises(ConfigError, match=r"^source\.tfrecord: .*; use --engine local$"):
+        plan_data_service("one", definition, limit_bytes=100 * 12)
+
+
+def test_epochs_over_the_maximum_are_refused() -> None:
+    plan = plan_data_service(
+        "one", parse({"source": {"arrays": {"x": np.arange(5)}}, "batch": {"size": 2}})
+    )
+    with pytest.raises(InvalidRequestError, match=f"{1 << 62} epochs of the 5 samples of 'one'"):
+        plan.dataset(Variant(2, 0, 1 << 62, "pad"))
+
+
+def test_refusals_of_the_local_engine_apply() -> None:
+    arrays = {"source": {"arrays": {"x": np.arange(5)}}}
+    with pytest.raises(ConfigError, match=r"^batch: missing"):
+        plan_data_service("one", parse(arrays))
+    with pytest.raises(ConfigError, match=r"^batch\.size: 6 is larger than the data set"):
+        plan_data_service("one", parse({**arrays, "batch": {"size": 6}}))
+    shuffled = {"source": {"dataset": lambda: tf.data.Dataset.range(5)}, "shuffle": {}}
+    with pytest.raises(ConfigError, match=r"^on_error: "):
+        plan_data_service("one", parse({**shuffled, "on_error": "mask", "batch": {"size": 1}}))

@@ -1,0 +1,34 @@
+"""Pipelines as graphs of TensorFlow operations, which the workers of the tf.data service run."""
+
+from __future__ import annotations
+
+from infeed_server.pipeline.definition import Pipeline
+from infeed_server.pipeline.sequential_plan import plan_sequential
+from infeed_server.sources import DatasetSource, ProgressCallback, open_source
+from infeed_tfdata.graph.elements import plan_elements
+from infeed_tfdata.graph.plan import DataServicePlan, Variant
+from infeed_tfdata.graph.samples import plan_samples
+from infeed_tfdata.graph.unsupported import LIMIT_BYTES, refuse_python_maps, refuse_python_source
+
+__all__ = ["DataServicePlan", "Variant", "plan_data_service"]
+
+
+def plan_data_service(
+    name: str,
+    definition: Pipeline,
+    limit_bytes: int = LIMIT_BYTES,
+    progress: ProgressCallback | None = None,
+) -> DataServicePlan:
+    """Plans a pipeline for the tf.data service; `progress` is called while files are indexed.
+
+    Raises the errors of the local engine's planning, and `ConfigError` for what workers cannot run:
+    Python functions, and data that takes more than `limit_bytes` in the graph.
+    """
+    if isinstance(definition.source, DatasetSource):
+        plan = plan_sequential(name, definition, definition.source)
+        return plan_elements(plan)
+    refuse_python_source(definition.source)
+    refuse_python_maps(definition.transforms)
+    keep_damaged = definition.on_error != "raise"
+    source = open_source(definition.source, progress, keep_damaged=keep_damaged)
+    return plan_samples(name, definition, source, limit_bytes)

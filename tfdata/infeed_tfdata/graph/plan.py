@@ -1,0 +1,122 @@
+"""The plan of a pipeline for the tf.data service, and the variants of its dataset."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import astuple, dataclass, replace
+
+import tensorflow as tf
+
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import Guarantee, PipelineSpec, Remainder, RemainderScope
+from infeed_server.pipeline.fingerprint import fingerprint
+
+ENGINE = "tf-data-service"
+
+GRAPH_VERSION = 4
+"""To be incremented when the elements of the datasets, or how they are made, change."""
+
+MAX_POSITIONS = 1 << 61
+"""Epochs times samples, as an int64 with room for arithmetic."""
+
+_RAM_BUDGET_BYTES = 1 << 30
+"""tf.data's memory for elements made in advance. Its default is half of the memory of the host that
+runs a dataset, and the gateway does not know the workers' hosts."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The properties of a dataset that a trainer chooses.
+
+    `epochs` 0 is endless. `remainder` is for the samples at the end that do not fill a batch.
+    `shard_hint` shards the batches among the workers, as the sharding policy HINT requires.
+    """
+
+    batch_size: int
+    seed: int
+    epochs: int
+    remainder: Remainder
+    shard_hint: bool = False
+
+
+@dataclass(frozen=True)
+class DataServicePlan:
+    """A pipeline that can be registered with a dispatcher.
+
+    `location_hash` identifies the location of the data: the graph contains file names, and the
+    fingerprint does not. `sample_count` is None where it is unknown. `graph_bytes` is the size of
+    the source's data in the graph.
+    """
+
+    spec: PipelineSpec
+    location_hash: str
+    sample_count: int | None
+    build: Callable[[Variant], tf.data.Dataset]
+    graph_bytes: int = 0
+
+    def dataset(self, variant: Variant) -> tf.data.Dataset:
+        """Builds the dataset of batches, whose elements are `(fields, metadata)`.
+
+        `fields`: the fields of the wire spec, [slots, ...]. `metadata`: `epoch` int64 and `mask`
+        bool[slots]; for an indexed source also `start` int64, the first position, and `sample_ids`
+        int64[slots], -1 for an empty slot. Raises `InvalidRequestError` for a variant that is not
+        available.
+        """
+        self._check(variant)
+        return self.build(variant)
+
+    def dataset_id(self, variant: Variant, compression: str) -> str:
+        """Returns the id to register a variant under, which differs when any part of it does."""
+        parts = (GRAPH_VERSION, self.spec.fingerprint, self.location_hash, compression)
+        return f"{self.spec.name}-{short_hash(map(repr, (*parts, *astuple(variant))))}"
+
+    def may_mask(self, variant: Variant) -> bool:
+        """Returns whether a batch can have empty slots."""
+        # A user's dataset of batches may end every epoch with a partial one.
+        ends = bool(variant.epochs) or bool(self.spec.batch_stride)
+        return (ends and variant.remainder == "pad") or self.spec.on_error == "mask"
+
+    def _check(self, variant: Variant) -> None:
+        count = self.sample_count
+        replace(self.spec, sample_count=count).check_batch_size(variant.batch_size)
+        if count is not None and variant.epochs * count > MAX_POSITIONS:
+            raise InvalidRequestError(
+                f"{variant.epochs} epochs of the {count} samples of {self.spec.name!r} exceed the "
+                "maximum of 2^61 samples; 0 epochs never end",
+                epochs=variant.epochs,
+            )
+
+
+def data_service_spec(
+    local: PipelineSpec, batch_stride: int = 0, remainder_scope: RemainderScope = "job"
+) -> PipelineSpec:
+    """Returns the spec on the tf.data service of a pipeline with the spec `local` on the local
+    engine."""
+    return replace(
+        local,
+        guarantee=Guarantee("none", "at_most_once", "none"),
+        sample_count=None,
+        fingerprint=fingerprint(engine=ENGINE, pipeline=local.fingerprint),
+        batch_stride=batch_stride,
+        engine="tf_data_service",
+        remainder_scope=remainder_scope,
+    )
+
+
+def with_ram_budget(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Bounds the memory of a dataset, unless its options do."""
+    if dataset.options().autotune.ram_budget:
+        return dataset
+    options = tf.data.Options()
+    options.autotune.ram_budget = _RAM_BUDGET_BYTES
+    return dataset.with_options(options)
+
+
+def short_hash(texts: Iterable[str]) -> str:
+    """Returns a hash of 16 hexadecimal characters, the same in every process."""
+    sha256 = hashlib.sha256()
+    for text in texts:
+        encoded = text.encode("utf-8", "surrogateescape")
+        sha256.update(b"%d:%b" % (len(encoded), encoded))
+    return sha256.hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""The processes `infeed dispatcher` and `infeed worker`."""

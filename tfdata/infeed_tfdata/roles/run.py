@@ -1,0 +1,146 @@
+"""The processes `infeed dispatcher` and `infeed worker`, from their checks to their shutdown."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from infeed_server.processes.periodic import PeriodicTask
+from infeed_server.processes.signals import ShutdownSignal
+from infeed_tfdata.metrics import add_counter, add_gauge, new_registry
+from infeed_tfdata.options import DispatcherOptions, WorkerOptions
+from infeed_tfdata.roles import journal
+from infeed_tfdata.roles.base import RoleHealth, control_plane
+from infeed_tfdata.roles.dispatcher import DispatcherRole
+from infeed_tfdata.roles.liveness import WorkerLivenessMonitor
+from infeed_tfdata.roles.worker import DispatcherMonitor, WorkerRole
+
+log = logging.getLogger(__name__)
+
+OnServing = Callable[[str, str | None], None]
+"""Called when the role serves, with the advertised address and the control plane's."""
+
+RESTART_STATUS = 3
+"""The exit status of a worker that must be restarted."""
+
+_CHECK_INTERVAL_SECONDS = 0.5
+"""Between checks whether the worker must be restarted."""
+
+_PROBE_TIMEOUT_SECONDS = 5.0
+"""At shutdown, for probes of workers that are in progress."""
+
+
+def serve_dispatcher(
+    options: DispatcherOptions, stop: ShutdownSignal, on_serving: OnServing
+) -> None:
+    """Runs a dispatcher until `stop`. Raises `ConfigError`."""
+    role = DispatcherRole(options)
+    health, registry = RoleHealth("dispatcher"), new_registry("dispatcher")
+    with control_plane(options, health, registry, "workers") as control, ExitStack() as stack:
+        stack.callback(role.stop)
+        role.start()
+        liveness = WorkerLivenessMonitor(role.local_address)
+        health.find_parts = liveness.readiness
+        add_dispatcher_metrics(registry, liveness, role.work_dir)
+
+        def check_work_dir() -> None:
+            problem = journal.find_work_dir_problem(role.work_dir)
+            serving = f"serving workers and trainers at {role.address}"
+            health.set(ready=problem is None, reason=problem or serving)
+
+        check_work_dir()
+        stack.enter_context(liveness)
+        stack.enter_context(
+            PeriodicTask("work-dir", journal.CHECK_INTERVAL_SECONDS, check_work_dir)
+        )
+        stop.is_set(0)  # a signal stops it gracefully from here on
+        on_serving(role.address, control)
+        stop.wait(_PROBE_TIMEOUT_SECONDS)
+        health.set(ready=False, reason="shutting down")
+
+
+def serve_worker(options: WorkerOptions, stop: ShutdownSignal, on_serving: OnServing) -> None:
+    """Runs a worker until `stop`, and ends the process: with status 0, or with `RESTART_STATUS`
+    when the worker must be restarted. Raises `ConfigError` and `ServerUnavailableError`."""
+    health, registry = RoleHealth("worker"), new_registry("worker")
+    with control_plane(options, health, registry, "dispatchers") as control, ExitStack() as stack:
+        role = WorkerRole(options)
+        stack.callback(role.stop)
+        role.start()
+        monitor = DispatcherMonitor(role.dispatcher)
+        stack.enter_context(monitor)
+        health.find_parts = monitor.readiness
+        add_worker_metrics(registry, role, monitor)
+        health.set(ready=True, reason=f"registered with the dispatcher at {role.dispatcher}")
+        stop.is_set(0)  # a signal stops it gracefully from here on
+        on_serving(role.address, control)
+        while not (monitor.restart_reason or stop.is_set(_CHECK_INTERVAL_SECONDS)):
+            pass
+        if monitor.restart_reason:
+            log.error("worker %s must be restarted: %s", role.address, monitor.restart_reason)
+            stop.set()
+        stop.wait(2 * options.grace)
+        health.set(ready=False, reason=monitor.restart_reason or "shutting down")
+        time.sleep(options.grace)
+        logging.shutdown()
+        sys.stdout.flush()
+        # Not TensorFlow's shutdown: it waits for the requests of the worker's tasks, and those to a
+        # dispatcher that has ended too are repeated for a minute.
+        os._exit(RESTART_STATUS if monitor.restart_reason else 0)
+
+
+def add_dispatcher_metrics(
+    registry: CollectorRegistry, liveness: WorkerLivenessMonitor, work_dir: Path
+) -> None:
+    """Adds the metrics of a dispatcher."""
+    add_gauge(
+        registry,
+        "infeed_dispatcher_workers",
+        "Workers that have registered, including lost ones.",
+        lambda: len(liveness.reachable),
+    )
+    add_gauge(
+        registry,
+        "infeed_dispatcher_worker_reachable",
+        "1 if the worker answers at its advertised address.",
+        lambda: {(address,): answers for address, answers in liveness.reachable.items()},
+        "worker",
+    )
+    add_counter(
+        registry,
+        "infeed_dispatcher_lost_tasks",
+        "Tasks of lost workers that were ended.",
+        lambda: liveness.ended_tasks,
+    )
+    add_gauge(
+        registry,
+        "infeed_dispatcher_work_dir_bytes",
+        "Bytes of the journal and of the graphs of registered data sets.",
+        lambda: journal.used_bytes(work_dir),
+    )
+    add_gauge(
+        registry,
+        "infeed_dispatcher_work_dir_free_bytes",
+        "Free bytes of the file system with the work directory.",
+        lambda: journal.free_bytes(work_dir),
+    )
+
+
+def add_worker_metrics(
+    registry: CollectorRegistry, role: WorkerRole, monitor: DispatcherMonitor
+) -> None:
+    """Adds the metrics of a worker."""
+    add_gauge(registry, "infeed_worker_tasks", "Tasks that the worker has.", lambda: role.tasks)
+    add_gauge(
+        registry,
+        "infeed_worker_wedged",
+        "1 if the worker must be restarted; it is about to exit.",
+        lambda: monitor.restart_reason is not None,
+    )

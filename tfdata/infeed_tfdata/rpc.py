@@ -1,0 +1,199 @@
+"""RPC client of TensorFlow's data service: its dispatcher and workers, without TensorFlow.
+
+TensorFlow's own client waits forever for an unreachable dispatcher or worker, and only logs it. So
+infeed checks first, with a timeout. The messages are in `cluster.proto`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from infeed.rpc.call import GrpcCall, read_single_response
+from infeed.shared.errors import (
+    InfeedError,
+    ProtocolError,
+    ServerError,
+    ServerUnavailableError,
+    StallError,
+)
+from infeed.v1 import cluster_pb2 as messages
+
+CALL_TIMEOUT_SECONDS = 5.0
+
+STATIC_SHARDING = "infeed-static-sharding"
+"""Id of a data set that a dispatcher has if it began with a fixed list of workers."""
+
+_MAX_CONCURRENT_CALLS = 16
+"""Workers called at the same time: one that does not respond must not delay the others."""
+
+
+@dataclass(frozen=True)
+class DispatcherClient:
+    """Client of the dispatcher at `address`, host:port. Each call may take `timeout` seconds.
+
+    Raises `ServerUnavailableError` when there is no response, and `ProtocolError` when the process
+    is not a dispatcher of TensorFlow's data service.
+    """
+
+    address: str
+    timeout: float = CALL_TIMEOUT_SECONDS
+
+    def get_version(self) -> int:
+        """Returns the protocol version that the processes of the service share."""
+        response = self.call("GetVersion", messages.Nothing(), messages.DispatcherVersion)
+        return int(response.version)
+
+    def get_workers(self) -> list[str]:
+        """Returns the sorted addresses, host:port, of all registered workers, dead ones too."""
+        response = self.call("GetWorkers", messages.Nothing(), messages.Workers)
+        return sorted(worker.address for worker in response.workers)
+
+    def has_dataset(self, dataset_id: str) -> bool:
+        """Returns whether a data set is registered."""
+        request = messages.DatasetQuestion(dataset_id=dataset_id)
+        try:
+            self.call("GetDataServiceMetadata", request, messages.DatasetMetadata)
+        except ServerError as error:
+            if "NOT_FOUND" in error.message:
+                return False
+            raise
+        return True
+
+    def call(self, method: str, request: Any, response: Any) -> Any:
+        """Calls any method; `response` is the class of its response."""
+        path = f"/tensorflow.data.DispatcherService/{method}"
+        return _call("dispatcher", self.address, path, request, response, self.timeout)
+
+
+class JournalMark:
+    """A data set in a dispatcher's journal, whose absence shows that the journal was lost.
+
+    A dispatcher without its old journal numbers jobs and tasks from the beginning, and TensorFlow's
+    workers and clients take the new ones for their own of the same number.
+    """
+
+    def __init__(self, dispatcher: DispatcherClient) -> None:
+        self._dispatcher = dispatcher
+        self._id: str | None = None
+
+    def place(self) -> None:
+        """Registers the data set, another one if the last was lost.
+
+        Raises `ServerUnavailableError`.
+        """
+        dataset_id = f"infeed-mark-{uuid.uuid4().hex}"
+        register_mark(self._dispatcher.address, dataset_id)
+        self._id = dataset_id
+
+    def is_lost(self) -> bool:
+        """Returns whether the journal has it no more. Raises as `DispatcherClient` does."""
+        return self._id is not None and not self._dispatcher.has_dataset(self._id)
+
+
+def register_mark(dispatcher: str, dataset_id: str) -> None:
+    """Registers a data set without content. Raises `ServerUnavailableError`."""
+    import tensorflow as tf  # noqa: PLC0415 - takes seconds
+
+    try:
+        tf.data.experimental.service.register_dataset(
+            f"grpc://{dispatcher}", tf.data.Dataset.range(1), dataset_id=dataset_id
+        )
+    except tf.errors.OpError as error:
+        raise ServerUnavailableError(
+            f"the dispatcher at {dispatcher} stores no data set: {error.message}", target=dispatcher
+        ) from None
+
+
+def get_worker_tasks(address: str, timeout: float = CALL_TIMEOUT_SECONDS) -> list[int]:
+    """Returns the task ids of the worker at `address`, host:port, which shows that it is alive.
+
+    Raises as `DispatcherClient` does.
+    """
+    path = "/tensorflow.data.WorkerService/GetWorkerTasks"
+    response = _call("worker", address, path, messages.Nothing(), messages.WorkerTasks, timeout)
+    return [int(task.task_id) for task in response.tasks]
+
+
+@dataclass(frozen=True)
+class Silence:
+    """Since when a worker does not answer, and why."""
+
+    since: float
+    reason: str
+
+
+class WorkerCheck:
+    """The workers of a dispatcher: which of them answered this machine at the last check."""
+
+    def __init__(
+        self,
+        dispatcher: DispatcherClient,
+        timeout: float = CALL_TIMEOUT_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._dispatcher, self._timeout, self._clock = dispatcher, timeout, clock
+        self.tasks: dict[str, int] = {}
+        """Number of tasks of each worker that answered."""
+        self.silent: dict[str, Silence] = {}
+        """The other workers, since the first check that they did not answer."""
+
+    def run(self) -> None:
+        """Probes all workers. Raises as `DispatcherClient` does."""
+        results = probe_workers(self._dispatcher.get_workers(), self._timeout)
+        now = self._clock()
+        self.silent = {
+            worker: Silence(before.since if (before := self.silent.get(worker)) else now, result)
+            for worker, result in results.items()
+            if isinstance(result, str)
+        }
+        self.tasks = {name: result for name, result in results.items() if isinstance(result, int)}
+
+    def silent_for(self, seconds: float) -> tuple[str, ...]:
+        """Returns the workers that have not answered for so long."""
+        now = self._clock()
+        silent = sorted(self.silent.items())
+        return tuple(worker for worker, silence in silent if now - silence.since >= seconds)
+
+
+def probe_workers(
+    workers: list[str], timeout: float = CALL_TIMEOUT_SECONDS
+) -> dict[str, int | str]:
+    """Returns the number of tasks of each worker, or why it does not respond to this machine."""
+
+    def probe(worker: str) -> int | str:
+        try:
+            return len(get_worker_tasks(worker, timeout))
+        except InfeedError as error:
+            return error.message
+
+    with ThreadPoolExecutor(_MAX_CONCURRENT_CALLS, "infeed-worker-check") as pool:
+        return dict(zip(workers, pool.map(probe, workers), strict=True))
+
+
+def _call(role: str, address: str, path: str, request: Any, response: Any, timeout: float) -> Any:
+    call = GrpcCall(
+        address,
+        path,
+        iter([request]),
+        timeout=timeout,
+        on_draining=lambda: None,
+        on_closed=lambda _: None,
+    )
+    try:
+        with contextlib.closing(call):
+            return read_single_response(call, response)
+    except (ServerUnavailableError, StallError) as error:
+        raise ServerUnavailableError(
+            f"no {role} of TensorFlow's data service answers at {address}: {error.message}",
+            **error.metadata,
+        ) from None
+    except ProtocolError as error:
+        raise ProtocolError(
+            f"{address} is not a {role} of TensorFlow's data service", **error.metadata
+        ) from error

@@ -1,0 +1,1 @@
+"""The trainer's side: datasets that read the workers directly."""

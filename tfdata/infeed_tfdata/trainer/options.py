@@ -1,0 +1,175 @@
+"""The options of `distribute`, each written and checked once."""
+# ruff: noqa: RUF009 - `checked_option` and `_of_connect` return fields
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
+
+import tensorflow as tf
+
+from infeed.http2.tls_config import TLS
+from infeed.keras.elements import DEFAULT_LABEL
+from infeed.prefetch.feed_options import CheckedOptions, FeedOptions, checked_option
+from infeed.rpc.credentials import Token
+from infeed.shared.arguments import check_flag, check_integer, check_text
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import Remainder
+from infeed.shared.spec.dataset import COMPRESSIONS, Compression
+from infeed.transport import Transport
+
+ShardingPolicy: Any = tf.data.experimental.service.ShardingPolicy
+
+SHARDING_POLICIES = {policy.name.lower(): policy for policy in ShardingPolicy}
+"""The values of `processing_mode`."""
+
+
+class DistributeArguments(TypedDict, total=False):
+    """The options of `distribute`, for type checkers."""
+
+    batch_size: int | None
+    seed: int | None
+    epochs: int | None
+    remainder: Remainder | None
+    processing_mode: Any
+    job_name: str | None
+    num_consumers: int | None
+    consumer_index: int | None
+    cross_trainer_cache: str | None
+    compression: Compression | None
+    max_outstanding_requests: int | None
+    label: str | None
+    mask: bool | None
+    sample_ids: bool
+    timeout: float
+    token: Token | None
+    tls: TLS | bool | None
+    transport: Transport | None
+
+
+def _of_connect(name: str, text: str = "") -> Any:
+    """Declares an option that `connect` has too, with its default and check."""
+    option = FeedOptions.__dataclass_fields__[name]
+    metadata = {**option.metadata, **({"text": text} if text else {})}
+    return field(default=option.default, metadata=metadata)
+
+
+def _one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
+    text = str(value).lower()
+    if text not in choices:
+        raise InvalidRequestError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+    return text
+
+
+def _check_policy(name: str, mode: Any) -> Any:
+    if isinstance(mode, ShardingPolicy):
+        return mode
+    return SHARDING_POLICIES[_one_of(name, mode, tuple(SHARDING_POLICIES))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistributeOptions(CheckedOptions):
+    """The options of one dataset. Raises `InvalidRequestError`."""
+
+    batch_size: int | None = _of_connect("batch_size", "slots of a batch; None: the pipeline's")
+    seed: int | None = _of_connect("seed", "seed of order and augmentation; None: the pipeline's")
+    epochs: int | None = _of_connect("epochs")
+    remainder: Remainder | None = _of_connect(
+        "remainder", '`"drop"` or `"pad"` the last samples; None: the pipeline\'s'
+    )
+    processing_mode: Any = checked_option(
+        "dynamic",
+        "how the workers share the batches: the name of a policy, in any case, or TensorFlow's "
+        '`ShardingPolicy`. `"dynamic"`: each goes to one worker; `"off"`: each worker makes all. '
+        'With `"file"`, `"data"`, `"file_or_data"` and `"hint"` each makes its part, and the '
+        "dispatcher must have a fixed list of workers",
+        _check_policy,
+    )
+    job_name: str | None = _of_connect(
+        "job_name",
+        "the job to join: each batch goes to one of its trainers, which all have the same options; "
+        "None: a new job",
+    )
+    num_consumers: int | None = checked_option(
+        None,
+        "coordinated reads: number of trainers in the job. In each round each gets one batch, all "
+        "from the same worker",
+        lambda name, value: check_integer(name, value, 1),
+    )
+    consumer_index: int | None = checked_option(
+        None,
+        "this trainer's number among them, from 0",
+        lambda name, value: check_integer(name, value, 0),
+    )
+    cross_trainer_cache: str | None = checked_option(
+        None,
+        "name of this trainer: trainers of the job with other names may get the same batches, from "
+        "the workers' memory. Requires `job_name`, and no `epochs`",
+        lambda name, value: check_text(name, value, "the name of this trainer"),
+    )
+    compression: Compression | None = checked_option(
+        None,
+        'of batches on the network: `"none"`, `"snappy"`, or `"auto"` (not within a host); None: '
+        "the server's choice",
+        lambda name, value: _one_of(name, value, COMPRESSIONS),
+    )
+    max_outstanding_requests: int | None = checked_option(
+        None,
+        "batches requested at a time, which bounds the memory; None: TensorFlow's choice",
+        lambda name, value: check_integer(name, value, 1),
+    )
+    label: str | None = checked_option(
+        DEFAULT_LABEL, "the field used as y; None: the elements are dicts of all fields"
+    )
+    mask: bool | None = checked_option(
+        None, "whether a weight per slot comes last; None: if slots can be empty"
+    )
+    sample_ids: bool = checked_option(
+        False,
+        "whether the inputs have a field `sample_ids`: int64 for each slot, the sample's number in "
+        "the source, -1 for an empty slot",
+        check_flag,
+    )
+    timeout: float = _of_connect(
+        "timeout", "seconds to wait for the server, and then for dispatcher and workers"
+    )
+    token: Token | None = _of_connect(
+        "token",
+        "authenticates this trainer at the server, as in `connect`; the data service itself has no "
+        "tokens",
+    )
+    tls: TLS | bool | None = _of_connect(
+        "tls",
+        "encrypts the connection to the server, as in `connect`; the data service itself has no "
+        "encryption",
+    )
+    transport: Transport | None = _of_connect("transport", "replaces gRPC to the server")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        count, index = self.num_consumers, self.consumer_index
+        if (count is None) != (index is None):
+            raise InvalidRequestError("num_consumers and consumer_index must be given together")
+        if count is not None and index is not None:
+            if index >= count:
+                raise InvalidRequestError(
+                    f"consumer_index must be from 0 to num_consumers - 1, not {index} of {count}"
+                )
+            self._require_shared_endless("num_consumers")
+        if self.cross_trainer_cache is not None:
+            if count is not None:
+                raise InvalidRequestError(
+                    "coordinated reads cannot use a cross-trainer cache; leave out "
+                    "cross_trainer_cache or num_consumers"
+                )
+            self._require_shared_endless("cross_trainer_cache")
+
+    def _require_shared_endless(self, option: str) -> None:
+        if self.job_name is None:
+            raise InvalidRequestError(
+                f"{option} needs a job_name, the same for all trainers of a job"
+            )
+        if self.epochs is not None:
+            raise InvalidRequestError(
+                f"{option} needs endless data: leave out epochs={self.epochs} and count steps"
+            )
