@@ -11,7 +11,10 @@ shows in the ids; a lost or repeated batch shows in both.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from array import array
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,11 +29,54 @@ from infeed.audit.outcome import (
 from infeed.batch import Batch
 from infeed.shared.spec import Array, PipelineSpec
 
+_CHUNK_SLOTS = 1 << 18
+"""Slots that are counted at a time: more would take more memory, and hardly less time."""
+
+Examples = dict[int, list[tuple[int, int]]]
+"""The first sample ids and positions of a problem, by epoch."""
+
+
+class _Slots(NamedTuple):
+    """Some slots, in the order in which they were added."""
+
+    positions: Array
+    epochs: Array
+    ids: Array
+    delivered: Array
+    """Whether a slot delivers its position."""
+
+    def collect(self, examples: Examples, where: Array) -> None:
+        """Adds the slots with these indices, as long as their epochs have few."""
+        order = where[np.argsort(self.epochs[where], kind="stable")]
+        epochs, begins = np.unique(self.epochs[order], return_index=True)
+        for epoch, slots in zip(epochs.tolist(), np.split(order, begins[1:]), strict=False):
+            shown = slots[: MAX_EXAMPLES - len(examples[epoch])]
+            found = zip(self.ids[shown].tolist(), self.positions[shown].tolist(), strict=True)
+            examples[epoch] += found
+
+
+class _Seen:
+    """Which numbers below a limit were seen, and which again: two bytes for each."""
+
+    def __init__(self, limit: int) -> None:
+        self.once = np.zeros(limit, bool)
+        self.again = np.zeros(limit, bool)
+
+    def add(self, numbers: Array) -> Array:
+        """Returns the indices of the numbers that were seen before."""
+        found, first = np.unique(numbers, return_index=True)
+        is_again = np.ones(len(numbers), bool)
+        is_again[first] = self.once[found]
+        self.once[found] = True
+        self.again[numbers[is_again]] = True
+        return np.flatnonzero(is_again)
+
 
 class DeliveryCounter:
-    """Keeps the slots of all ranks from position 0 on, in any order, and counts them at the end.
+    """Keeps the sample ids of all ranks from position 0 on, in any order, and counts at the end.
 
-    Takes 32 bytes for each slot. Not thread-safe.
+    Takes 8 bytes for each slot, 24 for each batch, and up to 6 more for each slot while it counts.
+    Not thread-safe.
     """
 
     def __init__(
@@ -49,18 +95,13 @@ class DeliveryCounter:
         self._sample_count = None if is_batched else spec.sample_count
         self._masks = spec.on_error == "mask"
         self._bad = np.array(sorted(bad_samples if spec.on_error == "substitute" else ()), np.int64)
-        self._expected_epochs = epochs
-        self._slots: list[Array] = [np.empty((4, 0), np.int64)]
-        """Positions, epochs, sample ids, and whether the slots deliver their positions."""
-        self.end = 0
-        """One more than the largest delivered position."""
-
-    @property
-    def total(self) -> int | None:
+        self._expected_epochs = epochs or 0
+        self.total: int | None = None
         """The positions of all epochs; None if endless or unknown."""
-        if self._epoch_positions is None or self._expected_epochs is None:
-            return None
-        return self._epoch_positions * self._expected_epochs
+        if epochs is not None and spec.sample_count is not None:
+            self.total = spec.sample_count * epochs
+        # By batch, and the ids by slot. Python's arrays grow in place.
+        self._starts, self._epochs, self._sizes, self._ids = (array("q") for _ in range(4))
 
     def add(self, batch: Batch) -> None:
         """Adds the slots of a batch."""
@@ -73,12 +114,52 @@ class DeliveryCounter:
 
         The id of an empty slot is -1.
         """
-        if not sample_ids.size:
-            return
-        slots = np.arange(sample_ids.shape[1])
-        positions = starts[:, np.newaxis] + slots * (not self._elements_are_batches)
-        filled = sample_ids >= 0
-        has_samples = np.broadcast_to(filled.any(axis=1, keepdims=True), filled.shape)
+        if sample_ids.size:
+            self._starts.extend(starts.tolist())
+            self._epochs.extend(epochs.tolist())
+            self._sizes.extend([sample_ids.shape[1]] * len(starts))
+            self._ids.frombytes(sample_ids.astype(np.int64, copy=False).tobytes())
+
+    @property
+    def end(self) -> int:
+        """One more than the largest delivered position."""
+        ends = (slots.positions[slots.delivered].max(initial=-1) for slots in self._chunks())
+        return int(max(ends, default=-1)) + 1
+
+    def outcome(self, end: int | None = None) -> AuditTotals:
+        """Returns the totals over the positions [0, end).
+
+        `end` is where the ranks stopped. Default: the end of the last epoch if that is known,
+        else the end of what was delivered.
+        """
+        if end is None:
+            end = self.end if self.total is None else self.total
+        positions = [slots.positions.max() + 1 for slots in self._chunks()]
+        limit = int(max(positions, default=0))
+        of_epochs = [slots.epochs.max() + 1 for slots in self._chunks()]
+        epochs = int(max([self._expected_epochs, *of_epochs]))
+        return _Count(self, max(end, limit), epochs).totals(end)
+
+    def _chunks(self) -> Iterator[_Slots]:
+        """Yields all slots, a bounded number at a time."""
+        starts, epochs, sizes, ids = map(
+            np.asarray, (self._starts, self._epochs, self._sizes, self._ids)
+        )
+        ends = np.cumsum(sizes)
+        batch = 0
+        while batch < len(starts):
+            begin = ends[batch] - sizes[batch]
+            after = max(batch + 1, int(np.searchsorted(ends, begin + _CHUNK_SLOTS)))
+            part = slice(batch, after)
+            yield self._slots(starts[part], epochs[part], sizes[part], ids[begin : ends[after - 1]])
+            batch = after
+
+    def _slots(self, starts: Array, epochs: Array, sizes: Array, ids: Array) -> _Slots:
+        firsts = np.cumsum(sizes) - sizes
+        slots = np.arange(len(ids)) - np.repeat(firsts, sizes)
+        positions = np.repeat(starts, sizes) + slots * (not self._elements_are_batches)
+        filled = ids >= 0
+        has_samples = np.repeat(np.logical_or.reduceat(filled, firsts), sizes)
         if self._unordered:
             # A batch without any sample delivers nothing: either all of its samples are bad, or it
             # is after the end of the data, which is not known yet.
@@ -90,105 +171,135 @@ class DeliveryCounter:
             delivered = filled | (positions < (self.total or np.inf))
         else:
             delivered = filled
-        self.end = max(self.end, int(positions[delivered].max(initial=-1)) + 1)
-        of_epochs = self._epochs(epochs, sample_ids, positions)
-        rows = np.stack([positions, of_epochs, sample_ids, delivered])
-        self._slots.append(rows.reshape(4, -1))
+        if self._epoch_positions is not None:
+            return _Slots(positions, positions // self._epoch_positions, ids, delivered)
+        of_slots = np.repeat(epochs, sizes)
+        if not (self._unordered or self._elements_are_batches):
+            # Only a dataset that is read sequentially has an unknown length: its ids count up from
+            # 0 in each epoch.
+            begun = np.cumsum(ids == 0)
+            of_slots += begun - np.repeat(begun[firsts], sizes)
+        return _Slots(positions, of_slots, ids, delivered)
 
-    def outcome(self, end: int | None = None) -> AuditTotals:
-        """Returns the totals over the positions [0, end).
 
-        `end` is where the ranks stopped. Default: the end of the last epoch if that is known,
-        else the end of what was delivered.
-        """
-        if end is None:
-            end = self.end if self.total is None else self.total
-        self._slots = [np.concatenate(self._slots, axis=1)]
-        positions, epochs, ids, flags = self._slots[0]
-        delivered = flags > 0
-        found, times = np.unique(positions[delivered], return_counts=True)
-        missing = np.setdiff1d(np.arange(end), found, assume_unique=True)
-        if self._unordered:  # batches without samples need not be delivered
-            missing = np.setdiff1d(missing, positions[~delivered])
-        numbers = set(range(self._expected_epochs or 0))
-        numbers |= set(epochs[delivered | (ids >= 0)].tolist())
+class _Count:
+    """One count of all slots."""
+
+    def __init__(self, counter: DeliveryCounter, limit: int, epochs: int) -> None:
+        """`limit` is over all positions."""
+        self._counter = counter
+        samples = counter._sample_count
+        if samples is None:
+            samples = int(np.asarray(counter._ids).max(initial=-1)) + 1
+        self._samples = samples
+        self._positions, self._ids = _Seen(limit), _Seen(epochs * samples)
+        self._excused = np.zeros(limit if counter._unordered else 0, bool)
+        """Positions of batches without samples, which workers need not deliver."""
+        self._slots, self._strangers = np.zeros((2, epochs), np.int64)
+        """By epoch: slots with a sample of the pipeline, and with another one."""
+        self._exists = np.arange(epochs) < counter._expected_epochs
+        self._delivered = 0
+        self._repeats: Examples = defaultdict(list)
+        self._unknown: Examples = defaultdict(list)
+        masked = [self._add(slots) for slots in counter._chunks()]
+        found = np.unique(np.concatenate([np.empty(0, np.int64), *masked]))
+        self._masked = np.bincount(found // max(1, limit), minlength=epochs)
+
+    def _add(self, slots: _Slots) -> Array:
+        """Counts some slots; returns the masked ones, as epoch * limit + position."""
+        positions, epochs, ids, delivered = slots
+        counter = self._counter
+        self._positions.add(positions[delivered])
+        self._delivered += int(np.count_nonzero(delivered))
+        if counter._unordered:
+            self._excused[positions[~delivered]] = True
+        self._exists[epochs[delivered | (ids >= 0)]] = True
+        known = np.flatnonzero((ids >= 0) & (ids < self._samples))
+        again = self._ids.add(epochs[known] * self._samples + ids[known])
+        slots.collect(self._repeats, known[again])
+        strange = np.flatnonzero(ids >= self._samples)
+        slots.collect(self._unknown, strange)
+        for counts, where in ((self._slots, known), (self._strangers, strange)):
+            counts += np.bincount(epochs[where], minlength=len(counts))
+        masked = (ids < 0) & (counter._unordered | delivered) & counter._masks
+        return epochs[masked] * len(self._positions.once) + positions[masked]
+
+    def totals(self, end: int) -> AuditTotals:
+        once, again = self._positions.once, self._positions.again
+        missing = ~once[:end]
+        if self._counter._unordered:
+            missing &= ~self._excused[:end]
+        firsts = self._first_positions()
         return AuditTotals(
             end=end,
-            epochs=tuple(self._epoch_totals(epoch, end) for epoch in sorted(numbers)),
-            undelivered=len(missing),
-            redelivered=int((times - 1).sum()),
-            beyond=int(np.count_nonzero(found >= end)),
+            epochs=tuple(
+                self._epoch_totals(epoch, end, firsts)
+                for epoch in np.flatnonzero(self._exists).tolist()
+            ),
+            undelivered=int(np.count_nonzero(missing)),
+            redelivered=self._delivered - int(np.count_nonzero(once)),
+            beyond=int(np.count_nonzero(once[end:])),
             gaps=_intervals(missing),
-            again=_intervals(found[times > 1]),
+            again=_intervals(again),
         )
 
-    def _epochs(self, epochs: Array, sample_ids: Array, positions: Array) -> Array:
-        """Returns the epoch of each slot, int64."""
-        if self._epoch_positions is not None:
-            return positions // self._epoch_positions
-        of_first = np.broadcast_to(epochs[:, np.newaxis], sample_ids.shape)
-        if self._unordered or self._elements_are_batches:
-            return of_first
-        # Only a dataset that is read sequentially has an unknown length: its ids count up from 0
-        # in each epoch.
-        is_start = sample_ids == 0
-        epochs_begun: Array = np.cumsum(is_start, axis=1) - is_start[:, :1]
-        return of_first + epochs_begun
-
-    def _epoch_totals(self, epoch: int, end: int) -> EpochTotals:
-        rows = self._slots[0]
-        positions, _, ids, flags = rows[:, rows[1] == epoch]
-        masked = 0
-        if self._masks:
-            masked = len(np.unique(positions[(ids < 0) & (self._unordered | (flags > 0))]))
-        positions, ids = positions[ids >= 0], ids[ids >= 0]
-        known = np.ones(len(ids), bool)
-        if self._sample_count is not None:
-            known = ids < self._sample_count
-        unknown = np.flatnonzero(~known)
-        strangers = [
-            UnknownSample(int(ids[slot]), int(positions[slot])) for slot in unknown[:MAX_EXAMPLES]
+    def _first_positions(self) -> dict[int, int]:
+        """Returns where each repeated sample that is listed was first, by epoch * samples + id."""
+        wanted = [
+            epoch * self._samples + sample
+            for epoch, found in self._repeats.items()
+            for sample, _ in found
         ]
-        positions, ids = positions[known], ids[known]
-        counts = np.bincount(ids, minlength=self._sample_count or 0)
-        missing = np.flatnonzero(counts == 0)
+        firsts: dict[int, int] = {}
+        for slots in self._counter._chunks() if wanted else ():
+            keys = np.where(slots.ids < 0, -1, slots.epochs * self._samples + slots.ids)
+            keys[slots.ids >= self._samples] = -1
+            found, index = np.unique(keys, return_index=True)
+            is_wanted = np.isin(found, wanted)
+            where = slots.positions[index[is_wanted]].tolist()
+            firsts = dict(zip(found[is_wanted].tolist(), where, strict=True)) | firsts
+        return firsts
+
+    def _epoch_totals(self, epoch: int, end: int, firsts: dict[int, int]) -> EpochTotals:
+        counter, begin = self._counter, epoch * self._samples
+        seen = self._ids.once[begin : begin + self._samples]
+        more = int(np.count_nonzero(self._ids.again[begin : begin + self._samples]))
         left_out = 0
-        if self._sample_count is not None:
-            left_out = min(self._sample_count, max(0, (epoch + 1) * self._sample_count - end))
-        if self._unordered:  # slots after the end of the data are empty too, and look the same
+        if counter._sample_count is None:
+            seen = seen[: int(np.flatnonzero(seen)[-1]) + 1 if seen.any() else 0]
+        else:
+            left_out = min(self._samples, max(0, (epoch + 1) * self._samples - end))
+        distinct = int(np.count_nonzero(seen))
+        missing = np.flatnonzero(~seen)
+        masked = int(self._masked[epoch])
+        if counter._unordered:  # slots after the end of the data are empty too, and look the same
             masked = min(masked, len(missing))
-        surplus = len(ids) - int(np.count_nonzero(counts))
-        is_bad = np.isin(missing, self._bad)
+        surplus = int(self._slots[epoch]) - distinct
+        is_bad = np.isin(missing, counter._bad)
         substituted = min(int(is_bad.sum()), surplus)
         return EpochTotals(
             epoch=epoch,
-            samples=len(counts),
-            once=int(np.count_nonzero(counts == 1)),
-            more=int(np.count_nonzero(counts > 1)),
+            samples=len(seen),
+            once=distinct - more,
+            more=more,
             never=len(missing),
             left_out=left_out,
             masked=masked,
             substituted=substituted,
             lost=max(0, len(missing) - left_out - masked - substituted),
             surplus=surplus,
-            strangers=len(unknown),
+            strangers=int(self._strangers[epoch]),
             unseen=tuple(missing[~is_bad][:MAX_EXAMPLES].tolist()),
-            repeats=_repeats(ids, positions),
-            unknown=tuple(strangers),
+            repeats=tuple(
+                DuplicateSample(sample, firsts[begin + sample], position)
+                for sample, position in self._repeats[epoch]
+            ),
+            unknown=tuple(UnknownSample(*found) for found in self._unknown[epoch]),
         )
 
 
-def _repeats(ids: Array, positions: Array) -> tuple[DuplicateSample, ...]:
-    """Returns the first slots whose samples other slots had before."""
-    samples, first = np.unique(ids, return_index=True)
-    again = np.setdiff1d(np.arange(len(ids)), first)[:MAX_EXAMPLES]
-    first_of_again = first[np.searchsorted(samples, ids[again])]
-    columns = ids[again], positions[first_of_again], positions[again]
-    return tuple(map(DuplicateSample, *(column.tolist() for column in columns)))
-
-
-def _intervals(positions: Array) -> tuple[Interval, ...]:
-    """Returns the first intervals that ascending positions form."""
-    breaks = np.flatnonzero(np.diff(positions) > 1)[:MAX_EXAMPLES] + 1
-    parts = np.split(positions, breaks)[:MAX_EXAMPLES]
-    return tuple((int(part[0]), int(part[-1]) + 1) for part in parts if len(part))
+def _intervals(flags: Array) -> tuple[Interval, ...]:
+    """Returns the first intervals of indices whose flags are set."""
+    edges = np.flatnonzero(np.diff(flags, prepend=False, append=False))
+    shown = edges[: 2 * MAX_EXAMPLES].tolist()
+    return tuple(zip(shown[::2], shown[1::2], strict=True))

@@ -248,3 +248,12 @@ def test_server_that_came_back_was_lost_too(short_verdicts: None) -> None:
     assert summary.checks[0].value == "a:1 was lost by second 0.9 and came back"
     assert not summary.ok
     assert summary.verdict.cause == "transforms"  # of the time since
+
+
+def test_lost_servers_can_be_allowed() -> None:
+    made = starved(Thresholds(allow_lost_servers=True))
+    made.add(0, point(steps([]), at=0.9, lost=("a:1",)))
+    summary = check(summarize(made), made)
+    assert summary.ok
+    text = text_report(summary, made)
+    assert "ok: lost servers: a:1 was lost by second 0.9 (any, as asked)" in text
