@@ -12,64 +12,17 @@ shows in the ids; a lost or repeated batch shows in both.
 from __future__ import annotations
 
 from array import array
-from collections import defaultdict
 from collections.abc import Collection, Iterator
-from typing import NamedTuple
 
 import numpy as np
 
-from infeed.audit.outcome import (
-    MAX_EXAMPLES,
-    AuditTotals,
-    DuplicateSample,
-    EpochTotals,
-    Interval,
-    UnknownSample,
-)
+from infeed.audit.count import Count, Limits, Slots
+from infeed.audit.outcome import AuditTotals
 from infeed.batch import Batch
 from infeed.shared.spec import Array, PipelineSpec
 
 _CHUNK_SLOTS = 1 << 18
 """Slots that are counted at a time: more would take more memory, and hardly less time."""
-
-Examples = dict[int, list[tuple[int, int]]]
-"""The first sample ids and positions of a problem, by epoch."""
-
-
-class _Slots(NamedTuple):
-    """Some slots, in the order in which they were added."""
-
-    positions: Array
-    epochs: Array
-    ids: Array
-    delivered: Array
-    """Whether a slot delivers its position."""
-
-    def collect(self, examples: Examples, where: Array) -> None:
-        """Adds the slots with these indices, as long as their epochs have few."""
-        order = where[np.argsort(self.epochs[where], kind="stable")]
-        epochs, begins = np.unique(self.epochs[order], return_index=True)
-        for epoch, slots in zip(epochs.tolist(), np.split(order, begins[1:]), strict=False):
-            shown = slots[: MAX_EXAMPLES - len(examples[epoch])]
-            found = zip(self.ids[shown].tolist(), self.positions[shown].tolist(), strict=True)
-            examples[epoch] += found
-
-
-class _Seen:
-    """Which numbers below a limit were seen, and which again: two bytes for each."""
-
-    def __init__(self, limit: int) -> None:
-        self.once = np.zeros(limit, bool)
-        self.again = np.zeros(limit, bool)
-
-    def add(self, numbers: Array) -> Array:
-        """Returns the indices of the numbers that were seen before."""
-        found, first = np.unique(numbers, return_index=True)
-        is_again = np.ones(len(numbers), bool)
-        is_again[first] = self.once[found]
-        self.once[found] = True
-        self.again[numbers[is_again]] = True
-        return np.flatnonzero(is_again)
 
 
 class DeliveryCounter:
@@ -121,6 +74,11 @@ class DeliveryCounter:
             self._ids.frombytes(sample_ids.astype(np.int64, copy=False).tobytes())
 
     @property
+    def batches(self) -> int:
+        """The number of batches, also without samples."""
+        return len(self._starts)
+
+    @property
     def end(self) -> int:
         """One more than the largest delivered position."""
         ends = (slots.positions[slots.delivered].max(initial=-1) for slots in self._chunks())
@@ -134,13 +92,24 @@ class DeliveryCounter:
         """
         if end is None:
             end = self.end if self.total is None else self.total
-        positions = [slots.positions.max() + 1 for slots in self._chunks()]
-        limit = int(max(positions, default=0))
-        of_epochs = [slots.epochs.max() + 1 for slots in self._chunks()]
-        epochs = int(max([self._expected_epochs, *of_epochs]))
-        return _Count(self, max(end, limit), epochs).totals(end)
+        limits = [(slots.positions.max(), slots.epochs.max()) for slots in self._chunks()]
+        position, epoch = np.max(limits, axis=0).tolist() if limits else (-1, -1)
+        samples = self._sample_count
+        if samples is None:
+            samples = int(np.asarray(self._ids).max(initial=-1)) + 1
+        bounds = Limits(
+            positions=max(end, position + 1),
+            epochs=max(self._expected_epochs, epoch + 1),
+            samples=samples,
+            length_known=self._sample_count is not None,
+            expected_epochs=self._expected_epochs,
+            unordered=self._unordered,
+            masks=self._masks,
+            bad=self._bad,
+        )
+        return Count(bounds, self._chunks).totals(end)
 
-    def _chunks(self) -> Iterator[_Slots]:
+    def _chunks(self) -> Iterator[Slots]:
         """Yields all slots, a bounded number at a time."""
         starts, epochs, sizes, ids = map(
             np.asarray, (self._starts, self._epochs, self._sizes, self._ids)
@@ -154,7 +123,7 @@ class DeliveryCounter:
             yield self._slots(starts[part], epochs[part], sizes[part], ids[begin : ends[after - 1]])
             batch = after
 
-    def _slots(self, starts: Array, epochs: Array, sizes: Array, ids: Array) -> _Slots:
+    def _slots(self, starts: Array, epochs: Array, sizes: Array, ids: Array) -> Slots:
         firsts = np.cumsum(sizes) - sizes
         slots = np.arange(len(ids)) - np.repeat(firsts, sizes)
         positions = np.repeat(starts, sizes) + slots * (not self._elements_are_batches)
@@ -172,134 +141,11 @@ class DeliveryCounter:
         else:
             delivered = filled
         if self._epoch_positions is not None:
-            return _Slots(positions, positions // self._epoch_positions, ids, delivered)
+            return Slots(positions, positions // self._epoch_positions, ids, delivered)
         of_slots = np.repeat(epochs, sizes)
         if not (self._unordered or self._elements_are_batches):
             # Only a dataset that is read sequentially has an unknown length: its ids count up from
             # 0 in each epoch.
             begun = np.cumsum(ids == 0)
             of_slots += begun - np.repeat(begun[firsts], sizes)
-        return _Slots(positions, of_slots, ids, delivered)
-
-
-class _Count:
-    """One count of all slots."""
-
-    def __init__(self, counter: DeliveryCounter, limit: int, epochs: int) -> None:
-        """`limit` is over all positions."""
-        self._counter = counter
-        samples = counter._sample_count
-        if samples is None:
-            samples = int(np.asarray(counter._ids).max(initial=-1)) + 1
-        self._samples = samples
-        self._positions, self._ids = _Seen(limit), _Seen(epochs * samples)
-        self._excused = np.zeros(limit if counter._unordered else 0, bool)
-        """Positions of batches without samples, which workers need not deliver."""
-        self._slots, self._strangers = np.zeros((2, epochs), np.int64)
-        """By epoch: slots with a sample of the pipeline, and with another one."""
-        self._exists = np.arange(epochs) < counter._expected_epochs
-        self._delivered = 0
-        self._repeats: Examples = defaultdict(list)
-        self._unknown: Examples = defaultdict(list)
-        masked = [self._add(slots) for slots in counter._chunks()]
-        found = np.unique(np.concatenate([np.empty(0, np.int64), *masked]))
-        self._masked = np.bincount(found // max(1, limit), minlength=epochs)
-
-    def _add(self, slots: _Slots) -> Array:
-        """Counts some slots; returns the masked ones, as epoch * limit + position."""
-        positions, epochs, ids, delivered = slots
-        counter = self._counter
-        self._positions.add(positions[delivered])
-        self._delivered += int(np.count_nonzero(delivered))
-        if counter._unordered:
-            self._excused[positions[~delivered]] = True
-        self._exists[epochs[delivered | (ids >= 0)]] = True
-        known = np.flatnonzero((ids >= 0) & (ids < self._samples))
-        again = self._ids.add(epochs[known] * self._samples + ids[known])
-        slots.collect(self._repeats, known[again])
-        strange = np.flatnonzero(ids >= self._samples)
-        slots.collect(self._unknown, strange)
-        for counts, where in ((self._slots, known), (self._strangers, strange)):
-            counts += np.bincount(epochs[where], minlength=len(counts))
-        masked = (ids < 0) & (counter._unordered | delivered) & counter._masks
-        return epochs[masked] * len(self._positions.once) + positions[masked]
-
-    def totals(self, end: int) -> AuditTotals:
-        once, again = self._positions.once, self._positions.again
-        missing = ~once[:end]
-        if self._counter._unordered:
-            missing &= ~self._excused[:end]
-        firsts = self._first_positions()
-        return AuditTotals(
-            end=end,
-            epochs=tuple(
-                self._epoch_totals(epoch, end, firsts)
-                for epoch in np.flatnonzero(self._exists).tolist()
-            ),
-            undelivered=int(np.count_nonzero(missing)),
-            redelivered=self._delivered - int(np.count_nonzero(once)),
-            beyond=int(np.count_nonzero(once[end:])),
-            gaps=_intervals(missing),
-            again=_intervals(again),
-        )
-
-    def _first_positions(self) -> dict[int, int]:
-        """Returns where each repeated sample that is listed was first, by epoch * samples + id."""
-        wanted = [
-            epoch * self._samples + sample
-            for epoch, found in self._repeats.items()
-            for sample, _ in found
-        ]
-        firsts: dict[int, int] = {}
-        for slots in self._counter._chunks() if wanted else ():
-            keys = np.where(slots.ids < 0, -1, slots.epochs * self._samples + slots.ids)
-            keys[slots.ids >= self._samples] = -1
-            found, index = np.unique(keys, return_index=True)
-            is_wanted = np.isin(found, wanted)
-            where = slots.positions[index[is_wanted]].tolist()
-            firsts = dict(zip(found[is_wanted].tolist(), where, strict=True)) | firsts
-        return firsts
-
-    def _epoch_totals(self, epoch: int, end: int, firsts: dict[int, int]) -> EpochTotals:
-        counter, begin = self._counter, epoch * self._samples
-        seen = self._ids.once[begin : begin + self._samples]
-        more = int(np.count_nonzero(self._ids.again[begin : begin + self._samples]))
-        left_out = 0
-        if counter._sample_count is None:
-            seen = seen[: int(np.flatnonzero(seen)[-1]) + 1 if seen.any() else 0]
-        else:
-            left_out = min(self._samples, max(0, (epoch + 1) * self._samples - end))
-        distinct = int(np.count_nonzero(seen))
-        missing = np.flatnonzero(~seen)
-        masked = int(self._masked[epoch])
-        if counter._unordered:  # slots after the end of the data are empty too, and look the same
-            masked = min(masked, len(missing))
-        surplus = int(self._slots[epoch]) - distinct
-        is_bad = np.isin(missing, counter._bad)
-        substituted = min(int(is_bad.sum()), surplus)
-        return EpochTotals(
-            epoch=epoch,
-            samples=len(seen),
-            once=distinct - more,
-            more=more,
-            never=len(missing),
-            left_out=left_out,
-            masked=masked,
-            substituted=substituted,
-            lost=max(0, len(missing) - left_out - masked - substituted),
-            surplus=surplus,
-            strangers=int(self._strangers[epoch]),
-            unseen=tuple(missing[~is_bad][:MAX_EXAMPLES].tolist()),
-            repeats=tuple(
-                DuplicateSample(sample, firsts[begin + sample], position)
-                for sample, position in self._repeats[epoch]
-            ),
-            unknown=tuple(UnknownSample(*found) for found in self._unknown[epoch]),
-        )
-
-
-def _intervals(flags: Array) -> tuple[Interval, ...]:
-    """Returns the first intervals of indices whose flags are set."""
-    edges = np.flatnonzero(np.diff(flags, prepend=False, append=False))
-    shown = edges[: 2 * MAX_EXAMPLES].tolist()
-    return tuple(zip(shown[::2], shown[1::2], strict=True))
+        return Slots(positions, of_slots, ids, delivered)

@@ -23,6 +23,11 @@ class AuditRun:
     stride: int
     steps: int
 
+    @property
+    def end(self) -> int:
+        """The position after its last step."""
+        return self.base + self.steps * self.world_size * self.stride
+
     def locate(self, position: int) -> str:
         """Returns the rank and the step of a position."""
         step, rest = divmod(position - self.base, self.world_size * self.stride)
