@@ -153,7 +153,7 @@ def test_tables_have_verdict_pipelines_and_trainers(serve_http: Serve) -> None:
     # Markup and control characters of a name are text.
     pipeline = next(line for line in lines if "photos [bold]\\x1b[2J  " in line)
     assert pipeline.split()[2:] == [
-        *("ready", "8", "2", "kB/s", "2", "5", "7", "kB", "9"),
+        *("ready", "8", "2.0", "kB/s", "2", "5", "7.0", "kB", "9"),
         *("10", "%", "20", "%", "0", "%", "70", "%"),
     ]
     assert any("job photos-3-4x2-0: 2 of 2 ranks connected; highly input-bound" in x for x in lines)
