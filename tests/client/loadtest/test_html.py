@@ -47,7 +47,7 @@ def page(name: str = "numbers", trainers: int = 3) -> str:
         made.start(rank, 0.0)
         memory = {"memory_bytes": 500_000_000, "memory_limit_bytes": 2_000_000_000}
         servers = {"<a>:1": busy_server(**memory), "b:1": busy_server(memory_bytes=1_240_000_000)}
-        made.add(rank, point(steps(list(range(20)), rank, trainers), servers=servers))
+        made.add(rank, point(steps(list(range(20)), rank, trainers), server_reports=servers))
     made.all_began_at, made.ended_at = 0.0, 3.5
     made.events.append((0.5, "rank 1 is <killed>"))
     search = Search((Probe(1, 0.99, 10.0, 2), Probe(2, 0.5, 11.0, 2)), 1, True)

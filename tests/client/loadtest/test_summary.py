@@ -25,10 +25,10 @@ def starved(thresholds: Thresholds | None = None) -> Tally:
         )
     )
     servers = {"a:1": busy_server()}
-    made.add(0, point(steps(list(range(100)), 0, 2), servers=servers))
+    made.add(0, point(steps(list(range(100)), 0, 2), server_reports=servers))
     waits = {"requested_at": np.arange(50) * 0.02, "wait_seconds": 0.01}
     slow = steps(list(range(50)), 1, 2, **waits)
-    made.add(1, point(slow, servers=servers))
+    made.add(1, point(slow, server_reports=servers))
     return made
 
 
@@ -224,7 +224,7 @@ def test_throughput_does_not_end_in_a_peak() -> None:
 
 def test_lost_server_is_named_first_and_is_a_failure() -> None:
     made = starved()
-    made.add(0, point(steps([]), at=0.9, lost=("a:1",)))
+    made.add(0, point(steps([]), at=0.9, lost_servers=("a:1",)))
     summary = check(summarize(made), made)
     text = text_report(summary, made)
     assert text.startswith("LOST: a:1 was lost by second 0.9\n")
@@ -242,7 +242,7 @@ def test_lost_server_is_named_first_and_is_a_failure() -> None:
 
 def test_server_that_came_back_was_lost_too(short_verdicts: None) -> None:
     made = starved()
-    made.add(0, point(steps([]), at=0.9, lost=("a:1",)))
+    made.add(0, point(steps([]), at=0.9, lost_servers=("a:1",)))
     made.add(0, point(steps([]), at=0.95))
     summary = check(summarize(made), made)
     assert summary.checks[0].value == "a:1 was lost by second 0.9 and came back"
@@ -252,7 +252,7 @@ def test_server_that_came_back_was_lost_too(short_verdicts: None) -> None:
 
 def test_lost_servers_can_be_allowed() -> None:
     made = starved(Thresholds(allow_lost_servers=True))
-    made.add(0, point(steps([]), at=0.9, lost=("a:1",)))
+    made.add(0, point(steps([]), at=0.9, lost_servers=("a:1",)))
     summary = check(summarize(made), made)
     assert summary.ok
     text = text_report(summary, made)
