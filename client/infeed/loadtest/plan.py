@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Self
+from typing import Any
 
 from infeed.prefetch.feed_options import FeedOptions
 from infeed.shared.arguments import check_integer, check_seconds
@@ -32,7 +32,7 @@ class Kill:
     """Seconds after all trainers have begun."""
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse(cls, text: str) -> Kill:
         """Parses RANK@SECONDS, such as 2@10. Raises `InvalidRequestError`."""
         return cls(*_parse("--kill", text, r"(\d+)@([\d.]+)", "2@10"))
 
@@ -46,12 +46,12 @@ class Stall:
     seconds: float
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse(cls, text: str) -> Stall:
         """Parses RANK@SECONDS:SECONDS, such as 2@10:5. Raises `InvalidRequestError`."""
         return cls(*_parse("--stall", text, r"(\d+)@([\d.]+):([\d.]+)", "2@10:5"))
 
 
-def _parse(option: str, text: str, pattern: str, example: str) -> tuple[int, *tuple[float, ...]]:
+def _parse(option: str, text: str, pattern: str, example: str) -> tuple[Any, ...]:
     try:
         rank, *seconds = re.fullmatch(pattern, text).groups()  # type: ignore[union-attr]
         return int(rank), *(check_seconds(option, float(part)) for part in seconds)
