@@ -100,7 +100,8 @@ def audit(
     ) as bar:
         task = bar.add_task(pipeline, total=None)
         report = run_audit(
-            *(target, pipeline),
+            target,
+            pipeline,
             progress=lambda done, total: bar.update(
                 task, completed=done if total is None else min(done, total), total=total
             ),

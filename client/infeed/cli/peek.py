@@ -103,7 +103,7 @@ def _print(console: Console, spec: PipelineSpec, document: dict[str, Any]) -> No
         )
     for line in (
         f"{spec.name} fingerprint {spec.fingerprint}",
-        f"{spec.sample_count or 'unknown'} samples; {spec.guarantee}; "
+        f"{spec.sample_count or 'unknown'} samples; {spec.guarantee}",
         f"server {spec.server_version}, {pipeline['engine']} engine",
         f"finish transforms: {', '.join(pipeline['finish_transforms']) or 'none'}",
     ):

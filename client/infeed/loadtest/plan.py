@@ -142,7 +142,8 @@ class LoadPlan:
             )
         if self.thresholds.min_utilisation is not None and not self.step_seconds:
             return "--min-utilisation needs --step-ms over 0: without compute there is none to use"
-        for event in (*self.stalls, *self.kills):
+        events: tuple[Stall | Kill, ...] = (*self.stalls, *self.kills)
+        for event in events:
             if event.rank >= self.trainers:
                 return (
                     f"--{type(event).__name__.lower()}: rank {event.rank} is out of range; there "

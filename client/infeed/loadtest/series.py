@@ -89,12 +89,13 @@ def time_series(tally: Tally) -> Series:
         groups: dict[int, list[TimedReport]] = {}
         for at, report in reports:
             groups.setdefault(int(bin_of(np.float64(at))), []).append((at, report))
-        last = [last_report(groups[n]) if n in groups else None for n in range(bins)]
-        states = {
-            state: tuple(one and getattr(one, f"{state}_seconds") / one.seconds for one in last)
-            for state in STATES
-        }
-        return {**states, "cpu": tuple(one and one.cpu_share for one in last)}
+        rows: dict[str, list[float | None]] = {name: [None] * bins for name in (*STATES, "cpu")}
+        for number, group in groups.items():
+            report = last_report(group)
+            for state in STATES:
+                rows[state][number] = getattr(report, f"{state}_seconds") / report.seconds
+            rows["cpu"][number] = report.cpu_share
+        return {name: tuple(row) for name, row in rows.items()}
 
     return Series(
         bin_seconds=width,
