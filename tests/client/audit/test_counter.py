@@ -187,14 +187,6 @@ def test_named_bad_samples_are_not_lost(samples: int, epochs: int, data: st.Data
             assert (totals.exact, totals.epochs[0].unseen) == (False, (lost,))
 
 
-def test_bad_samples_are_ignored_without_substitution() -> None:
-    stream = make_stream(10, 1)
-    stream[stream.index(3)] = 4
-    for on_error in ("raise", "mask"):
-        spec = make_spec(on_error=on_error)
-        assert not count_batches(spec, make_batches(stream, 4), epochs=1, bad_samples={3}).exact
-
-
 # --- datasets of unknown length, and of batches ---
 
 

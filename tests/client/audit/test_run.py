@@ -219,13 +219,6 @@ def test_an_unknown_length_is_exact(world: int, remainder: Any, samples: int) ->
     assert [epoch.epoch for epoch in result.epochs] == [0, 1]
 
 
-def test_an_unknown_length_is_exact_across_resumes() -> None:
-    fake = unshuffled(length_known=False)
-    result = audit_fake(fake, world_size=(3, 2), resume_every=3, epochs=2)
-    assert result.exact
-    assert result.outcome.end == 100
-
-
 def test_one_whole_epoch_of_the_data_service_is_audited() -> None:
     fake = unshuffled(48, length_known=False)
     guarantee = Guarantee("none", "at_most_once", "none")

@@ -41,8 +41,11 @@ def point(made: Array, at: float = 1.0, **values: Any) -> Point:
     report = TrainerReport(
         seconds=1.0, steps=max(2, len(made)), total_steps=max(1, len(made)), streams=1
     )
-    stats: dict[str, Any] = {name: 0 for name in Stats.__match_args__} | {
-        **{"bytes": 100 * len(made), "report": report, "server_reports": {}, "lost_servers": ()},
+    stats: dict[str, Any] = dict.fromkeys(Stats.__match_args__, 0) | {
+        "bytes": 100 * len(made),
+        "report": report,
+        "server_reports": {},
+        "lost_servers": (),
         **{name: value for name, value in values.items() if name in Stats.__match_args__},
     }
     given: dict[str, Any] = {

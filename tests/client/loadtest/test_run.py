@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -71,47 +72,47 @@ def test_a_trainer_that_fails_ends_the_test_with_its_name() -> None:
     assert not check(summarize(made), made).ok
 
 
-def test_an_interrupt_leaves_the_report_so_far() -> None:
+def interrupted(is_due: Callable[[Tally], object], **options: Any) -> Tally:
+    """Runs a load test that is interrupted when a tally is due."""
+
     def progress(tally: Tally) -> None:
-        if tally.trainers[0].step_count and not tally.interrupted:
+        if is_due(tally) and not tally.interrupted:
             signal.raise_signal(signal.SIGINT)
 
-    plan = LoadPlan(trainers=2, duration_seconds=600, step_seconds=0.001, threads=True)
-    made = run(plan, fake(), progress=progress)
-    assert made.interrupted
-    assert made.trainers[0].step_count
-    assert check(summarize(made), made).exact
+    made = run(LoadPlan(step_seconds=0.001, threads=True, **options), fake(), progress=progress)
+    assert (made.interrupted, made.failures) == (True, [])
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     until(lambda: not infeed_threads())
+    return made
 
 
-def test_an_interrupt_before_the_last_start_leaves_a_report() -> None:
-    def progress(tally: Tally) -> None:
-        if tally.trainers[0].step_count and not tally.interrupted:
-            signal.raise_signal(signal.SIGINT)
-
-    plan = LoadPlan(trainers=3, ramp_seconds=600, step_seconds=0.001, threads=True)
-    made = run(plan, fake(), progress=progress)
-    assert (made.interrupted, made.failures) == (True, [])
-    assert [len(trainer.lives) for trainer in made.trainers] == [1, 0, 0]
-    text = text_report(summarize(made), made)
-    assert "interrupted: the figures so far" in text
-    assert "nothing was measured, for 2 of 3 trainers had no batch when the test ended" in text
-    until(lambda: not infeed_threads())
+def test_an_interrupt_leaves_the_report_so_far() -> None:
+    made = interrupted(lambda tally: tally.trainers[0].step_count, trainers=2, duration_seconds=600)
+    assert check(summarize(made), made).exact
 
 
-def test_an_interrupt_in_the_warm_up_is_named() -> None:
-    def progress(tally: Tally) -> None:
-        if tally.all_began_at is not None and not tally.interrupted:
-            signal.raise_signal(signal.SIGINT)
-
-    plan = LoadPlan(
-        trainers=1, duration_seconds=900, warm_up_seconds=600, step_seconds=0.001, threads=True
-    )
-    made = run(plan, fake(), progress=progress)
-    assert "nothing was measured, for the test ended in its warm-up of 600 s" in text_report(
-        summarize(made), made
-    )
+@pytest.mark.parametrize(
+    ("options", "due", "text"),
+    [
+        (
+            {"trainers": 3, "ramp_seconds": 600},
+            lambda tally: tally.begun,
+            "2 of 3 trainers had no batch when the test ended",
+        ),
+        (
+            {"trainers": 1, "duration_seconds": 900, "warm_up_seconds": 600},
+            lambda tally: tally.all_began_at,
+            "the test ended in its warm-up of 600 s",
+        ),
+    ],
+)
+def test_an_interrupt_before_the_measured_time_is_named(
+    options: dict[str, Any], due: Any, text: str
+) -> None:
+    made = interrupted(due, **options)
+    report = text_report(summarize(made), made)
+    assert "interrupted: the figures so far" in report
+    assert f"nothing was measured, for {text}" in report
 
 
 def test_servers_that_stop_for_good_are_seen() -> None:

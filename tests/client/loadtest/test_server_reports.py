@@ -15,7 +15,7 @@ def test_reports_that_overlap_count_once() -> None:
         for at in range(1, 7)
     ]
     merged = merged_report(reports, 1.5)
-    assert (merged.seconds, merged.batches) == (4.0, 6 + 4)  # that of 2 began before
+    assert (merged.seconds, merged.batches) == (4.0, 6 + 4)  # the report of 2 began before
     assert (merged.cores, merged.source_seconds) == (4.0, 2.0)
 
 

@@ -40,10 +40,7 @@ def test_utilisation_is_compute_over_time_of_the_worst_rank() -> None:
     assert summary.trainers[0].figures.utilisation == pytest.approx(1.0)
     assert summary.figures.utilisation == pytest.approx(135 / 180)
     assert not summary.keeps_utilisation
-
-
-def test_waits_and_starved_steps() -> None:
-    slow = summarize(starved()).trainers[1].figures
+    slow = summary.trainers[1].figures
     assert (slow.steps, slow.starved_steps) == (45, 45)
     assert slow.wait_p50 == slow.wait_p99 == slow.wait_max == 0.01
 
@@ -73,7 +70,7 @@ def short_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
     [(0.1, 0.0, 0.9, 0.0899), (0.1, 0.5, 0.5, 0.0), (1.5, 0.0, 0.0, 0.9)],
 )
 def test_a_wait_without_a_batch_counts_up_to_the_end(
-    at: float, warm_up: float, unanswered: float, utilisation: float, short_verdicts: None
+    at: float, warm_up: float, unanswered: float, utilisation: float
 ) -> None:
     made = tally(LoadPlan(trainers=1, step_seconds=0.009, warm_up_seconds=warm_up))
     made.add(0, point(steps(list(range(11)))))
@@ -82,16 +79,8 @@ def test_a_wait_without_a_batch_counts_up_to_the_end(
     assert summary.figures.unanswered_seconds == pytest.approx(unanswered)
     assert summary.figures.wait_max == pytest.approx(unanswered)
     assert summary.utilisation == pytest.approx(utilisation, abs=0.01)
-    if at == 0.1 and not warm_up:
-        assert summary.verdict.level == "highly input-bound"
-        assert summary.verdict.wait_share == pytest.approx(0.9)
-
-
-def test_a_wait_for_the_first_batch_counts_nowhere() -> None:
-    made = tally(LoadPlan(trainers=1, step_seconds=0.009, warm_up_seconds=0))
-    made.add(0, point(steps(list(range(11)))))
     made.start(0, 0.2)
-    made.add(0, point(steps([]), unanswered_at=0.3))
+    made.add(0, point(steps([]), unanswered_at=0.3))  # for its first batch, which counts nowhere
     assert summarize(made).figures.unanswered_seconds == 0
 
 
@@ -141,12 +130,6 @@ def test_a_test_without_a_batch_fails() -> None:
     assert "MISSED: batches: none (at least 1)" in text_report(summary, made)
 
 
-def test_an_inexact_delivery_fails_without_a_threshold() -> None:
-    made = tally(LoadPlan(trainers=1))
-    made.add(0, point(steps([0, 2, 3])))
-    assert not check(summarize(made), made).ok
-
-
 def test_an_inexact_audit_has_its_likely_reason() -> None:
     made = repeating()
     text = text_report(check(summarize(made), made), made)
@@ -155,12 +138,10 @@ def test_an_inexact_audit_has_its_likely_reason() -> None:
 
     made = tally(LoadPlan(trainers=1))
     made.add(0, point(steps([0, 2, 3]), reconnects=2))
-    text = text_report(check(summarize(made), made), made)
+    summary = check(summarize(made), made)
+    assert not summary.ok
+    text = text_report(summary, made)
     assert "  there were 2 lost connections: the events have their times" in text
-
-    made = tally(LoadPlan(trainers=1))
-    made.add(0, point(steps([0, 1, 2]), reconnects=2))
-    assert "there were" not in text_report(check(summarize(made), made), made)
 
 
 def test_forecast_for_no_trainer_has_a_step_time_that_fits() -> None:
