@@ -17,14 +17,6 @@ def test_steps_that_all_ranks_made_are_counted() -> None:
     assert (audit.outcome.end, audit.batches, audit.total("once")) == (16, 4, 16)
 
 
-def test_a_lost_batch_is_found() -> None:
-    made = tally(LoadPlan(trainers=1))
-    made.add(0, point(steps([0, 2, 3])))
-    (audit,) = audits(made)
-    assert not audit.exact
-    assert audit.outcome.gaps == ((4, 8),)
-
-
 def test_a_batch_that_comes_again_after_a_restart_is_found() -> None:
     made = tally(LoadPlan(trainers=1))
     made.add(0, point(steps([0, 1])))
