@@ -17,6 +17,7 @@ from infeed.audit.outcome import (
     Interval,
     UnknownSample,
 )
+from infeed.shared.arguments import MAX_INT64
 from infeed.shared.spec import Array
 
 Examples = dict[int, list[tuple[int, int]]]
@@ -31,6 +32,10 @@ class Slots(NamedTuple):
     ids: Array
     delivered: Array
     """Whether a slot delivers its position."""
+
+    def with_ids(self, low: int, high: int = MAX_INT64) -> Array:
+        """Returns the indices of the slots with ids from `low` on and below `high`."""
+        return np.flatnonzero((self.ids >= low) & (self.ids < high))
 
     def collect(self, examples: Examples, where: Array) -> None:
         """Adds the slots with these indices, as long as their epochs have few."""
@@ -60,16 +65,13 @@ class _Seen:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What bounds a count, and what a missing sample may be."""
+class Rules:
+    """What a missing sample may be."""
 
-    positions: int
-    """One more than the largest position."""
+    samples: int | None
+    """Samples of an epoch; None if unknown."""
     epochs: int
-    samples: int
-    """Samples of an epoch; if unknown, one more than the largest id."""
-    length_known: bool
-    expected_epochs: int
+    """Epochs that are expected."""
     unordered: bool
     """Whether workers deliver the batches, in any order."""
     masks: bool
@@ -81,47 +83,49 @@ class Limits:
 class Count:
     """One count of all slots."""
 
-    def __init__(self, limits: Limits, chunks: Callable[[], Iterable[Slots]]) -> None:
-        """Counts the slots that `chunks` yields."""
-        self._limits, self._chunks = limits, chunks
-        self._positions = _Seen(limits.positions)
-        self._ids = _Seen(limits.epochs * limits.samples)
-        self._excused = np.zeros(limits.positions * limits.unordered, bool)
+    def __init__(self, rules: Rules, end: int, chunks: Callable[[], Iterable[Slots]]) -> None:
+        """Counts the slots that `chunks` yields; `end` is the least number of positions."""
+        self._rules, self._chunks = rules, chunks
+        last = [[x.max() for x in (part.positions, part.epochs, part.ids)] for part in chunks()]
+        position, epoch, sample = np.max([[end - 1, rules.epochs - 1, -1], *last], axis=0).tolist()
+        self._samples = sample + 1 if rules.samples is None else rules.samples
+        self._limit, epochs = position + 1, epoch + 1
+        self._positions, self._ids = _Seen(self._limit), _Seen(epochs * self._samples)
+        self._excused = np.zeros(self._limit * rules.unordered, bool)
         """Positions of batches without samples, which workers need not deliver."""
-        self._known, self._strangers = np.zeros((2, limits.epochs), np.int64)
+        self._known, self._strangers = np.zeros((2, epochs), np.int64)
         """By epoch: slots with a sample of the pipeline, and with another one."""
-        self._exists = np.arange(limits.epochs) < limits.expected_epochs
+        self._exists = np.arange(epochs) < rules.epochs
         self._delivered = 0
         self._repeats: Examples = defaultdict(list)
         self._unknown: Examples = defaultdict(list)
         masked = np.concatenate([np.empty(0, np.int64), *map(self._add, chunks())])
-        epochs = np.unique(masked) // max(1, limits.positions)
-        self._masked = np.bincount(epochs, minlength=limits.epochs)
+        of_epochs = np.unique(masked) // max(1, self._limit)
+        self._masked = np.bincount(of_epochs, minlength=epochs)
 
     def _add(self, slots: Slots) -> Array:
-        """Counts some slots; returns the masked ones, as epoch * positions + position."""
+        """Counts some slots; returns the masked ones, as epoch * limit + position."""
         positions, epochs, ids, delivered = slots
-        limits, filled = self._limits, ids >= 0
+        rules, filled = self._rules, ids >= 0
         self._positions.add(positions[delivered])
         self._delivered += int(np.count_nonzero(delivered))
-        if limits.unordered:
+        if rules.unordered:
             self._excused[positions[~delivered]] = True
         self._exists[epochs[delivered | filled]] = True
-        known = np.flatnonzero(filled & (ids < limits.samples))
-        strange = np.flatnonzero(ids >= limits.samples)
-        self._known += np.bincount(epochs[known], minlength=limits.epochs)
-        self._strangers += np.bincount(epochs[strange], minlength=limits.epochs)
-        again = self._ids.add(epochs[known] * limits.samples + ids[known])
+        known, strange = slots.with_ids(0, self._samples), slots.with_ids(self._samples)
+        self._known += np.bincount(epochs[known], minlength=len(self._known))
+        self._strangers += np.bincount(epochs[strange], minlength=len(self._known))
+        again = self._ids.add(epochs[known] * self._samples + ids[known])
         slots.collect(self._repeats, known[again])
         slots.collect(self._unknown, strange)
-        masked = ~filled & (limits.unordered | delivered) & limits.masks
-        return epochs[masked] * limits.positions + positions[masked]
+        masked = ~filled & (rules.unordered | delivered) & rules.masks
+        return epochs[masked] * self._limit + positions[masked]
 
     def totals(self, end: int) -> AuditTotals:
         """Returns the totals over the positions [0, end)."""
         once, again = self._positions.once, self._positions.again
         missing = ~once[:end]
-        if self._limits.unordered:
+        if self._rules.unordered:
             missing &= ~self._excused[:end]
         firsts = self._first_positions()
         epochs = np.flatnonzero(self._exists).tolist()
@@ -137,7 +141,7 @@ class Count:
 
     def _first_positions(self) -> dict[int, int]:
         """Returns where each repeated sample that is listed was first, by epoch * samples + id."""
-        samples = self._limits.samples
+        samples = self._samples
         listed = [
             epoch * samples + sample
             for epoch, found in self._repeats.items()
@@ -145,7 +149,7 @@ class Count:
         ]
         firsts: dict[int, int] = {}
         for slots in self._chunks() if listed else ():
-            known = np.flatnonzero((slots.ids >= 0) & (slots.ids < samples))
+            known = slots.with_ids(0, samples)
             keys = slots.epochs[known] * samples + slots.ids[known]
             found, first = np.unique(keys, return_index=True)
             is_listed = np.isin(found, listed)
@@ -154,20 +158,19 @@ class Count:
         return firsts
 
     def _epoch_totals(self, epoch: int, end: int, firsts: dict[int, int]) -> EpochTotals:
-        limits = self._limits
-        begin = epoch * limits.samples
-        part = slice(begin, begin + limits.samples)
+        rules, begin = self._rules, epoch * self._samples
+        part = slice(begin, begin + self._samples)
         seen, more = self._ids.once[part], int(np.count_nonzero(self._ids.again[part]))
-        left_out = max(0, begin + limits.samples - max(begin, end))
-        if not limits.length_known:
+        left_out = max(0, part.stop - max(begin, end))
+        if rules.samples is None:
             seen, left_out = np.trim_zeros(seen, "b"), 0
         distinct = int(np.count_nonzero(seen))
         missing = np.flatnonzero(~seen)
         masked = int(self._masked[epoch])
-        if limits.unordered:  # slots after the end of the data are empty too, and look the same
+        if rules.unordered:  # slots after the end of the data are empty too, and look the same
             masked = min(masked, len(missing))
         surplus = int(self._known[epoch]) - distinct
-        is_bad = np.isin(missing, limits.bad)
+        is_bad = np.isin(missing, rules.bad)
         substituted = min(int(is_bad.sum()), surplus)
         return EpochTotals(
             epoch=epoch,

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator
 
 import numpy as np
 
-from infeed.audit.count import Count, Limits, Slots
+from infeed.audit.count import Count, Rules, Slots
 from infeed.audit.outcome import AuditTotals
 from infeed.batch import Batch
 from infeed.shared.spec import Array, PipelineSpec
@@ -39,16 +39,19 @@ class DeliveryCounter:
 
         `bad_samples` are the ids that `on_error: substitute` is known to replace.
         """
-        # Workers deliver batches in any order; the partly filled one can precede others.
-        self._unordered = spec.is_remote
         is_batched = bool(spec.batch_stride)
-        self._elements_are_batches = is_batched and not self._unordered
+        bad = sorted(bad_samples if spec.on_error == "substitute" else ())
+        self._rules = rules = Rules(
+            # Where elements are batches, positions count those; the number of samples is unknown.
+            samples=None if is_batched else spec.sample_count,
+            epochs=epochs or 0,
+            # Workers deliver batches in any order; the partly filled one can precede others.
+            unordered=spec.is_remote,
+            masks=spec.on_error == "mask",
+            bad=np.array(bad, np.int64),
+        )
+        self._elements_are_batches = is_batched and not rules.unordered
         self._epoch_positions = spec.sample_count
-        # Where elements are batches, positions count those; the number of samples is unknown.
-        self._sample_count = None if is_batched else spec.sample_count
-        self._masks = spec.on_error == "mask"
-        self._bad = np.array(sorted(bad_samples if spec.on_error == "substitute" else ()), np.int64)
-        self._expected_epochs = epochs or 0
         self.total: int | None = None
         """The positions of all epochs; None if endless or unknown."""
         if epochs is not None and spec.sample_count is not None:
@@ -92,22 +95,7 @@ class DeliveryCounter:
         """
         if end is None:
             end = self.end if self.total is None else self.total
-        limits = [(slots.positions.max(), slots.epochs.max()) for slots in self._chunks()]
-        position, epoch = np.max(limits, axis=0).tolist() if limits else (-1, -1)
-        samples = self._sample_count
-        if samples is None:
-            samples = int(np.asarray(self._ids).max(initial=-1)) + 1
-        bounds = Limits(
-            positions=max(end, position + 1),
-            epochs=max(self._expected_epochs, epoch + 1),
-            samples=samples,
-            length_known=self._sample_count is not None,
-            expected_epochs=self._expected_epochs,
-            unordered=self._unordered,
-            masks=self._masks,
-            bad=self._bad,
-        )
-        return Count(bounds, self._chunks).totals(end)
+        return Count(self._rules, end, self._chunks).totals(end)
 
     def _chunks(self) -> Iterator[Slots]:
         """Yields all slots, a bounded number at a time."""
@@ -129,13 +117,13 @@ class DeliveryCounter:
         positions = np.repeat(starts, sizes) + slots * (not self._elements_are_batches)
         filled = ids >= 0
         has_samples = np.repeat(np.logical_or.reduceat(filled, firsts), sizes)
-        if self._unordered:
+        if self._rules.unordered:
             # A batch without any sample delivers nothing: either all of its samples are bad, or it
             # is after the end of the data, which is not known yet.
             delivered = has_samples
         elif self._elements_are_batches:
             delivered = has_samples & (slots == 0)
-        elif self._masks and self._sample_count is not None:
+        elif self._rules.masks and self._rules.samples is not None:
             # Empty slots are bad samples, which are delivered; others are after the end.
             delivered = filled | (positions < (self.total or np.inf))
         else:
@@ -143,7 +131,7 @@ class DeliveryCounter:
         if self._epoch_positions is not None:
             return Slots(positions, positions // self._epoch_positions, ids, delivered)
         of_slots = np.repeat(epochs, sizes)
-        if not (self._unordered or self._elements_are_batches):
+        if not (self._rules.unordered or self._elements_are_batches):
             # Only a dataset that is read sequentially has an unknown length: its ids count up from
             # 0 in each epoch.
             begun = np.cumsum(ids == 0)
