@@ -9,7 +9,7 @@ import pytest
 from tests.client.loadtest.samples import busy_server, point, repeating, steps, tally
 
 from infeed.loadtest import LoadPlan, Tally, Thresholds, check, summarize
-from infeed.loadtest.report_text import text_report
+from infeed.loadtest.report_text import forecast_lines, text_report
 from infeed.loadtest.summary import to_json
 from infeed.shared import verdict
 
@@ -107,6 +107,8 @@ def test_verdict_names_the_worst_rank_and_enough_servers(
     assert summary.forecast.capacity == pytest.approx(10)
     assert summary.forecast.servers_needed is not None
     assert summary.forecast.servers_needed >= 20
+    line = "enough for 0 such trainers; one with steps of 100.0 ms or more would not wait"
+    assert line in forecast_lines(summary)[0]
 
 
 def test_thresholds_are_checked_by_the_worst_rank() -> None:
@@ -124,9 +126,10 @@ def test_thresholds_are_checked_by_the_worst_rank() -> None:
 
 def test_a_test_without_a_batch_fails() -> None:
     made = tally(LoadPlan(trainers=1))
+    made.all_began_at = None
     summary = check(summarize(made), made)
-    assert summary.exact
-    assert not summary.ok
+    assert (summary.exact, summary.ok, summary.figures.steps) == (True, False, 0)
+    assert "no verdict yet" in text_report(summary, made)
     assert "MISSED: batches: none (at least 1)" in text_report(summary, made)
 
 
@@ -142,13 +145,6 @@ def test_an_inexact_audit_has_its_likely_reason() -> None:
     assert not summary.ok
     text = text_report(summary, made)
     assert "  there were 2 lost connections: the events have their times" in text
-
-
-def test_forecast_for_no_trainer_has_a_step_time_that_fits() -> None:
-    made = starved()
-    text = text_report(summarize(made), made)
-    # A trainer takes 100 batches/s; the server makes 10.
-    assert "enough for 0 such trainers; one with steps of 100.0 ms or more would not wait" in text
 
 
 def test_a_trainer_without_a_step_is_the_worst() -> None:
@@ -171,14 +167,6 @@ def test_a_bin_of_the_plots_is_longer_than_a_step() -> None:
     assert None not in series.utilisation[0][1:-1]
     made = tally(LoadPlan(trainers=1, step_seconds=30.0))
     assert summarize(made).series.bins == 1
-
-
-def test_nothing_at_all_is_summarised() -> None:
-    made = tally(LoadPlan(trainers=1))
-    made.all_began_at = None
-    summary = check(summarize(made), made)
-    assert summary.figures.steps == 0
-    assert "no verdict yet" in text_report(summary, made)
 
 
 def test_json_has_the_figures() -> None:
