@@ -97,7 +97,7 @@ def _pipeline_row(pipeline: Mapping[str, Any]) -> Row:
         "samples/s": _number(None if batches is None else batches * pipeline["batch_size"]),
         "sent": _NONE if sent is None else f"{decimal(int(sent))}/s",
         "streams": f"{totals['streams']:.0f}",
-        "queued": str(queues["queued_requests"]),
+        "queued": f"{queues['queued_requests']:.0f}",
         "unsent": decimal(int(queues["unsent_bytes"])),
         "bad": f"{totals['bad_samples']:.0f}" + f", {unlogged:.0f} not logged" * bool(unlogged),
         "no request": _percent(rate("no_request_seconds")),
