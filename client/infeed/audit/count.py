@@ -119,7 +119,8 @@ class Count:
         slots.collect(self._repeats, known[again])
         slots.collect(self._unknown, strange)
         masked = ~filled & (rules.unordered | delivered) & rules.masks
-        return epochs[masked] * self._limit + positions[masked]
+        keys: Array = epochs[masked] * self._limit + positions[masked]
+        return keys
 
     def totals(self, end: int) -> AuditTotals:
         """Returns the totals over the positions [0, end)."""
