@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from infeed_server.control.health import SHUTTING_DOWN, Readiness
-from infeed_server.observe.metric_tables import DESIRED_SERVERS
+from infeed_server.observe.callback_metrics import DESIRED_SERVERS
 from infeed_server.observe.status import Document
 
 _RESPONSE_TIMEOUT_SECONDS = 2.0

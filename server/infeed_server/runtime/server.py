@@ -16,7 +16,8 @@ from infeed_server.control.health import Health
 from infeed_server.control.http_server import ControlServer
 from infeed_server.engines.base import Engine
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
-from infeed_server.observe.metrics import LabelledValues, Metrics
+from infeed_server.observe.callback_metrics import LabelledValues
+from infeed_server.observe.metrics import Metrics
 from infeed_server.observe.observer import UPDATE_INTERVAL_SECONDS, Observer
 from infeed_server.observe.preview import Previews
 from infeed_server.pipeline.load import Pipelines, located
@@ -163,7 +164,7 @@ class Server:
             self._remote = options.engine(options.insecure)
         self.metrics.read({"infeed_pipeline_ready": self._ready_pipelines})
         if options.unready_on_bad_data:
-            self.metrics.source_errors.subscribe(self._warm_up.on_source_error)
+            self.metrics.on_refused_data.append(self._warm_up.on_source_error)
         state = ControlState(
             self.health,
             self.metrics.registry,
