@@ -6,8 +6,6 @@ span. The sampler of the server's provider may choose fewer of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, Tracer, TracerProvider, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -15,8 +13,6 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from infeed.shared.telemetry.batch_span import SPAN_NAME, BatchSpan, address_attributes
 from infeed.v1 import stream_pb2
 from infeed_server.version import VERSION
-
-_NOT_SENT = "the stream ended before the batch was sent"
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 
@@ -42,7 +38,7 @@ class RequestTracer:
 class StreamTracer:
     """Traces the requests of one stream. Thread-safe."""
 
-    def __init__(self, tracer: Tracer, attributes: Mapping[str, str | int]) -> None:
+    def __init__(self, tracer: Tracer, attributes: dict[str, str | int]) -> None:
         self._tracer = tracer
         self._attributes = attributes
         self._open: set[BatchSpan] = set()
@@ -56,11 +52,8 @@ class StreamTracer:
         parent = _PROPAGATOR.extract(carrier, Context())
         if not get_current_span(parent).get_span_context().trace_flags.sampled:
             return None
-        attributes = {
-            **self._attributes,
-            "infeed.request_id": request.request_id,
-            "infeed.position": request.start,
-        }
+        own = {"infeed.request_id": request.request_id, "infeed.position": request.start}
+        attributes = {**self._attributes, **own}
         span = self._tracer.start_span(SPAN_NAME, parent, SpanKind.SERVER, attributes)
         if not span.get_span_context().trace_flags.sampled:
             span.end()
@@ -72,4 +65,4 @@ class StreamTracer:
     def close(self) -> None:
         """Ends the spans of the batches that were not sent."""
         for span in tuple(self._open):
-            span.end("failed", _NOT_SENT)
+            span.end("failed", "the stream ended before the batch was sent")

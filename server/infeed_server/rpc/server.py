@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from concurrent import futures
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +57,7 @@ _MAX_STREAMS_OF_CONNECTION = 512
 _SPARE_THREADS = 8
 """Threads for calls over the limits, so that they are refused at once."""
 
-_DRAIN_POLL_INTERVAL_SECONDS = 0.02
+_DRAIN_POLL_SECONDS = 0.02
 
 _END_TIMEOUT_SECONDS = 1.0
 """Wait for the calls that are ended at shutdown. Only clients that do not read take as long."""
@@ -85,11 +84,11 @@ class RpcServer:
         self._admission = Admission(limits, authenticator)
         self._health = HealthServicer()
         self._encoder = BatchEncoder(monitor)
-        self._trainers = TrainerLog()
+        self.trainers = TrainerLog()
         jobs = jobs or Jobs(lambda *_: ServerReport())
-        self._streams = BatchStreams(catalog, self._encoder, monitor, self._trainers, jobs, tracer)
+        self._streams = BatchStreams(catalog, self._encoder, monitor, self.trainers, jobs, tracer)
         self._servicer = FeedServicer(catalog, self._streams)
-        self._interceptor = CallInterceptor(self._admission, monitor, self._trainers)
+        self._interceptor = CallInterceptor(self._admission, monitor, self.trainers)
         threads = limits.max_streams + limits.max_calls + MAX_HEALTH_CALLS + _SPARE_THREADS
         self._pool = _CallThreads(threads, "infeed-rpc")
 
@@ -122,15 +121,11 @@ class RpcServer:
             else:
                 self.port = self._server.add_secure_port(str(address), credentials)
         except RuntimeError as error:
-            message = f"cannot listen on {address}: {error}"
-            raise ConfigError(message, address=str(address)) from None
+            problem = f"cannot listen on {address}: {error}"
+            raise ConfigError(problem, address=str(address)) from None
 
     def start(self) -> None:
         self._server.start()
-
-    def update(self) -> None:
-        """Does what is due every second."""
-        self._trainers.flush()
 
     def set_serving(self, serving: bool, reason: str = "", pipeline: str = "") -> None:
         """Sets the health status of a pipeline, else of the server and of the feed service.
@@ -150,10 +145,12 @@ class RpcServer:
         Streams announce it in a message too: proxies do not forward GOAWAY.
         """
         self._health.enter_graceful_shutdown()
-        self._admission.stop()
+        self._admission.stopping = True
         ended = self._server.stop(grace + 2 * _END_TIMEOUT_SECONDS)
         self._streams.drain()
-        _wait_until(lambda: not self._admission.open_calls(STREAMS), grace)
+        deadline = time.monotonic() + grace
+        while self._admission.open_calls(STREAMS) and time.monotonic() < deadline:
+            time.sleep(_DRAIN_POLL_SECONDS)
         self._streams.end()
         ended.wait(_END_TIMEOUT_SECONDS)
         self._server.stop(None).wait(_END_TIMEOUT_SECONDS)
@@ -164,7 +161,7 @@ class RpcServer:
         # Not all threads may end: one can wait for storage on behalf of a call that has ended.
         self._pool.shutdown(wait=False)
         self._encoder.close()
-        self._trainers.flush()
+        self.trainers.flush()
 
 
 class _CallThreads(futures.ThreadPoolExecutor):
@@ -202,10 +199,3 @@ def _options(limits: Limits, *, shares_port: bool) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", -1),
         *((name, round(1000 * value)) for name, value in seconds.items()),
     ]
-
-
-def _wait_until(condition: Callable[[], bool], timeout: float) -> None:
-    """Returns once the condition holds, or after `timeout` seconds."""
-    deadline = time.monotonic() + timeout
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(_DRAIN_POLL_INTERVAL_SECONDS)

@@ -218,7 +218,7 @@ class Server:
     def _update(self) -> None:
         self.observer.update()
         if self._rpc:
-            self._rpc.update()
+            self._rpc.trainers.flush()
 
 
 def unsent_limit(options: ServerOptions) -> int:
