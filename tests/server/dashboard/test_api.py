@@ -134,7 +134,8 @@ def test_samples_are_shown_to_those_alone_who_may_read_all(
 def test_history_of_an_impossible_time_is_refused(get: Get, seconds: str) -> None:
     answer = get(f"/api/v1/history?seconds={seconds}")
     assert answer.status == 400
-    assert answer.json["error"].startswith(f"seconds={seconds!r} must be a number above 0")
+    assert answer.json["error"].startswith("seconds=")
+    assert "must be a number" in answer.json["error"]
 
 
 def test_answers_of_the_api_are_not_kept(get: Get) -> None:
