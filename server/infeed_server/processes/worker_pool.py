@@ -12,8 +12,7 @@ from typing import Any
 
 from infeed.shared.errors import from_reason
 from infeed_server.processes.daemon_executor import DaemonExecutor
-from infeed_server.processes.worker_main import Failure
-from infeed_server.processes.worker_process import WorkerProcess
+from infeed_server.processes.worker_process import Failure, WorkerProcess
 
 log = logging.getLogger(__name__)
 
