@@ -141,3 +141,22 @@ def test_history_of_an_impossible_time_is_refused(get: Get, seconds: str) -> Non
 def test_answers_of_the_api_are_not_kept(get: Get) -> None:
     for path in ("/api/v1/status", "/api/v1/history"):
         assert get(path).headers["cache-control"] == "no-store"
+
+
+def test_documented_keys_are_those_of_the_documents(get: Get) -> None:
+    page = (Path(__file__).parents[3] / "docs/observability.md").read_text(encoding="utf-8")
+    page = page.partition("\n### Status\n")[2].partition("\n### Preview\n")[0]
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    documented = {key for row in rows for key in re.findall(r"`(\w+)`", row)}
+    paths = ("status", "history", "pipelines/photos/bad-samples")
+    found: set[str] = set()
+    values = [get(f"/api/v1/{path}").json for path in paths]
+    while values:
+        value = values.pop()
+        if isinstance(value, dict):
+            found |= value.keys()
+            values += value.values()
+        elif isinstance(value, list):
+            values += value
+    assert documented <= found
+    assert found - {"photos", "a/b <b>"} <= set(re.findall(r"`(\w+)`", page))
