@@ -18,7 +18,7 @@ from starlette.datastructures import QueryParams
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from typing_extensions import override
 
 from infeed.shared.errors import InfeedError, InvalidRequestError, PipelineNotFoundError
@@ -118,7 +118,7 @@ def create_app(
 
     async def not_allowed(request: Request, error: Any) -> Response:
         what = f"no {request.method} of {request.url.path}"
-        return _error(405, f"{what}: nothing can be changed here; use GET", **error.headers)
+        return _error(405, f"{what}: nothing can be changed here; use GET", **(error.headers or {}))
 
     async def busy(_: Request, __: Exception) -> Response:
         problem = "one preview at a time, and one every other second"
@@ -127,7 +127,7 @@ def create_app(
     async def failed(_: Request, error: Any) -> Response:
         return _error(_STATUS_CODES.get(type(error), 503), error.message)
 
-    routes = [
+    routes: list[BaseRoute] = [
         Route("/", root),
         Route("/api/v1", index),
         Route("/livez", livez),
@@ -135,7 +135,7 @@ def create_app(
         Route("/metrics", metrics),
     ]
     if state.status is not None:
-        routes += [*_api_routes(state.status, state.health), *dashboard_routes()]
+        routes += [*_api_routes(state.status, state.health), dashboard_routes()]
     if state.previews is not None:
         routes.append(_preview_route(state.previews))
     handlers: Any = {404: not_found, 405: not_allowed, BusyError: busy, InfeedError: failed}

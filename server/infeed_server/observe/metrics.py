@@ -104,7 +104,7 @@ class Metrics(Monitor):
         self._calls = new(Counter, "infeed_calls", text, ("method", "status"))
         text = "Calls that were refused, by reason."
         self._refused = new(Counter, "infeed_refused", text, ("reason",))
-        # Those of gRPC's proposal A66 in Prometheus' spelling; grpcio emits none by itself.
+        # The names of gRPC's proposal A66 in Prometheus' spelling; grpcio emits none by itself.
         text = "Calls that have begun."
         self._started = new(Counter, "grpc_server_call_started", text, ("grpc_method",))
         self._streams = new(Gauge, "infeed_streams", "Open streams.")
@@ -115,11 +115,11 @@ class Metrics(Monitor):
         call = ("grpc_method", "grpc_status")
         name, text = "grpc_server_call_duration_seconds", "Duration of ended calls."
         self._durations = new(Histogram, name, text, call, buckets=_CALL_BUCKETS)
-        name = "grpc_server_call_{}_total_compressed_message_size_bytes".format
+        size = "grpc_server_call_{}_total_compressed_message_size_bytes".format
         text = "Bytes of the messages that were sent in an ended call."
-        self._sent = new(Histogram, name("sent"), text, call, buckets=_SIZE_BUCKETS)
+        self._sent = new(Histogram, size("sent"), text, call, buckets=_SIZE_BUCKETS)
         text = "Bytes of the messages that were received in an ended call."
-        self._received = new(Histogram, name("rcvd"), text, call, buckets=_SIZE_BUCKETS)
+        self._received = new(Histogram, size("rcvd"), text, call, buckets=_SIZE_BUCKETS)
         for family, rows in (
             (GaugeMetricFamily, GAUGES_READ),
             (CounterMetricFamily, COUNTERS_READ),

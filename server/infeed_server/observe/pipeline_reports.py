@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from infeed.shared.report import ServerReport
 from infeed.shared.sliding_window import WINDOW_SECONDS, SlidingWindow
@@ -106,6 +107,7 @@ class PipelineReports:
     def _report(self, pipeline: _Pipeline, seconds: float) -> ServerReport:
         """Returns the last report with the growth of the counters in another time."""
         seconds, grown = pipeline.window.difference(self._updated_at, pipeline.counters, seconds)
+        times: dict[str, Any] = {name: max(0.0, grown.get(name, 0.0)) for name in _TIMES}
         report = replace(
             pipeline.report,
             seconds=seconds,
@@ -113,7 +115,7 @@ class PipelineReports:
             bytes=int(grown["bytes"]),
             python_samples=int(grown["python_samples"]),
             **_state_seconds(seconds, grown),
-            **{name: max(0.0, grown.get(name, 0.0)) for name in _TIMES},
+            **times,
         )
         return replace(report, available_cores=_available(report, grown.get("idle_seconds")))
 
@@ -127,7 +129,7 @@ def _available(report: ServerReport, idle_seconds: float | None) -> float:
     return min(report.cores, max(_MIN_CORES, used + idle))
 
 
-def _state_seconds(seconds: float, grown: Mapping[str, float]) -> dict[str, float]:
+def _state_seconds(seconds: float, grown: Mapping[str, float]) -> dict[str, Any]:
     """Returns the time in each state, of several batch sizes together, which add up to `seconds`.
 
     While one of them works, the pipeline has a request, whatever the others wait for.

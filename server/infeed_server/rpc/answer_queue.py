@@ -53,7 +53,7 @@ class AnswerQueue:
         if isinstance(oldest, Exception):
             raise oldest
         try:
-            answer = oldest and oldest.result()
+            answer = None if oldest is None else oldest.result()
         except CancelledError:
             answer = None
         self.ended = self.ended or answer is None

@@ -115,6 +115,7 @@ class RpcServer:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
+        self.start = self._server.start
         try:
             if credentials is None:
                 self.port = self._server.add_insecure_port(str(address))
@@ -123,9 +124,6 @@ class RpcServer:
         except RuntimeError as error:
             problem = f"cannot listen on {address}: {error}"
             raise ConfigError(problem, address=str(address)) from None
-
-    def start(self) -> None:
-        self._server.start()
 
     def set_serving(self, serving: bool, reason: str = "", pipeline: str = "") -> None:
         """Sets the health status of a pipeline, else of the server and of the feed service.
@@ -154,10 +152,6 @@ class RpcServer:
         self._streams.end()
         ended.wait(_END_TIMEOUT_SECONDS)
         self._server.stop(None).wait(_END_TIMEOUT_SECONDS)
-        self.close()
-
-    def close(self) -> None:
-        """Frees the threads of a server that is stopped, or was never opened."""
         # Not all threads may end: one can wait for storage on behalf of a call that has ended.
         self._pool.shutdown(wait=False)
         self._encoder.close()

@@ -103,7 +103,6 @@ def test_no_data_becomes_html() -> None:
     "path",
     [
         "/dashboard/",
-        "/dashboard/index.html",
         "/dashboard/none.js",
         "/dashboard/../routes.py",
         "/dashboard/%2e%2e/routes.py",

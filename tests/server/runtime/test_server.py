@@ -83,7 +83,7 @@ def is_free(address: object) -> bool:
 
 
 def engine_threads() -> set[str]:
-    """Returns the threads of engines and control planes; those of gRPC end later."""
+    """Returns the threads of engines and control planes; the threads of gRPC end later."""
     return {
         thread.name
         for thread in threading.enumerate()
