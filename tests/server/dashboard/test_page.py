@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urljoin
 
 import pytest
-from tests.server.dashboard.conftest import Get
+from tests.harness.http_get import Get
 
 from infeed_server.dashboard.routes import accepts_page
 
