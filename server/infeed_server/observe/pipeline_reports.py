@@ -13,7 +13,7 @@ from infeed.shared.report import ServerReport
 from infeed.shared.sliding_window import WINDOW_SECONDS, SlidingWindow
 from infeed_server.engines import cgroup
 from infeed_server.engines.state_clock import STATES, StateSeconds
-from infeed_server.observe.usage import Usage
+from infeed_server.observe import usage
 from infeed_server.sources.python.work_meter import PythonWork
 
 _TIMES = ("encode_seconds", "send_seconds", "cpu_seconds", "python_seconds")
@@ -36,16 +36,13 @@ class _Pipeline:
 class PipelineReports:
     """The last report of each pipeline. `update` is called every second. Thread-safe."""
 
-    def __init__(
-        self, clock: Callable[[], float] = time.monotonic, usage: Usage | None = None
-    ) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._usage = usage or Usage()
         # What this process may use, of the processes of its server. To read its memory takes
         # hundreds of system calls, after each of which a thread waits for Python's lock: `update`.
         self.process = ServerReport(
             cores=cgroup.cpu_count(),
-            memory_bytes=self._usage.memory(),
+            memory_bytes=usage.resident_bytes(),
             memory_limit_bytes=cgroup.memory_bytes(),
             processes=cgroup.process_count(),
             process_id=os.getpid(),
@@ -72,17 +69,17 @@ class PipelineReports:
 
     def update(self, totals: Mapping[str, Mapping[str, float]]) -> None:
         """Makes the report of each pipeline, from its totals so far."""
-        now, usage = self._clock(), {"cpu_seconds": self._usage.cpu()}
-        if (idle := self._usage.idle()) is not None:
-            usage["idle_seconds"] = idle
-        self.process = replace(self.process, memory_bytes=self._usage.memory())
+        now, used = self._clock(), {"cpu_seconds": usage.cpu_seconds()}
+        if (idle := usage.idle_seconds()) is not None:
+            used["idle_seconds"] = idle
+        self.process = replace(self.process, memory_bytes=usage.resident_bytes())
         with self._lock:
             self._updated_at = now
             for name, pipeline in self._pipelines.items():
                 work = pipeline.python()
                 states = {f"{state}_seconds": value for state, value in pipeline.states().items()}
                 python = {"python_seconds": work.seconds, "python_samples": work.samples}
-                pipeline.counters = {**totals[name], **states, **python, **usage}
+                pipeline.counters = {**totals[name], **states, **python, **used}
                 pipeline.window.sample(now, pipeline.counters)
                 pipeline.report = replace(
                     pipeline.report,

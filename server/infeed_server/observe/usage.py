@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -48,15 +47,6 @@ def idle_seconds() -> float | None:
 def resident_bytes() -> int:
     """Returns the resident memory of this process and of its children."""
     return sum(int(process[_RSS]) for process in _processes(os.getpid())) * _PAGE_BYTES
-
-
-@dataclass(frozen=True)
-class Usage:
-    """Functions that return the usage so far, or at present; a test replaces them."""
-
-    cpu: Callable[[], float] = cpu_seconds
-    idle: Callable[[], float | None] = idle_seconds
-    memory: Callable[[], int] = resident_bytes
 
 
 def _processes(pid: int) -> Iterator[list[str]]:
