@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
 
@@ -23,12 +23,15 @@ from infeed_server.rpc.trainer_log import TrainerLog
 from infeed_server.serving.catalog import BatchStream, Catalog
 
 if TYPE_CHECKING:
-    from infeed_server.rpc.request_tracer import RequestTracer
+    from infeed_server.rpc.request_tracer import StreamTracer
 
 _HEARTBEAT_INTERVAL_SECONDS = 5.0
 """Time between messages while no batch is ready: with more, clients take the server for lost."""
 
 Requests = Iterator[stream_pb2.StreamBatchesRequest]
+
+Trace: TypeAlias = "Callable[[stream_pb2.StreamOpen, str], StreamTracer]"
+"""Returns the tracer of a stream, from its opening and its peer."""
 
 
 class BatchStreams:
@@ -41,15 +44,15 @@ class BatchStreams:
         monitor: Monitor,
         trainers: TrainerLog,
         jobs: Jobs,
-        tracer: RequestTracer | None = None,
+        trace: Trace | None = None,
     ) -> None:
-        """Without a `tracer`, no batch is traced."""
+        """Without `trace`, no batch is traced."""
         self.catalog = catalog
         self.encoder = encoder
         self.monitor = monitor
         self.trainers = trainers
         self.jobs = jobs
-        self.tracer = tracer
+        self.trace = trace
         self.draining = self.ended = False
         self.open: set[_Stream] = set()
 
@@ -104,8 +107,8 @@ class _Stream:
         self._stream = stream = streams.catalog.visible_to(call.caller).open(opening)
         self.name = stream.pipeline.name
         self.answers = AnswerQueue()
-        peer, tracer = call.peer(), streams.tracer
-        self.traces = None if tracer is None else tracer.open_stream(opening, peer)
+        peer, trace = call.peer(), streams.trace
+        self.traces = None if trace is None else trace(opening, peer)
         streams.monitor.on_stream_opened(self.name)
         job = JobKey(self.name, stream.seed, stream.batch_size, stream.world_size, opening.job_name)
         call.trainer = self._trainer = streams.jobs.connect(

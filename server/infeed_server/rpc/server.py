@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from concurrent import futures
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2_grpc
@@ -23,7 +23,7 @@ from infeed_server.engines.monitor import Monitor
 from infeed_server.observe.jobs import Jobs
 from infeed_server.rpc.admission import MAX_HEALTH_CALLS, STREAMS, Admission
 from infeed_server.rpc.batch_encoder import BatchEncoder
-from infeed_server.rpc.batch_stream import BatchStreams
+from infeed_server.rpc.batch_stream import BatchStreams, Trace
 from infeed_server.rpc.health import HealthServicer
 from infeed_server.rpc.interceptor import CallInterceptor
 from infeed_server.rpc.limits import Limits
@@ -33,9 +33,6 @@ from infeed_server.rpc.status import to_client_text
 from infeed_server.rpc.trainer_log import TrainerLog
 from infeed_server.serving.auth import TokenAuthenticator
 from infeed_server.serving.catalog import Catalog
-
-if TYPE_CHECKING:
-    from infeed_server.rpc.request_tracer import RequestTracer
 
 log = logging.getLogger(__name__)
 
@@ -74,10 +71,10 @@ class RpcServer:
         limits: Limits = Limits(),  # noqa: B008 - immutable
         authenticator: TokenAuthenticator | None = None,
         jobs: Jobs | None = None,
-        tracer: RequestTracer | None = None,
+        trace: Trace | None = None,
     ) -> None:
         """Without `authenticator`, every client has access. `jobs` keeps the trainers' reports,
-        `tracer` makes the spans of batches."""
+        `trace` makes the spans of batches."""
         self.port = 0
         self._limits = limits
         self._requires_token = authenticator is not None
@@ -86,7 +83,7 @@ class RpcServer:
         self._encoder = BatchEncoder(monitor)
         self.trainers = TrainerLog()
         jobs = jobs or Jobs(lambda *_: ServerReport())
-        self._streams = BatchStreams(catalog, self._encoder, monitor, self.trainers, jobs, tracer)
+        self._streams = BatchStreams(catalog, self._encoder, monitor, self.trainers, jobs, trace)
         self._servicer = FeedServicer(catalog, self._streams)
         self._interceptor = CallInterceptor(self._admission, monitor, self.trainers)
         threads = limits.max_streams + limits.max_calls + MAX_HEALTH_CALLS + _SPARE_THREADS

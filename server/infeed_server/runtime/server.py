@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
@@ -21,6 +22,7 @@ from infeed_server.observe.observer import UPDATE_INTERVAL_SECONDS, Observer
 from infeed_server.observe.preview import Previews
 from infeed_server.pipeline.load import Pipelines, located
 from infeed_server.processes.periodic import PeriodicTask
+from infeed_server.rpc.batch_stream import Trace
 from infeed_server.rpc.server import RpcServer
 from infeed_server.runtime.certificate import tls_files
 from infeed_server.runtime.control_plane import open_control_plane
@@ -35,8 +37,6 @@ from infeed_server.version import VERSION
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
-
-    from infeed_server.rpc.request_tracer import RequestTracer
 
 NamedProgress = Callable[[str], ProgressCallback]
 """Pipeline name → callback for the progress of its index, in bytes."""
@@ -200,7 +200,7 @@ class Server:
             limits=options,
             authenticator=TokenAuthenticator(options.tokens) if options.tokens else None,
             jobs=self.observer.jobs,
-            tracer=None if provider is None else _request_tracer(provider),
+            trace=None if provider is None else _trace(provider),
         )
         credentials = self._tls.credentials() if self._tls else None
         rpc.open(listen, credentials, shares_port=options.shares_port)
@@ -212,7 +212,7 @@ class Server:
 
     def _expiry(self) -> LabelledValues:
         """Returns the end of the certificate, if it is known."""
-        end = self._tls and self._tls.expires_at()
+        end = self._tls.expires_at() if self._tls else None
         return {} if end is None else {(): end}
 
     def _update(self) -> None:
@@ -227,10 +227,10 @@ def unsent_limit(options: ServerOptions) -> int:
     return default_limit() if limit is None else limit << 20
 
 
-def _request_tracer(provider: TracerProvider) -> RequestTracer:
-    from infeed_server.rpc.request_tracer import RequestTracer  # noqa: PLC0415 - an extra
+def _trace(provider: TracerProvider) -> Trace:
+    from infeed_server.rpc.request_tracer import StreamTracer  # noqa: PLC0415 - an extra
 
-    return RequestTracer(provider)
+    return partial(StreamTracer, provider)
 
 
 def _require_shareable(engine: Engine) -> None:

@@ -30,10 +30,10 @@ REPORT = stream_pb2.StreamBatchesRequest(report=stream_pb2.TrainerReport(seconds
 class FakeCall:
     """One StreamBatches call without a server; also its context, catalog and encoder."""
 
-    def __init__(self, *, is_active: bool = True, tracer: Any = None) -> None:
+    def __init__(self, *, is_active: bool = True, trace: Any = None) -> None:
         fake: Any = self
         self.streams = BatchStreams(
-            fake, fake, Monitor(), TrainerLog(), Jobs(lambda *_: ServerReport()), tracer
+            fake, fake, Monitor(), TrainerLog(), Jobs(lambda *_: ServerReport()), trace
         )
         self.context = self
         self.caller = SimpleNamespace(require_access=lambda name: None)
@@ -200,7 +200,7 @@ def test_batch_of_a_peer_that_leaves_with_it_counts_as_sent(
 ) -> None:
     events: list[str] = []
     traces = SimpleNamespace(close=lambda: events.append("stream closed"))
-    call = FakeCall(tracer=SimpleNamespace(open_stream=lambda *_: traces))
+    call = FakeCall(trace=lambda *_: traces)
     fake: Any = call
     responses: Any = call.streams.serve(waiting(OPEN, BATCH), fake)
     while not call.answers:

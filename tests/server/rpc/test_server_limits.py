@@ -40,7 +40,13 @@ class OpenCalls:
 def open_calls() -> Iterator[Callable[[grpc.Channel], OpenCalls]]:
     """Opens calls on a channel, whose requests end with the test."""
     end = threading.Event()
-    yield lambda channel: OpenCalls(channel, end)
+    started: list[OpenCalls] = []  # gRPC cancels a call that nothing refers to
+
+    def make(channel: grpc.Channel) -> OpenCalls:
+        started.append(OpenCalls(channel, end))
+        return started[-1]
+
+    yield make
     end.set()
 
 
