@@ -44,8 +44,7 @@ def servers(tmp_path: Path, token: str) -> Iterator[list[RpcServer]]:
     file.write_text(token_entry(token, "javascript", ["n"]))
     catalog = Catalog({"n": CountingEngine("n")})
     running = [
-        RpcServer(catalog, Monitor(), authenticator=TokenAuthenticator(str(file)))
-        for _ in range(2)
+        RpcServer(catalog, Monitor(), authenticator=TokenAuthenticator(str(file))) for _ in range(2)
     ]
     for server in running:
         server.open(Address.parse("127.0.0.1:0"))
