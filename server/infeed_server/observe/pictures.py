@@ -64,7 +64,11 @@ def stages_json(stages: Sequence[SampleStage]) -> list[dict[str, Any]]:
     before: Mapping[str, Any] = {}
     image: str | None = None
     for stage in stages:
-        changed = [name for name, value in stage.fields.items() if not _same(before, name, value)]
+        changed = {
+            name: text_of(value)
+            for name, value in stage.fields.items()
+            if name not in before or not _equal(before[name], value)
+        }
         field = picture_field(stage.fields)
         if stage.error is not None:
             image = None if stage.recovered is None else data_url(stage.recovered)
@@ -78,7 +82,7 @@ def stages_json(stages: Sequence[SampleStage]) -> list[dict[str, Any]]:
                 "place": stage.place,
                 "image_field": field,
                 "image": image,
-                "values": {name: text_of(stage.fields[name]) for name in changed},
+                "values": changed,
                 "removed": [name for name in before if name not in stage.fields],
                 "error": stage.error,
             }
@@ -92,19 +96,16 @@ def is_sent(stages: Sequence[SampleStage], sent: Mapping[str, Array]) -> bool | 
 
     None without stages.
     """
-    at_server = [stage for stage in stages if stage.place == "server"]
-    if not at_server:
-        return None
-    last = at_server[-1]
+    last = next((stage for stage in reversed(stages) if stage.place == "server"), None)
     return (
-        last.error is None
-        and last.fields.keys() == sent.keys()
-        and all(_equal(value, last.fields[name]) for name, value in sent.items())
+        None
+        if last is None
+        else (
+            last.error is None
+            and last.fields.keys() == sent.keys()
+            and all(_equal(value, last.fields[name]) for name, value in sent.items())
+        )
     )
-
-
-def _same(before: Mapping[str, Any], name: str, value: Any) -> bool:
-    return name in before and _equal(before[name], value)
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -136,6 +136,7 @@ class TokenAuthenticator:
 
     def _grant(self, digest: str) -> Grant:
         """Returns the grant of a token's SHA-256 now. Raises `AuthenticationError`."""
+        # Found by its hash, so the time of the look-up tells nothing about a token.
         match = self._grants.value.get(digest)
         if match is None:
             raise AuthenticationError(
