@@ -241,7 +241,7 @@ def test_rows_that_are_left_out_have_their_reason(flat: Path) -> None:
     written = text(made)
     assert "# left out: 1 row of labels.csv without an image" in written
     assert "# left out: 1 row of labels.csv without a label" in written
-    assert "another label than an earlier one of the image are left out, of 0.jpg" in written
+    assert "# left out: 1 row of labels.csv without the label of an earlier row of the" in written
     assert "on_error: substitute  # 1 images have no label" in written
     assert "0.jpg,1" in made.files["flat-labels.infeed.csv"]
 
