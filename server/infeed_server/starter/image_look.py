@@ -131,10 +131,10 @@ def _orientation(image: Image.Image) -> int:
     if image.format not in ("JPEG", "MPO"):  # of the others, decode_image reads no EXIF
         return 1
     try:
-        found = image.getexif().get(ExifTags.Base.Orientation)
+        found = int(image.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:  # noqa: BLE001 - invalid EXIF counts as none, whatever Pillow raises for it
         return 1
-    return int(found) if found in range(1, 9) else 1
+    return found if found in range(1, 9) else 1
 
 
 def spread(count: int, most: int = MAX_LOOKED_AT) -> list[int]:

@@ -24,7 +24,7 @@ def test_large_stage_is_named_with_its_share() -> None:
     (text,) = found(READ, STEP, SMALL)
     assert text.startswith("0: decode_image takes 90% of the CPU time: smaller images decode")
     (text,) = found(READ, replace(STEP, name="decode_image+center_crop"), SMALL)
-    assert text.endswith("only the crop's window is decoded; smaller images decode faster")
+    assert text.startswith("0: decode_image+center_crop takes 90% of the CPU time: smaller images")
 
 
 def test_small_shares_are_no_advice() -> None:
@@ -49,12 +49,6 @@ def test_work_that_repeats_can_be_cached() -> None:
         "samples"
     )
     assert found(replace(READ, cached=True), replace(steps[0], cached=True), SMALL) == []
-
-
-def test_transform_that_makes_more_to_send_is_named() -> None:
-    normalize = replace(SMALL, name="normalize", bytes_in=150_000, bytes_out=600_000)
-    (text,) = found(replace(STEP, name="other"), normalize)
-    assert text.startswith("1: normalize makes 600 KB of 150 KB before they are sent: at the end")
 
 
 def test_slow_storage_is_named_with_its_rate() -> None:
