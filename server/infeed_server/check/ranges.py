@@ -68,6 +68,18 @@ class FieldRange:
             self._total += float((means * counts).sum())
             self._squares += float((squares * counts).sum())
 
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "field": self.field,
+            "data_type": self.data_type,
+            "shape": self.shape,
+            "min": None if self.is_empty else self.minimum,
+            "max": None if self.is_empty else self.maximum,
+            "mean": self.mean,
+            "std": self.std,
+            "not_finite": self.not_finite,
+        }
+
     def image_sizes(self) -> dict[str, tuple[int, int, int]]:
         """Returns minimum, median and maximum of `height` and `width`; empty without images."""
         if not self._sizes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, redirect_stdout
+from collections.abc import Sequence
+from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -149,25 +149,11 @@ def _scan(
 ) -> tuple[list[PipelineReport], list[Problem]]:
     from infeed_server.check.scan import scan_pipeline
 
-    reports, problems = [], []
-    for name in names:
-        report, found = scan_pipeline(
-            pipelines, name, limit=limit, max_examples=show, progress=_ScanProgress()
-        )
-        reports.append(report)
-        problems += found
-    return reports, problems
-
-
-class _ScanProgress:
-    """Progress bars on the console: one while a pipeline is opened, then one of its samples."""
-
-    opening = staticmethod(index_progress)
-
-    def scanning(
-        self, name: str, samples: int | None
-    ) -> AbstractContextManager[Callable[[int], None]]:
-        return sample_progress(console, name, samples)
+    bars = (index_progress, partial(sample_progress, console))
+    scans = [
+        scan_pipeline(pipelines, name, *bars, limit=limit, max_examples=show) for name in names
+    ]
+    return [report for report, _ in scans], [problem for _, found in scans for problem in found]
 
 
 def _print_report(report: PipelineReport) -> None:

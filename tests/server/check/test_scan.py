@@ -87,9 +87,8 @@ def scan(
     file = folder / "p.yaml"
     file.write_text(f"pipelines:\n  p:\n{text}")
     recorder = Recorder()
-    report, problems = scan_pipeline(
-        parse_yaml(str(file)), "p", limit=limit, max_examples=show, progress=recorder
-    )
+    pipelines, bars = parse_yaml(str(file)), (recorder.opening, recorder.scanning)
+    report, problems = scan_pipeline(pipelines, "p", *bars, limit=limit, max_examples=show)
     return report, [str(problem).removeprefix(f"{file}:") for problem in problems], recorder
 
 
