@@ -95,7 +95,11 @@ def _scan_dataset(
     report = PipelineReport(name, None if plan.batched else spec.sample_count)
     report.measure(measures, steps)
     rows = samples.take(-1 if limit is None else limit).map(
-        lambda sample: {"index": tf.zeros([], tf.int64), "columns": sample, "key": tf.zeros([2])}
+        lambda sample: {
+            "index": tf.zeros([], tf.int64),
+            "columns": sample,
+            "key": tf.zeros([2], tf.int64),
+        }
     )
     try:
         with scanning(name, limit or spec.sample_count) as advance:

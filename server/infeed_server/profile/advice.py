@@ -42,13 +42,6 @@ def _limits(profile: Profile, made: Forecast) -> Iterator[str]:
             )
             small = "; a file for each sample costs a request each, TFRecords read many at once"
             yield text + (small if profile.source_kind == "images" else "")
-    for stage in profile.server_stages:
-        if stage.runs_python:
-            yield (
-                f"{stage.name} (transforms[{stage.ordinal}]) calls Python from the graph, which "
-                "one core at a time can run: write it with TensorFlow operations, or put it first "
-                "with python: true and processes"
-            )
 
 
 def _cache(profile: Profile) -> Iterator[str]:

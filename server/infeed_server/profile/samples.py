@@ -11,15 +11,12 @@ import tensorflow as tf
 from infeed.shared.spec import Array
 from infeed_server.engines import cgroup
 from infeed_server.engines.dataset_options import graph_options
-from infeed_server.pipeline.sample_graph import KEY_SPEC
 from infeed_server.profile.figures import Cost
 from infeed_server.profile.timing import median_cost
 from infeed_server.sources.base import Columns, Sample
 
 _MAX_KEPT_BYTES = 128 << 20
 """Bytes of the samples behind one transform: with less, fewer of the large ones are measured."""
-
-_PYTHON_OPERATIONS = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
 
 StepFunction = Callable[[Sample, tf.Tensor], Sample]
 """(sample, key) → sample."""
@@ -52,14 +49,6 @@ class KeptSamples:
         """Whether all samples have one size, so that `cache` can keep them."""
         specs = self.dataset.element_spec[0].values()
         return all(spec.dtype != tf.string and spec.shape.is_fully_defined() for spec in specs)
-
-    def runs_python(self, function: StepFunction) -> bool:
-        """Returns whether a function of the samples calls Python from the graph."""
-        traced = tf.function(function, autograph=False)
-        specs = dict(self.dataset.element_spec[0])
-        graph = traced.get_concrete_function(specs, KEY_SPEC).graph.as_graph_def()
-        nodes = (node for function in graph.library.function for node in function.node_def)
-        return any(node.op in _PYTHON_OPERATIONS for node in [*graph.node, *nodes])
 
     def batches(self, slots: int) -> Iterator[dict[str, Array]]:
         """Returns endless batches by field, made like a server's. All shapes must be fixed."""

@@ -136,7 +136,6 @@ class StageProfile:
                     ordinal=number,
                     cached=cached,
                     cacheable=repeats and kept.is_fixed,
-                    runs_python=isinstance(transform, Map) and before.runs_python(function),
                 )
             )
             in_cache = kept if cached else in_cache

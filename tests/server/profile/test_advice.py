@@ -62,8 +62,3 @@ def test_python_that_limits_needs_processes() -> None:
     assert text == "the data set in Python is the limit: raise source.processes"
     function = Stage("map", "map mine:f", Cost(10e-6, 1000e-6), 1e5, 1e5)
     assert found(READ, function, limit="read") == ["map mine:f is the limit: raise its processes"]
-
-
-def test_python_in_the_graph_is_named() -> None:
-    text, _ = found(READ, replace(SMALL, name="map mine:f", runs_python=True))
-    assert text.startswith("map mine:f (transforms[1]) calls Python from the graph, which one core")

@@ -30,11 +30,6 @@ def burn(sample):
     return {**sample, "x": x}
 
 
-def through_python(sample):
-    y = tf.numpy_function(lambda x: x, [sample["x"]], tf.float32, stateful=False)
-    return {**sample, "x": tf.ensure_shape(y, sample["x"].shape)}
-
-
 def double(sample):
     return {"x": sample["x"] * 2}
 
@@ -104,15 +99,7 @@ def test_artificial_heavy_function_is_the_most_expensive_stage(folder: Path) -> 
     profile = profile_of(folder, "source: {arrays: x.npz}", transforms)
     heaviest = max(profile.stages, key=lambda stage: stage.cost.cpu)
     assert heaviest.name == "map functions_of_profile:burn"
-    assert not heaviest.runs_python
     assert heaviest.cost.cpu > sum(stage.cost.cpu for stage in profile.server_stages) / 2
-
-
-def test_function_that_calls_python_in_the_graph_is_noted(folder: Path) -> None:
-    profile = profile_of(
-        folder, "source: {arrays: x.npz}", "[map: functions_of_profile:through_python]"
-    )
-    assert [stage.runs_python for stage in profile.stages if stage.kind == "transform"] == [True]
 
 
 def test_function_in_python_is_a_stage_beside_reading(folder: Path) -> None:
