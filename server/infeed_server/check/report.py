@@ -11,7 +11,6 @@ import numpy as np
 from infeed.shared.errors import InfeedError
 from infeed.shared.spec import Array
 from infeed_server.check.ranges import SOURCE_STAGE, ClassCounts, FieldRange
-from infeed_server.config.document import Problem
 
 if TYPE_CHECKING:  # they load TensorFlow
     import tensorflow as tf
@@ -94,15 +93,3 @@ class PipelineReport:
                 {**found.to_json(), "stage": self.stages[found.stage]} for found in self.ranges
             ],
         }
-
-
-def to_json(
-    file: str, problems: Sequence[Problem], pipelines: Sequence[Any], *, good: bool
-) -> dict[str, Any]:
-    """Returns the result of a check. `pipelines` are names, or the reports of a scan as JSON."""
-    return {
-        "file": file,
-        "good": good,
-        "problems": [vars(problem) for problem in problems],
-        "pipelines": list(pipelines),
-    }

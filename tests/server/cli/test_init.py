@@ -112,7 +112,7 @@ def test_dash_is_standard_output(folder: Path) -> None:
 def test_errors_have_no_traceback_of_their_own(folder: Path) -> None:
     assert isinstance(run("nowhere").exception, SourceError)
     result = run("digits.npz", "--output", "no/such/folder.yaml")
-    assert str(result.exception) == "cannot write no/such/folder.yaml: No such file or directory"
+    assert isinstance(result.exception, FileNotFoundError)  # `main` prints it in one line
     assert run().exit_code == 2
 
 
