@@ -49,8 +49,8 @@ def init(
 ) -> None:
     """Looks at data and writes a commented pipelines.yaml that serves it.
 
-    It reads names, headers of images, and the first records of files. It
-    overwrites no file without --force, and never a file of labels of yours.
+    It reads names, headers of images, the first records of files, and arrays.
+    It overwrites no file without --force, and never a file of labels of yours.
 
     \b
     Examples:

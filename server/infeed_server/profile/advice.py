@@ -23,7 +23,7 @@ _HINTS = {
 
 def advice(profile: Profile, made: Forecast) -> list[str]:
     """Returns what the figures support, that with the largest effect first."""
-    return [*_limits(profile, made), *_cache(profile), *_large(profile)]
+    return [*_limits(profile, made), *_cache(profile), *_large(profile), *_sent(profile)]
 
 
 def _limits(profile: Profile, made: Forecast) -> Iterator[str]:
@@ -67,6 +67,18 @@ def _large(profile: Profile) -> Iterator[str]:
         hint = _HINTS.get(re.split("[ +]", stage.name)[0])
         if share >= _LARGE_SHARE and hint:
             yield f"{stage.label} takes {share:.0%} of the CPU time: {hint}"
+
+
+def _sent(profile: Profile) -> Iterator[str]:
+    """Yields the transforms at the server that a trainer could run, if they make more bytes."""
+    for stage in profile.server_stages:
+        if stage.name in ("cast", "normalize", "one_hot") and stage.bytes_out > stage.bytes_in:
+            yield (
+                f"{stage.label} makes {stage.bytes_out / 1e3:,.0f} KB of "
+                f"{stage.bytes_in / 1e3:,.0f} KB before they are sent: at the end of the list the "
+                "trainer runs it, with the same result if the transforms behind it only move or "
+                "drop pixels"
+            )
 
 
 def _share(profile: Profile, *stages: Stage) -> float:

@@ -23,9 +23,9 @@ def measured(data_type: str, values: Any, stage: int = SOURCE_STAGE) -> FieldRan
     numbers = np.asarray(values, np.float64)
     finite = numbers[np.isfinite(numbers)]
     result = FieldRange(stage, "x", data_type, "[]")
-    squares, missing = float((finite**2).mean()), len(numbers) - len(finite)
-    row = [finite.min(), finite.max(), finite.mean(), squares, missing, len(numbers), 0, 0]
-    result.add(np.array([row]))
+    missing = len(numbers) - len(finite)
+    sums = [len(finite), finite.sum(), (finite**2).sum()]
+    result.add(np.array([[finite.min(), finite.max(), *sums, missing, 0, 0]]))
     return result
 
 
@@ -123,8 +123,8 @@ def test_statistics_are_those_of_all_values() -> None:
     values = np.random.default_rng(0).normal(3, 2, (50, 7))
     result = FieldRange(SOURCE_STAGE, "x", "float64", "[7]", is_image=True)
     for row in values:
-        one = [row.min(), row.max(), row.mean(), (row**2).mean(), 0, 7, 5, 6]
-        result.add(np.array([one]))
+        sums = [7, row.sum(), (row**2).sum()]
+        result.add(np.array([[row.min(), row.max(), *sums, 0, 5, 6]]))
     assert result.minimum == values.min()
     assert result.maximum == values.max()
     np.testing.assert_allclose([result.mean, result.std], [values.mean(), values.std()])

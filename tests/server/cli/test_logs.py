@@ -118,7 +118,7 @@ def test_child_processes_get_the_options(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(state, "handlers", [])  # those of pytest
+    monkeypatch.setattr(state, "handlers", [])  # pytest has some
     chosen = {"quiet": False, "verbose": False, **options}
     logs.set_up_service_logging(LogFormat.JSON, **chosen)
     assert os.environ[logs.FORMAT_VARIABLE] == "json"

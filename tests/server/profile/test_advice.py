@@ -51,6 +51,12 @@ def test_work_that_repeats_can_be_cached() -> None:
     assert found(replace(READ, cached=True), replace(steps[0], cached=True), SMALL) == []
 
 
+def test_transform_that_makes_more_to_send_is_named() -> None:
+    normalize = replace(SMALL, name="normalize", bytes_in=150_000, bytes_out=600_000)
+    (text,) = found(replace(STEP, name="other"), normalize)
+    assert text.startswith("1: normalize makes 600 KB of 150 KB before they are sent: at the end")
+
+
 def test_slow_storage_is_named_with_its_rate() -> None:
     texts = found(replace(READ, cost=Cost(100e-6, 2000e-6)), SMALL, limit="read")
     assert texts[0].startswith("reading is the limit, alone with 50 MB/s: use nearer or faster")
