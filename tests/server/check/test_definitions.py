@@ -17,35 +17,20 @@ GOOD = """
 pipelines:
   photos:
     source: {images: photos, labels: labels.csv}
-    transforms:
-      - decode_image: {field: image}
-      - map: functions_of_check:flip
-      - resize: {field: made_by_the_function, size: [4, 4]}
+    transforms: [decode_image: {field: image}, map: functions_of_check:flip]
     batch: {size: 2}
   records:
     source:
       tfrecord: [data-*.tfrecord]
       features:
         image: bytes
-        label: int64
         box: {type: float, shape: [4]}
         tokens: {type: int64, max_length: 8}
         absent: {type: int64, max_length: 8}
-    transforms:
-      - rename: {fields: {image: picture}}
-      - drop: {fields: [tokens_length]}
-      - decode_image: {field: picture}
     batch: {size: 2}
-  digits:
-    source: {arrays: digits.npz}
-    transforms: [{cast: {field: x, dtype: float32}}]
-    batch: {size: 2}
-  one:
-    source: {arrays: {x: x.npy}}
-    transforms: [{cast: {field: x, dtype: float32}}]
-    batch: {size: 2}
-  own:
-    source: {dataset: functions_of_check:numbers}
+  digits: {source: {arrays: digits.npz}, batch: {size: 2}}
+  one: {source: {arrays: {x: x.npy}}, batch: {size: 2}}
+  own: {source: {dataset: functions_of_check:numbers}}
 """
 
 
@@ -58,12 +43,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Image.new("RGB", (6, 5)).save(jpeg, "JPEG")
     (folder / "photos" / "a.jpg").write_bytes(jpeg.getvalue())
     (folder / "labels.csv").write_text("file,label\na.jpg,1\n")
-    features = {
-        "image": [jpeg.getvalue()],
-        "label": [3],
-        "box": [0.5, 1.0, 2.0, 3.0],
-        "tokens": [1, 2],
-    }
+    box = [0.5, 1.0, 2.0, 3.0]
+    features = {"image": [jpeg.getvalue()], "label": [3], "box": box, "tokens": [1, 2]}
     write_records(folder / "data-0.tfrecord", [example(features)] * 3)
     write_records(folder / "raw.tfrecord", [b"no example"])
     (folder / "cut.tfrecord").write_bytes((folder / "raw.tfrecord").read_bytes()[:-5])
