@@ -15,6 +15,7 @@ from infeed_server.sources.images.listing import EXTENSIONS, ImageListing
 from infeed_server.starter.draft import WRITTEN_LABELS, listed, relative
 
 FOLDERS, NONE = "folders", "none"
+_SAME_VALUES = "all images have the same values"
 
 _MIN_SHARE = 0.5
 """Share of the rows that must name an image, or of the images that must be named: with less, a
@@ -76,6 +77,11 @@ class Column:
     is_plain: bool
     """Whether the source `images` reads these labels from the CSV as it is."""
 
+    @property
+    def differs(self) -> bool:
+        """Whether it has several labels."""
+        return len(set(self.labels.values())) > 1
+
     def classes(self) -> list[str]:
         """Returns the classes that text names, sorted; none for numbers and for free text."""
         names = sorted(set(self.labels.values()))
@@ -98,14 +104,12 @@ def find_labels(part: Part, notes: list[str]) -> Column | None:
     """
     columns: list[Column] = []
     for file in part.csv_files():
-        reason = "all images have the same values"
         try:
             table = read_columns(file, part)
+            reason = _SAME_VALUES if table else "no column names images below this folder"
         except SourceError as error:  # a file of something else
-            table, reason = {}, str(error)
-        else:
-            reason = reason if table else "no column names images below this folder"
-        found = [column for column in table.values() if len(set(column.labels.values())) > 1]
+            table, reason = [], str(error)
+        found = [column for column in table if column.differs]
         columns += found
         if not found and file.is_relative_to(part.whole.root):
             notes.append(f"{file.name} is not used: {reason}")
@@ -118,47 +122,42 @@ def find_labels(part: Part, notes: list[str]) -> Column | None:
 def chosen_labels(part: Part, option: str) -> Column | None:
     """Returns the column that `--labels` names; None if it has no label for the part's images.
 
-    Raises `SourceError` for a CSV without images or without the column, and `UnclearLabelsError`
-    for one of several columns.
+    Raises `SourceError`, and `UnclearLabelsError` for one of several columns.
     """
-    name, _, wanted = (option, "", "") if Path(option).is_file() else option.rpartition(":")
-    file = Path(name).absolute()
-    if not Path(name).is_file():
+    file, _, name = (option, "", "") if Path(option).is_file() else option.rpartition(":")
+    if not Path(file).is_file():
         problem = "no regular file" if Path(option).exists() else "no such file"
         raise SourceError(
             f"--labels {option}: {problem}; give a CSV, CSV:COLUMN, {FOLDERS} or {NONE}",
             file=option,
         )
-    table = read_columns(file, part, chosen=True)
+    table = read_columns(Path(file).absolute(), part, chosen=True)
     if not table:
         raise SourceError(
-            f"--labels {name}: no column names images below {part.listing.root!r}, which are "
+            f"--labels {file}: no column names images below {part.listing.root!r}, which are "
             f"named like {part.listing.images[0].path!r}",
             file=file,
         )
-    if wanted and wanted not in table:
-        raise SourceError(
-            f"--labels: no column {wanted!r} in {file}; it has: {', '.join(table)}", file=file
-        )
-    columns = [column for column in table.values() if wanted in ("", column.name) and column.labels]
-    if not wanted:
-        columns = [column for column in columns if len(set(column.labels.values())) > 1]
-        named = [column for column in columns if has_label_word(column.name)]
-        columns = named if len(named) == 1 else columns
+    columns = [column for column in table if (column.name == name if name else column.differs)]
+    if name and not columns:
+        names = ", ".join(column.name for column in table)
+        raise SourceError(f"--labels: no column {name!r} in {file}; it has: {names}", file=file)
+    named = [column for column in columns if has_label_word(column.name)]
+    columns = named if len(named) == 1 else columns
     if len(columns) > 1:
         raise UnclearLabelsError(part, columns)
-    return columns[0] if columns else None
+    return columns[0] if columns and columns[0].labels else None
 
 
-def read_columns(file: Path, part: Part, *, chosen: bool = False) -> dict[str, Column]:
+def read_columns(file: Path, part: Part, *, chosen: bool = False) -> list[Column]:
     """Returns the columns of a CSV beside the one that names images; empty for another table.
 
     A CSV in the part's folder names the part's images, another one the images of the whole. One
     that is `chosen` may name few. Raises `SourceError` for a file that is no CSV.
     """
     table = [cells for _, cells in read_csv(str(file), ",;\t|")]
-    if len(table[0] if table else ()) < 2:
-        return {}
+    if not table or len(table[0]) < 2:
+        return []
     is_plain = table == [cells for _, cells in read_csv(str(file))]
     if len(table[0]) == 2 and table[0][0].lower().endswith(EXTENSIONS):
         table.insert(0, ["file", file.stem])
@@ -169,10 +168,11 @@ def read_columns(file: Path, part: Part, *, chosen: bool = False) -> dict[str, C
     is_of_part = file.is_relative_to(part.listing.root)
     listing, prefix = (part.listing, "") if is_of_part else (part.whole, part.prefix)
     file_column, images = _images(file, rows, listing, chosen=chosen)
-    if not file_column:
-        return {}
-    columns = {}
-    for name in header:
+    is_of_images = file.is_relative_to(part.whole.root) or all(images)
+    columns = []
+    for name in header if file_column else ():
+        if name == file_column:
+            continue
         labels: dict[str, str] = {}
         contradicted = 0
         for image, row in zip(images, rows, strict=True):
@@ -180,31 +180,22 @@ def read_columns(file: Path, part: Part, *, chosen: bool = False) -> dict[str, C
                 label = labels.setdefault(image.removeprefix(prefix), row[name])
                 contradicted += label != row[name]
         is_complete = len(labels) == len(part.listing.images) and not contradicted
-        is_of_images = file.is_relative_to(part.whole.root) or all(images)
         read = [(posixpath.normpath(row[file_column]), row[name]) for row in rows]
-        columns[name] = Column(
-            file,
-            name,
-            labels,
-            {
-                "an image": images.count(""),
-                "a label": sum(not row[name] for row in rows),
-                "the label of an earlier row of the image": contradicted,
-            },
-            is_clear=is_complete and is_of_images and has_label_word(name),
-            is_plain=is_plain and read == [*labels.items()],
-        )
-    del columns[file_column]
+        left_out = {
+            "an image": images.count(""),
+            "a label": sum(not row[name] for row in rows),
+            "the label of an earlier row of the image": contradicted,
+        }
+        is_clear = is_complete and is_of_images and has_label_word(name)
+        is_read = is_plain and read == [*labels.items()]
+        columns.append(Column(file, name, labels, left_out, is_clear, is_read))
     return columns
 
 
 def _images(
     file: Path, rows: Sequence[Mapping[str, str]], listing: ImageListing, *, chosen: bool
 ) -> tuple[str, list[str]]:
-    """Returns the column that names most images, and the image of each row, empty for none.
-
-    The column is empty if none names enough.
-    """
+    """Returns the column that names most images, empty if too few, and each row's image or none."""
     names = _names(listing)
     column, images, most = "", [""] * len(rows), (0, 0)
     for name in rows[0] if rows else ():
