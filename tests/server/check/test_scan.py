@@ -153,28 +153,21 @@ def test_values_that_are_not_finite_are_a_problem(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("source", "problem"),
     [
+        ("images: photos, labels: x.npz", "3: pipelines.p.source: "),
         (
-            "    source: {arrays: x.npz}\n    batch: {size: 400}\n",
-            "4: pipelines.p.batch.size: 400 is larger than the data set, which has 100 samples",
-        ),
-        (
-            "    source: {images: photos, labels: x.npz}\n    batch: {size: 4}\n",
-            "3: pipelines.p.source: ",
-        ),
-        (
-            "    source: {dataset: functions_of_scan:endless}\n    batch: {size: 4}\n",
+            "dataset: functions_of_scan:endless",
             "3: pipelines.p.source.dataset: the dataset is endless; give --limit",
         ),
         (
-            "    source: {dataset: functions_of_scan:failing}\n    batch: {size: 4}\n",
+            "dataset: functions_of_scan:failing",
             "2: pipelines.p: the dataset of functions_of_scan:failing failed: ",
         ),
     ],
 )
-def test_errors_of_a_server_at_start_are_problems(folder: Path, text: str, problem: str) -> None:
-    report, problems, _ = scan(folder, text)
+def test_errors_of_the_source_are_problems(folder: Path, source: str, problem: str) -> None:
+    report, problems, _ = scan(folder, f"    source: {{{source}}}\n    batch: {{size: 4}}\n")
     assert len(problems) == 1
     assert problems[0].startswith(problem), problems
     assert report.scanned == 0
