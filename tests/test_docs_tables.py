@@ -1,4 +1,4 @@
-"""Tests of `tools/docs`: the tables of the documents are those of the code, and its errors."""
+"""Tests of `tools/docs`: the tables of the documents are from the code, and its errors."""
 
 from __future__ import annotations
 

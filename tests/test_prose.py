@@ -69,6 +69,27 @@ def test_a_correct_source_has_no_problem(source: str) -> None:
     assert problems(source) == []
 
 
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("for each in (): pass", "the name 'each'"),
+        ("each = 1", "the name 'each'"),
+        ("x = [each for each in ()]", "the name 'each'"),
+        ("f(each=1)", None),
+        ("# Of which one\n", "begins with 'Of which'"),
+        ("x = 'An end. Of which it has two.'", "begins with 'Of which'"),
+        ("x = 'two, of which one'", None),
+        (f"def test_{'x' * 61}(): pass", "has 61 characters of 60"),
+        (f"def test_{'x' * 60}(): pass", None),
+        (f"def f{'x' * 61}(): pass", None),
+    ],
+)
+def test_a_wrong_name_or_sentence_is_found(source: str, problem: str | None) -> None:
+    found = problems(f'"""Module."""\n{source}\n', "tests/test_module.py")
+    assert len(found) == (problem is not None)
+    assert problem is None or problem in found[0]
+
+
 def test_functions_of_tests_need_no_verb() -> None:
     assert problems(FUNCTION + '"""The result."""\n', "tests/test_module.py") == []
 

@@ -116,7 +116,7 @@ def test_script_is_executable(script: str):
     subprocess.run(["bash", "-n", ROOT / script], check=True, timeout=30)
 
 
-def test_trainer_of_deploy_has_the_options_of_commands_for_tls_and_tokens(
+def test_trainer_of_deploy_takes_the_options_for_tls_and_tokens(
     trainer: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     assert trainer.security() == {}

@@ -1,4 +1,4 @@
-"""Checks of docs/architecture.md: its versions of h2 are those of the code."""
+"""Checks of docs/architecture.md: its versions of h2 are the code's."""
 
 from __future__ import annotations
 

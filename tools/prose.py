@@ -27,7 +27,7 @@ BANNED = {
     r"anew": "again, or: re-…",
     r"anybody|anyone": "name the client, peer, rank or thread",
     r"for\s+ever": "forever, or: without a timeout",
-    r"(?:that|those)\s+of": "the noun that it stands for",
+    r"that\s+of|those\s+of": "the noun that it stands for",
     r"nobody|no\s+one": "name what is absent: no client, no rank",
     r"somebody|someone": "name the client, peer, rank or thread",
     r"strangers?": "an unauthenticated client, an unknown id",
@@ -43,7 +43,7 @@ MAX_TEST_NAME = 60
 """Characters of a test's name: more, and it is a sentence, not a condition and a result."""
 
 _PROSE = re.compile(rf"\b(?:{'|'.join(BANNED)})\b", re.IGNORECASE)
-_OF_WHICH = re.compile(r"(?:^|[.:]\s+|\"\"\")Of which\b")
+_OF_WHICH = re.compile(r"(?:^#?\s*|[.:]\s+|\"\"\")Of which\b")
 _INLINE_CODE = re.compile(r"`[^`\n]+`")
 _NAME_PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _NOT_A_NOUN = ("How", "What", "When", "Where", "Whether", "Which", "Who", "Why")

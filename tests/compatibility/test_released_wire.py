@@ -1,4 +1,4 @@
-"""Released wire formats: today's client and server speak with those of each recorded release."""
+"""Released wire formats: today's client and server speak with each recorded release."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_released_server_reads_what_the_client_of_today_requests(
     assert names == [session.UNKNOWN, session.NAME]
 
 
-def test_server_of_today_answers_the_released_client_as_its_server_did(
+def test_server_of_today_answers_the_released_client_as_before(
     released: recording.Recording,
 ) -> None:
     with session.running_server() as address:

@@ -116,7 +116,7 @@ def test_probes_request_the_control_plane(manifests: list[Manifest]) -> None:
             ports = {item["name"]: item["containerPort"] for item in container.get("ports", [])}
             for probe in probes.values():
                 assert ports.get(probe["port"], probe["port"]) == http_port(container), pod.owner
-                # Loopback of the node is that of the pod only on the node's network.
+                # Loopback of the node is the pod's only on the node's network.
                 assert ("host" in probe) == bool(pod.spec.get("hostNetwork"))
 
 

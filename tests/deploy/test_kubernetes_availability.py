@@ -125,9 +125,7 @@ def test_a_job_set_places_one_trainer_on_each_host_of_its_slice() -> None:
 # --- containers ---
 
 
-def test_probes_allow_a_slow_start_and_a_busy_node_but_no_traffic_to_one_that_is_not_ready() -> (
-    None
-):
+def test_probes_allow_a_slow_start_and_gate_traffic() -> None:
     for folder, pod in all_pods():
         for container in infeed_containers(pod):
             # The trainer beside a server waits until its pipelines are open, not only the process.
@@ -169,7 +167,7 @@ def test_the_pipelines_file_is_a_key_of_the_mounted_config_map() -> None:
             assert key in maps[volume["configMap"]["name"]]["data"]
 
 
-def test_pods_have_the_user_and_group_of_the_image_and_no_variables_of_services() -> None:
+def test_pods_have_the_images_user_and_no_service_variables() -> None:
     for folder, pod in all_pods():
         security = pod.spec["securityContext"]
         assert (security["runAsUser"], security["runAsGroup"]) == (10001, 10001)
@@ -180,7 +178,7 @@ def test_pods_have_the_user_and_group_of_the_image_and_no_variables_of_services(
 
 
 @pytest.mark.parametrize("folder", IN_NAMESPACE)
-def test_each_service_has_the_ports_of_its_pods_by_the_same_names_and_numbers(folder: str) -> None:
+def test_services_have_the_ports_of_their_pods(folder: str) -> None:
     manifests = render(folder)
     services = of_kind("Service", manifests)
     for pod in pods(manifests):

@@ -84,7 +84,7 @@ def admitted(policies: list[Manifest], pod: Pod, port: str) -> set[str]:
 
 
 @pytest.mark.parametrize("folder", ["base", "overlays/production", "overlays/data-service"])
-def test_only_trainers_reach_batches_and_only_monitoring_the_control_plane(folder: str) -> None:
+def test_only_trainers_reach_batches_and_monitoring_the_control(folder: str) -> None:
     manifests = render(folder)
     policies = of_kind("NetworkPolicy", manifests)
     (server,) = pods(of_kind("Deployment", manifests))

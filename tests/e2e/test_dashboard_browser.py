@@ -96,7 +96,7 @@ def control() -> Iterator[Callable[..., ControlServer]]:
         yield start
 
 
-def test_many_bad_samples_scroll_in_their_table_and_the_page_ends_behind_its_content(
+def test_many_bad_samples_scroll_in_their_table(
     browser: Browser, control: Callable[..., ControlServer]
 ) -> None:
     folder = "/photos/" + "long-name-of-a-folder/" * 3
@@ -163,7 +163,7 @@ def test_a_restart_with_other_pipelines_is_followed(
             height = "return document.querySelector('header').offsetHeight"
             before = browser.run(height)
         wait_for_text(browser, "#link-text", "no connection for")
-        # The facts stay where they are, and no longer look like those of now.
+        # The facts stay where they are, and no longer look like current ones.
         assert abs(browser.run(height) - before) <= 4
         color = "return getComputedStyle(document.getElementById('facts')).filter"
         assert "grayscale" in browser.run(color)

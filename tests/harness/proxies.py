@@ -18,7 +18,7 @@ HOSTS = ("127.0.0.2", "127.0.0.3")
 """Addresses of the two servers. Their ports are the same, as in the configurations."""
 
 _OWN_PORT = "7480"
-"""The proxy's port in the configurations; that of the servers is 7470, of `--http` 7471."""
+"""The proxy's port in the configurations; the servers' is 7470, of `--http` 7471."""
 
 
 @dataclass(frozen=True)

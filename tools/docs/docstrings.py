@@ -1,4 +1,4 @@
-"""Docstrings: of attributes, which Python does not keep, and the parts of those of classes."""
+"""Docstrings: of attributes, which Python does not keep, and the parts of classes' texts."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class ServedPipeline:
 def photos(folder: Path, images: Path | None = None) -> ServedPipeline:
     """Writes a pipeline of photos: a batch has 4.8 MB on the wire, 19.3 MB when finished.
 
-    Without `images`, they are those of `INFEED_TEST_PHOTOS`, or drawn.
+    Without `images`, they are from `INFEED_TEST_PHOTOS`, or drawn.
     """
     images = images or _photo_folder()
     definition = _write_definition(

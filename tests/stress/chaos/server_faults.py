@@ -1,6 +1,6 @@
 """Server faults: two ranks train on three servers with faults, then on one without.
 
-Every batch of the first run must equal that of the second.
+Every batch of the first run must equal the second's.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Trainer kills: a job that is repeatedly killed and resumed from its last checkpoint.
 
-The checkpoint is one cursor for the whole job, that of the last step which *every* rank has saved.
+The checkpoint is one cursor for the whole job, saved at the last step which *every* rank has saved.
 Later steps of single ranks are discarded and taken again by the next job, which has another world
 size and often another batch size. The committed steps together must hold every sample once an
-epoch, equal to those of an undisturbed run.
+epoch, equal to the samples of an undisturbed run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAX_STEP_SECONDS = 0.3
 """Maximum time from a step to the kill after it."""
 
 _MAX_SURVIVAL_SECONDS = 0.3
-"""Maximum time from the kill of one rank to that of the others."""
+"""Maximum time from the kill of one rank to the kill of the others."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Generation:
 
 @dataclass(frozen=True)
 class TrainerKills:
-    """Result. `samples_equal` of `audit.samples` equal those of an undisturbed run."""
+    """Result. `samples_equal` of `audit.samples` equal an undisturbed run's."""
 
     pipeline: str
     seed: int
