@@ -76,7 +76,7 @@ def test_a_correct_source_has_no_problem(source: str) -> None:
         ("each = 1", "the name 'each'"),
         ("x = [each for each in ()]", "the name 'each'"),
         ("f(each=1)", None),
-        ("# Of which one\n", "begins with 'Of which'"),
+        ("# {} which one\n".format("Of"), "begins with 'Of which'"),
         ("x = 'An end. Of which it has two.'", "begins with 'Of which'"),
         ("x = 'two, of which one'", None),
         (f"def test_{'x' * 61}(): pass", "has 61 characters of 60"),
