@@ -106,8 +106,9 @@ proxies: $(READY) ## Test deploy/proxies with each proxy that is installed (two 
 	@$(BIN)/python -m pytest -n 0 -rsP tests/proxies tests/foreign
 
 .PHONY: fuzz
-fuzz: $(READY) ## Send 120,000 malformed inputs to a server and a client (ten minutes).
-	@$(BIN)/python -m tests.stress.fuzz $(FUZZ)
+fuzz: $(READY) ## Send 180,000 malformed inputs to a server and a client (twenty minutes).
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --hypothesis-profile=fuzz -m 'not slow' \
+	  tests/stress/fuzz $(FUZZ)
 
 .PHONY: soak
 soak: $(READY) ## Check that memory does not grow (eight minutes); see benchmarks/README.md.
