@@ -8,6 +8,7 @@ import pytest
 from tools import prose
 
 FUNCTION = '"""Module."""\ndef f():\n    '
+OF = "Of"
 METHOD = '"""Module."""\nclass A:\n    def f(self):\n        '
 
 
@@ -76,8 +77,8 @@ def test_a_correct_source_has_no_problem(source: str) -> None:
         ("each = 1", "the name 'each'"),
         ("x = [each for each in ()]", "the name 'each'"),
         ("f(each=1)", None),
-        ("# {} which one\n".format("Of"), "begins with 'Of which'"),
-        ("x = 'An end. Of which it has two.'", "begins with 'Of which'"),
+        (f"# {OF} which one\n", "begins with 'Of which'"),
+        (f"x = 'An end. {OF} which it has two.'", "begins with 'Of which'"),
         ("x = 'two, of which one'", None),
         (f"def test_{'x' * 61}(): pass", "has 61 characters of 60"),
         (f"def test_{'x' * 60}(): pass", None),
