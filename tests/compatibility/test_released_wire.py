@@ -17,7 +17,6 @@ import infeed
 from infeed.cursor import Shard
 
 ROOT = Path(__file__).resolve().parents[2]
-UNSET_LATER = ("server_version",)
 
 
 @pytest.fixture(params=recording.versions())
