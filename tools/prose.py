@@ -43,7 +43,7 @@ MAX_TEST_NAME = 60
 """Characters of a test's name: more, and it is a sentence, not a condition and a result."""
 
 _PROSE = re.compile(rf"\b(?:{'|'.join(BANNED)})\b", re.IGNORECASE)
-_OF_WHICH = re.compile(r"(?:^|[.:]\s+|\"\"\")Of which\b")
+_OF_WHICH = re.compile(r"(?:^#?\s*|[.:]\s+|\"\"\")Of which\b")
 _INLINE_CODE = re.compile(r"`[^`\n]+`")
 _NAME_PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _NOT_A_NOUN = ("How", "What", "When", "Where", "Whether", "Which", "Who", "Why")

@@ -1,15 +1,13 @@
-"""Errors of steps with two real servers: at one server alone, and at both."""
+"""Errors of steps at one of two real servers."""
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import infeed
-from infeed.prefetch import step_failures
 
 STEPS = 100
 
@@ -58,13 +56,3 @@ def test_feed_is_complete_if_one_host_alone_fails_steps(two_servers: Any) -> Non
     assert len(batches) == STEPS
     assert sorted(n for batch in batches for n in batch["n"].tolist()) == list(range(400))
     assert left_out
-
-
-def test_feed_ends_with_the_error_of_both_hosts(two_servers: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(step_failures, "CONFIRMATION_TIMEOUT_SECONDS", math.inf)
-    target = two_servers({"NUMBERS_FAIL": "1"}, {"NUMBERS_FAIL": "1"})
-    with (
-        infeed.connect(target, "numbers", epochs=1) as feed,
-        pytest.raises(infeed.UserCodeError, match="a fault of this host"),
-    ):
-        list(feed)

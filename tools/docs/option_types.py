@@ -12,8 +12,7 @@ import annotated_types
 import yaml
 from pydantic import BaseModel, PositiveInt
 from pydantic.fields import FieldInfo
-from tools.docs.errors import DocsError
-from tools.docs.markdown import code
+from tools.docs.markdown import DocsError, code
 
 from infeed_server.sources import AnySource
 from infeed_server.sources.files import PathString
