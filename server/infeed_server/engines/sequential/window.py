@@ -103,14 +103,15 @@ def cut_batch(
     fields: Spec,
     blocks: Sequence[Block],
     request: Request,
-    last_epoch: int,
     *,
+    last_epoch: int,
+    position_count: int | None,
     blocks_are_batches: bool,
 ) -> HostBatch:
     """Cuts the rows of a request from its blocks; the remaining slots are empty.
 
     With `blocks_are_batches` a block is one position, used whole. `last_epoch` is the epoch of an
-    empty batch.
+    empty batch, `position_count` the batch's.
     """
     cuts = [slice(None) if blocks_are_batches else _rows(block, request) for block in blocks]
     ids = [block.sample_ids[cut] for block, cut in zip(blocks, cuts, strict=True)]
@@ -120,7 +121,7 @@ def cut_batch(
         arrays[field.name] = _concatenate(rows, request.slots, partial(field.zeros, request.slots))
     sample_ids = _concatenate(ids, request.slots, lambda: np.full(request.slots, -1, np.int64))
     epoch = blocks[0].epoch if blocks else last_epoch
-    return HostBatch(request.start, epoch, arrays, sample_ids, sample_ids >= 0)
+    return HostBatch(request.start, epoch, arrays, sample_ids, sample_ids >= 0, position_count)
 
 
 def _overlap(block: Block, request: Request) -> int:
