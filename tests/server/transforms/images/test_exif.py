@@ -37,7 +37,9 @@ def orientations(files: list[bytes]) -> list[int]:
 def test_every_orientation_of_both_byte_orders_is_found() -> None:
     for order in ("<", ">"):
         segments = [exif_segment(exif(value, order)) for value in range(1, 9)]
-        assert orientations([insert(JPEG, exif_of_value) for exif_of_value in segments]) == list(range(1, 9))
+        assert orientations([insert(JPEG, exif_of_value) for exif_of_value in segments]) == list(
+            range(1, 9)
+        )
 
 
 def test_exif_is_found_behind_other_segments() -> None:
