@@ -56,11 +56,9 @@ class Address:
         """
         address = cls.parse(text, option)
         if not (encrypted or insecure or address.is_loopback):
-            problem, remedy = "without TLS", ""
-            if option == "--listen":
-                remedy = "give --tls-cert and --tls-key, "
+            remedy = "give --tls-cert and --tls-key, " if option == "--listen" else ""
             raise ConfigError(
-                f"{option} {address}: non-loopback address {problem}; "
+                f"{option} {address}: non-loopback address without TLS; "
                 f"{remedy}add --insecure if the network is trusted, or listen on 127.0.0.1",
                 address=str(address),
             )

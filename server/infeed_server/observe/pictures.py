@@ -12,7 +12,7 @@ from PIL import Image
 
 from infeed.shared import pictures
 from infeed.shared.spec import Array
-from infeed_server.pipeline.sample_stage import SampleStage
+from infeed_server.pipeline.sample_stages import SampleStage
 
 _MAX_SIDE = 256
 """Pixels; larger pictures are made smaller."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -13,7 +14,6 @@ from infeed.shared.finish import apply
 from infeed.shared.spec import Array
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.indexed_plan import IndexedPlan
-from infeed_server.pipeline.sample_stage import SampleStage
 from infeed_server.sources.base import Sample, Source
 from infeed_server.sources.python.mapped import MappedSource, read_samples
 from infeed_server.sources.storage_faults import one_line
@@ -27,6 +27,23 @@ _MAX_RECOVERED_PIXELS = 1 << 25
 
 _MAX_MESSAGE = 500
 """Characters; the traceback of a function of the user is longer."""
+
+
+@dataclass(frozen=True)
+class SampleStage:
+    """The fields of a sample after a stage, without a slot dimension.
+
+    `name` is `source`, `map`, or a transform with its path: `transforms[1].resize`. `place` is
+    where the stage runs.
+    """
+
+    name: str
+    place: Literal["server", "trainer"]
+    fields: dict[str, Any]
+    error: str | None = None
+    """Message of the failure; the fields are then those before the stage."""
+    recovered: Array | None = None
+    """What could be decoded of a damaged JPEG, uint8[height, width, 3], where the stage fails."""
 
 
 def sample_stages(plan: IndexedPlan, index: int, key: Array) -> Iterator[SampleStage]:
