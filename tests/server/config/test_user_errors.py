@@ -13,13 +13,6 @@ MIB = 1 << 20
 SIZE = 20 * MIB
 
 
-class OwnMessageError(Exception):
-    """An exception whose text cannot be made."""
-
-    def __str__(self) -> str:
-        raise ValueError
-
-
 def test_long_text_is_cut_before_it_is_copied() -> None:
     error = ValueError("a" * SIZE + "the end")
     tracemalloc.start()
@@ -40,7 +33,3 @@ def test_long_text_that_tensorflow_quotes_is_cut() -> None:
     assert len(text) <= MAX_TEXT_CHARACTERS + 200
     assert 'File "own.py"' in text
     assert text.endswith("end")
-
-
-def test_text_that_cannot_be_made_is_named() -> None:
-    assert "exception str() failed" in user_traceback(OwnMessageError())

@@ -208,12 +208,6 @@ def test_seed_orders_an_unseeded_shuffle(serve: Any, server: Any) -> None:
     assert values(read(other_server, "shuffled", epochs=2, seed=1, batch_size=5)) == first
 
 
-def test_declared_deterministic_dataset_has_an_order(serve: Any) -> None:
-    source = {"dataset": unordered, "deterministic": True}
-    server = serve({"n": parse({"source": source, "batch": {"size": 4}})})
-    assert "deterministic order, exactly once delivery, replay resume" in server.specs()[0]
-
-
 @pytest.mark.parametrize("batched", [False, True])
 def test_finish_transforms_follow_a_dataset(serve: Any, batched: bool) -> None:
     def pictures() -> tf.data.Dataset:

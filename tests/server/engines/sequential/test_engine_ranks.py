@@ -282,23 +282,6 @@ def test_unordered_job_restarts_if_a_rank_leaves_early(
     assert list(map(Stream.receive, others, futures)) == [numbers(0), numbers(2)]
 
 
-def test_unordered_jobs_have_readers_of_their_own(engines: Any) -> None:
-    dataset = Numbers()
-    engine = engines(dataset, deterministic=False)
-    one, other = (open_stream(engine, job=job) for job in ("one", "other"))
-    assert one.read(3) == other.read(3) == numbers(0, 1, 2)
-    assert dataset.reads == 2
-
-
-@pytest.mark.usefixtures("narrow")
-def test_fast_job_does_not_wait_for_another(engines: Any) -> None:
-    engine = engines(Numbers())
-    slow, fast = (open_stream(engine, job=job) for job in ("slow", "fast"))
-    assert slow.read() == numbers(0)
-    assert fast.read(40) == numbers(*range(40))
-    assert slow.read() == numbers(1)
-
-
 def test_resuming_ranks_share_one_read(engines: Any) -> None:
     dataset = Numbers()
     engine = engines(dataset)
