@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,7 +16,7 @@ from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.sources.base import Sample, Source
 from infeed_server.sources.python.mapped import MappedSource, read_samples
 from infeed_server.sources.storage_faults import one_line
-from infeed_server.transforms.base import Key, Step
+from infeed_server.transforms.base import Key, Step, snake_case
 from infeed_server.transforms.decode_and_crop import DecodeAndCrop
 
 _JPEG_START = b"\xff\xd8"
@@ -66,7 +65,7 @@ def sample_stages(plan: IndexedPlan, index: int, key: Array) -> Iterator[SampleS
     for finish in plan.spec.finish_transforms:
         after = apply(finish, np.asarray(fields[finish.field])[None])[0]
         fields = {**fields, finish.field: after}
-        yield SampleStage(_snake(type(finish).__name__), "trainer", fields)
+        yield SampleStage(snake_case(type(finish).__name__), "trainer", fields)
 
 
 def _at_server(plan: IndexedPlan, index: int, key: Array) -> Iterator[tuple[str, Sample | None]]:
@@ -128,8 +127,3 @@ def _recovered(fields: Mapping[str, Any]) -> Array | None:
 def _message(error: Exception) -> str:
     text = one_line(error)
     return text if len(text) <= _MAX_MESSAGE else f"{text[: _MAX_MESSAGE - 3]}..."
-
-
-def _snake(name: str) -> str:
-    """Returns `OneHot` as `one_hot`."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()

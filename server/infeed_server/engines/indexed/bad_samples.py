@@ -75,10 +75,10 @@ class BadSampleHandler:
         if self._action == "raise" or not self._known_bad:
             return
         for slot in range(len(task.index)):
-            while (
-                int(task.index[slot]) in self._known_bad and task.substitutions < _MAX_SUBSTITUTIONS
-            ):
-                self._quarantine.count_again(int(task.index[slot]))
+            while task.substitutions < _MAX_SUBSTITUTIONS:
+                if (sample := int(task.index[slot])) not in self._known_bad:
+                    break
+                self._quarantine.count_again(sample)
                 self._substitute(task, slot)
 
     def close(self) -> None:

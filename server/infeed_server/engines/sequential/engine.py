@@ -27,11 +27,10 @@ from infeed_server.engines.base import (
     shutting_down,
 )
 from infeed_server.engines.memory_budget import MemoryBudget
-from infeed_server.engines.sequential.base import DatasetBackend
 from infeed_server.engines.sequential.ranks import RankTracker
 from infeed_server.engines.sequential.session import SequentialSession
 from infeed_server.engines.sequential.shared_reader import SharedReader, WrongReaderError
-from infeed_server.engines.sequential.window import ReadKey, cut_batch
+from infeed_server.engines.sequential.window import DatasetBackend, ReadKey, cut_batch
 from infeed_server.engines.state_clock import PipelineState, StateClock, StateSeconds
 
 log = logging.getLogger(__name__)

@@ -10,14 +10,13 @@ from collections.abc import Callable, Generator
 
 from infeed.shared.errors import InfeedError, InvalidRequestError, ServerError
 from infeed_server.engines.base import Request, Trainer
-from infeed_server.engines.sequential.base import DatasetBackend
 from infeed_server.engines.sequential.progress import ReadProgress
 from infeed_server.engines.sequential.ranks import (
     DISCONNECT_TIMEOUT_SECONDS,
     RankStream,
     RankTracker,
 )
-from infeed_server.engines.sequential.window import Block, ReadKey, Window
+from infeed_server.engines.sequential.window import Block, DatasetBackend, ReadKey, Window
 
 _MAX_STEP_BYTES = 2 << 30
 """Bytes of a step that are kept to find out whether the data ends inside of it."""
@@ -158,8 +157,12 @@ class SharedReader:
         """Waits until a request needs the next block. Returns False when the reader has ended."""
         with self._changed:
             while not self.has_ended:
-                waiting = [stream for stream in self._streams if stream.request is not None]
-                if waiting and not self._must_wait(min(waiting, key=_requested)):
+                waiting = [
+                    (stream.request.start, number)
+                    for number, stream in enumerate(self._streams)
+                    if stream.request is not None
+                ]
+                if waiting and not self._must_wait(self._streams[min(waiting)[1]]):
                     self.is_reading = True
                     return True
                 if (self.ranks.idle_seconds or 0.0) >= DISCONNECT_TIMEOUT_SECONDS:
@@ -180,9 +183,12 @@ class SharedReader:
             reason = "it has no order, so all ranks must connect before any is served"
         else:
             low = ranks.low_watermark()
-            self._evict(min(low or 0, request.start), request.start)
+            keep = min(low or 0, request.start)
+            if keep < request.start:  # for a slower rank, the previous step is kept too
+                keep -= ranks.step
+            self.window.evict_before(keep, self._limit_bytes)
             if low is None or low >= request.start or self.window.nbytes < self._limit_bytes:
-                if self.position >= request.start and self._is_full(request):
+                if self._is_full(request):
                     self.error = _step_too_large(self._name, ranks.world_size)
                 return self.error is not None
             reason = "the window is full"
@@ -206,14 +212,6 @@ class SharedReader:
         """Returns whether no more of the request's step can be kept."""
         full = self.window.nbytes >= max(_MAX_STEP_BYTES, self._limit_bytes)
         return full and self.position >= request.start
-
-    def _evict(self, low: int, start: int) -> None:
-        """Evicts the oldest blocks where the window is full.
-
-        The previous step is kept too, unless the request at `start` is itself the slowest.
-        """
-        keep = low - (self.ranks.step if low < start else 0)
-        self.window.evict_before(keep, self._limit_bytes)
 
     def _read_block(self, blocks: Generator[Block, None, None]) -> None:
         """Reads one block, without the lock, so that other ranks can use the window."""
@@ -251,10 +249,6 @@ class SharedReader:
             self.window.clear()
         else:
             self.window.append(block.to_numpy())
-
-
-def _requested(stream: RankStream) -> int:
-    return stream.request.start if stream.request is not None else 0
 
 
 def _required(request: Request) -> int:
