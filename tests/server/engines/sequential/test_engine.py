@@ -148,16 +148,6 @@ def test_batched_dataset_keeps_its_elements(server: Any, make: Make) -> None:
     assert received[1].sample_ids.tolist() == received[4].sample_ids.tolist() == [4, 5, 6, 7]
 
 
-@pytest.mark.parametrize("make", [numbers, unknown_length])
-@pytest.mark.parametrize("batch_size", [2, 3, 4])
-def test_ranks_share_a_dataset(server: Any, make: Make, batch_size: int) -> None:
-    options: dict[str, Any] = {"batch_size": batch_size, "epochs": 1, "remainder": "pad"}
-    ranks = [read(server, make.__name__, shard=infeed.Shard(rank, 2), **options) for rank in (0, 1)]
-    assert len(ranks[0]) == len(ranks[1]) == -(-N // (2 * batch_size))
-    for rank in (0, 1):
-        assert values(ranks[rank]) == [i for i in range(N) if i // batch_size % 2 == rank]
-
-
 RESUMED: dict[str, Any] = {"epochs": 2, "remainder": "pad"}
 
 
