@@ -71,7 +71,7 @@ class SharedReader:
     def start_reading(self, caller: str) -> None:
         """Starts the thread. `caller` is the name that limits on callers count by."""
         blocks = self._dataset.read(self.key, caller)
-        name = f"infeed-sequence-{self._name}"
+        name = f"infeed-dataset-{self._name}"
         threading.Thread(target=self._run, args=(blocks,), name=name, daemon=True).start()
 
     @property
@@ -151,7 +151,7 @@ class SharedReader:
             while self._wait_for_request():
                 self._read_block(blocks)
                 self._on_progress(self)
-        self._on_progress(self)
+            self._on_progress(self)
 
     def _wait_for_request(self) -> bool:
         """Waits until a request needs the next block. Returns False when the reader has ended."""
@@ -221,27 +221,30 @@ class SharedReader:
             block = next(blocks, None)
             if block is not None and block.start == 0:
                 self._dataset.check_first_block(self.key, block.to_numpy())
-        except InfeedError as raised:
-            error = raised
         except Exception as raised:  # noqa: BLE001 - the user's code may raise anything
-            error = self._dataset.translate_error(raised) or ServerError(str(raised))
-            error.__cause__ = raised
+            error = self._translate(raised)
         seconds = time.monotonic() - began_at
         with self._changed:
             self.is_reading = False
-            self.error = error
-            if error is None and block is None:
-                self._end = self.position
-            elif error is None and block is not None:
-                self._append(block)
-                try:
+            try:
+                if block is not None and error is None:
+                    self._append(block)
                     assert self._progress is not None
                     self._progress.on_block(self.position, seconds)
-                except InfeedError as too_far:
-                    self.error = too_far
+                elif error is None:
+                    self._end = self.position
+            except Exception as raised:  # noqa: BLE001 - without this thread, streams would hang
+                error = self._translate(raised)
+            self.error = error
+
+    def _translate(self, error: Exception) -> InfeedError:
+        if isinstance(error, InfeedError):
+            return error
+        result = self._dataset.translate_error(error) or ServerError(str(error))
+        result.__cause__ = error
+        return result
 
     def _append(self, block: Block) -> None:
-        self.position = block.end
         low = self.ranks.low_watermark()
         if low is not None and block.end <= low:
             # Skipped on the way to the ranks. Earlier blocks go too: a rank that requested them
@@ -249,6 +252,7 @@ class SharedReader:
             self.window.clear()
         else:
             self.window.append(block.to_numpy())
+        self.position = block.end  # last: the window has what is before it, or never had
 
 
 def _required(request: Request) -> int:

@@ -370,6 +370,19 @@ def test_full_window_holds_three_steps_or_its_bytes(
     assert engine.window_bytes() <= (steps + 1) * BLOCK_BYTES
 
 
+def test_block_that_cannot_be_kept_fails_its_stream(
+    engines: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(block: window_module.Block) -> window_module.Block:
+        raise ValueError(f"no memory for {block.start}")
+
+    stream = open_stream(engines(Numbers()))
+    assert stream.read() == numbers(0)
+    monkeypatch.setattr(window_module.Block, "to_numpy", fail)
+    with pytest.raises(infeed.ServerError, match="no memory for 4"):
+        stream.request().result(60)
+
+
 def test_more_jobs_than_readers_are_refused(
     engines: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
