@@ -79,6 +79,6 @@ def _result(transform: type[Transform]) -> str:
 
 
 def _randomness(transform: type[Transform]) -> str:
-    if transform.always_random:
+    if transform.name.startswith("random_"):
         return "yes"
     return cell(labelled_paragraph(transform, "Random") or "")

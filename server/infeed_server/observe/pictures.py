@@ -5,14 +5,16 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
 from infeed.shared import pictures
 from infeed.shared.spec import Array
-from infeed_server.pipeline.sample_stage import SampleStage
+
+if TYPE_CHECKING:  # or it would load TensorFlow
+    from infeed_server.pipeline.sample_stages import SampleStage
 
 _MAX_SIDE = 256
 """Pixels; larger pictures are made smaller."""

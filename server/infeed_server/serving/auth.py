@@ -72,7 +72,7 @@ class Grant(Definition):
 
     @property
     def expires_at(self) -> datetime | None:
-        """Time from which the token is invalid; of a date it is midnight in UTC."""
+        """Time from which the token is invalid."""
         return None if self.expires is None else _end_of_validity(self.expires)
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from tests.harness.process import ROOT
 
 from infeed import ConfigError, SourceError, UserCodeError
@@ -269,21 +268,6 @@ def test_python_stands_first(engine: Any) -> None:
     noise = python_map("add_noise")
     with pytest.raises(ConfigError, match=r"cache: map \(transforms\[0\]\) stands before it"):
         engine(transforms=[noise, "cache"])
-
-
-def test_records_are_parsed_before_the_function(engine: Any, tmp_path: Path) -> None:
-    file = tmp_path / "r.tfrecord"
-    with tf.io.TFRecordWriter(str(file)) as out:
-        for number in range(8):
-            values = tf.train.Int64List(value=[number])
-            feature = {"label": tf.train.Feature(int64_list=values)}
-            example = tf.train.Example(features=tf.train.Features(feature=feature))
-            out.write(b"junk" if number == 3 else example.SerializeToString())
-    source = {"tfrecord": str(file), "features": {"label": "int64"}}
-    fragile = {"function": "fragile", "processes": 1, "fields": {"label": "int64"}}
-    made = engine(fragile, source=source, on_error="mask", shuffle={"mode": "none"})
-    assert read(made).sample_ids.tolist() == [0, 1, 2, -1, 4, -1, -1, 7]
-    Path("quarantine/p.jsonl").unlink()
 
 
 def test_documented_function_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
