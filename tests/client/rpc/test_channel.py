@@ -117,6 +117,19 @@ def test_wait_for_a_server_is_logged_with_the_last_error(
     assert line.endswith(f" s so far: no server at {target}: {problem}")
 
 
+def test_slow_server_gets_twice_the_time_at_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failover, "time", Clock())
+    attempts: list[float] = []
+
+    def new_call(address: str, timeout: float, connect_timeout: float) -> Any:
+        attempts.append(connect_timeout)
+        raise ServerUnavailableError(f"{address} did not respond in time")
+
+    with pytest.raises(ServerUnavailableError, match="did not respond in time"):
+        failover.Failover("a:1", ["a:1"]).call(new_call, None, timeout=0.3)
+    assert attempts[:3] == [5.0, 10.0, 20.0]
+
+
 def test_call_waits_for_the_server_to_start(
     serve: Any, fake: FakeTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
