@@ -121,10 +121,16 @@ def test_slow_server_gets_twice_the_time_at_each_attempt(monkeypatch: pytest.Mon
     monkeypatch.setattr(failover, "time", Clock())
     attempts: list[float] = []
 
-    def new_call(address: str, timeout: float, connect_timeout: float) -> Any:
-        attempts.append(connect_timeout)
-        raise ServerUnavailableError(f"{address} did not respond in time")
+    class Call:
+        def __init__(self, address: str, timeout: float, connect_timeout: float) -> None:
+            attempts.append(connect_timeout)
 
+        def next(self) -> None:
+            raise ServerUnavailableError("it did not respond in time")
+
+        def close(self) -> None: ...
+
+    new_call: Any = Call
     with pytest.raises(ServerUnavailableError, match="did not respond in time"):
         failover.Failover("a:1", ["a:1"]).call(new_call, None, timeout=0.3)
     assert attempts[:3] == [5.0, 10.0, 20.0]
