@@ -10,7 +10,7 @@ from tests.simulation.world import World
 
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.server_state import MAX_DRAIN_SILENCE_SECONDS, Stream
-from infeed.prefetch.step_failures import STEP_ERRORS
+from infeed.prefetch.server_state import STEP_ERRORS
 from infeed.shared.errors import InfeedError, ServerUnavailableError
 from infeed.wire.assembler import ReceivedBatch
 

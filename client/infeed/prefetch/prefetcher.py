@@ -96,8 +96,9 @@ class Prefetcher:
         ranks = [RankReport(shard.rank, report)]
         ranks += [server.worst for server in servers if server.worst is not None]
         progress = self.ready.progress
-        return replace(
-            self.recorder.stats(progress, self._coordinator.counters(progress.bytes)),
+        return self.recorder.stats(
+            progress,
+            **self._coordinator.counters(progress.bytes),
             report=report,
             server_reports=reports,
             lost_servers=tuple(sorted(lost)),
