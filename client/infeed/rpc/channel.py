@@ -6,7 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from weakref import WeakSet
 
 from infeed.http2.target import expand_hosts, parse_target
 from infeed.http2.tls_config import TLS
@@ -16,7 +17,6 @@ from infeed.rpc.failover import Failover
 from infeed.shared.errors import (
     ConfigError,
     InvalidRequestError,
-    MissingExtraError,
     ProtocolError,
     ServerUnavailableError,
 )
@@ -26,28 +26,18 @@ from infeed.transport import Call, Transport
 from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
 
-if TYPE_CHECKING:
-    from opentelemetry.metrics import MeterProvider
-
-    from infeed.shared.telemetry.call_metrics import CallMetrics
-
 _SERVICE = "/infeed.v1.FeedService/"
 _PAGE_SIZE = 1_000
 _MAX_PAGES = 100
 
 
 def open_transport(
-    target: str,
-    token: Token | None,
-    tls: TLS | bool | None,
-    transport: Transport | None,
-    meter_provider: MeterProvider | None = None,
+    target: str, token: Token | None, tls: TLS | bool | None, transport: Transport | None
 ) -> Transport:
     """Returns `transport`, or a gRPC transport to the target if that is None."""
     credentials = Credentials(token, tls)
     if transport is None:
-        metrics = None if meter_provider is None else _open_metrics(meter_provider)
-        return GrpcTransport(target, credentials, metrics)
+        return GrpcTransport(target, credentials)
     if not hasattr(transport, "get_pipeline"):
         raise InvalidRequestError(
             "transport must be None or a transport such as infeed.testing.FakeTransport(...), not "
@@ -60,28 +50,10 @@ def open_transport(
     return transport
 
 
-def missing_opentelemetry(argument: str) -> MissingExtraError:
-    """Returns the error for an argument that needs OpenTelemetry."""
-    return MissingExtraError(f"{argument} needs OpenTelemetry: pip install 'infeed[otel]'")
-
-
-def _open_metrics(provider: MeterProvider) -> CallMetrics:
-    try:
-        from infeed.shared.telemetry.call_metrics import CallMetrics  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise missing_opentelemetry("meter_provider") from None
-    return CallMetrics(provider)
-
-
 class GrpcTransport:
     """Transport to `host:port`, `dns:///host:port` or `unix:/path`, or several, comma-separated."""
 
-    def __init__(
-        self,
-        target: str,
-        credentials: Credentials = NO_CREDENTIALS,
-        metrics: CallMetrics | None = None,
-    ) -> None:
+    def __init__(self, target: str, credentials: Credentials = NO_CREDENTIALS) -> None:
         """Raises `InvalidRequestError` for an invalid target, `ConfigError` for credentials."""
         self.target = target
         self._addresses = parse_target(target)
@@ -89,11 +61,10 @@ class GrpcTransport:
             credentials.validate(address)
         self._failover = Failover(target, self._addresses)
         self._credentials = credentials
-        self._metrics = metrics
         self._names: dict[str, str] = {}
         """The address as the user wrote it, by server."""
         self._lock = threading.Lock()
-        self._calls: set[GrpcCall] = set()
+        self._calls: WeakSet[GrpcCall] = WeakSet()
         self._closed = False
 
     def list_pipelines(self, timeout: float = 20.0) -> list[PipelineSpec]:
@@ -138,7 +109,7 @@ class GrpcTransport:
 
     def for_server(self, server: str) -> GrpcTransport:
         """Returns a transport to one of `servers()` alone, with the same credentials."""
-        transport = GrpcTransport(server, self._credentials, self._metrics)
+        transport = GrpcTransport(server, self._credentials)
         transport._names = {server: self._names.get(server, server)}
         return transport
 
@@ -158,7 +129,7 @@ class GrpcTransport:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            calls, self._calls = self._calls, set()
+            calls = list(self._calls)
         for call in calls:
             call.cancel()
 
@@ -194,23 +165,7 @@ class GrpcTransport:
                 timeout=timeout,
                 connect_timeout=connect_timeout,
                 on_draining=on_draining,
-                on_closed=self._forget,
                 credentials=replace(self._credentials, name=self._names.get(address)),
             )
             self._calls.add(call)
-        if self._metrics is not None:
-            self._metrics.on_started(call.method, call.name)
         return call
-
-    def _forget(self, call: GrpcCall) -> None:
-        with self._lock:
-            self._calls.discard(call)
-        if self._metrics is not None:
-            self._metrics.on_ended(
-                method=call.method,
-                address=call.name,
-                status=call.status,
-                seconds=time.monotonic() - call.began_at,
-                sent_bytes=call.sent_bytes,
-                received_bytes=call.received_bytes,
-            )

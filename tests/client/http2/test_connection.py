@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from tests.client.waiting import HANG_SECONDS, AheadClock, blocked_in, until
 from tests.harness.examples import examples
 
-from infeed.http2 import connection, receiver
+from infeed.http2 import connection
+from infeed.http2 import socket as receiver
 from infeed.http2.connection import ConnectionLostError, Http2ProtocolError, Http2Request
 from infeed.http2.socket import ClientSocket
 

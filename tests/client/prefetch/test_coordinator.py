@@ -16,8 +16,11 @@ from infeed.cursor import Cursor
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.ready_batches import EndOfFeed, FeedItem
-from infeed.prefetch.server_state import MAX_DRAIN_SILENCE_SECONDS, Stream
-from infeed.prefetch.server_state import CONFIRMATION_TIMEOUT_SECONDS
+from infeed.prefetch.server_state import (
+    CONFIRMATION_TIMEOUT_SECONDS,
+    MAX_DRAIN_SILENCE_SECONDS,
+    Stream,
+)
 from infeed.shared.errors import (
     AuthenticationError,
     CursorError,
