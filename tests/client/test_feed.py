@@ -363,7 +363,7 @@ def test_each_batch_goes_to_one_of_several_threads(arrays: Any) -> None:
 def wait_until_idle() -> None:
     """Waits until the only reader may not request another step."""
     (reader,) = infeed_threads("infeed-reader")
-    until(lambda: blocked_in(reader, "wait", "_wait", "wait_for_step"))
+    until(lambda: blocked_in(reader, "wait", "wait_for_step"))
 
 
 def test_prefetch_is_bounded_in_bytes(arrays: Any) -> None:

@@ -9,8 +9,7 @@ import numpy as np
 
 from infeed.loadtest.server_reports import by_process
 from infeed.loadtest.tally import Tally, Trainer
-from infeed.shared.process_reports import merge_processes
-from infeed.shared.report import ServerReport
+from infeed.shared.report import ServerReport, merge_processes
 from infeed.shared.spec import Array
 
 _MAX_BINS = 240

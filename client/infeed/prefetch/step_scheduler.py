@@ -103,9 +103,9 @@ class StepScheduler(Generic[T]):
 
     def assign(self, server: str, step_limit: int) -> int | None:
         """Returns the step to request from the server now; None if there is none for it yet."""
-        if server not in self._in_flight:
-            return None
-        return self._request(server, self._choose_step(server, step_limit))
+        if server in self._in_flight:
+            return self._request(server, self._choose_step(server, step_limit))
+        return None
 
     def probe(self, server: str, step_limit: int) -> int | None:
         """Returns the next step, to request it alone from a server that has failed before.

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from infeed.shared.capacity import capacity
-from infeed.shared.process_reports import merge_processes
-from infeed.shared.report import ServerReport
+from infeed.shared.report import ServerReport, merge_processes
 
 ONE = ServerReport(
     seconds=10.0,
