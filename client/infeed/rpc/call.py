@@ -51,11 +51,11 @@ class GrpcCall:
         address: str,
         method: str,
         requests: Iterator[Any],
-        *,
-        timeout: float | None,
-        on_draining: Callable[[], None],
         credentials: Credentials = NO_CREDENTIALS,
+        *,
+        timeout: float | None = None,
         connect_timeout: float | None = None,
+        on_draining: Callable[[], None] = lambda: None,
     ) -> None:
         """`requests` are protobuf messages. `timeout`, in seconds, is for the whole call, and
         `connect_timeout` for its connection up to the peer's first frame. `on_draining` is called
