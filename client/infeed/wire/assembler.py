@@ -17,7 +17,6 @@ from infeed.shared.errors import FingerprintError, ProtocolError
 from infeed.shared.report import ServerReport
 from infeed.v1 import stream_pb2
 from infeed.wire import batch as wire
-from infeed.wire.answer_checksum import answer_checksum
 from infeed.wire.buffer_pool import ALIGNMENT, BufferPool
 from infeed.wire.chunk import MAX_HEAD_BYTES, ChunkHead, checksum, parse_head
 from infeed.wire.received import (
@@ -137,7 +136,7 @@ class BatchAssembler:
         """Raises `ProtocolError` for an answer that does not match its checksum."""
         if not self._has_checksums:
             return
-        if answer.checksum != answer_checksum(request.message, answer, self._contract.spec):
+        if answer.checksum != wire.answer_checksum(request.message, answer, self._contract.spec):
             raise ProtocolError(
                 f"the answer for position {request.message.start} does not match its checksum"
             )

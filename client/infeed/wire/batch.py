@@ -6,8 +6,10 @@ and other small messages use the generated protobuf classes; chunk.py encodes th
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -15,9 +17,8 @@ import numpy as np
 from infeed.shared.errors import ProtocolError
 from infeed.shared.spec import BYTES, Array, FieldSpec, Spec, numpy_dtype
 from infeed.v1 import stream_pb2
-from infeed.wire.answer_checksum import answer_checksum
 from infeed.wire.buffer_pool import ALIGNMENT
-from infeed.wire.chunk import CHUNK_BYTES, encode_chunk
+from infeed.wire.chunk import CHUNK_BYTES, checksum, encode_chunk
 
 MAX_PAYLOAD_BYTES = 1 << 36
 """A header with a larger size is refused as corrupt, before memory is allocated for it."""
@@ -99,6 +100,52 @@ def decode_batch(header: stream_pb2.BatchHeader, payload: Array, spec: Spec) -> 
         data = payload[layout.offset : layout.offset + layout.size]
         arrays[field.name] = _decode_field(field, data, slots)
     return arrays
+
+
+def answer_checksum(
+    request: stream_pb2.BatchRequest,
+    answer: stream_pb2.BatchHeader | stream_pb2.EndOfData,
+    spec: Spec,
+) -> int:
+    """Returns the checksum that the answer to the request must have, of all but the payload.
+
+    proto/infeed/v1/stream.proto defines its bytes at `BatchHeader.checksum`. They depend on the
+    values alone, so that a client in any language can compute them.
+    """
+    data = struct.pack(
+        "<Q5q",
+        request.request_id,
+        request.start,
+        request.count,
+        request.min_position_count,
+        request.step_end,
+        answer.position_count,
+    )
+    if isinstance(answer, stream_pb2.BatchHeader):
+        data += _header_bytes(answer) + _spec_bytes(spec)
+    return checksum(data)
+
+
+def _header_bytes(header: stream_pb2.BatchHeader) -> bytes:
+    numbers = [header.epoch, header.payload_size]
+    for layout in header.layouts:
+        numbers += (layout.offset, layout.size)
+    slots = len(header.sample_ids)
+    mask = bytes(header.mask) if header.mask else b"\1" * slots
+    return _pack(numbers) + np.array(header.sample_ids, "<i8").tobytes() + mask
+
+
+@lru_cache(maxsize=16)
+def _spec_bytes(spec: Spec) -> bytes:
+    data = b""
+    for field in spec:
+        message = field.to_proto()
+        data += _pack([message.data_type, *message.shape]) + message.name.encode()
+    return data
+
+
+def _pack(numbers: list[int]) -> bytes:
+    return struct.pack(f"<{len(numbers)}q", *numbers)
 
 
 def check_payload_size(size: int) -> None:

@@ -84,17 +84,6 @@ def data_frame(body: bytes, flags: int = 0, stream: int = 1) -> bytes:
     return struct.pack(">BHBBI", 0, len(body), 0, flags, stream) + body
 
 
-def test_response(start_request: Start) -> None:
-    def script(talk: Any) -> None:
-        responding(data_frame(b"some "), data_frame(b"data"))(talk)
-        assert talk.headers == dict(REQUEST)
-
-    request = start_request(script)
-    assert read_all(request) == b"some data"
-    assert request.headers == {":status": "200", "content-type": "application/grpc"}
-    assert request.trailers == {"grpc-status": "0", "grpc-message": "Well done"}
-
-
 @pytest.mark.parametrize("piece", [1, 7, 5000])
 @pytest.mark.parametrize("padding", [0, 1, 255])
 def test_padding(start_request: Start, padding: int, piece: int) -> None:

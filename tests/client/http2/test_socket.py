@@ -99,16 +99,6 @@ def test_send_times_out(
         connection.send(bytes(50_000_000))
 
 
-def test_connection_refused(new_socket: Any) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        connection = new_socket(f"127.0.0.1:{probe.getsockname()[1]}")
-        with pytest.raises(ConnectionRefusedError):
-            connection.open()
-    with pytest.raises(OSError, match=r"was closed|descriptor"):
-        connection.receive(memoryview(bytearray(1)), 1)
-
-
 def test_open_times_out(full: str, new_socket: Any) -> None:
     with pytest.raises(TimeoutError):
         new_socket(full).open(0.1)

@@ -448,13 +448,6 @@ def test_end_of_data_is_valid_for_all_servers(new_coordinator: Any) -> None:
     assert (steps, end) == ([0, 1], EndOfFeed(8))
 
 
-def test_feed_without_steps_ends_at_once(new_coordinator: Any) -> None:
-    coordinator = new_coordinator(epochs=1, position=50)
-    assert coordinator.ended
-    (end,) = coordinator.items()
-    assert isinstance(end, EndOfFeed)
-
-
 def test_close_drops_all_batches(new_coordinator: Any) -> None:
     coordinator = new_coordinator("ab")
     first, second = connect(coordinator, "a", "b")

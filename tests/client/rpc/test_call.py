@@ -114,13 +114,6 @@ SEVERAL = [b"one", b"", b"x" * 5000, b"four"]
 STREAM = b"".join(map(message, SEVERAL))
 
 
-@pytest.mark.parametrize("size", [1, 2, 7, 4999, len(STREAM)])
-def test_messages_are_independent_of_frames(peer: Any, dial: Open, size: int) -> None:
-    pieces = [STREAM[begin : begin + size] for begin in range(0, len(STREAM), size)]
-    opened = dial(peer(responding(*pieces)))
-    assert opened.read_all() == SEVERAL
-
-
 def test_read_beyond_the_message_is_refused(peer: Any, dial: Open) -> None:
     opened = dial(peer(responding(STREAM)))
     assert opened.call.next() == 3
