@@ -132,7 +132,7 @@ def test_resumed_feed_uses_the_seed_of_the_cursor(fake: FakeTransport) -> None:
 
 
 def test_feed_without_a_whole_step_is_rejected(fake: FakeTransport) -> None:
-    with pytest.raises(InvalidRequestError, match="2 ranks need 60 samples for a step, and .* 50"):
+    with pytest.raises(InvalidRequestError, match=r"2 ranks need 60 samples for a step, and .* 50"):
         connect(fake, batch_size=30, epochs=1, shard=infeed.Shard(0, 2))
     assert fake.streams == 0
 

@@ -26,15 +26,15 @@ MAX_PAYLOAD_BYTES = 1 << 36
 
 @dataclass(frozen=True)
 class EncodedBatch:
-    """A batch ready to send: its header, and pieces of the payload with their offsets."""
+    """A batch ready to send: its header, and the payload in parts."""
 
     header: stream_pb2.BatchHeader
-    parts: tuple[tuple[int, memoryview], ...]
+    parts: tuple[memoryview, ...]
 
     def messages(self, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[bytes | memoryview, ...]]:
         """Yields the messages in order, the header and then the chunks, each in pieces."""
         yield (stream_pb2.StreamBatchesResponse(header=self.header).SerializeToString(),)
-        for pieces in _split_chunks(self.parts, self.header.payload_size, chunk_bytes):
+        for pieces in _split_chunks(self.parts, chunk_bytes):
             yield encode_chunk(pieces)
 
 
@@ -55,16 +55,15 @@ def encode_batch(
     header.sample_ids.extend(sample_ids.tolist())
     if not mask.all():
         header.mask.extend(mask.tolist())
-    parts: list[tuple[int, memoryview]] = []
+    parts: list[memoryview] = []
     end = 0
     for field in spec:
-        offset = -(-end // ALIGNMENT) * ALIGNMENT
-        size = 0
-        for view in _encode_field(field, arrays[field.name]):
-            parts.append((offset + size, view))
-            size += view.nbytes
-        header.layouts.add(offset=offset, size=size)
-        end = offset + size
+        padding = -end % ALIGNMENT
+        views = _encode_field(field, arrays[field.name])
+        size = sum(view.nbytes for view in views)
+        parts += (memoryview(bytes(padding)), *views)
+        header.layouts.add(offset=end + padding, size=size)
+        end += padding + size
     header.payload_size = end
     header.checksum = answer_checksum(request, header, spec)
     return EncodedBatch(header, tuple(parts))
@@ -162,14 +161,12 @@ def parse_response(message: bytes) -> stream_pb2.StreamBatchesResponse:
         raise ProtocolError(f"a message of {len(message)} bytes that cannot be parsed") from error
 
 
-def _split_chunks(
-    parts: Sequence[tuple[int, memoryview]], total: int, chunk_bytes: int
-) -> Iterator[list[bytes | memoryview]]:
-    """Splits the payload of `total` bytes, with zeros between its parts, into chunks."""
-    pieces: list[bytes | memoryview] = []
+def _split_chunks(parts: Sequence[memoryview], chunk_bytes: int) -> Iterator[list[memoryview]]:
+    """Splits the payload into chunks."""
+    pieces: list[memoryview] = []
     free = chunk_bytes
-    for piece in _fill_gaps(parts, total):
-        rest = memoryview(piece)
+    for part in parts:
+        rest = part
         while rest:
             pieces.append(rest[:free])
             size = len(pieces[-1])
@@ -179,17 +176,6 @@ def _split_chunks(
                 pieces, free = [], chunk_bytes
     if pieces:
         yield pieces
-
-
-def _fill_gaps(parts: Sequence[tuple[int, memoryview]], total: int) -> Iterator[bytes | memoryview]:
-    end = 0
-    for offset, view in parts:
-        if offset > end:
-            yield bytes(offset - end)
-        yield view
-        end = offset + len(view)
-    if total > end:
-        yield bytes(total - end)
 
 
 def _encode_field(field: FieldSpec, array: Array) -> list[memoryview]:
