@@ -176,7 +176,9 @@ class ServerReader(BackgroundThread):
                 yield stream_pb2.StreamBatchesRequest(report=self._reporter.report().to_proto())
                 continue
             batch = self._plan.request(step)
-            span = self._tracer and self._tracer.begin(self._server, step, batch.start)
+            span = None
+            if self._tracer is not None:
+                span = self._tracer.begin(self._server, step, batch.start)
             if span is not None:
                 batch.traceparent, batch.tracestate = span.headers()
             pending.append(PendingRequest(batch, span))
