@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import infeed
+from infeed.prefetch import server_state
 
 STEPS = 100
 
@@ -56,3 +57,13 @@ def test_feed_is_complete_if_one_host_alone_fails_steps(two_servers: Any) -> Non
     assert len(batches) == STEPS
     assert sorted(n for batch in batches for n in batch["n"].tolist()) == list(range(400))
     assert left_out
+
+
+def test_feed_ends_with_the_error_of_both_hosts(two_servers: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(server_state, "CONFIRMATION_TIMEOUT_SECONDS", math.inf)
+    target = two_servers({"NUMBERS_FAIL": "1"}, {"NUMBERS_FAIL": "1"})
+    with (
+        infeed.connect(target, "numbers", epochs=1) as feed,
+        pytest.raises(infeed.UserCodeError, match="a fault of this host"),
+    ):
+        list(feed)

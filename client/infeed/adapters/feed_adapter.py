@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from infeed.adapters.lazy_feed import LazyFeed
 from infeed.feed import Feed
-from infeed.shared.copies import refuse_copy
+from infeed.shared.arguments import refuse_copy
 from infeed.stats import Stats
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from infeed.feed import Feed
 from infeed.prefetch.feed_options import FeedOptions
 from infeed.prefetch.feed_plan import FeedPlan, plan_feed
 from infeed.rpc.channel import open_transport
-from infeed.shared.arguments import check_text
-from infeed.shared.copies import refuse_copy
+from infeed.shared.arguments import check_text, refuse_copy
 from infeed.shared.errors import FeedClosedError, InvalidRequestError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from infeed.cursor import Shard
 from infeed.feed import Feed
 from infeed.grain.checkpoint import Checkpointable
 from infeed.ranks import evidence_of_ranks, jax_shard
-from infeed.shared.copies import refuse_copy
+from infeed.shared.arguments import refuse_copy
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import Array
 

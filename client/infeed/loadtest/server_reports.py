@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from infeed.shared.process_reports import merge_processes
-from infeed.shared.report import ServerReport
+from infeed.shared.report import ServerReport, merge_processes
 
 TimedReport = tuple[float, ServerReport]
 """Monotonic seconds at the end of the time that a report covers, and the report."""

@@ -14,8 +14,7 @@ from itertools import chain
 from typing import Any, Protocol
 
 from infeed.shared.capacity import consumption
-from infeed.shared.process_reports import merge_processes
-from infeed.shared.report import RankReport, ServerReport, TrainerReport
+from infeed.shared.report import RankReport, ServerReport, TrainerReport, merge_processes
 from infeed.shared.verdict import Verdict, judge
 from infeed_server.observe.desired_servers import DesiredServers, enough_in_use
 from infeed_server.observe.history import History

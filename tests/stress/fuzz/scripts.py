@@ -70,7 +70,6 @@ def scripted_call(data: Sequence[bytes]) -> GrpcCall:
         iter([stream_pb2.StreamBatchesRequest()]),
         timeout=None,
         on_draining=lambda: None,
-        on_closed=lambda _: None,
         credentials=_ScriptedCredentials(data),
     )
 
