@@ -1,4 +1,4 @@
-"""Columns of some elements: one row each, of a fixed shape, or else a serialized tensor."""
+"""Columns of some samples: one row each, of a fixed shape, or else a serialized tensor."""
 
 from __future__ import annotations
 
@@ -26,15 +26,12 @@ _SIZE_OF_DIMENSION, _DIMENSION = 1, 2
 class ColumnBuilder:
     """Fills the columns of `fields`, row by row."""
 
-    def __init__(self, fields: Sequence[Field], rows: int, *, allow_others: bool) -> None:
-        """`allow_others`: elements may have other fields too, which are ignored."""
+    def __init__(self, fields: Sequence[Field], rows: int) -> None:
         self._fields = fields
-        self._allow_others = allow_others
         self.columns = {field.name: _empty(field, rows) for field in fields}
 
-    def set(self, row: int, parts: Mapping[str, Any]) -> None:
-        """Fills a row. Raises `UnfitError` for an element that does not fit the fields."""
-        arrays = fit_parts(parts, self._fields, allow_others=self._allow_others)
+    def set(self, row: int, arrays: Mapping[str, Array]) -> None:
+        """Copies arrays, which fit the fields, into a row."""
         for field in self._fields:
             array = arrays[field.name]
             if field.varies:
@@ -44,9 +41,12 @@ class ColumnBuilder:
 
 
 def fit_parts(
-    parts: Mapping[str, Any], fields: Sequence[Field], *, allow_others: bool
+    parts: Mapping[str, Any], fields: Sequence[Field], *, allow_others: bool = False
 ) -> dict[str, Array]:
-    """Returns the arrays of the fields. Raises `UnfitError` for parts that do not fit them."""
+    """Returns the arrays of the fields. Raises `UnfitError` for parts that do not fit them.
+
+    `allow_others`: other fields are ignored.
+    """
     if not allow_others and len(parts) > len(fields):
         known = [field.name for field in fields]
         other = next(name for name in parts if name not in known)
@@ -75,8 +75,7 @@ def serialize(array: Array, data_type: str) -> bytes:
     if data_type == BYTES:
         return head + b"".join(_text(_STRINGS, item) for item in array.flat)
     native = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
-    tag = _varint(_CONTENT << 3 | 2) + _varint(native.nbytes)
-    return b"".join((head, tag, native.tobytes()))
+    return head + _text(_CONTENT, native.tobytes())
 
 
 def _empty(field: Field, rows: int) -> Array:
@@ -90,7 +89,7 @@ def _number(field: int, value: int) -> bytes:
 
 
 def _text(field: int, value: bytes) -> bytes:
-    return _varint(field << 3 | 2) + _varint(len(value)) + value
+    return b"".join((_varint(field << 3 | 2), _varint(len(value)), value))
 
 
 def _varint(value: int) -> bytes:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from infeed.shared.errors import InfeedError, SampleError, UserCodeError
 from infeed_server.sources.python.values import Field, UnfitError, Value, is_convertible, to_value
 
 _MAX_EXAMPLES = 8
@@ -19,27 +18,13 @@ class Example(NamedTuple):
     """An element that was read to find the fields, and its number."""
 
     number: int
-    parts: Mapping[str, Any]
+    values: Mapping[str, Value]
 
 
 def example_indices(length: int) -> list[int]:
     """Returns the indices of elements to look at, from the first to the last."""
     count = min(_MAX_EXAMPLES, length)
     return [number * (length - 1) // max(1, count - 1) for number in range(count)]
-
-
-def read_examples(length: int, read: Callable[[int], Mapping[str, Any]]) -> list[Example]:
-    """Reads the elements to look at that are no bad samples. Raises the first error if all are."""
-    examples: list[Example] = []
-    errors: list[InfeedError] = []
-    for index in example_indices(length):
-        try:
-            examples.append(Example(index, read(index)))
-        except (UserCodeError, SampleError) as error:
-            errors.append(error)
-    if not examples:
-        raise errors[0]
-    return examples
 
 
 def split(element: Any, names: Sequence[str] | None = None) -> Mapping[str, Any]:
@@ -49,7 +34,8 @@ def split(element: Any, names: Sequence[str] | None = None) -> Mapping[str, Any]
     named tuple, or their numbers.
     """
     if isinstance(element, Mapping):
-        return _checked_dict(element, names)
+        _check_dict(element, names)
+        return element
     if not isinstance(element, tuple | list):
         element = (element,)
         names = names or (SINGLE_VALUE,)
@@ -63,6 +49,17 @@ def split(element: Any, names: Sequence[str] | None = None) -> Mapping[str, Any]
     return dict(zip(names, element, strict=True))
 
 
+def to_values(parts: Mapping[str, Any]) -> dict[str, Value]:
+    """Returns the values of an element as arrays. Raises as `to_value` does."""
+    values = {}
+    for name, part in parts.items():
+        try:
+            values[name] = to_value(part)
+        except UnfitError as error:
+            raise UnfitError(f"does not fit: its field {name!r} {error}") from None
+    return values
+
+
 def infer_fields(examples: Sequence[Example]) -> tuple[Field, ...]:
     """Returns the fields that all of these elements fit. Raises `UnfitError` if there are none.
 
@@ -70,16 +67,16 @@ def infer_fields(examples: Sequence[Example]) -> tuple[Field, ...]:
     """
     first, *others = examples
     for other in others:
-        if other.parts.keys() != first.parts.keys():
+        if other.values.keys() != first.values.keys():
             raise UnfitError(
-                f"{first.number} has the fields {', '.join(first.parts)}, and element "
-                f"{other.number} has {', '.join(other.parts)}; declare those that all have with "
+                f"{first.number} has the fields {', '.join(first.values)}, and element "
+                f"{other.number} has {', '.join(other.values)}; declare those that all have with "
                 "fields: ..."
             )
-    return tuple(_infer_field(name, examples) for name in first.parts)
+    return tuple(_infer_field(name, examples) for name in first.values)
 
 
-def _checked_dict(element: Mapping[Any, Any], names: Sequence[str] | None) -> Mapping[str, Any]:
+def _check_dict(element: Mapping[Any, Any], names: Sequence[str] | None) -> None:
     for name in element:
         if not isinstance(name, str) or not name:
             raise UnfitError(f"is a dict with the key {name!r}; names of fields are text")
@@ -89,18 +86,18 @@ def _checked_dict(element: Mapping[Any, Any], names: Sequence[str] | None) -> Ma
         )
     if not element:
         raise UnfitError("is empty")
-    return element
 
 
 def _infer_field(name: str, examples: Sequence[Example]) -> Field:
-    values = [(example.number, _named_value(example, name)) for example in examples]
-    number, found = values[0]
-    shape: tuple[int | None, ...] = found.array.shape
-    for other_number, other in values[1:]:
+    number, first = examples[0].number, examples[0].values[name]
+    found = first
+    shape: tuple[int | None, ...] = first.array.shape
+    for other_number, values in examples[1:]:
+        other = values[name]
         joined = _join(found, other)
         if joined is None or len(shape) != other.array.ndim:
             raise UnfitError(
-                f"{number} has the field {name!r} as {values[0][1]}, and element {other_number} as "
+                f"{number} has the field {name!r} as {first}, and element {other_number} as "
                 f"{other}; all must have one data type and number of dimensions"
             )
         found = joined
@@ -112,13 +109,6 @@ def _infer_field(name: str, examples: Sequence[Example]) -> Field:
             "declare its type with fields: ..."
         )
     return Field(name, found.data_type, shape)
-
-
-def _named_value(example: Example, name: str) -> Value:
-    try:
-        return to_value(example.parts[name])
-    except UnfitError as error:
-        raise UnfitError(f"{example.number}: its field {name!r} {error}") from None
 
 
 def _join(one: Value, other: Value) -> Value | None:

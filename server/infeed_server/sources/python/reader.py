@@ -10,57 +10,57 @@ import tensorflow as tf
 from infeed.shared.spec import BYTES
 from infeed_server.sources.base import Columns, Indices, Provenance, Sample, Source
 from infeed_server.sources.python.backend import Backend
-from infeed_server.sources.python.dataset import Description
 from infeed_server.sources.python.elements import example_indices
 from infeed_server.sources.python.values import Field
-from infeed_server.sources.python.worker import Worker
+from infeed_server.sources.python.worker import Request
 
 
-class PythonReader(Source):
-    """Reads elements by index. Arrays whose shape varies are columns of serialized tensors."""
+class ColumnSource(Source):
+    """A source whose samples workers read. Arrays that vary are columns of serialized tensors."""
 
-    def __init__(self, backend: Backend) -> None:
-        """Reads some elements unless fields are declared. Raises the errors of `UserDataset`."""
+    backend: Backend
+    _fields: tuple[Field, ...]
+
+    def set_fields(self, fields: tuple[Field, ...]) -> None:
+        self._fields = fields
+        self.columns = {
+            field.name: tf.TensorSpec((), tf.string) if field.varies else _tensor_spec(field)
+            for field in fields
+        }
+        self.parsed = not any(field.varies for field in fields)
+
+    def parse(self, columns: Sample) -> Sample:
+        return {field.name: _parse(columns[field.name], field) for field in self._fields}
+
+
+class PythonReader(ColumnSource):
+    """Reads elements by index."""
+
+    def __init__(self, backend: Backend, fields: tuple[Field, ...] | None) -> None:
+        """Reads some elements unless fields are declared. Raises the errors of a worker."""
         self.backend = backend
-        opened: Description = backend.call(Worker.open)
-        if not opened.fields:
-            opened = backend.call(Worker.describe, opened, indices=example_indices(opened.length))
-        self.description = opened
-        self.columns = column_specs(opened.fields)
-        self.parsed = not any(field.varies for field in opened.fields)
-        fields = [f"{field.name}: {field}" for field in opened.fields]
-        self.identity = hashlib.sha256(f"{opened.identity} {fields}".encode()).hexdigest()
+        self._description = opened = backend.open()
+        if fields is None:
+            looked_at = example_indices(opened.length)
+            fields = backend.infer(Request(backend.label, looked_at, opened))
+        self.set_fields(fields)
+        listed = [f"{field.name}: {field}" for field in fields]
+        self.identity = hashlib.sha256(f"{opened.identity} {listed}".encode()).hexdigest()
 
     def __len__(self) -> int:
-        return self.description.length
+        return self._description.length
 
     def provenance(self, index: int) -> Provenance:  # noqa: ARG002 - only the object knows
         return Provenance(self.backend.label)
 
-    def read(self, indices: Indices) -> Columns:
-        numbers, expected = indices.tolist(), self.description
-        return self.backend.read(
-            Worker.read, expected.fields, numbers, lambda part: (expected, numbers[part])
-        )
+    def request(self, indices: Sequence[int]) -> Request:
+        return Request(self.backend.label, indices, self._description, self._fields)
 
-    def parse(self, columns: Sample) -> Sample:
-        return parse_columns(columns, self.description.fields)
+    def read(self, indices: Indices) -> Columns:
+        return self.backend.read(self.request(indices.tolist()))
 
     def close(self) -> None:
         self.backend.close()
-
-
-def column_specs(fields: Sequence[Field]) -> dict[str, tf.TensorSpec]:
-    """Returns the specs of the columns that have these fields."""
-    return {
-        field.name: tf.TensorSpec((), tf.string) if field.varies else _tensor_spec(field)
-        for field in fields
-    }
-
-
-def parse_columns(columns: Sample, fields: Sequence[Field]) -> Sample:
-    """Parses one sample's columns into these fields, inside a graph."""
-    return {field.name: _parse(columns[field.name], field) for field in fields}
 
 
 def _tensor_spec(field: Field) -> tf.TensorSpec:

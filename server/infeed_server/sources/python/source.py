@@ -113,7 +113,7 @@ class PythonSource(CodeDefinition, IndexedDefinition):
         options = DatasetOptions(self.python, self.label, self.names, fields, self.identity)
         backend = Backend(self.label, self.processes, options)
         try:
-            return PythonReader(backend)
+            return PythonReader(backend, fields)
         except BaseException:  # also a signal
             backend.close()
             raise

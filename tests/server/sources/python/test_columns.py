@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from infeed.shared.spec import BYTES, DATA_TYPES
 from infeed.shared.spec.dtypes import numpy_dtype
-from infeed_server.sources.python.columns import ColumnBuilder, serialize
+from infeed_server.sources.python.columns import ColumnBuilder, fit_parts, serialize
 from infeed_server.sources.python.values import Field, UnfitError
 
 FIELDS = (
@@ -34,9 +34,9 @@ def element(number: int) -> dict[str, Any]:
 
 
 def test_elements_become_rows() -> None:
-    builder = ColumnBuilder(FIELDS, 2, allow_others=False)
-    builder.set(1, element(1))
-    builder.set(0, element(0))
+    builder = ColumnBuilder(FIELDS, 2)
+    builder.set(1, fit_parts(element(1), FIELDS))
+    builder.set(0, fit_parts(element(0), FIELDS))
     columns = builder.columns
     assert columns["label"].tolist() == [0, 1]
     assert columns["label"].dtype == np.int64
@@ -48,8 +48,8 @@ def test_elements_become_rows() -> None:
 
 
 def test_a_row_is_a_copy() -> None:
-    builder = ColumnBuilder(FIELDS[1:3], 2, allow_others=True)
-    memory = element(1)
+    builder = ColumnBuilder(FIELDS[1:3], 2)
+    memory = fit_parts(element(1), FIELDS)
     for row in range(2):
         memory["image"][:] = row
         memory["box"][0] = row
@@ -67,17 +67,15 @@ def test_a_row_is_a_copy() -> None:
     ],
 )
 def test_element_that_does_not_fit_is_refused(change: dict[str, Any], message: str) -> None:
-    builder = ColumnBuilder(FIELDS, 1, allow_others=False)
     with pytest.raises(UnfitError, match=message):
-        builder.set(0, {**element(0), **change})
+        fit_parts({**element(0), **change}, FIELDS)
     with pytest.raises(UnfitError, match=r"no field 'box', expected as float32\[2\]; it has: l"):
-        builder.set(0, {"label": 3})
+        fit_parts({"label": 3}, FIELDS)
 
 
 def test_other_fields_are_ignored_if_allowed() -> None:
-    builder = ColumnBuilder(FIELDS[:1], 1, allow_others=True)
-    builder.set(0, {"more": object(), "label": 3})
-    assert builder.columns["label"].tolist() == [3]
+    parts = {"more": object(), "label": 3}
+    assert fit_parts(parts, FIELDS[:1], allow_others=True) == {"label": 3}
 
 
 @pytest.mark.parametrize("data_type", [item for item in DATA_TYPES if item != BYTES])

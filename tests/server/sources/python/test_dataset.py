@@ -1,4 +1,4 @@
-"""Tests of `dataset.py` and `opening.py`: a user's data set, its elements and its errors."""
+"""Tests of `worker.py` and `dataset.py`: a user's data set, its elements and its errors."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from tests.harness.odd_values import ELEMENTS
 
 from infeed import ConfigError, InfeedError, SampleError, SourceError, UserCodeError
 from infeed_server.sources.python.dataset import DatasetOptions, UserDataset
+from infeed_server.sources.python.elements import example_indices
 from infeed_server.sources.python.values import Field
+from infeed_server.sources.python.worker import Request, Worker
 
 
 class Numbers:
-    """A data set of `length` elements: those of a function, or i at index i."""
+    """A data set of `length` elements: what a function returns, or i at index i."""
 
     fingerprint = "numbers"
 
@@ -53,12 +55,28 @@ class Batches(Numbers):
         return [self._get(index) for index in indices]
 
 
-def opened(dataset: Any, **options: Any) -> UserDataset:
-    return UserDataset(DatasetOptions(dataset, "m:d", **options))
+class Opened:
+    """A data set as a worker reads it."""
+
+    def __init__(self, dataset: Any, **options: Any) -> None:
+        self._worker = Worker(DatasetOptions(dataset, "m:d", **options))
+        self._declared = options.get("fields")
+        self.description = self._worker.open()
+
+    def fields(self) -> tuple[Field, ...]:
+        looked_at = example_indices(self.description.length)
+        request = Request("m:d", looked_at, self.description)
+        return self._declared or self._worker.infer(request)
+
+    def read(self, indices: Sequence[int], fields: tuple[Field, ...]) -> dict[str, Any]:
+        return self._worker.read(Request("m:d", indices, self.description, fields)).columns
 
 
-def read(dataset: UserDataset, *indices: int) -> dict[str, Any]:
-    columns = dataset.read(indices, dataset.describe().fields)
+opened = Opened
+
+
+def read(dataset: Opened, *indices: int) -> dict[str, Any]:
+    columns = dataset.read(indices, dataset.fields())
     return {name: column.tolist() for name, column in columns.items()}
 
 
@@ -77,7 +95,7 @@ def test_object_and_function_are_data_sets() -> None:
 def test_elements_are_read_together_if_possible() -> None:
     batches = Batches()
     dataset = opened(batches)
-    fields = dataset.describe().fields
+    fields = dataset.fields()
     batches.calls.clear()
     assert dataset.read([5, 3], fields)["value"].tolist() == [5, 3]
     assert batches.calls == [[5, 3]]
@@ -144,7 +162,7 @@ def test_lazy_element_and_exception_without_text_are_a_bad_sample() -> None:
 
 def test_fields_are_those_of_elements_all_over_the_data_set() -> None:
     dataset = opened(Numbers(lambda index: (np.zeros((index // 19 + 1, 3), np.uint8), index)))
-    assert list(map(str, dataset.describe().fields)) == ["uint8[?, 3]", "int64[]"]
+    assert list(map(str, dataset.fields())) == ["uint8[?, 3]", "int64[]"]
     named = opened(Numbers(lambda index: (index, "a")), names=("x", "y"))
     assert read(named, 1) == {"x": [1], "y": [b"a"]}
 
@@ -156,20 +174,20 @@ def test_declared_fields_are_read_without_looking() -> None:
 
     seen: list[int] = []
     dataset = opened(Numbers(get), fields=(Field("x", "float32"),))
-    assert [str(field) for field in dataset.describe().fields] == ["float32[]"]
+    assert [str(field) for field in dataset.fields()] == ["float32[]"]
     assert not seen
     assert read(dataset, 2) == {"x": [2.0]}
 
 
 def test_bad_elements_do_not_hide_the_fields() -> None:
-    def get(index: int) -> int:
-        if index != 19:
+    def get(index: int) -> Any:
+        if index not in (0, 19):
             raise ValueError("bad")
-        return index
+        return index or None
 
     assert read(opened(Numbers(get)), 19) == {"value": [19]}
     with pytest.raises(UserCodeError, match=r"m:d\[0\] raised ValueError"):
-        opened(Numbers(lambda index: get(0))).describe()
+        opened(Numbers(lambda index: get(1))).fields()
 
 
 @pytest.mark.parametrize(
@@ -269,9 +287,12 @@ def test_what_is_no_data_set_is_refused(
 @pytest.mark.parametrize(
     ("dataset", "message"),
     [
-        (Numbers(lambda index: {}), "element 0 of m:d is empty"),
-        (Numbers(lambda index: None), "m:d: element 0: its field 'value' is None"),
-        (Numbers(lambda index: {"a": {"b": 1}}), "element 0: its field 'a' is a dict"),
+        (Numbers(lambda index: {}), "sample 0 of m:d is empty"),
+        (Numbers(lambda index: None), "sample 0 of m:d does not fit: its field 'value' is None"),
+        (
+            Numbers(lambda index: {"a": {"b": 1}}),
+            "sample 0 of m:d does not fit: its field 'a' is a dict",
+        ),
         (
             Numbers(lambda index: "a" if index else 1),
             r"m:d: element 0 has the field 'value' as int",
@@ -280,7 +301,7 @@ def test_what_is_no_data_set_is_refused(
 )
 def test_elements_that_cannot_be_served_are_refused(dataset: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        opened(dataset).describe()
+        opened(dataset).fields()
 
 
 @examples(150)
@@ -292,7 +313,7 @@ def test_elements_that_cannot_be_served_are_refused(dataset: Any, message: str) 
 def test_odd_elements_are_columns_or_an_error(elements: list[Any], names: Any, kind: Any) -> None:
     dataset = opened(kind(elements.__getitem__, len(elements)), names=names)
     try:
-        fields = dataset.describe().fields
+        fields = dataset.fields()
     except ConfigError:
         return
     for index in range(len(elements)):

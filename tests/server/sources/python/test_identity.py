@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from infeed import ConfigError
-from infeed_server.sources.python.opening import dataset_identity
+from infeed_server.sources.python.user_code import dataset_identity
 
 
 class Plain:
