@@ -45,10 +45,7 @@ class FileHandle:
 
     def stamp(self) -> FileStamp | None:
         """Returns the stamp of the open file, even if its path was replaced; None if remote."""
-        if self._remote is not None:
-            return None
-        stat = os.fstat(self._fd)
-        return FileStamp(stat.st_size, stat.st_mtime_ns)
+        return None if self._remote is not None else FileStamp.of(os.fstat(self._fd))
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1

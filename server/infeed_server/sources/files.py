@@ -60,6 +60,10 @@ class FileStamp(NamedTuple):
     size: int
     mtime_ns: int
 
+    @classmethod
+    def of(cls, stat: os.stat_result) -> FileStamp:
+        return cls(stat.st_size, stat.st_mtime_ns)
+
     def difference(self, now: FileStamp) -> str:
         """Returns the difference to the file's stamp of now, for an error."""
         return f"it had {self.size} bytes and has {now.size}, modified at another time"
@@ -90,8 +94,7 @@ def stat_file(path: str) -> FileStamp:
     if is_remote(path):
         remote = tf.io.gfile.stat(path)
         return FileStamp(int(remote.length), int(remote.mtime_nsec))
-    local = Path(path).stat()
-    return FileStamp(local.st_size, local.st_mtime_ns)
+    return FileStamp.of(os.stat(path))  # noqa: PTH116
 
 
 def read_stamp(path: str) -> FileStamp:

@@ -116,8 +116,8 @@ class ArrayReader(Source):
 
     def check_files(self) -> None:
         """Raises `SourceError` when a mapped file has changed."""
-        for check in {stored.check for stored in self.stored.values()}:
-            check()
+        for mapped in {stored.mapped for stored in self.stored.values() if stored.mapped}:
+            mapped.check()
 
     def _hash(self) -> str:
         digest = hashlib.sha256(b"arrays\n")

@@ -20,7 +20,7 @@ from tests.harness.examples import examples
 
 from infeed import SourceError
 from infeed_server.sources import ArraysSource
-from infeed_server.sources.arrays.npy_files import _MappedFile, open_npz
+from infeed_server.sources.arrays.npy_files import MappedFile, open_npz
 from infeed_server.sources.arrays.source import ArrayReader
 
 X = np.arange(60, dtype=np.float32).reshape(10, 2, 3)
@@ -176,7 +176,7 @@ def test_file_with_a_changed_byte_is_read_or_refused(tmp_path: Path, save: Any) 
         changed = bytearray(content)
         changed[place] ^= 1 << place % 8
         file.write_bytes(changed)
-        # Some changes, such as that of the archive's date, do no harm.
+        # Some changes, such as one of the archive's date, do no harm.
         with contextlib.suppress(SourceError):
             open_arrays(file)
 
@@ -310,14 +310,14 @@ def test_large_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     file = tmp_path / "a.npy"
     save(file, X, time_ns=1)
     before = open_arrays(file).identity
-    calls: list[_MappedFile] = []
-    digest = _MappedFile.digest
+    calls: list[MappedFile] = []
+    digest = MappedFile.digest
 
-    def counted(mapped: _MappedFile, progress: Any) -> str:
+    def counted(mapped: MappedFile, progress: Any) -> str:
         calls.append(mapped)
         return digest(mapped, progress)
 
-    monkeypatch.setattr(_MappedFile, "digest", counted)
+    monkeypatch.setattr(MappedFile, "digest", counted)
     assert open_arrays(file).identity == before
     assert not calls
     save(file, X + 1, time_ns=2)
@@ -340,8 +340,19 @@ def damage_data(path: Path) -> None:
 
 def test_damaged_npz_is_refused(npz: Path) -> None:
     damage_data(npz)
-    with pytest.raises(SourceError, match=r"its member 'x\.npy' is damaged: its CRC is"):
+    with pytest.raises(SourceError, match=r"as \.npz: Bad CRC-32 for file 'x\.npy'"):
         open_arrays(npz)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_encrypted_member_is_refused(tmp_path: Path, save: Any) -> None:
+    file = tmp_path / "a.npz"
+    save(file, x=X)
+    content = bytearray(file.read_bytes())
+    content[content.index(b"PK\1\2") + 8] |= 1  # the flag in the archive's directory
+    file.write_bytes(content)
+    with pytest.raises(SourceError, match=r"a\.npz: its member 'x\.npy' is encrypted, .*; unpack"):
+        open_arrays(file)
 
 
 @pytest.mark.usefixtures("every_file_is_large")
@@ -351,7 +362,7 @@ def test_large_npz_is_verified_once(npz: Path) -> None:
     damage_data(npz)
     open_arrays(npz)  # the same stamp
     os.utime(npz, ns=(2, 2))
-    with pytest.raises(SourceError, match="is damaged"):
+    with pytest.raises(SourceError, match="Bad CRC-32"):
         open_arrays(npz)
 
 
@@ -362,11 +373,11 @@ def test_hash_of_a_file_that_changes_meanwhile_is_not_remembered(
     file = tmp_path / "a.npy"
     save(file, X, time_ns=1)
 
-    def digest(mapped: _MappedFile, progress: Any) -> str:
+    def digest(mapped: MappedFile, progress: Any) -> str:
         os.utime(file, ns=(2, 2))
         return "digest"
 
-    monkeypatch.setattr(_MappedFile, "digest", digest)
+    monkeypatch.setattr(MappedFile, "digest", digest)
     with pytest.raises(SourceError, match="changed since it was opened"):
         open_arrays(file)
     assert not cache_folder.exists()

@@ -12,7 +12,6 @@ from tests.harness.waiting import wait_until
 
 from infeed_server.sources import PythonSource
 
-
 ROWS = """
 import os
 import pathlib
