@@ -56,7 +56,7 @@ def test_describe_nearest_folder(tmp_path: Path) -> None:
     )
     for number in range(7):
         (tmp_path / "a" / str(number)).touch()
-    assert describe_nearest_folder(str(tmp_path / "a/b")).endswith("holds 0, 1, 2, 3, 4, ...")
+    assert describe_nearest_folder(str(tmp_path / "a/b")).endswith("holds 0, 1, 2, 3, 4 and 2 more")
     assert "'/', which holds" in describe_nearest_folder("/no-such-folder-anywhere/b")
     assert str(tmp_path / "a") in describe_nearest_folder(f"file://{tmp_path}/a/b/c")
 

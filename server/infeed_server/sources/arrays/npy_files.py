@@ -19,11 +19,10 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy
 
-from infeed.shared.errors import SourceError
+from infeed.shared.errors import InfeedError, SourceError
 from infeed.shared.spec import Array
 from infeed_server.sources.base import ProgressCallback
 from infeed_server.sources.files import (
-    NUMPY_FILE_ERRORS,
     FileStamp,
     absolute_path,
     changed_error,
@@ -190,6 +189,8 @@ def _load(blob: bytes) -> Any:
 def _reading(path: str, kind: str) -> Iterator[None]:
     try:
         yield
-    except NUMPY_FILE_ERRORS as error:
+    except InfeedError:
+        raise
+    except Exception as error:  # NumPy and zipfile raise many for a byte that changed
         problem = "its header is damaged" if isinstance(error, TokenError) else error_text(error)
         raise SourceError(f"cannot read {path!r} as .{kind}: {problem}", file=path) from error

@@ -6,7 +6,6 @@ import csv
 import io
 import posixpath
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +15,12 @@ from pydantic import field_validator
 
 from infeed.shared.errors import SourceError
 from infeed_server.config.model import Definition
-from infeed_server.sources.files import read_bytes
+from infeed_server.sources.files import abbreviate, read_bytes
 from infeed_server.sources.images.listing import ImageListing
 
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 _MAX_DIGITS = 64
 """Characters of a label that an error shows."""
-_MAX_LISTED = 5
-"""Items of a list that an error names."""
 
 
 @dataclass(frozen=True)
@@ -201,9 +198,3 @@ def _read_rows(path: str) -> list[tuple[int, str, str]]:
             )
         rows.append((line, row[columns[0]], row[columns[1]]))
     return rows
-
-
-def abbreviate(items: Sequence[str]) -> str:
-    """Returns the first items, and the number of the others."""
-    more = len(items) - _MAX_LISTED
-    return ", ".join(items[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")

@@ -15,6 +15,7 @@ from infeed_server.config.model import Finding
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback, find_missing
 from infeed_server.sources.files import (
     PathString,
+    abbreviate,
     absolute_path,
     expand_globs,
     is_remote,
@@ -24,7 +25,6 @@ from infeed_server.sources.images.identity import Identity, images_identity
 from infeed_server.sources.images.labels import (
     FileNameLabels,
     Labels,
-    abbreviate,
     labels_from_csv,
     labels_from_file_names,
     labels_from_folders,

@@ -23,6 +23,7 @@ from infeed_server.processes.worker_pool import (
     WorkerEndedError,
     WorkerPool,
 )
+from infeed_server.sources.files import abbreviate
 from infeed_server.sources.python.dataset import DatasetOptions, Description
 from infeed_server.sources.python.values import Field
 from infeed_server.sources.python.work_meter import WorkMeter
@@ -127,8 +128,7 @@ class Backend:
     def _subject(self, indices: Sequence[int]) -> str:
         if not indices:
             return self.label
-        more = ", ..." if len(indices) > _MAX_LISTED else ""
-        return f"samples {', '.join(map(str, indices[:_MAX_LISTED]))}{more} of {self.label}"
+        return f"samples {abbreviate(indices, _MAX_LISTED)} of {self.label}"
 
     def _not_started(self, error: OSError) -> SourceError:
         return SourceError(

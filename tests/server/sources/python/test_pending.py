@@ -53,6 +53,6 @@ def test_process_and_samples_of_a_slow_request_are_named(
         (tmp_path / "go").touch()
         pid = answer.result()["value"][0]
     assert caplog.messages[1].startswith(
-        f"samples 0, 1, 2, 3, 4, 5, 6, 7, ... of {module}:Rows: process {pid} has "
+        f"samples 0, 1, 2, 3, 4, 5, 6, 7 and 4 more of {module}:Rows: process {pid} has "
         "worked on it for 0 s"
     )

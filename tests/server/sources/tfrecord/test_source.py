@@ -252,7 +252,6 @@ def fail_calls(monkeypatch: pytest.MonkeyPatch, method: str, error: Exception, c
 
     def failing(self: FileHandle, *args: Any) -> Any:
         if failures:
-            self._fd, self._remote = -1, None
             raise failures.pop()
         return original(self, *args)
 
