@@ -16,6 +16,7 @@ from typing_extensions import Self
 from infeed.shared.errors import SourceError
 from infeed_server.config.importer import explain_missing
 from infeed_server.config.model import Definition, Finding, KeyPath
+from infeed_server.sources.files import rebase
 
 Indices = npt.NDArray[np.int64]
 """Indices of samples in a source, one per slot."""
@@ -106,9 +107,13 @@ class SourceDefinition(Definition):
 
     kind: ClassVar[str]
 
+    def paths(self) -> dict[str, Any]:
+        """Returns the options that are paths and globs, lists of them or mappings to them."""
+        return {}
+
     def resolve(self, base: Path) -> Self:
         """Returns the definition with its relative paths and globs taken from `base`."""
-        raise NotImplementedError(type(self).__name__)
+        return self.model_copy(update={key: rebase(v, base) for key, v in self.paths().items()})
 
     def check(self) -> Iterator[Finding]:
         """Yields what is missing outside of the definition: local files, modules, features.
@@ -140,6 +145,11 @@ def find_missing(path: KeyPath, find: Callable[[], object]) -> Iterator[Finding]
         yield path, error.message
 
 
+def expand_type(value: Any) -> Any:
+    """Returns the options of a field, of which the name of a type alone stands for a scalar."""
+    return {"type": value} if isinstance(value, str) else value
+
+
 def check_code_name(value: Any) -> Any:
     """Returns an object, or a name of the form `module:attr`. Raises `ValueError` for another."""
     if isinstance(value, str) and not all(value.partition(":")):
@@ -161,9 +171,6 @@ class CodeDefinition(SourceDefinition):
             return self.target
         named = self.target if hasattr(self.target, "__qualname__") else type(self.target)
         return f"{named.__module__}:{named.__qualname__}"
-
-    def resolve(self, base: Path) -> Self:  # noqa: ARG002 - it has no path
-        return self
 
     def check(self) -> Iterator[Finding]:
         if isinstance(self.target, str) and (missing := explain_missing(self.target)):

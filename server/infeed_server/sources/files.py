@@ -68,9 +68,15 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
-def rebase(path: str, base: Path) -> str:
-    """Resolves a relative path against `base`. Absolute and remote paths stay as they are."""
-    return path if is_remote(path) or os.path.isabs(path) else str(base / path)  # noqa: PTH117
+def rebase(value: Any, base: Path) -> Any:
+    """Resolves relative paths in a value, a list or a mapping against `base`."""
+    if isinstance(value, list):
+        return [rebase(path, base) for path in value]
+    if isinstance(value, dict):
+        return {name: rebase(path, base) for name, path in value.items()}
+    if not isinstance(value, str) or is_remote(value) or os.path.isabs(value):  # noqa: PTH117
+        return value
+    return str(base / value)
 
 
 def absolute_path(path: str) -> str:

@@ -119,11 +119,12 @@ class MappedFile:
                 "it holds Python objects, which are not loaded; save it with a dtype of numbers "
                 "or strings"
             )
-        order = "F" if fortran else "C"
+        begin, order = self.file.tell(), "F" if fortran else "C"
         try:
-            return np.ndarray(shape, dtype, self._map, self.file.tell(), order=order)
+            array: Array = np.ndarray(shape, dtype, self._map, begin, order=order)  # type: ignore[arg-type]
         except TypeError:
             raise ValueError(f"it ends inside the data of {shape} {dtype} values") from None
+        return array
 
     def remembered(self, purpose: str, compute: Callable[[], str]) -> str:
         """Returns what is computed of the whole file; remembers the result of a large one."""

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 from pydantic import field_serializer, field_validator
-from typing_extensions import Self
 
 from infeed.shared.errors import SourceError
 from infeed.shared.spec import BYTES, DATA_TYPES, Array
@@ -26,7 +25,7 @@ from infeed_server.sources.base import (
     Source,
     find_missing,
 )
-from infeed_server.sources.files import PathString, expand_globs, is_remote, rebase
+from infeed_server.sources.files import PathString, expand_globs, is_remote
 
 _IN_MEMORY = "<memory>"
 
@@ -58,11 +57,8 @@ class ArraysSource(IndexedDefinition):
             return value
         return {n: v if isinstance(v, str) else f"{v.dtype}{v.shape}" for n, v in value.items()}
 
-    def resolve(self, base: Path) -> Self:
-        if isinstance(self.arrays, str):
-            return self.model_copy(update={"arrays": rebase(self.arrays, base)})
-        arrays = {n: rebase(v, base) if isinstance(v, str) else v for n, v in self.arrays.items()}
-        return self.model_copy(update={"arrays": arrays})
+    def paths(self) -> dict[str, Any]:
+        return {"arrays": self.arrays}
 
     def check(self) -> Iterator[Finding]:
         named = {"": self.arrays} if isinstance(self.arrays, str) else self.arrays

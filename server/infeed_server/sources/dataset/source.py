@@ -15,10 +15,10 @@ from pydantic import AfterValidator, Field, field_serializer
 from infeed.shared.errors import ConfigError, InfeedError
 from infeed_server.config.function_identity import function_identity
 from infeed_server.config.importer import load
-from infeed_server.config.user_errors import user_code_error
 from infeed_server.sources.base import CodeDefinition, check_code_name
 from infeed_server.sources.dataset import determinism
 from infeed_server.sources.dataset.elements import to_named_fields
+from infeed_server.sources.python.user_code import user_errors
 
 _seed_lock = threading.Lock()
 """Held while a user's function runs: TensorFlow has one seed for the process."""
@@ -53,12 +53,8 @@ class DatasetSource(CodeDefinition):
         function = self._load_function()
         with _seed_lock, _own_graph() as graph:
             tf.random.set_seed(seed)
-            try:
+            with user_errors(f"the function {self.label}", InfeedError):
                 dataset = function()
-            except InfeedError:
-                raise
-            except Exception as error:
-                raise user_code_error(f"the function {self.label}", error) from error
             if not isinstance(dataset, tf.data.Dataset):
                 raise ConfigError(
                     f"{self.label} returned a {type(dataset).__name__}, not a tf.data.Dataset"
@@ -82,19 +78,14 @@ class DatasetSource(CodeDefinition):
     def _load_function(self) -> Callable[[], Any]:
         if not isinstance(self.dataset, str):
             return self.dataset
-        try:
-            function = load(self.dataset)
-        except InfeedError:
-            raise
-        except Exception as error:
-            raise user_code_error(f"the module of {self.dataset}", error) from error
+        with user_errors(f"the module of {self.dataset}", InfeedError):
+            function: Any = load(self.dataset)
         if not callable(function):
             raise ConfigError(
                 f"{self.dataset} is a {type(function).__name__}, not a function that returns a "
                 "tf.data.Dataset"
             )
-        loaded: Callable[[], Any] = function
-        return loaded
+        return function
 
 
 @contextmanager

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from functools import partial
 from typing import Literal
 
 from infeed_server.sources.base import ProgressCallback
@@ -35,7 +34,17 @@ def images_identity(
         label = label if isinstance(label, bytes) else str(label).encode()
         digest.update(b"%b\0%b\0%b\n" % (os.fsencode(file.path), _version(file, identity), label))
     if identity == "content":
-        digest.update(_content(listing, progress).encode())
+        compute = partial(_hash_files, listing, progress)
+        if is_remote(listing.root):
+            content = compute()
+        else:
+            stamps = hashlib.sha256()
+            for file in listing.images:
+                path, version = os.fsencode(file.path), _version(file, "modified")
+                stamps.update(b"%b\0%b\n" % (path, version))
+            newest = max(file.mtime_ns for file in listing.images)
+            content = remembered(f"images {listing.root}", stamps.hexdigest(), newest, compute)
+        digest.update(content.encode())
     return digest.hexdigest()
 
 
@@ -43,19 +52,6 @@ def _version(file: ImageFile, identity: Identity) -> bytes:
     if identity == "size":
         return b"%d" % file.size
     return b"%d %d" % (file.size, file.mtime_ns) if identity == "modified" else b""
-
-
-def _content(listing: ImageListing, progress: ProgressCallback | None) -> str:
-    def compute() -> str:
-        return _hash_files(listing, progress)
-
-    if is_remote(listing.root):
-        return compute()
-    stamps = hashlib.sha256()
-    for file in listing.images:
-        stamps.update(b"%b\0%d %d\n" % (os.fsencode(file.path), file.size, file.mtime_ns))
-    newest = max(file.mtime_ns for file in listing.images)
-    return remembered(f"images {listing.root}", stamps.hexdigest(), newest, compute)
 
 
 def _hash_files(listing: ImageListing, progress: ProgressCallback | None) -> str:
@@ -69,15 +65,11 @@ def _hash_files(listing: ImageListing, progress: ProgressCallback | None) -> str
 
     digest = hashlib.sha256()
     with ThreadPoolExecutor(_HASH_THREADS, "infeed-hash") as pool:
-        for files in _chunks(iter(listing.images)):
+        for begin in range(0, len(listing.images), _HASHED_TOGETHER):
+            files = listing.images[begin : begin + _HASHED_TOGETHER]
             for size, content_hash in pool.map(hash_file, files):
                 digest.update(content_hash)
                 done += size
             if progress is not None:
                 progress(min(done, total), total)
     return digest.hexdigest()
-
-
-def _chunks(files: Iterator[ImageFile]) -> Iterator[list[ImageFile]]:
-    while chunk := list(islice(files, _HASHED_TOGETHER)):
-        yield chunk

@@ -5,10 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
-from typing import ClassVar, Literal
-
-from typing_extensions import Self
+from typing import Any, ClassVar, Literal
 
 from infeed.shared.errors import SourceError
 from infeed_server.config.model import Finding
@@ -19,7 +16,6 @@ from infeed_server.sources.files import (
     absolute_path,
     expand_globs,
     is_remote,
-    rebase,
 )
 from infeed_server.sources.images.identity import Identity, images_identity
 from infeed_server.sources.images.labels import (
@@ -57,11 +53,9 @@ class ImagesSource(IndexedDefinition):
     """What of the files is part of the fingerprint, besides names and labels: see below; the
     default is `size`, for a remote directory `names`."""
 
-    def resolve(self, base: Path) -> Self:
-        labels = self.labels
-        if isinstance(labels, str) and labels != _FOLDERS:
-            labels = rebase(labels, base)
-        return self.model_copy(update={"images": rebase(self.images, base), "labels": labels})
+    def paths(self) -> dict[str, Any]:
+        labels = {"labels": self.labels} if self.labels != _FOLDERS else {}
+        return {"images": self.images, **labels}
 
     def check(self) -> Iterator[Finding]:
         if not is_remote(self.images):

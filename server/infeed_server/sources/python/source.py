@@ -22,15 +22,12 @@ from infeed_server.sources.base import (
     IndexedDefinition,
     ProgressCallback,
     check_code_name,
+    expand_type,
 )
 from infeed_server.sources.python import values
 from infeed_server.sources.python.backend import Backend
 from infeed_server.sources.python.dataset import DatasetOptions
 from infeed_server.sources.python.reader import PythonReader
-
-
-def _expand_shorthand(value: Any) -> Any:
-    return {"type": value} if isinstance(value, str) else value
 
 
 class FieldOptions(Definition):
@@ -47,7 +44,7 @@ class FieldOptions(Definition):
 
 
 DeclaredFields: TypeAlias = Annotated[
-    dict[str, Annotated[FieldOptions, BeforeValidator(_expand_shorthand)]], Field(min_length=1)
+    dict[str, Annotated[FieldOptions, BeforeValidator(expand_type)]], Field(min_length=1)
 ]
 
 

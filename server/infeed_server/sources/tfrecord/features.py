@@ -9,7 +9,7 @@ import tensorflow as tf
 from pydantic import BeforeValidator, Field, model_validator
 
 from infeed_server.config.model import Definition, as_tuple
-from infeed_server.sources.base import Sample
+from infeed_server.sources.base import Sample, expand_type
 
 _DTYPES = {
     "bytes": "string",
@@ -26,10 +26,6 @@ _DEFAULT_PADDING: Mapping[str, str | int | float] = {
 
 
 _Size = Annotated[int, Field(gt=0, lt=1 << 31)]
-
-
-def _expand_shorthand(value: Any) -> Any:
-    return {"type": value} if isinstance(value, str) else value
 
 
 class FeatureOptions(Definition):
@@ -80,7 +76,7 @@ class FeatureOptions(Definition):
         return tf.ensure_shape(padded, [self.max_length]), length
 
 
-Feature = Annotated[FeatureOptions, BeforeValidator(_expand_shorthand)]
+Feature = Annotated[FeatureOptions, BeforeValidator(expand_type)]
 """A feature as YAML has it: the name of a type alone stands for a scalar."""
 
 Features = Annotated[dict[str, Feature], Field(min_length=1)]

@@ -129,10 +129,12 @@ def build_index(
     return RecordIndex(
         tuple(files),
         np.array(first, np.int64),
-        *(np.concatenate(column) for column in zip(*columns, strict=True)),  # type: ignore[arg-type]
-        identity=digest.hexdigest(),
-        damaged=np.array(damaged, np.int64),
-        verified=keep_damaged,
+        np.concatenate([offsets for offsets, _, _ in columns]),
+        np.concatenate([lengths for _, lengths, _ in columns]),
+        np.concatenate([crcs for _, _, crcs in columns]),
+        digest.hexdigest(),
+        np.array(damaged, np.int64),
+        keep_damaged,
     )
 
 

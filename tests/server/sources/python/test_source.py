@@ -278,5 +278,5 @@ def test_options_of_yaml_and_python() -> None:
     )
     assert definition.fields is not None
     assert [field.shape for field in definition.fields.values()] == [(), (None, 3)]
-    assert definition.resolve(Path("/base")) is definition
+    assert definition.resolve(Path("/base")) == definition
     assert PythonSource(python=PythonSource).model_dump()["python"].endswith(":PythonSource")
