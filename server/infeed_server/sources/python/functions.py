@@ -19,8 +19,7 @@ from infeed.shared.errors import ConfigError, InfeedError, SourceError, UserCode
 from infeed.shared.spec.dtypes import Array
 from infeed_server.config.function_identity import function_identity
 from infeed_server.config.importer import load
-from infeed_server.sources.python.columns import fit_parts
-from infeed_server.sources.python.elements import split, to_values
+from infeed_server.sources.python.elements import fit_parts, split, to_values
 from infeed_server.sources.python.user_code import user_errors
 from infeed_server.sources.python.values import Field, UnfitError, Value
 

@@ -15,7 +15,7 @@ from infeed_server.sources.base import Columns, Indices, Sample, Source, Wrapped
 from infeed_server.sources.python.backend import Backend
 from infeed_server.sources.python.elements import example_indices
 from infeed_server.sources.python.functions import FunctionOptions, Parts
-from infeed_server.sources.python.reader import ColumnSource, PythonReader
+from infeed_server.sources.python.source import ColumnSource, PythonReader
 from infeed_server.sources.python.work_meter import PythonWork
 from infeed_server.sources.python.worker import Request
 

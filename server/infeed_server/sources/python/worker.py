@@ -15,7 +15,6 @@ from infeed.shared.errors import (
     UserCodeError,
 )
 from infeed.shared.spec.dtypes import Array
-from infeed_server.sources.python.columns import ColumnBuilder, fit_parts
 from infeed_server.sources.python.dataset import (
     DatasetOptions,
     Description,
@@ -23,7 +22,14 @@ from infeed_server.sources.python.dataset import (
     UserDataset,
     use_each,
 )
-from infeed_server.sources.python.elements import Example, infer_fields, split, to_values
+from infeed_server.sources.python.elements import (
+    ColumnBuilder,
+    Example,
+    fit_parts,
+    infer_fields,
+    split,
+    to_values,
+)
 from infeed_server.sources.python.functions import FunctionOptions, as_parts, load_functions
 from infeed_server.sources.python.user_code import user_errors
 from infeed_server.sources.python.values import Field, UnfitError

@@ -341,7 +341,7 @@ def test_content_is_hashed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     for image in (path for path in folder.rglob("*") if path.is_file()):
         os.utime(image, ns=(1, 1))  # not being written
     before = identity_of(folder, "content")
-    monkeypatch.delattr("infeed_server.sources.images.identity.read_bytes")
+    monkeypatch.delattr("infeed_server.sources.images.source.read_bytes")
     assert identity_of(folder, "content") == before
     os.utime(folder / "dog" / "b.jpg", ns=(2, 2))
     with pytest.raises(NameError):

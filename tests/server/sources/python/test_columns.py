@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from infeed.shared.spec import BYTES, DATA_TYPES
 from infeed.shared.spec.dtypes import numpy_dtype
-from infeed_server.sources.python.columns import ColumnBuilder, fit_parts, serialize
+from infeed_server.sources.python.elements import ColumnBuilder, fit_parts, serialize
 from infeed_server.sources.python.values import Field, UnfitError
 
 FIELDS = (

@@ -22,7 +22,7 @@ from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.load import parse
 from infeed_server.runtime.engine_factory import build
 from infeed_server.sources import PythonSource
-from infeed_server.sources.python.reader import PythonReader
+from infeed_server.sources.python.source import PythonReader
 
 CODE = """
 import os
