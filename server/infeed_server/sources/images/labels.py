@@ -81,7 +81,7 @@ def labels_from_file_names(pattern: str, listing: ImageListing) -> Labels:
     Raises `SourceError` when the pattern does not match a name.
     """
     matches = [re.search(pattern, posixpath.basename(file.path)) for file in listing.images]
-    classes = [match[1] if match else None for match in matches]
+    classes: list[Any] = [match[1] if match else None for match in matches]
     unmatched = [
         file.path for file, name in zip(listing.images, classes, strict=True) if name is None
     ]

@@ -235,16 +235,6 @@ def test_storage_faults_are_repeated(kind: Any, lazily: bool) -> None:
     assert len(calls) == 3
 
 
-@pytest.mark.usefixtures("no_delays")
-def test_storage_fault_that_stays_refuses_the_batch() -> None:
-    def get(index: int) -> Any:
-        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
-
-    dataset = opened(Numbers(get), fields=(Field("value", "int64"),))
-    with pytest.raises(SourceError, match=r"sample 3 of m:d: No such file .*7 attempts"):
-        read(dataset, 3)
-
-
 @pytest.mark.parametrize(
     ("element", "message"),
     [

@@ -11,58 +11,23 @@ from infeed import ConfigError
 from infeed_server.sources.python.user_code import dataset_identity
 
 
-class Plain:
-    pass
+def of_type(name: str, **attributes: Any) -> Any:
+    """Returns an object of a class with these attributes."""
+    return type(name, (), attributes)()
 
 
-class Named:
-    fingerprint = "v1"
-
-
-class Method:
-    def fingerprint(self) -> bytes:
-        return b"v2"
-
-
-class HuggingFace:
-    """Has the private attribute of `datasets.Dataset`, and a repr that leaves out the content."""
-
-    _fingerprint = "3a7b"
-
-    def __repr__(self) -> str:
-        return "Dataset({features: ['text'], num_rows: 3})"
-
-
-class Versioned(HuggingFace):
-    """One that its user has given a fingerprint."""
-
-    fingerprint = 7
-
-
-class Grain:
-    """Has a repr of what it reads, as Grain asks of its sources."""
-
-    def __repr__(self) -> str:
-        return "ArrayRecordDataSource(paths=['a-0.arrayrecord'])"
-
-
-class Address:
-    def __repr__(self) -> str:
-        return f"Address({object()!r})"
-
-
-class Wrong:
-    fingerprint = 1.5
+HUGGING_FACE = {"_fingerprint": "3a7b", "__repr__": lambda _: "Dataset({num_rows: 3})"}
+GRAIN = "ArrayRecordDataSource(paths=['a-0.arrayrecord'])"
 
 
 @pytest.mark.parametrize(
     ("dataset", "identity"),
     [
-        (Named(), "fingerprint 'v1'"),
-        (Method(), "fingerprint b'v2'"),
-        (HuggingFace(), "_fingerprint '3a7b'"),
-        (Versioned(), "fingerprint 7"),
-        (Grain(), "repr ArrayRecordDataSource(paths=['a-0.arrayrecord'])"),
+        (of_type("Named", fingerprint="v1"), "fingerprint 'v1'"),
+        (of_type("Method", fingerprint=lambda _: b"v2"), "fingerprint b'v2'"),
+        (of_type("Dataset", **HUGGING_FACE), "_fingerprint '3a7b'"),
+        (of_type("Dataset", **HUGGING_FACE, fingerprint=7), "fingerprint 7"),
+        (of_type("Grain", __repr__=lambda _: GRAIN), f"repr {GRAIN}"),
     ],
 )
 def test_identity_of_an_object(dataset: Any, identity: str) -> None:
@@ -72,8 +37,11 @@ def test_identity_of_an_object(dataset: Any, identity: str) -> None:
 @pytest.mark.parametrize(
     ("dataset", "reason"),
     [
-        (Plain(), "a Plain has no repr of its own"),
-        (Address(), "its repr has a memory address, which changes with each start"),
+        (of_type("Plain"), "a Plain has no repr of its own"),
+        (
+            of_type("Address", __repr__=lambda _: repr(object())),
+            "its repr has a memory address, which changes with each start",
+        ),
         ([1, 2], "the repr of a list does not identify its content"),
         (np.arange(10_000), "the repr of a ndarray does not identify its content"),
         (np.ma.masked_array([1, 2]), "the repr of a MaskedArray does not identify its content"),
@@ -88,4 +56,4 @@ def test_object_without_identity_is_refused(dataset: Any, reason: str) -> None:
 
 def test_fingerprint_that_is_no_text_is_refused() -> None:
     with pytest.raises(ConfigError, match="the fingerprint of m:d is a float, not text, bytes or"):
-        dataset_identity(Wrong(), "m:d")
+        dataset_identity(of_type("Wrong", fingerprint=1.5), "m:d")

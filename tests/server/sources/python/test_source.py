@@ -256,7 +256,6 @@ def test_source_is_closed_with_its_engine_or_if_there_is_none(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"python": "my_data"}, "it is named module:attr"),
         ({"python": Callable, "processes": 2}, "worker processes open the data set by its name"),
         ({"python": "m:d", "processes": -1}, "greater than or equal to 0"),
         ({"python": "m:d", "fields": {"x": "text"}}, "'bytes', 'bool'"),
@@ -270,13 +269,3 @@ def test_source_is_closed_with_its_engine_or_if_there_is_none(
 def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         PythonSource.model_validate(options)
-
-
-def test_options_of_yaml_and_python() -> None:
-    definition = PythonSource.model_validate(
-        {"python": "m:d", "fields": {"a": "bytes", "b": {"type": "uint8", "shape": [None, 3]}}}
-    )
-    assert definition.fields is not None
-    assert [field.shape for field in definition.fields.values()] == [(), (None, 3)]
-    assert definition.resolve(Path("/base")) == definition
-    assert PythonSource(python=PythonSource).model_dump()["python"].endswith(":PythonSource")

@@ -70,18 +70,6 @@ def test_variable_features_are_padded_and_counted(
         parse(source, 2)
 
 
-def test_parsed_shapes_are_static(write_records: Write, example: Example) -> None:
-    source = TFRecordSource.model_validate(
-        {
-            "tfrecord": str(write_records("a.tfrecord", [example(ids=[1])])),
-            "features": {"ids": {"type": "int64", "max_length": 4}},
-        }
-    ).open()
-    graph = tf.function(source.parse).get_concrete_function(dict(source.columns))
-    assert graph.structured_outputs["ids"].shape == (4,)
-    assert graph.structured_outputs["ids_length"].shape == ()
-
-
 def test_missing_feature_fails_in_the_graph(
     write_records: Write, example: Example, parse: Parse
 ) -> None:
