@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,7 @@ from infeed_server.sources.files import abbreviate
 from infeed_server.sources.python.dataset import DatasetOptions, Description
 from infeed_server.sources.python.values import Field
 from infeed_server.sources.python.work_meter import WorkMeter
-from infeed_server.sources.python.worker import ReadColumns, Request, Worker
+from infeed_server.sources.python.worker import Request, Worker
 
 log = logging.getLogger(__name__)
 
@@ -54,14 +55,12 @@ class Backend:
         self.label = label
         self._workers = max(1, processes)
         self.meter = WorkMeter(self._workers)
-        try:
+        with self._errors():
             self.runner: WorkerPool | _ThreadRunner = (
                 WorkerPool(f"worker of {label}", processes, _WORKER, options)
                 if processes
                 else _ThreadRunner(options)
             )
-        except OSError as error:
-            raise self._not_started(error) from error
 
     def close(self) -> None:
         self.runner.close()
@@ -85,9 +84,9 @@ class Backend:
         answers = [self._submit("read", part) for part in parts or [request]]
         columns = []
         for part, answer in zip(parts or [request], answers, strict=True):
-            read: ReadColumns = answer()
-            self.meter.on_read(len(part.indices), *read.slowest)
-            columns.append(read.columns)
+            read, slowest = answer()
+            self.meter.on_read(len(part.indices), *slowest)
+            columns.append(read)
         if len(columns) == 1:
             return columns[0]
         return {name: np.concatenate([part[name] for part in columns]) for name in columns[0]}
@@ -96,51 +95,45 @@ class Backend:
         self, method: str, request: Request | None = None, *, remedy: str = ""
     ) -> Callable[[], Any]:
         """Sends a request; returns the function that waits for its answer."""
-        indices = request.indices if request else ()
-        pending = _Pending(self._subject(indices))
+        subject, task = self.label, f"opened {self.label}"
+        if request is not None:
+            subject = f"samples {abbreviate(request.indices, _MAX_LISTED)} of {self.label}"
+            task = f"read {subject}"
+        pending = _Pending(subject)
 
         def begin(pid: int) -> None:
             self.meter.begin(pending)
             pending.begin(pid)
 
         def wait() -> Any:
-            try:
+            with self._errors(task, remedy):
                 return pending.wait(answer)
-            except PoolClosedError:
-                raise self._closed() from None
-            except WorkerEndedError as error:
-                task = "read" if indices else "opened"
-                raise SourceError(
-                    f"each worker process that {task} {pending.subject} ended, the last of "
-                    f"{1 + MAX_REPEATS} with {error}; its own output may say why{remedy}",
-                    file=self.label,
-                ) from None
-            except OSError as error:
-                raise self._not_started(error) from error
 
-        try:
+        with self._errors():
             answer = self.runner.submit((method, (request,) if request else ()), begin)
-        except PoolClosedError:
-            raise self._closed() from None
         answer.add_done_callback(lambda _: self.meter.end(pending))
         return wait
 
-    def _subject(self, indices: Sequence[int]) -> str:
-        if not indices:
-            return self.label
-        return f"samples {abbreviate(indices, _MAX_LISTED)} of {self.label}"
-
-    def _not_started(self, error: OSError) -> SourceError:
-        return SourceError(
-            f"no worker process of {self.label} can be started: {error.strerror}; give fewer "
-            "processes, or raise the limits of open files and of processes",
-            file=self.label,
-        )
-
-    def _closed(self) -> SourceError:
-        return SourceError(
-            f"{self.label} is not read any more: the server is shutting down", file=self.label
-        )
+    @contextmanager
+    def _errors(self, task: str = "", remedy: str = "") -> Iterator[None]:
+        """Turns errors of worker processes in the block into `SourceError`."""
+        try:
+            yield
+        except PoolClosedError:
+            text = f"{self.label} is not read any more: the server is shutting down"
+        except WorkerEndedError as error:
+            text = (
+                f"each worker process that {task} ended, the last of {1 + MAX_REPEATS} with "
+                f"{error}; its own output may say why{remedy}"
+            )
+        except OSError as error:
+            text = (
+                f"no worker process of {self.label} can be started: {error.strerror}; give fewer "
+                "processes, or raise the limits of open files and of processes"
+            )
+        else:
+            return
+        raise SourceError(text, file=self.label)
 
 
 class _ThreadRunner:

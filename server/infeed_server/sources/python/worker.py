@@ -63,14 +63,6 @@ class Request:
         return replace(self, indices=indices, samples=samples, keys=keys)
 
 
-@dataclass(frozen=True)
-class ReadColumns:
-    """The columns that were read, and their slowest sample."""
-
-    columns: dict[str, Array]
-    slowest: Slowest
-
-
 class Worker:
     """Reads a data set with `options`, or samples that the server has read; applies functions.
 
@@ -96,8 +88,8 @@ class Worker:
             self._dataset = UserDataset(self._options)
         return self._dataset.description
 
-    def read(self, request: Request) -> ReadColumns:
-        """Reads the columns of samples, or of the functions' results.
+    def read(self, request: Request) -> tuple[dict[str, Array], Slowest]:
+        """Reads the columns of samples, or of the functions' results; finds the slowest sample.
 
         Raises `UserCodeError` for an exception of the user's code, `SampleError` for a sample that
         does not fit the fields, and `SourceError` for a storage fault that remains after retries.
@@ -113,7 +105,7 @@ class Worker:
             builder.set(row, arrays)
 
         slowest = self._read_each(request, take)
-        return ReadColumns(builder.columns, slowest)
+        return builder.columns, slowest
 
     def infer(self, request: Request) -> tuple[Field, ...]:
         """Returns the fields of samples, or of the functions' results, without the bad samples.

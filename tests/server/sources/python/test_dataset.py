@@ -69,7 +69,7 @@ class Opened:
         return self._declared or self._worker.infer(request)
 
     def read(self, indices: Sequence[int], fields: tuple[Field, ...]) -> dict[str, Any]:
-        return self._worker.read(Request("m:d", indices, self.description, fields)).columns
+        return self._worker.read(Request("m:d", indices, self.description, fields))[0]
 
 
 opened = Opened
