@@ -45,10 +45,9 @@ class ParquetRows:
         columns: Sequence[str] | None = None,
         cache_bytes: int = 256 << 20,
     ) -> None:
-        """Opens the files, names or globs; with a glob in the order of their names.
+        """Opens files or globs, in the order of their names; reads all columns by default.
 
-        `columns` are read, by default all. Row groups of `cache_bytes`, decompressed, are kept, in
-        each process. Raises `SourceError`.
+        Each process keeps `cache_bytes` of row groups, decompressed. Raises `SourceError`.
         """
         paths = _paths(files)
         self._files = [_open(path) for path in paths]

@@ -61,11 +61,7 @@ class Source(ABC):
 
     @abstractmethod
     def read(self, indices: Indices) -> Columns:
-        """Reads the columns of these samples, in this order.
-
-        Raises `SampleError` for the first sample that cannot be read, with `sample_id` in its
-        metadata.
-        """
+        """Reads samples, in this order. Raises `SampleError` with the first bad `sample_id`."""
 
     @abstractmethod
     def provenance(self, index: int) -> Provenance:
@@ -116,10 +112,7 @@ class SourceDefinition(Definition):
         return self.model_copy(update={key: rebase(v, base) for key, v in self.paths().items()})
 
     def check(self) -> Iterator[Finding]:
-        """Yields what is missing outside of the definition: local files, modules, features.
-
-        Takes milliseconds, reads no sample but a first one, and does not load TensorFlow.
-        """
+        """Yields missing files, modules, features. Takes milliseconds, loads no TensorFlow."""
         return iter(())
 
 
@@ -129,10 +122,9 @@ class IndexedDefinition(SourceDefinition):
     def open(
         self, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
     ) -> Source:
-        """Opens the source. `progress` receives the progress of scans of its files.
+        """Opens the source, with the progress of scans of its files. Raises `SourceError`.
 
         With `keep_damaged`, damaged records that a scan finds are samples that cannot be read.
-        Raises `SourceError` when the source is missing or invalid.
         """
         raise NotImplementedError(type(self).__name__)
 

@@ -108,10 +108,7 @@ def read_stamp(path: str) -> FileStamp:
 
 
 def changed_error(path: str, since: str, difference: str = "", first: str = "") -> SourceError:
-    """Returns the error for a file that is not the one that a server began with.
-
-    `since` is when that was: "it was opened". `first` is to be done before a restart.
-    """
+    """Returns the error for a file that changed; `first` is to be done before a restart."""
     detail = f": {difference}" if difference else ""
     return SourceError(
         f"{path} changed since {since}{detail}; {first}restart the server",
@@ -159,10 +156,7 @@ def user_cache_dir() -> Path:
 
 
 def remembered(data: str, stamp: str, newest_ns: int, compute: Callable[[], str]) -> str:
-    """Returns `compute()`, from the cache if `data` had the same stamp before.
-
-    `data` is a path and the purpose of the hash, `newest_ns` the last modification time in it.
-    """
+    """Returns `compute()`, from the cache if `data`, modified at `newest_ns`, had the stamp."""
     key = hashlib.sha256(data.encode("utf-8", "surrogateescape")).hexdigest()[:32]
     file = user_cache_dir() / "hashes" / f"{key}.json"
     try:
@@ -194,8 +188,7 @@ def is_folder(path: str) -> bool:
 def expand_globs(patterns: Iterable[str]) -> list[str]:
     """Lists the files that paths and globs match: absolute, sorted, each once.
 
-    A local glob supports `*`, `?`, `[...]` and `**`. Raises `SourceError` for a pattern without a
-    match, with the nearest folder that exists.
+    Raises `SourceError` for a pattern without a match, with the nearest folder that exists.
     """
     found: set[str] = set()
     for pattern in patterns:

@@ -61,10 +61,7 @@ def open_npy(path: str, progress: ProgressCallback | None = None) -> StoredArray
 
 
 def open_npz(path: str, progress: ProgressCallback | None = None) -> dict[str, StoredArray]:
-    """Opens the arrays of a .npz file by name: maps uncompressed ones, loads compressed ones.
-
-    Verifies their CRCs. Raises `SourceError`.
-    """
+    """Opens the arrays of a .npz by name, and verifies their CRCs. Raises `SourceError`."""
     with _reading(path, "npz"):
         mapped = None if is_remote(path) else MappedFile(path)
         file: IO[bytes] = mapped.file if mapped else io.BytesIO(read_bytes(path))

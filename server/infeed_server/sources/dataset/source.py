@@ -54,8 +54,7 @@ class DatasetSource(CodeDefinition):
     def make(self, seed: int) -> tf.data.Dataset:
         """Calls the function with TensorFlow's seed set; returns a dataset of flat dicts.
 
-        Raises `ConfigError` for a function that does not exist and for elements that cannot be
-        served, and `UserCodeError` for an exception in the function.
+        Raises `ConfigError` for what cannot be served, and `UserCodeError`.
         """
         function = self._load_function()
         with _seed_lock, _own_graph() as graph:
@@ -99,9 +98,8 @@ class DatasetSource(CodeDefinition):
 def _own_graph() -> Iterator[tf.Graph]:
     """Executes the block eagerly, with a default graph of its own.
 
-    TensorFlow keeps the Python functions of a dataset (`from_generator`, `py_function`), and what
-    they refer to, as long as the default graph. The one of the process would keep them forever, and
-    each seed makes new ones.
+    TensorFlow keeps the Python functions of a dataset as long as the default graph: the one of the
+    process would keep the functions of each seed forever.
     """
     from tensorflow.python.eager import context  # noqa: PLC0415 - it loads TensorFlow
 
@@ -113,11 +111,9 @@ def _own_graph() -> Iterator[tf.Graph]:
 def _to_named_fields(
     dataset: tf.data.Dataset, names: Sequence[str] | None, label: str
 ) -> tf.data.Dataset:
-    """Returns the dataset with every element converted to a flat dict of dense tensors.
+    """Returns the dataset with flat dicts of tensors. Raises `ConfigError` for other elements.
 
-    A dict keeps its names. The components of a tuple are named by `names`, else features, label
-    and sample_weight; a component that is a dict keeps its own names instead. Raises `ConfigError`
-    for any other element.
+    The components of a tuple are named by `names`; a dict keeps its own.
     """
     spec = dataset.element_spec
     names = _component_names(spec, names, label)

@@ -61,10 +61,7 @@ class FileNameLabels(Definition):
 
 
 def labels_from_folders(listing: ImageListing) -> Labels:
-    """Labels each image with the index of its top folder among all top folders, sorted.
-
-    Raises `SourceError` for images outside of any folder.
-    """
+    """Labels each image with the number of its top folder. Raises `SourceError` for one in none."""
     loose = [file.path for file in listing.images if "/" not in file.path]
     if loose:
         raise SourceError(
@@ -76,10 +73,7 @@ def labels_from_folders(listing: ImageListing) -> Labels:
 
 
 def labels_from_file_names(pattern: str, listing: ImageListing) -> Labels:
-    """Labels each image with the index of the class in its file name among all classes, sorted.
-
-    Raises `SourceError` when the pattern does not match a name.
-    """
+    """Labels each image with the number of the class in its name. Raises `SourceError`."""
     matches = [re.search(pattern, posixpath.basename(file.path)) for file in listing.images]
     classes: list[Any] = [match[1] if match else None for match in matches]
     unmatched = [
@@ -102,8 +96,7 @@ def _of_classes(classes: Sequence[str], names: Sequence[str]) -> Labels:
 def labels_from_csv(path: str, listing: ImageListing) -> Labels:
     """Reads labels from a CSV with the columns file and label, with or without a header line.
 
-    Files are relative to the folder of images. Labels are int64 if all are integers, else byte
-    strings. An image without a row is `missing`. Raises `SourceError`, with line numbers, for a
+    Labels are int64 if all are integers, else byte strings. Raises `SourceError`, with a line, for a
     row that names no image, a second row of an image, and a row of the wrong width.
     """
     index = {image.path: number for number, image in enumerate(listing.images)}
@@ -153,10 +146,7 @@ def _to_array(texts: Sequence[str], path: str) -> npt.NDArray[Any]:
 
 
 def read_csv(path: str, delimiters: str = ",") -> list[tuple[int, list[str]]]:
-    """Returns line number and cells of each row, with the delimiter that its first line has most.
-
-    Raises `SourceError` for a file that is no CSV.
-    """
+    """Returns number and cells of each row, split by a delimiter. Raises `SourceError`."""
     try:
         text = read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:

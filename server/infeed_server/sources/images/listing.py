@@ -49,12 +49,10 @@ class ImageListing:
 
 
 def list_images(root: str, *, stat_remote: bool = False) -> ImageListing:
-    """Lists all images below a folder, recursively. Names that begin with a dot are skipped.
+    """Lists all images below a folder, except names that begin with a dot. Raises `SourceError`.
 
-    Listing a remote folder takes one request per folder; its files have stamps only with
-    `stat_remote`, which takes one per file. Images that are no files, or links to none, are left
-    out, and counted in a warning. Raises `SourceError` when the folder does not exist, cannot be
-    read or contains no image.
+    Remote files have stamps only with `stat_remote`: it takes a request for each. Images that are
+    no files, or links to none, are left out, and counted in a warning.
     """
     walk = _Walk(root)
     images = tuple(sorted(walk.images(stat_remote=stat_remote)))
@@ -110,10 +108,7 @@ class _Walk:
         return SourceError(text, file=self.root)
 
     def _files(self, base: str) -> Iterator[str]:
-        """Yields the paths of the files, following links.
-
-        Raises `SourceError` for a missing folder, and for a link to one that contains it.
-        """
+        """Yields the paths of the files. Raises `SourceError` for a link to what contains it."""
         root = self.root
         if not is_folder(root):
             raise SourceError(f"no folder {root!r}; {describe_nearest_folder(root)}", file=root)

@@ -48,10 +48,7 @@ class Backend:
     """Calls methods of `Worker`: one on a thread of the server, or in several processes."""
 
     def __init__(self, label: str, processes: int, options: DatasetOptions | None = None) -> None:
-        """`label` names the user's code in messages; `options` are the data set's, if it is one.
-
-        Raises `SourceError` without enough processes or threads.
-        """
+        """`label` names the code in messages. Raises `SourceError` without enough processes."""
         self.label = label
         self._workers = max(1, processes)
         self.meter = WorkMeter(self._workers)
@@ -139,8 +136,7 @@ class Backend:
 class _ThreadRunner:
     """Makes the worker and answers all requests on one thread of its own.
 
-    Few data sets are made for several threads at a time, and some, such as SQLite's, only for the
-    thread that made them.
+    Few data sets are made for several threads, and SQLite's only for the thread that made them.
     """
 
     def __init__(self, options: DatasetOptions | None) -> None:

@@ -33,10 +33,7 @@ _NO_ELEMENT = object()
 
 @dataclass(frozen=True)
 class DatasetOptions:
-    """The options of a data set that every reader of it needs.
-
-    `target` is `module:attr`, or the object or function itself; `label` is its name in messages.
-    """
+    """A data set, `module:attr` or the object or function itself, and its options."""
 
     target: Any
     label: str
@@ -75,8 +72,7 @@ class UserDataset:
     def read_each(self, indices: Sequence[int], use: Use) -> Slowest:
         """Calls `use` with each element before it reads the next, which may use its memory again.
 
-        Raises `UserCodeError` for an exception of the object, and `SourceError` for a storage fault
-        that remains after retries.
+        Raises `UserCodeError`, and `SourceError` for a storage fault that remains after retries.
         """
         if self._get_many is None:
             return use_each(self._label, indices, lambda row: self._get_one(indices[row]), use)

@@ -55,8 +55,7 @@ def example_indices(length: int) -> list[int]:
 def split(element: Any, names: Sequence[str] | None = None) -> Mapping[str, Any]:
     """Returns the values of an element by field name. Raises `UnfitError`.
 
-    A dict has its own names. The parts of a tuple or list are called by `names`, the fields of a
-    named tuple, or their numbers.
+    Parts of a tuple are called by `names`, the fields of a named tuple, or their numbers.
     """
     if isinstance(element, Mapping):
         _check_dict(element, names)
@@ -86,10 +85,7 @@ def to_values(parts: Mapping[str, Any]) -> dict[str, Value]:
 
 
 def infer_fields(examples: Sequence[Example]) -> tuple[Field, ...]:
-    """Returns the fields that all of these elements fit. Raises `UnfitError` if there are none.
-
-    A size that differs among them varies.
-    """
+    """Returns the fields that all of these elements fit. Raises `UnfitError`."""
     first, *others = examples
     for other in others:
         if other.values.keys() != first.values.keys():
@@ -169,10 +165,7 @@ class ColumnBuilder:
 def fit_parts(
     parts: Mapping[str, Any], fields: Sequence[Field], *, allow_others: bool = False
 ) -> dict[str, Array]:
-    """Returns the arrays of the fields. Raises `UnfitError` for parts that do not fit them.
-
-    `allow_others`: other fields are ignored.
-    """
+    """Returns the arrays of the fields. Raises `UnfitError`, also for others unless allowed."""
     if not allow_others and len(parts) > len(fields):
         known = [field.name for field in fields]
         other = next(name for name in parts if name not in known)

@@ -32,10 +32,9 @@ _MAX_LOADED = 64
 
 @dataclass(frozen=True)
 class FunctionOptions:
-    """A function, by its name `module:attr` or itself, and its place among the transforms.
+    """A function, its place among the transforms, and the fields of its results if declared.
 
-    `identity` is a hash of its code as the server found it. `fields` are the declared ones of its
-    results.
+    `identity` is a hash of its code as the server found it.
     """
 
     target: Any = field(hash=False)  # which may have no hash
@@ -56,10 +55,9 @@ def identity_digest(function: Any, name: str) -> str:
 
 
 def random_generator(key: Array, ordinal: int) -> np.random.Generator:
-    """Returns the generator of a sample's key and a transform's ordinal.
+    """Returns the generator of a sample's key, of 128 bits, and a transform's ordinal.
 
-    Philox's key has 128 bits, as a sample's. Its counter starts at the ordinal in the highest
-    of four words, so the streams of two transforms never meet.
+    Its counter starts at the ordinal in the highest of four words: no two streams meet.
     """
     words = np.asarray(key, np.int64).view(np.uint64)
     counter = np.array([0, 0, 0, ordinal], np.uint64)
@@ -75,20 +73,16 @@ class LoadedFunctions:
         self.stages = ", ".join(options.stage for options in functions)
 
     def results(self, sample: Parts, key: Array, fields: Sequence[Field]) -> dict[str, Array]:
-        """Returns the result of the last function as arrays of these fields.
+        """Returns the last function's result as arrays of these fields.
 
-        Raises `UserCodeError` for what a function raises, storage faults unchanged, and
-        `UnfitError` for a result that does not fit the fields.
+        Raises `UserCodeError`, `UnfitError` for a wrong result, and storage faults unchanged.
         """
         result = self._apply(sample, key)
         with _errors_of(self.stages):
             return fit_parts(result, fields)
 
     def inspect(self, sample: Parts, number: int) -> dict[str, Value]:
-        """Returns the result for a sample, to find its fields.
-
-        Raises as `results` does, and `ConfigError` if two calls have different results.
-        """
+        """Returns the result, to find its fields. Raises `ConfigError` if two calls differ."""
         key = np.array([0, number], np.int64)
         first, second = (to_values(self._apply(sample, key)) for _ in range(2))
         for name, value in first.items():

@@ -24,10 +24,7 @@ Keys = npt.NDArray[np.int64]
 
 
 class MappedSource(ColumnSource, WrappedSource):
-    """A source, and functions that are applied to its samples.
-
-    They run where a user's data set is read. What any other source reads is sent to them.
-    """
+    """A source, and functions that are applied to its samples, where a user's data set is read."""
 
     def __init__(
         self,
@@ -36,10 +33,7 @@ class MappedSource(ColumnSource, WrappedSource):
         label: str,
         processes: int = 0,
     ) -> None:
-        """`label` is the source's name in messages; `processes` are started unless it has its own.
-
-        Raises the errors of the functions, and of the samples that show the fields.
-        """
+        """Starts `processes`, unless the source has its own; `label` is its name in messages."""
         super().__init__(source)
         self.random = any(function.keyed for function in functions)
         self._functions = functions

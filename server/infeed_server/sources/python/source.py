@@ -111,10 +111,7 @@ class PythonSource(CodeDefinition, IndexedDefinition):
         return self.label
 
     def open(self, progress: ProgressCallback | None = None, **_: bool) -> PythonReader:  # noqa: ARG002
-        """Opens the data set; reads some elements unless fields are declared.
-
-        Raises `ConfigError`, `SourceError` and `UserCodeError`.
-        """
+        """Opens the data set. Raises `ConfigError`, `SourceError` and `UserCodeError`."""
         fields = declared_fields(self.fields)
         options = DatasetOptions(self.python, self.label, self.names, fields, self.identity)
         backend = Backend(self.label, self.processes, options)

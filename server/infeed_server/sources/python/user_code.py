@@ -29,10 +29,9 @@ _WITHOUT_IDENTITY = ("builtins", "numpy")
 def user_errors(
     subject: str, *passed: type[BaseException], faults_pass: bool = False
 ) -> Iterator[None]:
-    """Turns what the user's code in the block raises into a `UserCodeError` about `subject`.
+    """Turns what the user's code in the block raises, also `sys.exit()`, into a `UserCodeError`.
 
-    Also what would end the thread or the process, as `sys.exit()` does. Errors of the types
-    `passed`, and storage faults if they pass, are raised unchanged.
+    Errors of the types `passed`, and storage faults if they pass, are raised unchanged.
     """
     try:
         yield
@@ -45,10 +44,7 @@ def user_errors(
 
 
 def load_target(target: Any, label: str) -> tuple[Any, Any]:
-    """Returns the object or function that `module:attr` names, and what its code is: the module.
-
-    What is not a name is returned as it is. Raises `ConfigError` and `UserCodeError`.
-    """
+    """Returns the object or function that `module:attr` names or is, and what has its code."""
     if not isinstance(target, str):
         return target, target if hasattr(target, "__qualname__") else type(target)
     try:

@@ -44,10 +44,7 @@ class Field:
 
 
 class Value(NamedTuple):
-    """A value as an array; text and bytes are an object array of `bytes`.
-
-    `is_typed`: its data type is NumPy's own. A Python number has none, and takes its field's.
-    """
+    """A value as an array, of `bytes` for text; `is_typed`: its data type is NumPy's."""
 
     array: Array
     is_typed: bool

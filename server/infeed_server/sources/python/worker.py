@@ -40,10 +40,9 @@ Take: TypeAlias = Callable[[int, int, Mapping[str, Any]], None]
 
 @dataclass(frozen=True)
 class Request:
-    """Samples to read, and functions to apply to them.
+    """Samples of the source `label`, and functions to apply to them.
 
-    The samples are the elements of the data set `expected`, or without it `samples`, which the
-    server has read. `label` is their source in messages.
+    They are elements of the data set `expected`, or `samples`, which the server has read.
     """
 
     label: str
@@ -66,8 +65,7 @@ class Request:
 class Worker:
     """Reads a data set with `options`, or samples that the server has read; applies functions.
 
-    A call has the name of a method and its arguments. The data set is opened in advance; the
-    first call raises an error of that.
+    The data set is opened in advance; the first call raises an error of that.
     """
 
     def __init__(self, options: DatasetOptions | None) -> None:
@@ -89,10 +87,9 @@ class Worker:
         return self._dataset.description
 
     def read(self, request: Request) -> tuple[dict[str, Array], Slowest]:
-        """Reads the columns of samples, or of the functions' results; finds the slowest sample.
+        """Returns the columns of samples, or of the functions' results, and the slowest sample.
 
-        Raises `UserCodeError` for an exception of the user's code, `SampleError` for a sample that
-        does not fit the fields, and `SourceError` for a storage fault that remains after retries.
+        Raises `UserCodeError`, `SampleError`, and `SourceError` for a storage fault that remains.
         """
         functions = load_functions(request.functions)
         fields = request.result_fields or request.fields
@@ -110,8 +107,7 @@ class Worker:
     def infer(self, request: Request) -> tuple[Field, ...]:
         """Returns the fields of samples, or of the functions' results, without the bad samples.
 
-        Raises an error of the first sample if all are bad, and `ConfigError` for samples that
-        differ in their fields, or results that differ between two calls.
+        Raises the first error if all are bad, and `ConfigError` for samples that differ.
         """
         functions = load_functions(request.functions)
         examples: list[Example] = []

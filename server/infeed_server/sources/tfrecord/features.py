@@ -75,11 +75,7 @@ Features = Annotated[dict[str, Feature], Field(min_length=1)]
 
 
 def parse_example(record: tf.Tensor, features: Mapping[str, FeatureOptions]) -> Sample:
-    """Parses one serialized Example into fields. Runs inside a graph.
-
-    A feature with a max_length adds a second field, `<name>_length`. For a missing feature or a
-    wrong type, TensorFlow raises its own error when the graph runs.
-    """
+    """Parses one serialized Example, inside a graph, which fails for missing features."""
     parsed = tf.io.parse_single_example(
         record, {name: feature.parse_spec() for name, feature in features.items()}
     )

@@ -63,7 +63,7 @@ class OtherRecordError(Exception):
 
 
 def decode_record(frame: bytes, length: int, crc: int) -> bytes:
-    """Returns the data of one stored record, which was indexed with this length and CRC.
+    """Returns the data of a record with this length and CRC in the index.
 
     Raises `ValueError` with the defect of a damaged record, and `OtherRecordError`.
     """
@@ -82,10 +82,7 @@ def decode_record(frame: bytes, length: int, crc: int) -> bytes:
 
 
 def read_length(header: bytes, path: str, offset: int, preceding: int) -> int:
-    """Returns the length in the header of a record, which follows `preceding` whole ones.
-
-    Raises `SourceError` for one that is damaged or too long.
-    """
+    """Returns the length in the header of a record. Raises `SourceError`."""
     length = int.from_bytes(header[:8], "little")
     if len(header) >= HEADER_BYTES and masked_crc(header[:8]) == int.from_bytes(
         header[8:HEADER_BYTES], "little"
@@ -114,12 +111,10 @@ def scan_records(
     *,
     verify: bool = False,
 ) -> FileRecords:
-    """Returns the whole records of a file.
+    """Returns the whole records of a file; calls `on_position` with the bytes scanned.
 
-    The lengths and their frames add up to `size`, or to less when the file ends inside a record.
-    `on_position` is called with the bytes scanned. With `verify`, the scan reads all data, and
-    finds the damaged records. Raises `SourceError` for a corrupt length: no record after it can be
-    located.
+    With `verify`, reads all data, and finds the damaged records. Raises `SourceError` for a corrupt
+    length: no record after it can be located.
     """
     lengths, crcs, actual = array("I"), array("I"), array("I")
     # The footer of one record and the header of the next are adjacent, so that each record takes

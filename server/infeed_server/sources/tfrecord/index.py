@@ -82,12 +82,9 @@ def build_index(
 ) -> RecordIndex:
     """Returns the index of these files, from the cache where it is valid, else built and cached.
 
-    `directory` is the folder of the cache, instead of the data's own; `rebuild` ignores its
-    content. A file that ends inside a record is refused, or with `keep_damaged` that record
-    becomes a sample that cannot be read. So do the records whose data does not match its CRC: with
-    `keep_damaged` all data is read once, and they are part of the identity.
-
-    Raises `SourceError` for a file that is unreadable, corrupt, truncated or being written.
+    `directory` is the folder of the cache, instead of the data's own. With `keep_damaged`, all
+    data is read once; records that do not match their CRC, or that a file ends inside of, are
+    samples that cannot be read, and part of the identity. Raises `SourceError`.
     """
     stamps = [read_stamp(path) for path in paths]
     ends = np.cumsum([stamp.size for stamp in stamps], dtype=np.int64).tolist()

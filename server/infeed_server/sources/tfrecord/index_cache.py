@@ -37,10 +37,7 @@ def load_index(path: str, stamp: FileStamp, directory: str | None = None) -> Fil
 def store_index(
     path: str, stamp: FileStamp, records: FileRecords, directory: str | None = None
 ) -> None:
-    """Stores an index, or logs that it cannot be kept.
-
-    Raises `SourceError` when the configured directory cannot be written.
-    """
+    """Stores an index, or logs that it cannot be kept. Raises `SourceError` for the `directory`."""
     arrays = {"stamp": np.array([_VERSION, *stamp]), **records._asdict()}
     if records.damaged is None:
         del arrays["damaged"]

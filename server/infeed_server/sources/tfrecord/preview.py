@@ -49,10 +49,7 @@ message_type { name: "Example" field { name: "features" number: 1 type_name: ".F
 
 
 def read_first(path: str, count: int) -> list[bytes]:
-    """Returns the data of the first records of a local file, at most `count`.
-
-    Raises `SourceError` for a file that cannot be read, or is damaged within these records.
-    """
+    """Returns the data of at most `count` records of a local file. Raises `SourceError`."""
     records: list[bytes] = []
     offset = 0
     with reading(path), FileHandle(path) as handle:

@@ -79,11 +79,10 @@ class TFRecordReader(Source):
             raise ValueError(f"{problem}; {preview.describe(record.numpy())}") from error
 
     def read(self, indices: Indices) -> Columns:
-        """Reads the records from disk by their offsets; returns them in the order of `indices`.
+        """Returns the records in the order of `indices`.
 
-        Raises `SampleError` for the first in `indices` that is damaged in the index, and
-        `SourceError` when a file cannot be read, is damaged otherwise, or changed since it was
-        indexed.
+        Raises `SampleError` for the first that is damaged in the index, and `SourceError` for a
+        file that cannot be read, is damaged otherwise, or changed.
         """
         for index in indices.tolist() if self._damaged else ():
             if index in self._damaged:
@@ -106,10 +105,7 @@ class TFRecordReader(Source):
     def _read_file(
         self, file: int, requests: Sequence[_Record], records: npt.NDArray[np.object_]
     ) -> None:
-        """Reads records of one file into `records`.
-
-        Raises `OSError` or `tf.errors.OpError` for a storage fault; the file is then closed.
-        """
+        """Reads records of one file. Raises `OSError` or `tf.errors.OpError` for a fault."""
         indexed = self.index.files[file]
         with self._handles.borrow(file) as handle:
             for group in _group_adjacent(requests):

@@ -59,11 +59,9 @@ class TFRecordSource(IndexedDefinition):
     def open(
         self, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
     ) -> TFRecordReader:
-        """Opens the source; builds its record index unless a valid one is cached.
+        """Opens the source; builds its record index unless one is cached. Raises `SourceError`.
 
-        With `keep_damaged`, a record that does not match its CRC then, or that a truncated file
-        ends inside of, is a sample that cannot be read. Otherwise a truncated file is refused.
-        Raises `SourceError`.
+        With `keep_damaged`, damaged and truncated records are samples that cannot be read.
         """
         index = build_index(
             expand_globs(self.patterns), self.index, progress, keep_damaged=keep_damaged
