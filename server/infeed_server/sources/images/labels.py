@@ -96,8 +96,8 @@ def _of_classes(classes: Sequence[str], names: Sequence[str]) -> Labels:
 def labels_from_csv(path: str, listing: ImageListing) -> Labels:
     """Reads labels from a CSV with the columns file and label, with or without a header line.
 
-    Labels are int64 if all are integers, else byte strings. Raises `SourceError`, with a line, for a
-    row that names no image, a second row of an image, and a row of the wrong width.
+    Labels are int64 if all are integers, else byte strings. Raises `SourceError`, with a line, for
+    a row that names no image, a second row of an image, and a row of the wrong width.
     """
     index = {image.path: number for number, image in enumerate(listing.images)}
     lines: dict[int, int] = {}
