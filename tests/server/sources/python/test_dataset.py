@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tests.harness.odd_values import ELEMENTS
 from infeed import ConfigError, InfeedError, SampleError, SourceError, UserCodeError
 from infeed_server.sources.python.dataset import DatasetOptions, UserDataset
 from infeed_server.sources.python.elements import example_indices
+from infeed_server.sources.python.user_code import dataset_identity
 from infeed_server.sources.python.values import Field
 from infeed_server.sources.python.worker import Request, Worker
 
@@ -135,27 +136,14 @@ class FussyError(RuntimeError):
         raise ValueError("no message")
 
 
-class Lazy(Mapping[str, int]):
-    """A mapping that reads at each access."""
-
-    def __init__(self, index: int) -> None:
-        self._index = index
-
-    def __getitem__(self, name: str) -> int:
-        if self._index == 0:
+def test_exception_without_text_is_a_bad_sample() -> None:
+    def get(index: int) -> int:
+        if index == 0:
             raise FussyError
-        return self._index
+        return index
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(["x"])
-
-    def __len__(self) -> int:
-        return 1
-
-
-def test_lazy_element_and_exception_without_text_are_a_bad_sample() -> None:
-    dataset = opened(Numbers(Lazy))
-    assert read(dataset, 3, 4) == {"x": [3, 4]}
+    dataset = opened(Numbers(get))
+    assert read(dataset, 3, 4) == {"value": [3, 4]}
     with pytest.raises(UserCodeError, match=r"m:d\[0\] raised FussyError:\nTraceback"):
         read(dataset, 0)
 
@@ -349,22 +337,57 @@ def test_identity_covers_the_declared_text_the_code_and_the_length(module: Any) 
         assert identity() != first
 
 
+def test_module_that_cannot_be_loaded_is_refused(module: Any) -> None:
+    module("undefined\n", "broken")
+    with pytest.raises(UserCodeError, match="the module of broken:make raised NameError:"):
+        identity("broken:make")
+    with pytest.raises(ConfigError, match="no module 'no_such_module'"):
+        identity("no_such_module:make")
+
+
+def of_type(name: str, **attributes: Any) -> Any:
+    """Returns an object of a class with these attributes."""
+    return type(name, (), attributes)()
+
+
+HUGGING_FACE = {"_fingerprint": "3a7b", "__repr__": lambda _: "Dataset({num_rows: 3})"}
+GRAIN = "ArrayRecordDataSource(paths=['a-0.arrayrecord'])"
+
+
 @pytest.mark.parametrize(
-    ("name", "error", "message"),
+    ("dataset", "identity"),
     [
-        (
-            "user_data:missing",
-            ConfigError,
-            "source.python: 'user_data' has no 'missing'; it has: m",
-        ),
-        ("no_such_module:make", ConfigError, "source.python: no module 'no_such_module'"),
-        ("broken:make", UserCodeError, "the module of broken:make raised NameError:"),
+        (of_type("Named", fingerprint="v1"), "fingerprint 'v1'"),
+        (of_type("Method", fingerprint=lambda _: b"v2"), "fingerprint b'v2'"),
+        (of_type("Dataset", **HUGGING_FACE), "_fingerprint '3a7b'"),
+        (of_type("Dataset", **HUGGING_FACE, fingerprint=7), "fingerprint 7"),
+        (of_type("Grain", __repr__=lambda _: GRAIN), f"repr {GRAIN}"),
     ],
 )
-def test_name_without_an_object_is_refused(
-    module: Any, name: str, error: type[InfeedError], message: str
-) -> None:
-    module(CODE)
-    module("undefined\n", "broken")
-    with pytest.raises(error, match=message):
-        identity(name)
+def test_identity_of_an_object(dataset: Any, identity: str) -> None:
+    assert dataset_identity(dataset, "m:d") == identity
+
+
+@pytest.mark.parametrize(
+    ("dataset", "reason"),
+    [
+        (of_type("Plain"), "a Plain has no repr of its own"),
+        (
+            of_type("Address", __repr__=lambda _: repr(object())),
+            "its repr has a memory address, which changes with each start",
+        ),
+        ([1, 2], "the repr of a list does not identify its content"),
+        (np.arange(10_000), "the repr of a ndarray does not identify its content"),
+        (np.ma.masked_array([1, 2]), "the repr of a MaskedArray does not identify its content"),
+    ],
+)
+def test_object_without_identity_is_refused(dataset: Any, reason: str) -> None:
+    with pytest.raises(ConfigError, match="m:d has no identity") as caught:
+        dataset_identity(dataset, "m:d")
+    assert reason in caught.value.message
+    assert "identity: v1" in caught.value.message
+
+
+def test_fingerprint_that_is_no_text_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the fingerprint of m:d is a float, not text, bytes or"):
+        dataset_identity(of_type("Wrong", fingerprint=1.5), "m:d")

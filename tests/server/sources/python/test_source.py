@@ -8,6 +8,7 @@ import os
 import signal
 import textwrap
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from pydantic import ValidationError
+from tests.harness.waiting import wait_until
 
 from infeed import ConfigError, SourceError, UserCodeError
 from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
@@ -26,6 +28,7 @@ from infeed_server.sources.python.source import PythonReader
 
 CODE = """
 import os
+import time
 
 import numpy as np
 
@@ -50,8 +53,11 @@ class Numbers(Photos):
         return {"n": index, "pid": os.getpid()}
 
 
-def same_again():
-    return Numbers()
+class Slow(Numbers):
+    def __getitem__(self, index):
+        while index == 3 and not os.path.exists("go"):
+            time.sleep(0.01)
+        return super().__getitem__(index)
 """
 
 STEPS = [{"resize": {"field": "image", "size": [4, 4]}}]
@@ -224,6 +230,29 @@ def test_replaced_worker_refuses_a_changed_data_set(open_source: Any, folder: Pa
             os.kill(pid, signal.SIGKILL)
         with pytest.raises(SourceError, match=f"(?s){message}"):
             source.read(np.array([0]))
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_process_and_samples_of_a_slow_request_are_named(
+    open_source: Any,
+    folder: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    processes: int,
+) -> None:
+    for name, seconds in {"_SLOW_SECONDS": 0.1, "_REPEAT_SECONDS": 0.2}.items():
+        monkeypatch.setattr(f"infeed_server.sources.python.backend.{name}", seconds)
+    source = open_source(target("Slow"), processes=processes, fields={"pid": "int64"})
+    caplog.clear()
+    with ThreadPoolExecutor(1) as executor:
+        answer = executor.submit(source.read, np.arange(12))
+        wait_until(lambda: len(caplog.messages) > 1, lambda: "the request is logged twice")
+        (folder / "go").touch()
+        pid = answer.result()["pid"][0]
+    assert caplog.messages[1].startswith(
+        f"samples 0, 1, 2, 3, 4, 5, 6, 7 and 4 more of {target('Slow')}: process {pid} has "
+        "worked on it for "
+    )
 
 
 def test_closed_source_refuses_reads(open_source: Any) -> None:
