@@ -27,11 +27,7 @@ class MappedSource(ColumnSource, WrappedSource):
     """A source, and functions that are applied to its samples, where a user's data set is read."""
 
     def __init__(
-        self,
-        source: Source,
-        functions: tuple[FunctionOptions, ...],
-        label: str,
-        processes: int = 0,
+        self, source: Source, functions: tuple[FunctionOptions, ...], label: str, processes: int = 0
     ) -> None:
         """Starts `processes`, unless the source has its own; `label` is its name in messages."""
         super().__init__(source)

@@ -7,13 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from infeed.shared.errors import (
-    ConfigError,
-    InfeedError,
-    SampleError,
-    SourceError,
-    UserCodeError,
-)
+from infeed.shared.errors import ConfigError, InfeedError, SampleError, SourceError, UserCodeError
 from infeed.shared.spec.dtypes import Array
 from infeed_server.sources.python.dataset import (
     DatasetOptions,

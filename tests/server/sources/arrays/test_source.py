@@ -135,11 +135,14 @@ def test_different_lengths_are_refused(tmp_path: Path) -> None:
     ("array", "message"),
     [
         (np.array(3), "is a single value"),
-        (np.zeros(3, np.complex64), "data type complex64; supported: strings, bool, int8"),
+        (np.zeros(3, np.complex64), "data type complex64; supported: text, bytes, bool, int8"),
         (np.zeros(3, "datetime64[s]"), "datetime64"),
-        (np.zeros(3, [("a", "i4")]), "; supported: strings"),
+        (np.zeros(3, [("a", "i4")]), "; supported: text"),
         (np.zeros((0, 3)), "are empty"),
-        (np.array([object(), b"x"]), "Python objects that are not strings"),
+        (
+            np.array([object(), b"x"]),
+            "the array 'a' holds a object, which is neither a number, text nor bytes",
+        ),
     ],
 )
 def test_invalid_arrays_are_refused(array: Any, message: str) -> None:

@@ -92,16 +92,6 @@ def test_truncated_file_is_refused(cut: int, whole: int, offset: int, write_reco
         assert caught.value.metadata == {"file": str(path), "offset": str(offset)}
 
 
-def test_keep_damaged_keeps_the_truncated_record(write_records: Write) -> None:
-    truncated = write_records("0.tfrecord", [b"one", b"two"])
-    truncated.write_bytes(truncated.read_bytes()[:-2])
-    paths = [str(truncated), str(write_records("1.tfrecord", [b"three"]))]
-    index = build_index(paths, keep_damaged=True)
-    assert len(index) == 3
-    assert [file.truncated_at for file in index.files] == [int(index.offsets[1]), None]
-    assert [index.file_of(number) for number in range(3)] == [0, 0, 1]
-
-
 @pytest.mark.parametrize("large", [7, 9 << 20])
 @pytest.mark.parametrize("prefix", ["", "file://"])
 def test_keep_damaged_finds_damaged_data(write_records: Write, prefix: str, large: int) -> None:

@@ -182,9 +182,7 @@ def test_record_that_is_not_read_to_its_end_is_read_again(
     source = open_source(write_records("a.tfrecord", [b"one", b"two"]))
     read = FileHandle.read
     monkeypatch.setattr(
-        FileHandle,
-        "read",
-        lambda *args: read(*args)[: None if retry_delays else 20],
+        FileHandle, "read", lambda *args: read(*args)[: None if retry_delays else 20]
     )
     assert source.read(np.array([1, 0]))["record"].tolist() == [b"two", b"one"]
     assert len(retry_delays) == 1
