@@ -126,7 +126,8 @@ def _open(path: Path) -> Any:
 
 def _paths(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
     paths: list[Path] = []
-    for pattern in map(os.fspath, [files] if isinstance(files, str | os.PathLike) else files):
+    names = [files] if isinstance(files, str | os.PathLike) else files
+    for pattern in [os.fspath(name) for name in names]:
         found = sorted(glob.glob(pattern)) if glob.has_magic(pattern) else [pattern]  # noqa: PTH207
         if not found:
             raise SourceError(f"no file matches {pattern!r}", file=pattern)

@@ -117,12 +117,9 @@ class ImageReader(Source):
 
 def _read_local(path: str, size: int) -> tuple[bytes, FileStamp]:
     """Returns the first `size` bytes of a file, and its stamp behind the read."""
-    handle = FileHandle(path)
-    try:
+    with FileHandle(path) as handle:
         content = handle.read(0, size)
         stamp = handle.stamp()
-    finally:
-        handle.close()
     assert stamp is not None
     if len(content) < size <= stamp.size:
         raise OSError(errno.EIO, f"only {len(content)} of its {size} bytes are read")
