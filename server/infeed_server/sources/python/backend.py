@@ -77,10 +77,11 @@ class Backend:
         """Returns the columns of samples or results, read by all workers. Raises as `open` does."""
         count = len(request.indices)
         size = -(-count // self._workers) or 1
-        parts = [request.part(slice(row, row + size)) for row in range(0, count, size)]
-        answers = [self._submit("read", part) for part in parts or [request]]
-        columns = []
-        for part, answer in zip(parts or [request], answers, strict=True):
+        rows = range(0, count, size)
+        parts = [request.part(slice(row, row + size)) for row in rows] or [request]
+        answers = [self._submit("read", part) for part in parts]
+        columns: list[dict[str, Array]] = []
+        for part, answer in zip(parts, answers, strict=True):
             read, slowest = answer()
             self.meter.on_read(len(part.indices), *slowest)
             columns.append(read)
