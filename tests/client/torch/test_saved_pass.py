@@ -28,10 +28,10 @@ CURSOR = {"version": 1, "pipeline": "fake", "fingerprint": "a", "seed": 3, "posi
     ("state", "problem"),
     [
         ({}, "lacks version|lacks pipeline"),
-        ({"cursor": None}, "has the keys cursor and until_epoch, not cursor"),
+        ({"cursor": None}, "has a cursor and an until_epoch of 1 or more, not"),
         ({"cursor": {}, "until_epoch": 1}, "lacks"),
-        ({"cursor": CURSOR, "until_epoch": 0}, "until_epoch must be from 1 to"),
-        ({"cursor": CURSOR, "until_epoch": "1"}, "until_epoch must be an integer from 1 to"),
+        ({"cursor": CURSOR, "until_epoch": 0}, "an until_epoch of 1 or more"),
+        ({"cursor": CURSOR, "until_epoch": "1"}, "an until_epoch of 1 or more"),
         (7, "not int"),
     ],
 )
