@@ -32,13 +32,6 @@ def test_target_of_another_type_is_refused() -> None:
         FeedAdapter(7, "fake")  # type: ignore[arg-type]
 
 
-def test_options_are_those_of_connect() -> None:
-    feed = FeedAdapter("fake", "fake", transport=fake(), batch_size=3, shard=infeed.Shard(1, 2))
-    assert feed.feed.batch_size == 3
-    assert feed.feed.shard == infeed.Shard(1, 2)
-    feed.close()
-
-
 def test_feed_can_be_given() -> None:
     with infeed.connect("fake", "fake", transport=fake()) as given:
         feed = FeedAdapter(given)
@@ -91,13 +84,6 @@ def test_state_that_is_no_cursor_is_refused_and_changes_nothing() -> None:
 def test_state_that_is_no_cursor_is_refused_at_once() -> None:
     with pytest.raises(infeed.CursorError, match="lacks"):
         FeedAdapter("fake", "fake", transport=fake(), state={"position": 4})
-
-
-def test_integers_of_a_state_become_pythons() -> None:
-    with infeed.connect("fake", "fake", transport=fake()) as other:
-        state = other.state()
-    feed = FeedAdapter("fake", "fake", state={**state, "position": np.int64(4)})
-    assert type(feed.state()["position"]) is int
 
 
 def test_closed_feed_is_not_opened() -> None:

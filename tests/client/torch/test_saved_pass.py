@@ -53,11 +53,6 @@ def test_state_of_a_finite_pass_continues_in_an_endless_one() -> None:
     assert given == stream(2 * STEPS + 1)[1:]
 
 
-def test_length_after_a_state_of_a_longer_pass_is_the_rest() -> None:
-    with dataset(epochs=1, state=state_of_a_step(epochs=3)) as data:
-        assert len(data) == len(ids(data)) == 3 * COUNT // 4 - 1
-
-
 def test_next_pass_begins_behind_epochs_of_the_remainder() -> None:
     shard = infeed.Shard(0, 2)
     with dataset(epochs=3, batch_size=25, shard=shard) as data:
