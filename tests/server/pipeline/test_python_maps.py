@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from tests.harness.process import ROOT
 
 from infeed import ConfigError, SourceError, UserCodeError
