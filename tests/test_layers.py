@@ -81,7 +81,7 @@ CLIENT_REQUIREMENTS = {
 BUDGETS = {
     "infeed": 1350,
     "infeed.adapters": 500,
-    "infeed.audit": 750,
+    "infeed.audit": 850,
     "infeed.cli": 1850,
     "infeed.grain": 450,
     "infeed.http2": 850,
