@@ -51,24 +51,26 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --max-worker-restart 3 \
   --dist loadfile --no-loadscope-reorder
 
 FRAMEWORKS := grain jax keras torch
+# Run by test-frameworks.
+LEFT_OUT := --ignore=tests/examples $(addprefix --ignore=tests/client/,$(FRAMEWORKS))
 
 # Without passes over each graph, tests of graphs take half the time; test-all has them. Grappler is
 # left out by tests/plugins/quick_graphs.py, and oneDNN here.
 .PHONY: test
 test: $(READY) ## Run all tests not marked slow; TESTS=tests/client runs a part.
 	@TF_ENABLE_ONEDNN_OPTS=0 $(PYTEST) -m "not slow" --hypothesis-profile=quick \
-	  $(or $(TESTS),$(addprefix --ignore=tests/client/,$(FRAMEWORKS)))
+	  $(or $(TESTS),$(LEFT_OUT))
 
 .PHONY: test-all
 test-all: $(READY) ## Run all tests, slow ones too; TESTS=... runs a part.
-	@$(PYTEST) $(or $(TESTS),$(addprefix --ignore=tests/client/,$(FRAMEWORKS)))
+	@$(PYTEST) $(or $(TESTS),$(LEFT_OUT))
 
 $(FRAMEWORKS_READY): $(READY) requirements/frameworks.txt
 	@echo "Adding JAX, PyTorch and others from requirements/frameworks.txt (2 GB of disk, more with CUDA)"
 	@$(BIN)/python -m pip install --quiet --requirement requirements/frameworks.txt
 	@touch $@
 
-# The tests of the adapters, which `make test` leaves out. Each framework has a process of its own:
+# The tests of the adapters and the examples. Each framework has a process of its own:
 # JAX reads its flags once, and forks of a process with JAX's threads can hang.
 ADAPTER_TESTS := $(addprefix tests/client/,$(FRAMEWORKS))
 
@@ -106,8 +108,9 @@ proxies: $(READY) ## Test deploy/proxies with each proxy that is installed (two 
 	@$(BIN)/python -m pytest -n 0 -rsP tests/proxies tests/foreign
 
 .PHONY: fuzz
-fuzz: $(READY) ## Send 120,000 malformed inputs to a server and a client (ten minutes).
-	@$(BIN)/python -m tests.stress.fuzz $(FUZZ)
+fuzz: $(READY) ## Send 180,000 malformed inputs to a server and a client (twenty minutes).
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --hypothesis-profile=fuzz -m 'not slow' \
+	  tests/stress/fuzz $(FUZZ)
 
 .PHONY: soak
 soak: $(READY) ## Check that memory does not grow (eight minutes); see benchmarks/README.md.

@@ -30,7 +30,7 @@ def main(
     """Compares infeed with its peers: every case, or the named cases.
 
     Writes the figures to bench-results/ as JSON and as a picture. A run of named cases replaces
-    their results and keeps those of other cases from an earlier run.
+    their results and keeps the results of other cases from an earlier run.
     """
     unknown = [name for name in names or () if name not in CASES]
     if unknown:

@@ -22,7 +22,7 @@ _SETTLE_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Sizes:
-    """Private memory in MB, above that of each process before the connection."""
+    """Private memory in MB, above each process's own before the connection."""
 
     server_flowing: float
     trainer_flowing: float

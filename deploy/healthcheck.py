@@ -22,7 +22,7 @@ def connect(scheme: str, host: str, port: int | None) -> http.client.HTTPConnect
         return http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
     import ssl  # noqa: PLC0415 - only where it is needed: this runs every few seconds
 
-    # The certificate has the server's name for others, not that of loopback. Nothing is sent.
+    # The certificate names the server as others do, not loopback. Nothing is sent.
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

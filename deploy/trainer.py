@@ -1,8 +1,8 @@
 """Reader of a pipeline's epochs as one rank, which counts every sample. Exits with 0 only if exact.
 
 Environment variables: TARGET ("host:port"), PIPELINE, EPOCHS (default 1), RANK (0), WORLD_SIZE
-(1), and SAMPLES, the number of samples, for a pipeline that does not report it; those of the
-commands for TLS and tokens: INFEED_TLS_CA, INFEED_TLS_CERT, INFEED_TLS_KEY, INFEED_TOKEN_FILE. The
+(1), and SAMPLES, the number of samples, for a pipeline that does not report it; and, as the
+commands, for TLS and tokens: INFEED_TLS_CA, INFEED_TLS_CERT, INFEED_TLS_KEY, INFEED_TOKEN_FILE. The
 light install is enough.
 """
 

@@ -6,8 +6,6 @@ import json
 import math
 import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -22,14 +20,12 @@ from benchmarks.cases import CASES
 from benchmarks.consume import Run
 from benchmarks.duel import Goal, Plan, Side, duel, gigabytes_per_second
 from benchmarks.findings import Figures, Finding, Target
-from benchmarks.processes import ROOT, BenchmarkError, started
-from benchmarks.resident import cpu_seconds, resident_megabytes
+from benchmarks.processes import ROOT, BenchmarkError
 from benchmarks.results import Outcome, Results
 from benchmarks.trainers import Measured
 from PIL import Image
 from tests.harness import photos as drawing
 from tests.harness.photos import drawn_photos, write_photos
-from tests.harness.waiting import HarnessError, wait_until
 from typer.testing import CliRunner
 
 MACHINE = {"processor": "abacus"}
@@ -95,23 +91,6 @@ def test_duel_of_different_image_sizes_is_refused(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(BenchmarkError, match="small delivers 150528 bytes an image and large 602"):
         duel(small, large, [], Plan(1, 0.1))
     duel(small, small, [], Plan(1, 0.1))
-
-
-def test_cpu_seconds_are_those_of_all_threads_and_children():
-    work = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass\n"
-    code = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {work!r} + 'input()'])"
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as process:
-        wait_until(lambda: cpu_seconds(process.pid) >= 0.3, "its child has computed")
-        assert cpu_seconds(process.pid) < 60
-        process.communicate(b"\n")
-
-
-def test_failed_process_raises_with_its_log():
-    with (
-        started("benchmarks.tcp", "no such data set") as process,
-        pytest.raises(HarnessError, match="no such data set"),
-    ):
-        process.read_line()
 
 
 @pytest.mark.parametrize(
@@ -229,10 +208,6 @@ def test_infeed_serves_the_datasets_of_its_peers():
     datasets = pytest.importorskip("benchmarks.datasets")
     served = yaml.safe_load((ROOT / "benchmarks/pipelines.yaml").read_text())["pipelines"]
     assert set(datasets.BY_NAME) <= set(served)
-
-
-def test_resident_memory_of_a_process_is_measured():
-    assert resident_megabytes(os.getpid()) > 1
 
 
 def test_benchmark_packages_are_pinned_in_one_file():

@@ -31,6 +31,7 @@ GENERATED = "client/infeed/v1/"
 
 USERS_FILES = {
     "hf_data.py",
+    "infeed/example.proto",
     "my_data.py",
     "my_functions.py",
     "my_transforms.py",
@@ -103,12 +104,10 @@ def unknown(path: str, parts: list[str]) -> set[str]:
 def is_own(word: str) -> bool:
     """Returns whether a word is a path of the repository, if it is a path at all."""
     top, slash, _ = word.partition("/")
-    if any(part.isupper() and part.isalpha() for part in word.split("/")):
-        return False  # a placeholder, as in sources/KIND/source.py
+    if word in USERS_FILES or any(part.isupper() and part.isalpha() for part in word.split("/")):
+        return False  # also a placeholder, as in sources/KIND/source.py
     return (
-        (bool(slash) and top in FOLDERS)
-        or word.startswith("../")
-        or (bool(_OWN_FILE.search(word)) and word not in USERS_FILES)
+        (bool(slash) and top in FOLDERS) or word.startswith("../") or bool(_OWN_FILE.search(word))
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Set
+from collections import Counter
+from collections.abc import Mapping, Set
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -75,6 +76,51 @@ CLIENT_REQUIREMENTS = {
 `opentelemetry` where a provider is given; adapters and command line have more."""
 
 
+# A package's modules and folders have this many lines at most; a folder of `infeed_tfdata` counts
+# with it, and generated modules nowhere.
+BUDGETS = {
+    "infeed": 1350,
+    "infeed.adapters": 500,
+    "infeed.audit": 850,
+    "infeed.cli": 1850,
+    "infeed.grain": 450,
+    "infeed.http2": 850,
+    "infeed.jax": 650,
+    "infeed.keras": 850,
+    "infeed.loadtest": 2700,
+    "infeed.prefetch": 2350,
+    "infeed.rpc": 850,
+    "infeed.shared": 2350,
+    "infeed.tensorflow": 300,
+    "infeed.torch": 850,
+    "infeed.wire": 750,
+    "infeed_server": 150,
+    "infeed_server.check": 850,
+    "infeed_server.cli": 1300,
+    "infeed_server.config": 950,
+    "infeed_server.control": 850,
+    "infeed_server.dashboard": 100,
+    "infeed_server.datasets": 200,
+    "infeed_server.demo": 250,
+    "infeed_server.engines": 2950,
+    "infeed_server.observe": 1650,
+    "infeed_server.order": 300,
+    "infeed_server.pipeline": 1150,
+    "infeed_server.processes": 900,
+    "infeed_server.profile": 950,
+    "infeed_server.rpc": 1550,
+    "infeed_server.runtime": 1050,
+    "infeed_server.serving": 550,
+    "infeed_server.sources": 5000,
+    "infeed_server.starter": 1400,
+    "infeed_server.transforms": 2300,
+    "infeed_tfdata": 3850,
+}
+
+MAX_ARGUMENTS = 8
+"""Arguments of a function without `self`; more, and some of them are one object of options."""
+
+
 def modules() -> dict[str, Path]:
     """Returns every module by its full name."""
     found = {}
@@ -138,6 +184,37 @@ def wrong_imports(module: str, imported: Set[str]) -> list[str]:
 def uses_grpc(imported: Set[str]) -> bool:
     """Returns whether these modules include one of grpcio or its companions."""
     return any(name.partition(".")[0].partition("_")[0] == "grpc" for name in imported)
+
+
+def budgeted(module: str) -> str:
+    """Returns the package in whose budget a module counts."""
+    package, *parts = module.split(".")
+    is_folder = bool(parts) and (PACKAGES[package] / package / parts[0]).is_dir()
+    return f"{package}.{parts[0]}" if is_folder and package != "infeed_tfdata" else package
+
+
+def over_budget(lines: Mapping[str, int], budgets: Mapping[str, int]) -> list[str]:
+    """Returns a problem for each package with more lines than its budget, or without one."""
+    return [
+        f"{package} has {count} lines of {budgets.get(package, 0)}: delete or share code, or raise "
+        "BUDGETS in tests/test_layers.py and say in the commit what goes elsewhere"
+        for package, count in sorted(lines.items())
+        if count > budgets.get(package, 0)
+    ]
+
+
+def many_arguments(source: str) -> dict[str, int]:
+    """Returns the functions with too many arguments, and their numbers."""
+    found = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            all_of_them = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+            count = len(
+                [argument for argument in all_of_them if argument.arg not in ("self", "cls")]
+            )
+            if count > MAX_ARGUMENTS:
+                found[node.name] = count
+    return found
 
 
 def test_the_page_of_the_architecture_has_these_layers() -> None:
@@ -229,3 +306,35 @@ def test_a_circle_is_found() -> None:
 def test_a_module_without_a_layer_is_found() -> None:
     with pytest.raises(AssertionError, match=r"infeed\.gadgets is in no row"):
         row("infeed.gadgets")
+
+
+def test_every_package_keeps_its_budget_of_lines() -> None:
+    lines: Counter[str] = Counter()
+    for module, path in MODULES.items():
+        if not module.startswith("infeed.v1"):
+            lines[budgeted(module)] += len(path.read_text().splitlines())
+    assert not over_budget(lines, BUDGETS)
+    assert lines.keys() == BUDGETS.keys(), "a package of BUDGETS does not exist: delete its line"
+
+
+def test_a_package_over_its_budget_is_named_with_the_remedy() -> None:
+    problem, unknown = over_budget({"a.b": 101, "a.c": 100, "a.d": 1}, {"a.b": 100, "a.c": 100})
+    assert problem.startswith("a.b has 101 lines of 100: delete or share code, or raise BUDGETS")
+    assert unknown.startswith("a.d has 1 lines of 0: ")
+
+
+def test_no_function_has_more_than_eight_arguments() -> None:
+    for module, path in MODULES.items():
+        assert many_arguments(path.read_text()) == {}, module
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [
+        ("a, b, c, d, e, f, g, h", None),
+        ("self, a, b, c, d, e, f, g, h, **more", None),
+        ("a, b, c, /, d, e, f, *rest, g, h, i", 9),
+    ],
+)
+def test_a_ninth_argument_is_found(arguments: str, count: int | None) -> None:
+    assert many_arguments(f"def f({arguments}): pass").get("f") == count

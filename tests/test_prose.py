@@ -8,6 +8,7 @@ import pytest
 from tools import prose
 
 FUNCTION = '"""Module."""\ndef f():\n    '
+OF = "Of"
 METHOD = '"""Module."""\nclass A:\n    def f(self):\n        '
 
 
@@ -67,6 +68,27 @@ def test_a_wrong_first_line_is_found(source: str, problem: str) -> None:
 )
 def test_a_correct_source_has_no_problem(source: str) -> None:
     assert problems(source) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("for each in (): pass", "the name 'each'"),
+        ("each = 1", "the name 'each'"),
+        ("x = [each for each in ()]", "the name 'each'"),
+        ("f(each=1)", None),
+        (f"# {OF} which one\n", "begins with 'Of which'"),
+        (f"x = 'An end. {OF} which it has two.'", "begins with 'Of which'"),
+        ("x = 'two, of which one'", None),
+        (f"def test_{'x' * 61}(): pass", "has 61 characters of 60"),
+        (f"def test_{'x' * 60}(): pass", None),
+        (f"def f{'x' * 61}(): pass", None),
+    ],
+)
+def test_a_wrong_name_or_sentence_is_found(source: str, problem: str | None) -> None:
+    found = problems(f'"""Module."""\n{source}\n', "tests/test_module.py")
+    assert len(found) == (problem is not None)
+    assert problem is None or problem in found[0]
 
 
 def test_functions_of_tests_need_no_verb() -> None:

@@ -97,6 +97,14 @@ def test_every_direct_requirement_is_pinned_within_its_range(project: dict[str, 
             assert requirement.specifier.contains(pins.get(name, "none")), requirement
 
 
+def test_documented_versions_of_h2_are_the_required_and_the_pinned(project: dict[str, Any]):
+    (required,) = (name for name in project["dependencies"] if name.startswith("h2"))
+    (pinned,) = re.findall(r"^h2==(.*)$", text("requirements/dev.txt"), re.MULTILINE)
+    part = text("docs/architecture.md").partition("\n### h2\n")[2]
+    assert f"`{required}`" in part
+    assert pinned in part.partition("Tested are ")[2].partition(". ")[0]
+
+
 def test_documented_make_targets_exist():
     targets = set(re.findall(r"^([a-z][a-z-]*):", text("Makefile"), re.MULTILINE))
     for document in ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]:
@@ -116,7 +124,7 @@ def test_script_is_executable(script: str):
     subprocess.run(["bash", "-n", ROOT / script], check=True, timeout=30)
 
 
-def test_trainer_of_deploy_has_the_options_of_commands_for_tls_and_tokens(
+def test_trainer_of_deploy_takes_the_options_for_tls_and_tokens(
     trainer: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     assert trainer.security() == {}

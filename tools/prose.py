@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 
-CODE = ("client", "server", "tests", "examples", "benchmarks", "deploy", "tools")
+CODE = ("client", "server", "tfdata", "tests", "examples", "benchmarks", "deploy", "tools")
 DOCUMENTS = ("README.md", "docs", "proto", "benchmarks", "deploy", "examples")
 GENERATED = ("client/infeed/v1/",)
 SELF = "tools/prose.py"
@@ -27,6 +27,7 @@ BANNED = {
     r"anew": "again, or: re-…",
     r"anybody|anyone": "name the client, peer, rank or thread",
     r"for\s+ever": "forever, or: without a timeout",
+    r"that\s+of|those\s+of": "the noun that it stands for",
     r"nobody|no\s+one": "name what is absent: no client, no rank",
     r"somebody|someone": "name the client, peer, rank or thread",
     r"strangers?": "an unauthenticated client, an unknown id",
@@ -38,7 +39,11 @@ BANNED = {
 
 BANNED_IN_NAMES = ("anybody", "nobody", "somebody", "stranger", "told", "whoever")
 
+MAX_TEST_NAME = 60
+"""Characters of a test's name: more, and it is a sentence, not a condition and a result."""
+
 _PROSE = re.compile(rf"\b(?:{'|'.join(BANNED)})\b", re.IGNORECASE)
+_OF_WHICH = re.compile(r"(?:^#?\s*|[.:]\s+|\"\"\")Of which\b")
 _INLINE_CODE = re.compile(r"`[^`\n]+`")
 _NAME_PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _NOT_A_NOUN = ("How", "What", "When", "Where", "Whether", "Which", "Who", "Why")
@@ -69,7 +74,9 @@ def check_code(path: Path, source: str) -> Iterator[Violation]:
             parts = {part.lower() for part in _NAME_PARTS.findall(token.string)}
             for word in parts.intersection(BANNED_IN_NAMES):
                 yield Violation(path, token.start[0], f"the name {token.string!r} has {word!r}")
-    yield from _first_lines(path, ast.parse(source))
+    module = ast.parse(source)
+    yield from _first_lines(path, module)
+    yield from _names(path, module)
 
 
 def check_document(path: Path, text: str) -> Iterator[Violation]:
@@ -79,11 +86,11 @@ def check_document(path: Path, text: str) -> Iterator[Violation]:
 
 def main(arguments: list[str]) -> int:
     """Checks the given files and folders, or the whole repository; returns the exit status."""
-    wanted = [Path(each).resolve() for each in arguments] or [ROOT]
+    wanted = [Path(argument).resolve() for argument in arguments] or [ROOT]
     violations = [
         violation
         for path, is_code in _files()
-        if any(path.is_relative_to(each) for each in wanted)
+        if any(path.is_relative_to(item) for item in wanted)
         for violation in (check_code if is_code else check_document)(
             path.relative_to(ROOT), path.read_text(encoding="utf-8")
         )
@@ -115,6 +122,21 @@ def _banned_words(path: Path, first_line: int, text: str) -> Iterator[Violation]
         word = match[0].lower()
         advice = next(to for pattern, to in BANNED.items() if re.fullmatch(pattern, word))
         yield Violation(path, line, f"{match[0]!r}: {advice}")
+
+    for match in _OF_WHICH.finditer(text):
+        line = first_line + text.count("\n", 0, match.start())
+        yield Violation(path, line, "a sentence begins with 'Of which': name the subject")
+
+
+def _names(path: Path, module: ast.Module) -> Iterator[Violation]:
+    for node in ast.walk(module):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == "each":
+            yield Violation(path, node.lineno, "the name 'each': name the thing, as in 'batch'")
+        elif isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            name = node.name.removeprefix("test_")
+            if len(name) > MAX_TEST_NAME:
+                problem = f"{node.name} has {len(name)} characters of {MAX_TEST_NAME}"
+                yield Violation(path, node.lineno, problem)
 
 
 def _first_lines(path: Path, module: ast.Module) -> Iterator[Violation]:

@@ -17,8 +17,9 @@ from infeed.prefetch.feed_options import (
 from infeed.prefetch.feed_plan import FeedPlan, plan_feed
 from infeed.prefetch.prefetcher import Prefetcher
 from infeed.ranks import warn_of_equal_batches
-from infeed.rpc.channel import missing_opentelemetry, open_transport
+from infeed.rpc.channel import open_transport
 from infeed.shared.arguments import check_text, did_you_mean, nearest_first
+from infeed.shared.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -69,9 +70,7 @@ def _open_feed(target: str, pipeline: str, options: FeedOptions) -> Feed:
             f"the feed of {pipeline!r} has no shard",
             "shard=infeed.Shard(rank, world_size), or infeed.Shard() if each shall read all",
         )
-    transport = open_transport(
-        target, options.token, options.tls, options.transport, options.meter_provider
-    )
+    transport = open_transport(target, options.token, options.tls, options.transport)
     try:
         plan = plan_feed(transport.get_pipeline(pipeline, options.timeout), options)
         prefetcher = Prefetcher(transport, plan, _open_tracer(plan))
@@ -88,7 +87,9 @@ def _open_tracer(plan: FeedPlan) -> BatchTracer | None:
     try:
         from infeed.shared.telemetry.batch_span import BatchTracer  # noqa: PLC0415 - an extra
     except ImportError:
-        raise missing_opentelemetry("tracer_provider") from None
+        raise MissingExtraError(
+            "tracer_provider needs OpenTelemetry: pip install 'infeed[otel]'"
+        ) from None
     message = plan.open_message
     attributes: dict[str, str | int] = {
         "pipeline": message.pipeline,

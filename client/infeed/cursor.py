@@ -86,8 +86,8 @@ class Cursor:
         if unknown := sorted(str(key) for key in state if key not in (*known, "resumable")):
             raise CursorError(f"the cursor has unknown keys: {', '.join(unknown)}")
         return cls(
-            pipeline=_read_string(state, "pipeline"),
-            fingerprint=_read_string(state, "fingerprint"),
+            pipeline=str(state["pipeline"]),
+            fingerprint=str(state["fingerprint"]),
             seed=_read_int(state, "seed", MAX_INT64, "2^63 - 1"),
             position=_read_int(state, "position", MAX_POSITION, "2^62"),
             resumable=bool(state.get("resumable", True)),
@@ -173,13 +173,6 @@ class ShardPlan:
         if self.position_count is None:
             return position
         return min(position, max(self.base, self.position_count))
-
-
-def _read_string(state: Mapping[str, Any], key: str) -> str:
-    value = state[key]
-    if not isinstance(value, str):
-        raise CursorError(f"the cursor's {key} is {value!r}, not a string")
-    return str(value)
 
 
 def _read_int(state: Mapping[str, Any], key: str, limit: int, limit_text: str) -> int:

@@ -16,8 +16,7 @@ from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.feed_view import FeedView
 from infeed.prefetch.prefetcher import Prefetcher
 from infeed.prefetch.ready_batches import EndOfFeed, ReadyItem
-from infeed.shared.arguments import check_integer, check_seconds
-from infeed.shared.copies import refuse_copy
+from infeed.shared.arguments import check_integer, check_seconds, refuse_copy
 from infeed.shared.errors import FeedClosedError, StallError
 from infeed.shared.pytree import register_with_jax
 from infeed.stats import Stats

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from infeed.shared.report import ServerReport, TrainerReport
 from infeed.shared.verdict import Verdict, judge
@@ -43,17 +44,17 @@ class Stats:
     """Bytes on the wire per second, from the first batch to the last."""
     samples_per_second: float
     """Samples per second, from the first batch to the last."""
-    reconnects: int
+    reconnects: int = 0
     """Connections that were restored after a loss."""
-    left_out: int
+    left_out: int = 0
     """Times that a server was left out because it failed, while it could be reached."""
-    hedges: int
+    hedges: int = 0
     """Batches that were requested from a second server, because the first took too long."""
-    prefetched_bytes: int
+    prefetched_bytes: int = 0
     """Bytes on the wire of the batches that are buffered now."""
-    prefetch_limit_bytes: int
+    prefetch_limit_bytes: int = 0
     """Bound on the bytes of the batches buffered and in flight."""
-    servers: tuple[str, ...]
+    servers: tuple[str, ...] = ()
     """Addresses of the servers that were connected."""
     report: TrainerReport = field(default_factory=TrainerReport)
     """The last seconds of the feed, as it reports them to its servers."""
@@ -100,22 +101,6 @@ class Progress:
     def plus(self, samples: int, payload_bytes: int) -> Progress:
         """Returns the progress after one more batch."""
         return Progress(self.steps + 1, self.samples + samples, self.bytes + payload_bytes)
-
-
-@dataclass
-class PrefetchCounters:
-    """The part of the statistics that the server pool counts."""
-
-    servers: list[str] = field(default_factory=list)
-    """Every server that was ever connected, in order of the first connection."""
-    losses: int = 0
-    reconnects: int = 0
-    left_out: int = 0
-    hedges: int = 0
-    prefetched_bytes: int = 0
-    """Bytes of the buffered batches."""
-    prefetch_limit_bytes: int = 0
-    """Bound on the bytes buffered and in flight."""
 
 
 class StatsRecorder:
@@ -174,8 +159,8 @@ class StatsRecorder:
             "starved_steps": self._starved,
         }
 
-    def stats(self, progress: Progress, counters: PrefetchCounters) -> Stats:
-        """Returns the statistics after the batches that were taken so far."""
+    def stats(self, progress: Progress, **others: Any) -> Stats:
+        """Returns the statistics after the batches that were taken so far, and `others`."""
         span = self._last_at - self._first_at
         first = self._first if span else progress
         return Stats(
@@ -190,12 +175,7 @@ class StatsRecorder:
             bytes=progress.bytes,
             bytes_per_second=(progress.bytes - first.bytes) / (span or 1.0),
             samples_per_second=(progress.samples - first.samples) / (span or 1.0),
-            reconnects=counters.reconnects,
-            left_out=counters.left_out,
-            hedges=counters.hedges,
-            prefetched_bytes=counters.prefetched_bytes,
-            prefetch_limit_bytes=counters.prefetch_limit_bytes,
-            servers=tuple(counters.servers),
+            **others,
         )
 
     def _quantile(self, q: float) -> float:

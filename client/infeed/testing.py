@@ -77,7 +77,13 @@ class FakeTransport:
         """Streams opened so far."""
         self._arrays = {key: np.asarray(value) for key, value in self.arrays.items()}
         self._count = len(next(iter(self._arrays.values())))
-        wire_spec = tuple(_field(key, value) for key, value in self._arrays.items())
+        types: dict[str, Any] = {
+            key: BYTES if value.dtype == object else value.dtype.name
+            for key, value in self._arrays.items()
+        }
+        wire_spec = tuple(
+            FieldSpec(key, types[key], value.shape[1:]) for key, value in self._arrays.items()
+        )
         self.spec = PipelineSpec(
             name=self.name,
             element_spec=finished_spec(wire_spec, self.finish_transforms),
@@ -105,11 +111,7 @@ class FakeTransport:
             )
         return self.spec
 
-    def register_dataset(
-        self,
-        request: DatasetRequest,
-        timeout: float = 20.0,  # noqa: ARG002
-    ) -> RegisteredDataset:
+    def register_dataset(self, request: DatasetRequest, _: float = 20.0) -> RegisteredDataset:
         raise InvalidRequestError(
             f"pipeline {request.pipeline!r} is not a data set of TensorFlow's data service"
         )
@@ -118,10 +120,7 @@ class FakeTransport:
         return ("fake",)
 
     def open_stream(
-        self,
-        server: str,  # noqa: ARG002
-        requests: Iterator[stream_pb2.StreamBatchesRequest],
-        on_draining: Callable[[], None],  # noqa: ARG002
+        self, _: str, requests: Iterator[stream_pb2.StreamBatchesRequest], *__: object
     ) -> Call:
         self.streams += 1
         return _FakeCall(self.answer(requests))
@@ -147,6 +146,9 @@ class FakeTransport:
                 f"{opening.fingerprint}"
             )
         self.get_pipeline(opening.pipeline)
+        if not opening.HasField("seed"):
+            opening.seed = self.spec.seed
+        opening.batch_size = opening.batch_size or self.spec.batch_size
         yield self._opened(opening).SerializeToString()
         for request in requests:
             yield from self._batch(opening, request.batch)
@@ -154,21 +156,18 @@ class FakeTransport:
     def _opened(self, opening: stream_pb2.StreamOpen) -> stream_pb2.StreamBatchesResponse:
         on_server = opening.finish == stream_pb2.FINISH_PLACEMENT_SERVER
         spec = self.spec.element_spec if on_server else self.spec.wire_spec
-        slots = opening.batch_size or self.spec.batch_size
+        slots = opening.batch_size
         opened = stream_pb2.StreamOpened(
             fingerprint=self.spec.fingerprint,
             spec=[field.to_proto() for field in spec],
             batch_size=slots,
-            seed=self._seed(opening),
+            seed=opening.seed,
             batch_stride=self.spec.stride(slots),
             has_checksums=True,
             request=opening,
         )
         opened.request.ClearField("feed_id")
         return stream_pb2.StreamBatchesResponse(opened=opened)
-
-    def _seed(self, opening: stream_pb2.StreamOpen) -> int:
-        return opening.seed if opening.HasField("seed") else self.spec.seed
 
     def _batch(
         self, opening: stream_pb2.StreamOpen, request: stream_pb2.BatchRequest
@@ -184,9 +183,8 @@ class FakeTransport:
                 return
             count = min(count, max(0, total - request.start))
             position_count = total if total < request.step_end else None
-        slots = opening.batch_size or self.spec.batch_size
-        ids = np.full(slots, -1, np.int64)
-        ids[:count] = self.sample_ids(self._seed(opening), request.start, count)
+        ids = np.full(opening.batch_size, -1, np.int64)
+        ids[:count] = self.sample_ids(opening.seed, request.start, count)
         mask = ids >= 0
         arrays, spec = self._rows(ids, mask), self.spec.wire_spec
         if opening.finish == stream_pb2.FINISH_PLACEMENT_SERVER:
@@ -245,8 +243,3 @@ class _FakeCall:
 
     def close(self) -> None:
         self.cancel()
-
-
-def _field(name: str, array: Array) -> FieldSpec:
-    data_type: Any = BYTES if array.dtype == object else array.dtype.name
-    return FieldSpec(name, data_type, array.shape[1:])

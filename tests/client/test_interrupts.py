@@ -20,7 +20,7 @@ from infeed.batch import Batch
 from infeed.feed import Feed
 from infeed.prefetch.ready_batches import EndOfFeed, ReadyBatches
 from infeed.shared.spec import Normalize
-from infeed.stats import PrefetchCounters, StatsRecorder
+from infeed.stats import StatsRecorder
 from infeed.testing import FakeTransport
 from infeed.wire.assembler import ReceivedBatch
 
@@ -54,7 +54,7 @@ def feed_of(*, ready_at_once: bool) -> Feed:
         ready=ready,
         start=lambda: None,
         stop=lambda: None,
-        stats=lambda **_: recorder.stats(ready.progress, PrefetchCounters()),
+        stats=lambda **_: recorder.stats(ready.progress),
         recorder=recorder,
         tracer=None,
     )

@@ -12,7 +12,7 @@ from tests.harness.examples import examples
 
 from infeed.shared.report import RankReport, TrainerReport
 from infeed.shared.verdict import judge
-from infeed.stats import PrefetchCounters, Progress, Stats, StatsRecorder
+from infeed.stats import Progress, Stats, StatsRecorder
 
 
 def stats_of(waits: list[float], work: float) -> Stats:
@@ -25,7 +25,10 @@ def stats_of(waits: list[float], work: float) -> Stats:
         now += wait + work
     return recorder.stats(
         progress,
-        PrefetchCounters(["a:1", "b:2"], 2, 2, prefetched_bytes=3000, prefetch_limit_bytes=9000),
+        servers=("a:1", "b:2"),
+        reconnects=2,
+        prefetched_bytes=3000,
+        prefetch_limit_bytes=9000,
     )
 
 
@@ -82,7 +85,7 @@ def test_recorder_memory_is_constant() -> None:
     for step in range(2, 10_000):
         recorder.record(float(step), step + 0.1 / (step + 1), Progress(step, step, step))
     assert sys.getsizeof(recorder._bins) == size
-    assert dataclasses.is_dataclass(recorder.stats(Progress(), PrefetchCounters()))
+    assert dataclasses.is_dataclass(recorder.stats(Progress()))
 
 
 def test_counters_begin_after_the_first_batch() -> None:

@@ -1,4 +1,4 @@
-"""Released wire formats: today's client and server speak with those of each recorded release."""
+"""Released wire formats: today's client and server speak with each recorded release."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ import infeed
 from infeed.cursor import Shard
 
 ROOT = Path(__file__).resolve().parents[2]
-UNSET_LATER = ("server_version",)
 
 
 @pytest.fixture(params=recording.versions())
@@ -61,7 +60,7 @@ def test_released_server_reads_what_the_client_of_today_requests(
     assert names == [session.UNKNOWN, session.NAME]
 
 
-def test_server_of_today_answers_the_released_client_as_its_server_did(
+def test_server_of_today_answers_the_released_client_as_before(
     released: recording.Recording,
 ) -> None:
     with session.running_server() as address:

@@ -21,6 +21,9 @@ KUSTOMIZATIONS = (
 )
 """The folders that a user applies."""
 
+IN_NAMESPACE = ("base", "overlays/production", "overlays/data-service")
+"""The folders of servers and roles."""
+
 Manifest = dict[str, Any]
 
 
@@ -73,13 +76,6 @@ def pods(manifests: list[Manifest]) -> Iterator[Pod]:
             continue
         for template in templates:
             yield Pod(owner, template["metadata"]["labels"], template["spec"])
-
-
-def all_pods() -> Iterator[tuple[str, Pod]]:
-    """Yields every pod of every kustomization, with its folder."""
-    for folder in KUSTOMIZATIONS:
-        for pod in pods(render(folder)):
-            yield folder, pod
 
 
 def infeed_containers(pod: Pod) -> list[Manifest]:

@@ -51,7 +51,7 @@ HOST = services("docker-compose.yaml", "docker-compose.host.yaml")
 
 
 def options(service: dict[str, Any]) -> dict[str, str]:
-    """Returns the options of a service's command, which may be that of the image."""
+    """Returns the options of a service's command, which may be the image's."""
     default = ["--listen", "0.0.0.0:7470", "--http", "0.0.0.0:7471", "--insecure"]
     words = [part for word in service.get("command", default) for part in word.split("=")]
     return dict(zip(words, [*words[1:], ""], strict=True))
@@ -171,7 +171,7 @@ def test_the_cli_accepts_the_command_of_each_service(name: str) -> None:
     commands = {"worker1": "worker", "worker2": "worker", **dict.fromkeys(SERVERS, "serve")}
     for service in (BRIDGE[name], HOST[name]):
         if service is BRIDGE[name] and name in ("server1", "server2"):
-            assert "command" not in service  # that of the image
+            assert "command" not in service  # the image's
             continue
         command, options = parsed(service)
         assert command == commands.get(name, name)
@@ -261,7 +261,7 @@ def test_health_check_follows_readiness(
     server = ThreadingHTTPServer(("127.0.0.1", 0), Ready)
     if scheme == "https":
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # For another host: that of a server names the server, not loopback.
+        # For another host: a server's certificate names the server, not loopback.
         context.load_cert_chain(pki.elsewhere, pki.elsewhere_key)
         server.socket = context.wrap_socket(server.socket, server_side=True)
     server.ready = False

@@ -1,4 +1,4 @@
-"""Containers of every role on a Docker engine: restrictions, health, limits, and faults under load.
+"""Containers of every role on a Docker engine: restrictions, health, and a rollout under load.
 
 Skipped without an engine or the images of the Dockerfile. `-rP` shows the measured figures.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from tests.deploy.containers import (
@@ -55,8 +54,8 @@ def load(engine: Engine, *servers: Server) -> Container:
     return container
 
 
-def finish(container: Container, server: Server) -> dict[str, Any]:
-    """Returns the result of a load test some steps later, with an audit of every sample so far."""
+def finish(container: Container, server: Server) -> None:
+    """Ends a load test some steps later, whose audit of every sample so far must be exact."""
     server.wait_for_steps(RANKS, 10, container)
     container.signal("INT")
     assert container.wait() == 130, container.logs()
@@ -66,13 +65,6 @@ def finish(container: Container, server: Server) -> dict[str, Any]:
     assert job["exact"], job["findings"]
     assert job["total"]["once"] > 0
     assert all(trainer["figures"]["steps"] > 0 for trainer in result["trainers"])
-    return result
-
-
-def stall(result: dict[str, Any]) -> str:
-    once = result["audit"]["jobs"][0]["total"]["once"]
-    longest = max(trainer["figures"]["wait_max"] for trainer in result["trainers"])
-    return f"longest wait {longest:.3f} s, {once} samples once"
 
 
 def check_restrictions(container: Container) -> None:
@@ -128,16 +120,7 @@ def test_profile_runs_restricted(engine: Engine) -> None:
     assert "images" in profile.output()
 
 
-def test_server_drains_under_load(engine: Engine) -> None:
-    first, second = Server(engine), Server(engine)
-    test = load(engine, first, second)
-    status, seconds = first.container.stop()
-    print(f"exit status {status}, {seconds:.1f} s after SIGTERM")
-    assert status == 0, first.container.logs()
-    finish(test, second)
-
-
-def test_rolling_replacement_of_both_servers_loses_and_repeats_nothing(engine: Engine) -> None:
+def test_rolling_replacement_of_servers_loses_nothing(engine: Engine) -> None:
     servers = [Server(engine), Server(engine)]
     test = load(engine, *servers)
     for server in servers:
@@ -146,34 +129,4 @@ def test_rolling_replacement_of_both_servers_loses_and_repeats_nothing(engine: E
         assert status == 0, server.container.logs()
         server.replace()
         server.wait_until_it_sends(5, test)
-    print(stall(finish(test, servers[0])))
-
-
-def test_killed_container_loses_and_repeats_nothing(engine: Engine) -> None:
-    servers = [Server(engine), Server(engine)]
-    test = load(engine, *servers)
-    servers[0].container.signal("KILL")
-    assert servers[0].container.wait() == 137
-    servers[0].replace()
-    servers[0].wait_until_it_sends(5, test)
-    print(stall(finish(test, servers[0])))
-
-
-def test_one_core_and_two_gib_serve_the_pipeline(engine: Engine) -> None:
-    limits = ("--cpus", "1", "--memory", "2g", "--memory-swap", "2g")
-    server = Server(engine, options=limits)
-    test = load(engine, server)
-    server.wait_until_it_sends(100, test)
-    result = finish(test, server)
-    print(f"{result['samples_per_second']:.0f} images/s, peak of {peak_memory(server) >> 20} MiB")
-    state = server.container.inspect()["State"]
-    assert state["Running"]
-    assert not state["OOMKilled"]
-    assert server.container.stop()[0] == 0
-
-
-def peak_memory(server: Server) -> int:
-    """Returns the largest memory of a container in bytes, with its page cache: cgroup v2, v1."""
-    files = ("memory.peak", "memory/memory.max_usage_in_bytes")
-    read = server.container.execute("sh", "-c", f"cd /sys/fs/cgroup; cat {' '.join(files)} 2>&1")
-    return max((int(line) for line in read.stdout.split() if line.isdecimal()), default=0)
+    finish(test, servers[0])

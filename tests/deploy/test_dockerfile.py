@@ -42,7 +42,7 @@ def stages() -> dict[str, list[Instruction]]:
 
 @cache
 def image(target: str) -> list[Instruction]:
-    """Returns the instructions of an image: those of its stage, after those of the stages below."""
+    """Returns the instructions of an image: its stage's, after the stages' below."""
     base, *own = stages()[target]
     return [*(image(base.text) if base.text in stages() else [base]), *own]
 
@@ -89,7 +89,7 @@ def test_an_image_is_labelled(target: str) -> None:
         assert f'{name.upper()}=""' in last(target, "ARG")
 
 
-def test_the_servers_command_is_one_that_the_cli_accepts_and_that_the_ports_fit() -> None:
+def test_the_cli_accepts_the_servers_command_and_ports_fit() -> None:
     program, command, *rest = json.loads(last("server", "CMD"))
     assert program == "infeed"
     cli: Any = typer.main.get_command(new_app()).commands[command]
@@ -105,7 +105,7 @@ def test_the_servers_command_is_one_that_the_cli_accepts_and_that_the_ports_fit(
     assert environment("server")["INFEED_CACHE_DIR"].startswith("/tmp/")
 
 
-def test_the_health_check_runs_the_copied_file_and_allows_a_slow_start() -> None:
+def test_the_health_check_runs_its_file_and_allows_a_slow_start() -> None:
     options, _, words = last("server", "HEALTHCHECK").partition(" CMD ")
     program, flags, file = json.loads(words)
     # Isolated: neither the user's folder nor the variables of Python change what it does.
@@ -114,7 +114,7 @@ def test_the_health_check_runs_the_copied_file_and_allows_a_slow_start() -> None
     assert f"deploy/{file.rpartition('/')[2]} {file.rpartition('/')[0]}/" in copied
     seconds = {name: int(value) for name, value in re.findall(r"--([\w-]+)=(\d+)", options)}
     assert seconds["start-period"] >= 120
-    assert seconds["timeout"] > 5  # that of the request itself
+    assert seconds["timeout"] > 5  # the timeout of the request itself
     assert seconds["interval"] <= 10
     assert seconds["retries"] >= 3
     # A trainer has no control plane.

@@ -1,9 +1,13 @@
-"""Manifests of deploy/kubernetes: probes, ports, security contexts, selectors, names, options."""
+"""Manifests of deploy/kubernetes: what every pod has, what refers to what, and each kustomization.
+
+`EXPECTED` has the values that are promised; the tests check what a value depends on.
+"""
 
 from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +16,11 @@ import typer.main
 import yaml
 from tests.deploy.manifests import (
     FOLDER,
+    IN_NAMESPACE,
     KUSTOMIZATIONS,
+    ROOT,
     Manifest,
+    Pod,
     infeed_containers,
     of_kind,
     pods,
@@ -23,12 +30,73 @@ from tests.deploy.manifests import (
 from tests.test_ports import TAKEN
 
 from infeed.cli import new_app
+from infeed.prefetch.prefetcher import RESOLVE_INTERVAL_SECONDS
 from infeed_server.pipeline.load import parse
 
 GRACE_EXTRA_SECONDS = 7
 """Seconds that a server may take after `--grace`: docs/deploy.md."""
 
-README = FOLDER / "README.md"
+DNS_CACHE_SECONDS = 30
+"""Seconds for which a cluster's DNS caches a name, by default."""
+
+LABELS = {"app.kubernetes.io/name", "app.kubernetes.io/component"}
+README = (FOLDER / "README.md").read_text()
+
+POD = {
+    "securityContext": {
+        "runAsNonRoot": True,
+        "runAsUser": 10001,
+        "runAsGroup": 10001,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    },
+    "automountServiceAccountToken": False,
+    # For a Service `infeed` the variables would begin with INFEED_, as options do.
+    "enableServiceLinks": False,
+}
+CONTAINER = {
+    "securityContext": {
+        "readOnlyRootFilesystem": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    },
+}
+EXPECTED: dict[str, dict[str, Any]] = {
+    "Deployment": {
+        "spec": {"strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}},
+    },
+    "PodDisruptionBudget": {
+        "spec": {"maxUnavailable": 1, "unhealthyPodEvictionPolicy": "AlwaysAllow"},
+    },
+    "Service": {"spec": {"clusterIP": "None"}},
+    "ServiceAccount": {"automountServiceAccountToken": False},
+    "JobSet": {
+        "metadata": {
+            "annotations": {
+                "alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"
+            }
+        },
+        "spec": {"network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True}},
+    },
+}
+"""Kind → what each of its objects has."""
+
+TRAINER_POD = {
+    "hostNetwork": True,
+    "dnsPolicy": "ClusterFirstWithHostNet",
+    "restartPolicy": "Never",
+    "tolerations": [{"key": "google.com/tpu", "operator": "Exists", "effect": "NoSchedule"}],
+}
+"""What the pods of a JobSet have."""
+
+
+def assert_has(actual: Any, expected: Any, where: str) -> None:
+    """Fails unless the values of nested mappings are the expected ones; others are allowed."""
+    if not isinstance(expected, dict):
+        assert actual == expected, where
+        return
+    for key, value in expected.items():
+        assert key in actual, f"{where}: no {key}"
+        assert_has(actual[key], value, f"{where}.{key}")
 
 
 @pytest.fixture(params=KUSTOMIZATIONS)
@@ -41,174 +109,168 @@ def manifests(folder: str) -> list[Manifest]:
     return render(folder)
 
 
-def arguments(container: Manifest) -> list[str]:
-    return [*container.get("command", []), *container.get("args", [])]
-
-
-def parsed(container: Manifest) -> tuple[str, dict[str, Any]]:
-    """Returns the command of infeed, and its options and arguments as the CLI parses them."""
-    program, command, *rest = arguments(container)
-    assert program == "infeed"
-    cli: Any = typer.main.get_command(new_app()).commands[command]
-    with cli.make_context(command, list(rest)) as context:
-        return command, context.params
-
-
-def option(container: Manifest, name: str) -> str | None:
-    """Returns the value of an option of a container's command."""
-    values = [
-        argument.partition("=")[2] for argument in arguments(container) if argument.startswith(name)
-    ]
-    return values[0] if values else None
-
-
-def http_port(container: Manifest) -> int:
-    return int(parsed(container)[1]["http"].rpartition(":")[2])
-
-
-# --- every container ---
-
-
-def test_every_container_is_restricted(manifests: list[Manifest]) -> None:
-    for pod in pods(manifests):
-        security = pod.spec["securityContext"]
-        assert (security["runAsNonRoot"], security["runAsUser"]) == (True, 10001), pod.owner
-        assert security["seccompProfile"] == {"type": "RuntimeDefault"}
-        assert pod.spec["automountServiceAccountToken"] is False
-        for container in pod.containers:
-            own = container["securityContext"]
-            assert own["readOnlyRootFilesystem"] is True, (pod.owner, container["name"])
-            assert own["allowPrivilegeEscalation"] is False
-            assert own["capabilities"] == {"drop": ["ALL"]}
-            assert "/tmp" in [volumeMount["mountPath"] for volumeMount in container["volumeMounts"]]
-
-
-def test_the_cli_accepts_the_arguments_of_every_container(manifests: list[Manifest]) -> None:
+def roles(manifests: list[Manifest]) -> Iterator[tuple[Pod, Manifest, dict[str, Any]]]:
+    """Yields each container of a role with its pod, and its options as the CLI parses them."""
     for pod in pods(manifests):
         for container in infeed_containers(pod):
-            parsed(container)
+            program, command, *rest = [*container.get("command", []), *container.get("args", [])]
+            assert program == "infeed"
+            cli: Any = typer.main.get_command(new_app()).commands[command]
+            with cli.make_context(command, list(rest)) as context:
+                yield pod, container, context.params
 
 
-def test_no_port_is_that_of_a_tpu_runtime(manifests: list[Manifest]) -> None:
+def is_sidecar(pod: Pod, container: Manifest) -> bool:
+    return container in pod.spec.get("initContainers", [])
+
+
+def mounts(container: Manifest) -> dict[str, Manifest]:
+    return {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+
+
+def environment(container: Manifest) -> dict[str, Any]:
+    return {item["name"]: item.get("value", item) for item in container.get("env", [])}
+
+
+def by_name(kind: str, manifests: list[Manifest]) -> dict[str, Manifest]:
+    return {item["metadata"]["name"]: item for item in of_kind(kind, manifests)}
+
+
+def port(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+# --- every pod and container ---
+
+
+def test_objects_have_the_expected_values(folder: str, manifests: list[Manifest]) -> None:
+    for manifest in manifests:
+        name = f"{manifest['kind']} {manifest['metadata']['name']}"
+        assert_has(manifest, EXPECTED.get(manifest["kind"], {}), name)
+    for pod in pods(manifests):
+        assert_has(pod.spec, POD, pod.owner)
+        if folder != "trainers":  # volumes, sockets and Secrets belong to the group
+            assert pod.spec["securityContext"]["fsGroup"] == 10001, pod.owner
+        for container in pod.containers:
+            assert_has(container, CONTAINER, pod.owner)
+            assert "/tmp" in mounts(container), pod.owner
+    assert f"`{folder}`" in README
+
+
+def test_no_port_is_one_of_a_tpu_runtime(manifests: list[Manifest]) -> None:
     text = yaml.safe_dump(manifests)
     assert not {int(item) for item in re.findall(r"(?<!\d)\d{4,5}(?!\d)", text)} & TAKEN
 
 
-# --- probes, ports, shutdown ---
+def test_addresses_of_the_command_agree_with_the_pod(manifests: list[Manifest]) -> None:
+    for pod, container, options in roles(manifests):
+        listen, http = options["listen"], options["http"]
+        if listen.startswith("unix:"):
+            assert "ports" not in container
+        else:
+            ports = {item["name"]: item["containerPort"] for item in container["ports"]}
+            assert ports == {"grpc": port(listen), "http": port(http)}, pod.owner
+        # Beyond loopback, a server declares its network or encrypts.
+        local = all(address.startswith(("unix:", "127.0.0.1:")) for address in (listen, http))
+        assert options["insecure"] is not local, pod.owner
+        needed = options.get("grace", 10.0) + GRACE_EXTRA_SECONDS
+        assert pod.spec["terminationGracePeriodSeconds"] > needed + 5, pod.owner
 
 
-def test_probes_request_the_control_plane(manifests: list[Manifest]) -> None:
-    for pod in pods(manifests):
-        names = {item["name"]: item for item in pod.containers}
-        for container in infeed_containers(pod):
-            sidecar = container["name"] in {
-                item["name"] for item in pod.spec.get("initContainers", [])
-            }
-            probes = {
-                kind: container[f"{kind}Probe"]["httpGet"]
-                for kind in ("startup", "liveness", "readiness")
-                if f"{kind}Probe" in names[container["name"]]
-            }
-            expected = {"startup": "/livez", "liveness": "/livez", "readiness": "/readyz"}
-            if sidecar:  # its start-up probe keeps the trainer back until the pipelines are ready
-                expected = {"startup": "/readyz", "liveness": "/livez"}
-            assert {kind: item["path"] for kind, item in probes.items()} == expected
-            ports = {item["name"]: item["containerPort"] for item in container.get("ports", [])}
-            for probe in probes.values():
-                assert ports.get(probe["port"], probe["port"]) == http_port(container), pod.owner
-                # Loopback of the node is that of the pod only on the node's network.
-                assert ("host" in probe) == bool(pod.spec.get("hostNetwork"))
-
-
-def test_ports_are_those_that_the_processes_listen_on(manifests: list[Manifest]) -> None:
-    for pod in pods(manifests):
-        for container in infeed_containers(pod):
-            options = parsed(container)[1]
-            if options["listen"].startswith("unix:"):
-                assert "ports" not in container
-                continue
-            ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-            assert ports == {
-                "grpc": int(options["listen"].rpartition(":")[2]),
-                "http": http_port(container),
-            }
-
-
-def test_beyond_loopback_a_server_declares_its_network_or_encrypts(
-    manifests: list[Manifest],
-) -> None:
-    for pod in pods(manifests):
-        for container in infeed_containers(pod):
-            options = parsed(container)[1]
-            local = all(
-                options[item].startswith(("unix:", "127.0.0.1:")) for item in ("listen", "http")
-            )
-            assert options["insecure"] is not local, pod.owner
-
-
-def test_pods_have_time_to_drain(manifests: list[Manifest]) -> None:
-    for pod in pods(manifests):
-        for container in infeed_containers(pod):
-            grace = parsed(container)[1].get("grace", 10.0)
-            needed = grace + GRACE_EXTRA_SECONDS
-            assert pod.spec["terminationGracePeriodSeconds"] > needed + 5, pod.owner
-
-
-# --- selectors and names ---
-
-
-def test_selectors_match_the_pods_of_their_object(manifests: list[Manifest]) -> None:
-    for kind in ("Deployment", "StatefulSet"):
-        for item in of_kind(kind, manifests):
-            labels = item["spec"]["template"]["metadata"]["labels"]
-            assert selects(item["spec"]["selector"], labels)
-            for constraint in item["spec"]["template"]["spec"].get("topologySpreadConstraints", []):
-                assert selects(constraint["labelSelector"], labels)
-
-
-@pytest.mark.parametrize("kind", ["Service", "PodDisruptionBudget", "NetworkPolicy"])
-def test_each_selects_pods_that_exist(manifests: list[Manifest], kind: str) -> None:
-    templates = list(pods(manifests))
-    for item in of_kind(kind, manifests):
-        spec = item["spec"]
-        selector = {
-            "Service": {"matchLabels": spec.get("selector")},
-            "PodDisruptionBudget": spec.get("selector"),
-            "NetworkPolicy": spec.get("podSelector"),
-        }[kind]
-        chosen = [pod for pod in templates if selects(selector, pod.labels)]
-        assert chosen, item["metadata"]["name"]
-        names = {
-            port["name"]
-            for pod in chosen
-            for container in pod.containers
-            for port in container["ports"]
+def test_probes_request_the_control_plane_in_time(manifests: list[Manifest]) -> None:
+    for pod, container, options in roles(manifests):
+        paths = {"startup": "/livez", "liveness": "/livez", "readiness": "/readyz"}
+        # Seconds until a failure: a slow start, a busy node, no traffic to a server not ready.
+        least, most = {"startup": 300, "liveness": 60, "readiness": 0}, {"readiness": 10}
+        if is_sidecar(pod, container):  # the trainer waits until the pipelines are ready
+            paths = {"startup": "/readyz", "liveness": "/livez"}
+            least = {"startup": 600, "liveness": 60}
+        names = {item["name"]: item["containerPort"] for item in container.get("ports", [])}
+        probes = {
+            kind: container[f"{kind}Probe"]
+            for kind in ("startup", "liveness", "readiness")
+            if f"{kind}Probe" in container
         }
-        if kind == "Service":
-            assert len(chosen) == 1, "a Service mixes different pods"
-            assert {port["targetPort"] for port in spec["ports"]} <= names
-            assert spec["clusterIP"] == "None"
-        for rule in spec.get("ingress", []):
-            assert {port["port"] for port in rule["ports"]} <= names
+        assert {kind: probe["httpGet"]["path"] for kind, probe in probes.items()} == paths
+        for kind, probe in probes.items():
+            get = probe["httpGet"]
+            assert names.get(get["port"], get["port"]) == port(options["http"]), pod.owner
+            # Loopback of the node is the pod's only on the node's network.
+            assert ("host" in get) == bool(pod.spec.get("hostNetwork"))
+            seconds = probe["periodSeconds"] * probe["failureThreshold"]
+            assert least[kind] <= seconds <= most.get(kind, seconds), (pod.owner, kind)
+            assert probe["timeoutSeconds"] >= (5 if kind == "liveness" else 3)  # the default is 1
 
 
-def test_a_policy_lets_trainers_reach_the_servers() -> None:
-    (policy,) = of_kind("NetworkPolicy", render("base"))
-    (grpc,) = [rule for rule in policy["spec"]["ingress"] if rule["ports"][0]["port"] == "grpc"]
-    selectors = [item["podSelector"] for item in grpc["from"] if "podSelector" in item]
-    for folder in ("trainers", "sidecar"):
-        (trainer,) = pods(render(folder))
-        assert any(selects(selector, trainer.labels) for selector in selectors)
+# --- what refers to what ---
 
 
-def test_config_maps_exist_and_secrets_and_claims_are_explained(
-    folder: str, manifests: list[Manifest]
-) -> None:
-    config_maps = {item["metadata"]["name"] for item in of_kind("ConfigMap", manifests)}
-    created = set(re.findall(r"kubectl create secret generic (\S+)", README.read_text()))
-    accounts = {item["metadata"]["name"] for item in of_kind("ServiceAccount", manifests)}
+def test_selectors_choose_pods_of_one_workload(manifests: list[Manifest]) -> None:
+    templates = list(pods(manifests))
+    for item in manifests:
+        spec = item.get("spec", {})
+        if item["kind"] in ("Deployment", "StatefulSet"):
+            spread = spec["template"]["spec"].get("topologySpreadConstraints", [])
+            selectors = [spec["selector"], *(one["labelSelector"] for one in spread)]
+            own = spec["template"]["metadata"]["labels"]
+            assert all(selects(selector, own) for selector in selectors)
+        elif item["kind"] == "PodDisruptionBudget":
+            selectors = [spec["selector"]]
+        elif item["kind"] == "Service":
+            selectors = [{"matchLabels": spec["selector"]}]
+        else:
+            continue
+        for selector in selectors:
+            assert selector["matchLabels"].keys() == LABELS
+            assert len([pod for pod in templates if selects(selector, pod.labels)]) == 1
+
+
+def test_policies_choose_pods_and_ports_that_exist(manifests: list[Manifest]) -> None:
+    for policy in of_kind("NetworkPolicy", manifests):
+        chosen = [
+            pod for pod in pods(manifests) if selects(policy["spec"]["podSelector"], pod.labels)
+        ]
+        names = {item["name"] for pod in chosen for one in pod.containers for item in one["ports"]}
+        for rule in policy["spec"].get("ingress", []):
+            assert {item["port"] for item in rule["ports"]} <= names
+
+
+@pytest.mark.parametrize("folder", IN_NAMESPACE)
+def test_services_have_the_ports_of_their_pods(folder: str) -> None:
+    manifests = render(folder)
     for pod in pods(manifests):
-        for volume in pod.spec["volumes"]:
+        (service,) = [
+            item["spec"]
+            for item in of_kind("Service", manifests)
+            if selects({"matchLabels": item["spec"]["selector"]}, pod.labels)
+        ]
+        (container,) = pod.containers
+        assert {(item["name"], item["port"], item["targetPort"]) for item in service["ports"]} == {
+            (item["name"], item["containerPort"], item["name"]) for item in container["ports"]
+        }
+        # On all addresses of the pod: by default roles listen on loopback.
+        assert len([arg for arg in container["args"] if "=0.0.0.0:" in arg]) == 2, pod.owner
+        uses_name = "$(POD_NAME)" in str(container["args"])
+        assert uses_name == ("POD_NAME" in environment(container))
+        if uses_name:
+            field = environment(container)["POD_NAME"]["valueFrom"]["fieldRef"]
+            assert field["fieldPath"] == "metadata.name"
+
+
+def test_volumes_are_mounted_and_what_they_name_exists(manifests: list[Manifest]) -> None:
+    config_maps = by_name("ConfigMap", manifests)
+    for item in config_maps.values():
+        for definition in yaml.safe_load(item["data"]["pipelines.yaml"])["pipelines"].values():
+            parse(definition)
+    created = set(re.findall(r"kubectl create secret generic (\S+)", README))
+    claims = {
+        claim["metadata"]["name"]
+        for item in of_kind("StatefulSet", manifests)
+        for claim in item["spec"].get("volumeClaimTemplates", [])
+    }
+    for pod in pods(manifests):
+        volumes = {item["name"]: item for item in pod.spec["volumes"]}
+        for volume in volumes.values():
             if "configMap" in volume:
                 assert volume["configMap"]["name"] in config_maps, pod.owner
             if "secret" in volume:
@@ -216,133 +278,173 @@ def test_config_maps_exist_and_secrets_and_claims_are_explained(
             if "persistentVolumeClaim" in volume:
                 claim = volume["persistentVolumeClaim"]
                 assert claim["readOnly"]
-                assert f"`{claim['claimName']}`" in README.read_text()
-        mounts = {
-            volumeMount["name"] for one in pod.containers for volumeMount in one["volumeMounts"]
-        }
-        claims = [
-            claim["metadata"]["name"]
-            for item in of_kind("StatefulSet", manifests)
-            for claim in item["spec"].get("volumeClaimTemplates", [])
-        ]
-        assert mounts <= {*(item["name"] for item in pod.spec["volumes"]), *claims}
-        assert pod.spec.get("serviceAccountName", "default") in {*accounts, "default"}
-    assert f"`{folder}`" in README.read_text()
+                assert f"`{claim['claimName']}`" in README
+        mounted = {mount["name"] for one in pod.containers for mount in one["volumeMounts"]}
+        assert mounted <= {*volumes, *claims}
+        account = pod.spec.get("serviceAccountName", "default")
+        assert account in {*by_name("ServiceAccount", manifests), "default"}
 
 
 def test_files_in_options_are_mounted(manifests: list[Manifest]) -> None:
-    for pod in pods(manifests):
-        for container in infeed_containers(pod):
-            options = parsed(container)[1]
-            mounts = {
-                volumeMount["mountPath"]: volumeMount for volumeMount in container["volumeMounts"]
-            }
-            names = ("pipelines", "tls_cert", "tls_key", "tokens", "work_dir")
-            paths = [str(options[name]) for name in names if options.get(name)]
-            if options["listen"].startswith("unix:"):
-                paths.append(options["listen"].removeprefix("unix:"))
-            for path in paths:
-                assert path.rpartition("/")[0] in mounts, (pod.owner, path)
-            # What the server writes to is writable, and nothing else.
-            writable = {path for path, item in mounts.items() if not item.get("readOnly")}
-            assert writable <= {"/tmp", "/journal", "/run/infeed", "/var/lib/infeed"}
-
-
-def test_the_pipelines_are_valid(manifests: list[Manifest]) -> None:
-    for item in of_kind("ConfigMap", manifests):
-        document = yaml.safe_load(item["data"]["pipelines.yaml"])
-        for definition in document["pipelines"].values():
-            parse(definition)
+    config_maps = by_name("ConfigMap", manifests)
+    for pod, container, options in roles(manifests):
+        mounted = mounts(container)
+        names = ("pipelines", "tls_cert", "tls_key", "tokens", "work_dir")
+        paths = [str(options[name]) for name in names if options.get(name)]
+        if options["listen"].startswith("unix:"):
+            paths.append(options["listen"].removeprefix("unix:"))
+        for path in paths:
+            assert path.rpartition("/")[0] in mounted, (pod.owner, path)
+        # What the server writes to is writable, and nothing else.
+        writable = {path for path, item in mounted.items() if not item.get("readOnly")}
+        assert writable <= {"/tmp", "/journal", "/run/infeed", "/var/lib/infeed"}
+        if "pipelines" in options:
+            path, _, key = options["pipelines"].rpartition("/")
+            volumes = {item["name"]: item for item in pod.spec["volumes"]}
+            assert key in config_maps[volumes[mounted[path]["name"]]["configMap"]["name"]]["data"]
+            assert environment(container)["INFEED_CACHE_DIR"].startswith("/tmp/"), pod.owner
+            assert container["workingDir"] == "/tmp", pod.owner
 
 
 # --- each kustomization ---
 
 
+@pytest.mark.parametrize("folder", IN_NAMESPACE)
+def test_a_rollout_and_a_drain_keep_enough_servers(folder: str) -> None:
+    manifests = render(folder)
+    (deployment,) = of_kind("Deployment", manifests)
+    # A new server has trainers before the next one ends.
+    ready = deployment["spec"]["minReadySeconds"]
+    assert ready > RESOLVE_INTERVAL_SECONDS + DNS_CACHE_SECONDS
+    budgets = of_kind("PodDisruptionBudget", manifests)
+    for workload in [deployment, *of_kind("StatefulSet", manifests)]:
+        labels = workload["spec"]["template"]["metadata"]["labels"]
+        found = [one for one in budgets if selects(one["spec"]["selector"], labels)]
+        # For a single pod, a budget could only forbid the drain.
+        single = workload["kind"] == "StatefulSet" and workload["spec"].get("replicas") == 1
+        assert single or len(found) == 1
+
+
 def test_roles_advertise_names_of_their_services() -> None:
     manifests = render("overlays/data-service")
-    services = {item["metadata"]["name"]: item["spec"] for item in of_kind("Service", manifests)}
-    dispatcher_address = "infeed-dispatcher-0.infeed-dispatcher:7472"
-    for item in of_kind("StatefulSet", manifests):
-        name = item["metadata"]["name"]
+    services = by_name("Service", manifests)
+    dispatcher = "infeed-dispatcher-0.infeed-dispatcher:7472"
+    sets = by_name("StatefulSet", manifests)
+    for name, item in sets.items():
         assert item["spec"]["serviceName"] == name
         # It connects to its own name before it is ready.
-        assert services[name]["publishNotReadyAddresses"] is True
-        (container,) = item["spec"]["template"]["spec"]["containers"]
-        assert option(container, "--advertise") == f"$(POD_NAME).{name}"
+        assert services[name]["spec"]["publishNotReadyAddresses"] is True
+    for pod, _, options in roles(manifests):
+        name = pod.owner.split()[1]
+        if name in sets:
+            assert options["advertise"] == f"$(POD_NAME).{name}"
         if name != "infeed-dispatcher":
-            assert option(container, "--dispatcher") == dispatcher_address
-    (gateway,) = of_kind("Deployment", manifests)
-    (container,) = gateway["spec"]["template"]["spec"]["containers"]
-    assert option(container, "--dispatcher") == dispatcher_address
+            assert options["dispatcher"] == dispatcher
+    # One pod at a time writes the journal.
+    spec = sets["infeed-dispatcher"]["spec"]
+    (claim,) = spec["volumeClaimTemplates"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteOncePod"]
+    assert claim["spec"]["resources"]["requests"]["storage"]
+    (container,) = spec["template"]["spec"]["containers"]
+    (path,) = [path for path, item in mounts(container).items() if item["name"] == "journal"]
+    assert [arg for arg in container["args"] if arg.startswith(f"--work-dir={path}/")]
 
 
 @pytest.mark.parametrize("folder", ["trainers", "overlays/trainers", "sidecar"])
-def test_a_job_set_runs_on_tpu_hosts(folder: str) -> None:
-    (job_set,) = of_kind("JobSet", render(folder))
+def test_a_job_set_has_one_trainer_on_each_tpu_host(folder: str) -> None:
+    manifests = render(folder)
+    (job_set,), (queue,) = of_kind("JobSet", manifests), of_kind("LocalQueue", manifests)
     # Kueue admits a job only if the queue exists in its namespace.
-    (queue,) = of_kind("LocalQueue", render(folder))
     assert job_set["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == queue["metadata"]["name"]
     assert job_set["metadata"]["namespace"] == queue["metadata"]["namespace"]
-    network = job_set["spec"]["network"]
-    assert network["enableDNSHostnames"]
-    assert network["publishNotReadyAddresses"]
+    assert job_set["spec"]["failurePolicy"]["maxRestarts"] > 0
     (job,) = job_set["spec"]["replicatedJobs"]
     spec = job["template"]["spec"]
-    (pod,) = pods([job_set])
-    assert pod.spec["hostNetwork"]
-    assert pod.spec["dnsPolicy"] == "ClusterFirstWithHostNet"
-    (toleration,) = pod.spec["tolerations"]
-    assert toleration == {"key": "google.com/tpu", "operator": "Exists", "effect": "NoSchedule"}
-    (trainer,) = pod.spec["containers"]
-    environment = {item["name"]: item.get("value") for item in trainer["env"]}
-    assert int(environment["WORLD_SIZE"]) == spec["parallelism"] == spec["completions"]
+    assert (job["replicas"], spec["backoffLimit"]) == (1, 0)  # JobSet restarts all hosts
     assert spec["completionMode"] == "Indexed"
+    (pod,) = pods([job_set])
+    assert_has(pod.spec, TRAINER_POD, folder)
+    (trainer,) = pod.spec["containers"]
+    world_size = int(environment(trainer)["WORLD_SIZE"])
+    assert world_size == spec["parallelism"] == spec["completions"]
+    assert environment(trainer)["RANK"]["valueFrom"]["fieldRef"]["fieldPath"] == (
+        "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+    )
+    chips = trainer["resources"]["limits"]["google.com/tpu"]
+    assert trainer["resources"]["requests"]["google.com/tpu"] == chips
+    assert "cloud.google.com/gke-tpu-accelerator" in pod.spec["nodeSelector"]
+    topology = pod.spec["nodeSelector"]["cloud.google.com/gke-tpu-topology"].split("x")
+    assert world_size * chips == int(topology[0]) * int(topology[1])
 
 
 def test_trainers_connect_to_the_service_by_name() -> None:
     (service,) = of_kind("Service", render("base"))
     (pod,) = pods(render("trainers"))
-    environment = {item["name"]: item.get("value") for item in pod.containers[0]["env"]}
-    metadata, port = service["metadata"], service["spec"]["ports"][0]
-    assert port["name"] == "grpc"
+    metadata, grpc = service["metadata"], service["spec"]["ports"][0]
+    assert grpc["name"] == "grpc"
     name = f"{metadata['name']}.{metadata['namespace']}.svc.cluster.local"
-    assert environment["TARGET"] == f"dns:///{name}:{port['port']}"
+    assert environment(pod.containers[0])["TARGET"] == f"dns:///{name}:{grpc['port']}"
+
+
+def test_a_sidecar_shares_its_socket_with_the_trainer() -> None:
+    ((pod, server, options),) = roles(render("sidecar"))
+    _, trainer = pod.containers
+    assert is_sidecar(pod, server)
+    assert server["restartPolicy"] == "Always"
+    assert environment(trainer)["TARGET"] == options["listen"]
+    for container in pod.containers:
+        assert mounts(container)["/run/infeed"]["name"] == "socket"
 
 
 def test_servers_of_another_version_share_nothing_with_the_first(tmp_path: Path) -> None:
     copy = tmp_path / "kubernetes"
     shutil.copytree(FOLDER, copy)
-    (text,) = re.findall(r"^```yaml\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
+    (text,) = re.findall(r"^```yaml\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
     added = copy / "overlays/production-v2"
     added.mkdir()
     (added / "kustomization.yaml").write_text(text)
     manifests = render(str(added))
-    (namespace,) = of_kind("Namespace", manifests)
-    name = namespace["metadata"]["name"]
+    (name,) = by_name("Namespace", manifests)
     assert name != "infeed"
-    assert f"infeed.{name}.svc.cluster.local" in README.read_text()
-    others = [manifest for manifest in manifests if manifest is not namespace]
+    assert f"infeed.{name}.svc.cluster.local" in README
+    others = [item for item in manifests if item["kind"] != "Namespace"]
     assert {other["metadata"]["namespace"] for other in others} == {name}
     (scaled,) = of_kind("ScaledObject", manifests)
-    (deployment,) = of_kind("Deployment", manifests)
-    assert scaled["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
+    assert scaled["spec"]["scaleTargetRef"]["name"] in by_name("Deployment", manifests)
     query = scaled["spec"]["triggers"][0]["metadata"]["query"]
     assert query == f'max(infeed_desired_servers{{namespace="{name}"}})'
 
 
-def test_a_sidecar_shares_its_socket_with_the_trainer() -> None:
-    (pod,) = pods(render("sidecar"))
-    server, trainer = pod.containers
-    assert server["restartPolicy"] == "Always"
-    assert server in pod.spec["initContainers"]
-    environment = {item["name"]: item.get("value") for item in trainer["env"]}
-    assert environment["TARGET"] == parsed(server)[1]["listen"]
-    (shared,) = [volume["name"] for volume in pod.spec["volumes"] if volume["name"] == "socket"]
-    mounts = [
-        volumeMount
-        for one in pod.containers
-        for volumeMount in one["volumeMounts"]
-        if volumeMount["name"] == shared
+# --- the autoscaler ---
+
+
+def test_autoscaler_sets_one_server_for_each_desired_one() -> None:
+    (scaled,) = of_kind("ScaledObject", render("overlays/production"))
+    (trigger,) = scaled["spec"]["triggers"]
+    assert_has(trigger, {"type": "prometheus", "metricType": "AverageValue"}, "trigger")
+    metadata = trigger["metadata"]
+    assert_has(metadata, {"threshold": "1", "activationThreshold": "0"}, "trigger.metadata")
+    # Every server has the number for all trainers: their sum would be too many.
+    assert metadata["query"] == 'max(infeed_desired_servers{namespace="infeed"})'
+    assert re.match(r"http://prometheus\.monitoring\.svc:\d+$", metadata["serverAddress"])
+
+
+def test_prometheus_sets_the_label_of_the_autoscalers_query() -> None:
+    config = yaml.safe_load((ROOT / "deploy/prometheus/kubernetes.yaml").read_text())
+    (scrape,) = config["scrape_configs"]
+    rules = scrape["relabel_configs"]
+    targets = {item["target_label"]: item for item in rules if "target_label" in item}
+    assert targets["namespace"]["source_labels"] == ["__meta_kubernetes_namespace"]
+    chosen = [
+        (item["action"], item["source_labels"][0], item["regex"])
+        for item in rules
+        if item.get("action") in ("keep", "drop")
     ]
-    assert [item["mountPath"] for item in mounts] == ["/run/infeed", "/run/infeed"]
-    assert [mount.get("readOnly", False) for mount in mounts] == [False, True]
+    # One target for each pod, although it has several ports.
+    assert ("keep", "__meta_kubernetes_pod_container_port_name", "http") in chosen
+    assert ("drop", "__meta_kubernetes_pod_phase", "Succeeded|Failed") in chosen
+    assert len(chosen) == 2
+    (discovery,) = scrape["kubernetes_sd_configs"]
+    name, _, value = discovery["selectors"][0]["label"].partition("=")
+    for folder in IN_NAMESPACE:
+        assert all(pod.labels[name] == value for pod in pods(render(folder)))

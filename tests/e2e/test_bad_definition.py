@@ -18,17 +18,11 @@ import tensorflow as tf
 def numbers():
     return tf.data.Dataset.range(10)
 
-def ragged():
-    return numbers().map(lambda x: tf.range(x))
-
 def nothing():
     return "nothing"
 
 def dataset_that_raises():
     raise KeyError("no such data")
-
-def varying(sample):
-    return {"x": tf.range(sample["x"])}
 
 def raises(sample):
     return helper(sample)
@@ -138,37 +132,9 @@ RANDOM_FIRST = "[{random_flip_left_right: {field: image}}, cache]"
 @pytest.mark.parametrize(
     ("text", "error", "pattern"),
     [
-        ("", "Config", ":1: expected a mapping with the key 'pipelines'"),
-        ("pipelines:\n  one: {a\n", "Config", ":3: not valid YAML"),
-        (
-            "pipeline: {}\n",
-            "Config",
-            r":1: .*unknown key 'pipeline' \(did you mean 'pipelines",
-        ),
         ("pipelines: {}\n", "Config", ":1: pipelines: expected pipelines by name"),
-        (arrays(rest="on_error: mask"), "Config", ":3: pipelines.one.batch: missing; add for exam"),
-        (
-            arrays(rest="batch: {size: 11}"),
-            "Config",
-            ":5: pipelines.one.batch.size: 11 is larger than the data set, which has 10 samples",
-        ),
-        (
-            arrays(transforms="[{map: bad_functions:varying}]"),
-            "Config",
-            r":6: pipelines.one.transforms: field 'x' ends with the shape \[\?\]",
-        ),
         (arrays(transforms=RANDOM_FIRST), "Config", r":6: .*transforms\[1\].cache: random_flip_le"),
         (arrays(transforms="[cache, cache]"), "Config", r":6: .*transforms\[1\].cache: there is o"),
-        (
-            arrays(transforms="[{decode_image: {field: x}}]"),
-            "Config",
-            r":6: .*transforms\[0\].decode_image: field 'x' holds int64",
-        ),
-        (
-            arrays(transforms="[{map: bad_functions:nowhere}]"),
-            "Config",
-            r":6: .*transforms\[0\].map: .*'bad_functions' has no 'nowhere'; it has: .*raises",
-        ),
         (
             arrays(transforms="[{map: bad_module:function}]"),
             "UserCode",
@@ -186,11 +152,6 @@ RANDOM_FIRST = "[{random_flip_left_right: {field: image}}, cache]"
         ),
         (dataset("numbers", rest="on_error: raise"), "Config", ":3: .*batch: missing, and the"),
         (
-            dataset("numbers", rest="batch: {size: 11}"),
-            "Config",
-            ":5: .*batch.size: 11 is larger",
-        ),
-        (
             dataset("numbers", rest="on_error: mask\n    batch: {size: 2}"),
             "Config",
             ":5: .*on_error: 'mask' replaces samples",
@@ -200,7 +161,6 @@ RANDOM_FIRST = "[{random_flip_left_right: {field: image}}, cache]"
             "Config",
             ":5: .*shuffle.mode: a dataset has its own order",
         ),
-        (dataset("ragged"), "Config", ":4: .*source.dataset: field 'features' ends with the shape"),
         (
             dataset("nothing"),
             "Config",
@@ -211,11 +171,6 @@ RANDOM_FIRST = "[{random_flip_left_right: {field: image}}, cache]"
             dataset("dataset_that_raises"),
             "UserCode",
             r":4: .*source.dataset: (.|\n)*in dataset_that_raises(.|\n)*KeyError: 'no such data'$",
-        ),
-        (
-            definition("{arrays: 'HERE/nowhere-*.npz'}"),
-            "Source",
-            r":4: pipelines.one.source: no file matches '.*/nowhere-\*.npz'; the nearest folder th",
         ),
         (
             definition("{images: HERE/photos, labels: HERE/labels.csv}"),
@@ -233,16 +188,7 @@ def test_error_names_line_and_key(
         serve(text.replace("HERE", str(folder)))
 
 
-@pytest.mark.parametrize(
-    ("name", "pattern"),
-    [
-        ("nowhere.yaml", "nowhere.yaml:1: the file cannot be read: No such file"),
-        ("nowhere", "neither a YAML file that exists nor of the form module:attr"),
-    ],
-)
-def test_name_without_a_pipeline_is_refused(
-    folder: Path, monkeypatch: Any, name: str, pattern: str
-) -> None:
+def test_name_without_a_pipeline_is_refused(folder: Path, monkeypatch: Any) -> None:
     monkeypatch.syspath_prepend(folder)
-    with pytest.raises(infeed.InfeedError, match=pattern):
-        load(name)
+    with pytest.raises(infeed.InfeedError, match="neither a YAML file that exists nor of the form"):
+        load("nowhere")

@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.harness.browser import CHROMIUM, DRIVER, REASON, Browser
 from tests.harness.nursery import Nursery
-from tests.harness.observed import BAD_SAMPLE, observed
+from tests.harness.observed import BAD_SAMPLE, SOURCE_ERROR, observed
 from tests.harness.pictures import encode
 from tests.harness.ports import ReservedPort
 from tests.harness.server import InfeedServer
@@ -47,7 +47,7 @@ pipelines:
     on_error: mask
 """
 
-TEXT = "return [...document.querySelectorAll(arguments[0])].map((each) => each.textContent.trim())"
+TEXT = "return [...document.querySelectorAll(arguments[0])].map((node) => node.textContent.trim())"
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,29 @@ def control() -> Iterator[Callable[..., ControlServer]]:
         yield start
 
 
-def test_many_bad_samples_scroll_in_their_table_and_the_page_ends_behind_its_content(
+def test_the_page_has_the_figures_of_the_api(browser: Browser) -> None:
+    shown = observed("photos")
+    with ControlServer(_app(observer=shown), "127.0.0.1", 0) as server:
+        browser.open(f"http://{server.address}/")
+        wait_for_text(browser, "#link-text", "live")
+        status = shown.status.to_json({})
+        report = status["pipelines"][0]["report"]
+        wait_for_text(browser, "#verdict-line", status["verdict"]["text"])
+        (limit,) = texts(browser, '.stage[data-limit="true"]')
+        assert "transforms" in limit
+        assert f"{1e3 * report['transform_seconds'] / report['batches']:.0f} ms" in limit
+        share = 100 * report["transform_seconds"] / report["seconds"]
+        assert f"waited for {share:.0f} % of the time" in " ".join(limit.split())
+        (trainers,) = texts(browser, "#jobs")
+        for figure in ("50.0 %", "250 ms", "75 %", "3 batches", "14,808", "1,234"):
+            assert figure in trainers
+        (pipelines,), (bad,) = texts(browser, "#pipelines"), texts(browser, "#bad")
+        assert "; refused for its data: 1 batch, the last at " in pipelines
+        assert SOURCE_ERROR.message in pipelines
+        assert BAD_SAMPLE["error"] in bad
+
+
+def test_many_bad_samples_scroll_in_their_table(
     browser: Browser, control: Callable[..., ControlServer]
 ) -> None:
     folder = "/photos/" + "long-name-of-a-folder/" * 3
@@ -163,7 +185,7 @@ def test_a_restart_with_other_pipelines_is_followed(
             height = "return document.querySelector('header').offsetHeight"
             before = browser.run(height)
         wait_for_text(browser, "#link-text", "no connection for")
-        # The facts stay where they are, and no longer look like those of now.
+        # The facts stay where they are, and no longer look like current ones.
         assert abs(browser.run(height) - before) <= 4
         color = "return getComputedStyle(document.getElementById('facts')).filter"
         assert "grayscale" in browser.run(color)

@@ -167,15 +167,3 @@ def test_drain_ends_readiness_but_serves_open_streams(serve: Any, peer: Any) -> 
     assert not server.ended
     stream.close_send()
     assert server.wait() == 0
-
-
-def test_open_stream_is_aborted_after_the_grace_period(serve: Any, peer: Any) -> None:
-    server = serve("0.2")
-    stream = peer(server.address)
-    assert stream.read_batch(0) > 0
-    server.signal(signal.SIGTERM)
-    with pytest.raises(grpc.RpcError, match="the server is shutting down") as caught:
-        for _ in stream.responses:
-            pass
-    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-    assert server.wait() == 0

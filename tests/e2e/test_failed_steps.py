@@ -1,4 +1,4 @@
-"""Errors of steps with two real servers: at one server alone, and at both."""
+"""Errors of steps at one of two real servers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import infeed
-from infeed.prefetch import step_failures
+from infeed.prefetch import server_state
 
 STEPS = 100
 
@@ -61,7 +61,7 @@ def test_feed_is_complete_if_one_host_alone_fails_steps(two_servers: Any) -> Non
 
 
 def test_feed_ends_with_the_error_of_both_hosts(two_servers: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(step_failures, "CONFIRMATION_TIMEOUT_SECONDS", math.inf)
+    monkeypatch.setattr(server_state, "CONFIRMATION_TIMEOUT_SECONDS", math.inf)
     target = two_servers({"NUMBERS_FAIL": "1"}, {"NUMBERS_FAIL": "1"})
     with (
         infeed.connect(target, "numbers", epochs=1) as feed,

@@ -6,11 +6,13 @@ import json
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.harness.nursery import Nursery
 from tests.harness.server import InfeedServer
 from tests.harness.waiting import wait_until
 
@@ -42,11 +44,18 @@ def get(server: InfeedServer, document: str) -> Any:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Any:
+def serve(nursery: Nursery, tmp_path: Path) -> Callable[..., InfeedServer]:
+    """`serve(*options)`: a server, to be used as a context manager."""
     np.savez(tmp_path / "numbers.npz", x=np.zeros((640, 64), np.float32))
     definition = tmp_path / "pipelines.yaml"
     definition.write_text(PIPELINES)
-    with InfeedServer(definition, tmp_path / "log", cwd=tmp_path, http="127.0.0.1:0") as running:
+    log, http = tmp_path / "log", "127.0.0.1:0"
+    return lambda *options: InfeedServer(definition, log, *options, http=http, launch=nursery.start)
+
+
+@pytest.fixture
+def server(serve: Callable[..., InfeedServer]) -> Iterator[InfeedServer]:
+    with serve() as running:
         yield running
 
 
@@ -100,14 +109,8 @@ def test_both_ends_know_the_last_seconds(server: InfeedServer) -> None:
     wait_until(lambda: not trainers(), "both trainers are gone")
 
 
-def test_processes_have_one_status(tmp_path: Path) -> None:
-    np.savez(tmp_path / "numbers.npz", x=np.zeros((640, 64), np.float32))
-    definition = tmp_path / "pipelines.yaml"
-    definition.write_text(PIPELINES)
-    options = ("--processes", "2")
-    with InfeedServer(
-        definition, tmp_path / "log", *options, cwd=tmp_path, http="127.0.0.1:0"
-    ) as server:
+def test_processes_have_one_status(serve: Callable[..., InfeedServer]) -> None:
+    with serve("--processes", "2") as server:
         rank = Rank(server.address, 0)
         try:
             wait_until(

@@ -13,16 +13,18 @@ import pytest
 
 import infeed
 
-# A new trainer process: connects with the saved cursor, and prints the digests of the rest.
+# A new trainer process: connects with each saved cursor, and prints the digests of the rest.
 REST = """
 import hashlib, json, sys, infeed
-target, state = sys.argv[1], json.loads(sys.argv[2])
-with infeed.connect(target, "photos", epochs=1, remainder="pad", state=state) as feed:
-    for batch in feed:
-        h = hashlib.sha256(repr(batch.sample_ids.tolist()).encode())
-        for name in sorted(batch):
-            h.update(batch[name].tobytes())
-        print(h.hexdigest())
+for state in json.loads(sys.argv[2]):
+    rest = []
+    with infeed.connect(sys.argv[1], "photos", epochs=1, remainder="pad", state=state) as feed:
+        for batch in feed:
+            h = hashlib.sha256(repr(batch.sample_ids.tolist()).encode())
+            for name in sorted(batch):
+                h.update(batch[name].tobytes())
+            rest.append(h.hexdigest())
+    print(json.dumps(rest))
 """
 
 
@@ -96,12 +98,12 @@ def test_new_trainer_resumes_at_every_step_of_a_restarted_server(
     digests, states = expected
     restarted = command_line.serve(definition, folder)
     assert len(states) == len(digests) + 1
-    for step, state in enumerate(states):
-        text = json.dumps(state)
-        assert len(text) < 500
-        rest = command_line.run("python", "rest.py", restarted.address, text, cwd=folder)
-        assert rest.status == 0, rest.stderr
-        assert rest.stdout.split() == digests[step:], f"resumed at step {step}"
+    assert max(len(json.dumps(state)) for state in states) < 500
+    words = ("python", "rest.py", restarted.address, json.dumps(states))
+    resumed = command_line.run(*words, cwd=folder)
+    assert resumed.status == 0, resumed.stderr
+    rests = [json.loads(line) for line in resumed.stdout.splitlines()]
+    assert rests == [digests[step:] for step in range(len(states))]
     restarted.kill()
 
 

@@ -41,7 +41,7 @@ class Role:
 
     @property
     def addresses(self) -> tuple[str, str]:
-        """The advertised address and that of the control plane, once it serves."""
+        """The advertised address and the control plane's, once it serves."""
         if self._addresses is None:
             line = self.process.read_line(200)
             match = re.fullmatch(r"serving on (\S+) \(http (\S+)\)", line)
@@ -231,7 +231,7 @@ def test_worker_exits_on_sigterm_and_on_a_new_journal(
     assert "Traceback" not in restarted.stderr
 
 
-def test_worker_that_has_served_exits_with_0_although_its_dispatcher_ends(
+def test_worker_that_has_served_exits_0_after_its_dispatcher(
     command_line: Any, tmp_path: Path
 ) -> None:
     def start_role(role: str, *options: str) -> Any:

@@ -1,6 +1,6 @@
 """Rolling replacement of both servers, then of a pipeline's version, while trainers run.
 
-The procedure is that of docs/operations.md. `pytest -rP` shows the longest stalls.
+The procedure is the one in docs/operations.md. `pytest -rP` shows the longest stalls.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Job:
 
     def check(self, reference: str) -> None:
         """Checks each batch of each rank: none missing, repeated, out of order, or with other bits
-        than those of one server that was not disturbed."""
+        than the batches of one server that was not disturbed."""
         for number, item in enumerate(self.ranks):
             assert item.error is None
             starts = [(step * WORLD + number) * SLOTS for step in range(len(item.digests))]
@@ -152,7 +152,7 @@ def jobs() -> Any:
         item.stop()
 
 
-def test_servers_and_a_pipelines_version_are_replaced_without_a_lost_or_repeated_batch(
+def test_servers_and_versions_are_replaced_without_a_lost_batch(
     definition: Any, jobs: list[Job], nursery: Nursery, tmp_path: Path
 ) -> None:
     file = definition("photos")

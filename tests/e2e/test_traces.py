@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 pytest.importorskip("opentelemetry.sdk.trace")
 
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from tests.harness.nursery import Nursery
 from tests.harness.server import InfeedServer
 from tests.harness.spans import Spans, attribute
 
@@ -29,14 +31,14 @@ pipelines:
 
 
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
-    monkeypatch.setenv("OTEL_SERVICE_NAME", "feeders")
+def server(nursery: Nursery, tmp_path: Path) -> Any:
+    environment = {"OTEL_TRACES_EXPORTER": "console", "OTEL_SERVICE_NAME": "feeders"}
+    launch = partial(nursery.start, environment=environment)
     np.savez(tmp_path / "n.npz", x=np.zeros((20, 8, 8, 3), np.uint8))
     definition = tmp_path / "pipelines.yaml"
     definition.write_text(PIPELINE)
     log = tmp_path / "log"
-    with InfeedServer(definition, log, cwd=tmp_path, http="127.0.0.1:0") as running:
+    with InfeedServer(definition, log, http="127.0.0.1:0", launch=launch) as running:
         yield running
 
 

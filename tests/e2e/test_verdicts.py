@@ -133,6 +133,7 @@ def rate(stats: Stats) -> float:
     return stats.report.steps / stats.report.seconds
 
 
+@pytest.mark.slow
 def test_slow_python_data_set_needs_worker_processes(serve: Callable[..., str]) -> None:
     before = trained(serve(SLOW), step=0.02)
     assert before.assessment.cause == "Python workers", before
@@ -144,6 +145,7 @@ def test_slow_python_data_set_needs_worker_processes(serve: Callable[..., str]) 
     assert rate(after) > 0.6 * int(advised) * rate(before), (before, after)
 
 
+@pytest.mark.slow
 def test_python_data_set_that_computes_is_not_called_storage(serve: Callable[..., str]) -> None:
     verdict = trained(serve(COMPUTED), step=0.02).assessment
     if verdict.cause != "Python CPU":  # for which other processes must use the other processors
@@ -212,9 +214,8 @@ def test_server_that_freezes_is_the_cause_before_its_loss_is_noticed(
         servers[0].process.signal(signal.SIGCONT)
 
 
-@pytest.mark.parametrize(
-    ("end", "seconds"), [("kill", 9), pytest.param("freeze", 20, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("end", "seconds"), [("kill", 9), ("freeze", 20)])
 def test_load_test_that_loses_a_server_names_it_first_and_fails(
     end: str,
     seconds: int,

@@ -20,7 +20,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 
-from infeed.v1 import feed_service_pb2, spec_pb2, stream_pb2
+from infeed.v1 import stream_pb2
 from infeed_server.pipeline.load import parse
 
 PROTOS = Path(__file__).parents[2] / "proto"
@@ -87,27 +87,6 @@ def test_batch_of_200_megabytes_needs_no_channel_options(
         bytes(strings[table + begin : table + end]) for begin, end in itertools.pairwise(offsets)
     ]
     assert texts == names.tolist()
-
-
-def test_list_pages_and_get_describe_pipelines(serve: Any, feed_service_grpc: ModuleType) -> None:
-    arrays = {"x": np.arange(10, dtype=np.float32)}
-    pipeline = parse({"source": {"arrays": arrays}, "batch": {"size": 2}})
-    server = serve(dict.fromkeys(("c", "a", "b"), pipeline))
-    with grpc.insecure_channel(str(server.address)) as channel:
-        stub = feed_service_grpc.FeedServiceStub(channel)
-        names, token = [], ""
-        while True:
-            page = stub.ListPipelines(
-                feed_service_pb2.ListPipelinesRequest(page_size=2, page_token=token), timeout=10
-            )
-            names.append([pipeline.name for pipeline in page.pipelines])
-            token = page.next_page_token
-            if not token:
-                break
-        assert names == [["a", "b"], ["c"]]
-        response = stub.GetPipeline(feed_service_pb2.GetPipelineRequest(name="a"), timeout=100)
-        assert response.pipeline.sample_count == 10
-        assert response.pipeline.guarantee.delivery == spec_pb2.DELIVERY_EXACTLY_ONCE
 
 
 def test_health_and_reflection_are_served(serve: Any) -> None:

@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
-import infeed
 from infeed_server.pipeline import sample_graph
 
 
@@ -35,38 +33,6 @@ def test_user_function_in_batches_of_128(example: Any, sample_keys: Any) -> None
     assert rows["image"].shape[1:] == (28, 28, 1)
     np.testing.assert_array_equal(rows["image"], expected["image"])
     np.testing.assert_array_equal(rows["label"], expected["label"])
-
-
-def fit(dataset: tf.data.Dataset) -> tuple[list[float], list[np.ndarray]]:
-    """Trains two epochs; returns the loss of each and the final weights."""
-    keras = tf.keras
-    keras.utils.set_random_seed(3)
-    layers = [keras.Input((28, 28, 1)), keras.layers.Flatten(), keras.layers.Dense(10)]
-    model = keras.Sequential(layers)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.SGD(0.1), loss)
-    history = model.fit(dataset, epochs=2, steps_per_epoch=2, shuffle=False, verbose=0)
-    return history.history["loss"], model.get_weights()
-
-
-def test_keras_fit_equals_fit_on_tf_data(example: Any) -> None:
-    served = example("arrays_function")
-    arrays = write_digits(served.data)
-    with served.connect(epochs=2) as feed:
-        assert feed.steps_per_epoch == 2
-        dataset = infeed.tensorflow.from_generator(feed)
-        assert [spec.shape.as_list() for spec in dataset.element_spec] == [[128, 28, 28, 1], [128]]
-        losses, weights = fit(dataset)
-    with served.connect(epochs=2) as feed:
-        ids = np.concatenate([batch.sample_ids for batch in feed])
-    image = tf.cast(arrays["image"][ids], tf.float32)[..., tf.newaxis] / 255.0
-    reference = tf.data.Dataset.from_tensor_slices((image, arrays["label"][ids])).batch(128)
-    expected_losses, expected_weights = fit(reference)
-    # TensorFlow's threads add gradients in any order, so the last bits may differ.
-    np.testing.assert_allclose(losses, expected_losses, rtol=1e-5)
-    for actual, expected in zip(weights, expected_weights, strict=True):
-        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
-    assert losses[1] != pytest.approx(losses[0], rel=1e-3)
 
 
 def test_flip_and_brightness(example: Any, sample_keys: Any) -> None:

@@ -37,16 +37,6 @@ def test_every_example_is_served_by_a_test() -> None:
     assert example_names(EXAMPLES) == served_names(TESTS)
 
 
-def test_an_example_without_a_test_is_found(tmp_path: Path) -> None:
-    (tmp_path / "one.yaml").touch()
-    (tmp_path / "other.yaml").touch()
-    (tmp_path / "test_one.py").write_text(
-        "def test_one(example):\n    example('one').read()\n\n"
-        "def helper(example):\n    example('other').read()\n"
-    )
-    assert example_names(tmp_path) - served_names(tmp_path) == {"other"}
-
-
 def test_the_readme_lists_every_example() -> None:
     links = re.findall(r"\[`?([\w.]+)`?\]\(([\w.]+\.yaml)\)", (EXAMPLES / "README.md").read_text())
     assert all(text == file for text, file in links)

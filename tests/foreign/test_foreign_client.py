@@ -14,6 +14,7 @@ from tests.harness.counting_engine import SAMPLES, SLOTS, CountingEngine
 from tests.harness.process import ROOT
 from tests.harness.spawned import SpawnedProcess
 
+from infeed_server.config.address import Address
 from infeed_server.engines.monitor import Monitor
 from infeed_server.rpc.server import RpcServer
 from infeed_server.serving.auth import TokenAuthenticator, new_token, token_entry
@@ -43,10 +44,10 @@ def servers(tmp_path: Path, token: str) -> Iterator[list[RpcServer]]:
     file.write_text(token_entry(token, "javascript", ["n"]))
     catalog = Catalog({"n": CountingEngine("n")})
     running = [
-        RpcServer(catalog, Monitor(), "127.0.0.1:0", authenticator=TokenAuthenticator(str(file)))
-        for _ in range(2)
+        RpcServer(catalog, Monitor(), authenticator=TokenAuthenticator(str(file))) for _ in range(2)
     ]
     for server in running:
+        server.open(Address.parse("127.0.0.1:0"))
         server.set_serving(True)
         server.start()
     yield running

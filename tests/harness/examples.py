@@ -6,18 +6,19 @@ from typing import Any
 
 from hypothesis import settings
 
-FULL, QUICK = 100, 20
-"""Default numbers of examples of the two profiles."""
+FULL, QUICK, FUZZ = 100, 20, 2000
+"""Default numbers of examples of the profiles."""
 
 _MIN_EXAMPLES = 8
 """Examples that a test keeps in `quick`, unless it has fewer in `full`."""
 
 
 def register() -> None:
-    """Registers the profiles `full` and `quick` (see `--hypothesis-profile`), and loads `full`."""
+    """Registers the profiles (see `--hypothesis-profile`), and loads `full`."""
     # Without a deadline: tests must pass on a busy machine.
     settings.register_profile("full", max_examples=FULL, deadline=None)
     settings.register_profile("quick", max_examples=QUICK, deadline=None)
+    settings.register_profile("fuzz", max_examples=FUZZ, deadline=None)
     settings.load_profile("full")
 
 

@@ -1,7 +1,7 @@
 """Main program of the template: imports what `infeed serve` needs, then forks on request.
 
-A request comes as a line of JSON on a connection to the Unix socket that is stdin. It is that of an
-interpreter (`forked_python.py`), with its standard files, or that of a nursery, which forks a
+A request comes as a line of JSON on a connection to the Unix socket that is stdin. It is from an
+interpreter (`forked_python.py`), with its standard files, or from a nursery, which forks a
 process for each further line; a second fork beside the process writes its exit status.
 """
 

@@ -1,7 +1,7 @@
 """Drawn photos: JPEGs with the sizes, the detail and the decoding cost of ImageNet's.
 
 A photo is a background with overlapping shapes, as coarse as objects, and noise whose spectrum
-falls with the frequency as that of natural images does. Contrast varies from photo to photo and
+falls with the frequency as in natural images. Contrast varies from photo to photo and
 within a photo, and so do the bytes.
 """
 
@@ -35,7 +35,7 @@ _SIZES = {
     (300, 225): 0.12,
     (240, 180): 0.04,
 }
-"""Width and height in pixels → share of the photos; the mean is that of ImageNet, 480 x 390."""
+"""Width and height in pixels → share of the photos; the mean is ImageNet's, 480 x 390."""
 
 _SHAPES = 40
 _CONTRAST = 21.0

@@ -18,7 +18,7 @@ HOSTS = ("127.0.0.2", "127.0.0.3")
 """Addresses of the two servers. Their ports are the same, as in the configurations."""
 
 _OWN_PORT = "7480"
-"""The proxy's port in the configurations; that of the servers is 7470, of `--http` 7471."""
+"""The proxy's port in the configurations; the servers' is 7470, of `--http` 7471."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def _replaced(text: str, replacements: Mapping[str, object]) -> str:
 
 
 class ProxyProcess:
-    """A proxy. A context manager."""
+    """A proxy, until `close`."""
 
     def __init__(self, name: str, folder: Path, replacements: Mapping[str, object]) -> None:
         """`folder` must not exist. `replacements` are for the addresses in the configuration."""
@@ -92,14 +92,3 @@ class ProxyProcess:
         self.process.signal(signal.SIGINT if self.process.log.name == "nginx" else signal.SIGTERM)
         self.process.stop()
         self._port.close()
-
-    def __enter__(self) -> ProxyProcess:
-        try:
-            self.wait_until_listening()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -34,7 +34,7 @@ class InfeedServer:
     """A server of one definition; each restart listens on the same addresses.
 
     As a context manager, it serves in the block. While a server is down, its port can be taken by
-    another process, unless it is that of a `ReservedPort` or of the fixture `new_address`.
+    another process, unless it is a `ReservedPort` or from the fixture `new_address`.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ def write_records(file: Path, records: Iterable[bytes]) -> None:
 
 
 def example(features: Mapping[str, Sequence[Any]]) -> bytes:
-    """Returns a serialized tf.train.Example; the type of a feature is that of its first value."""
+    """Returns a serialized tf.train.Example; the type of a feature is its first value's."""
     return _field(1, b"".join(_field(1, _entry(name, features[name])) for name in features))
 
 

@@ -71,11 +71,6 @@ def test_durations_are_saved_only_of_a_passed_run(project: Path) -> None:
     assert list(longest_first.load(project)) == ["test_a.py"]
 
 
-def test_saved_durations_are_of_existing_files() -> None:
-    for key in longest_first.load(ROOT):
-        assert (ROOT / key.partition("::")[0]).exists(), f"{key}: run `make durations`"
-
-
 @pytest.mark.parametrize(("marks", "off"), [("not slow", True), ("", False)])
 def test_graphs_lack_grapplers_passes_in_quick_runs_only(
     monkeypatch: pytest.MonkeyPatch, marks: str, off: bool

@@ -28,7 +28,8 @@ class BackendServer:
 
     def __init__(self, host: str, rpc_port: int, http_port: int) -> None:
         catalog = Catalog({"n": CountingEngine("n"), "bad": CountingEngine("bad", BAD_FROM)})
-        self.rpc = RpcServer(catalog, Monitor(), Address.parse(f"{host}:{rpc_port}"))
+        self.rpc = RpcServer(catalog, Monitor())
+        self.rpc.open(Address.parse(f"{host}:{rpc_port}"))
         self.stopping = False
         backend = self
 

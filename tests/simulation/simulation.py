@@ -23,8 +23,7 @@ from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.feed_options import FeedOptions
 from infeed.prefetch.feed_plan import plan_feed
 from infeed.prefetch.ready_batches import ReadyBatches
-from infeed.prefetch.server_state import MAX_LEFT_OUT_SECONDS, ServerState
-from infeed.prefetch.step_failures import STEP_ERRORS
+from infeed.prefetch.server_state import MAX_LEFT_OUT_SECONDS, STEP_ERRORS, ServerState
 from infeed.shared.errors import InfeedError, StallError
 from infeed.stats import StatsRecorder
 from infeed.testing import FakeTransport

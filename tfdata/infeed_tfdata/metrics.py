@@ -8,7 +8,7 @@ from importlib.metadata import version
 from prometheus_client import CollectorRegistry, Info, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from infeed_server.observe.metrics import CallbackCollector, LabelledValues
+from infeed_server.observe.callback_metrics import CallbackCollector, LabelledValues
 from infeed_server.version import VERSION
 
 Value = Callable[[], float | LabelledValues]

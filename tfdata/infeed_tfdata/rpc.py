@@ -177,14 +177,7 @@ def probe_workers(
 
 
 def _call(role: str, address: str, path: str, request: Any, response: Any, timeout: float) -> Any:
-    call = GrpcCall(
-        address,
-        path,
-        iter([request]),
-        timeout=timeout,
-        on_draining=lambda: None,
-        on_closed=lambda _: None,
-    )
+    call = GrpcCall(address, path, iter([request]), timeout=timeout)
     try:
         with contextlib.closing(call):
             return read_single_response(call, response)

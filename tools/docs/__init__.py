@@ -6,5 +6,5 @@ A page holds a table between two markers:
     <!-- end -->
 
 The name selects the table; its rows, defaults and texts are read from the code. `pages` writes
-tables into pages, `catalog` lists all tables, and every other module makes some of them.
+tables into pages, `command` lists all tables, and every other module makes some of them.
 """

@@ -1,4 +1,4 @@
-"""The work of the command: writing or comparing all pages, and its output."""
+"""The command `python -m tools.docs [--check]`: tables of all pages, written or compared."""
 
 from __future__ import annotations
 
@@ -6,9 +6,20 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tools.docs.errors import DocsError
-from tools.docs.markdown import Table
+from tools.docs import commands, definitions, error_tree, metrics, python_api
+from tools.docs.markdown import DocsError, Table
 from tools.docs.pages import diffs, write
+
+
+def all_tables() -> dict[str, Table]:
+    """Makes every table. Raises `DocsError` for code without the text of a row."""
+    return {
+        **definitions.tables(),
+        **python_api.tables(),
+        **commands.tables(),
+        **error_tree.tables(),
+        **metrics.tables(),
+    }
 
 
 def run(root: Path, make_tables: Callable[[], Mapping[str, Table]], *, check: bool) -> int:

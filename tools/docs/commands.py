@@ -10,8 +10,7 @@ from typing import Any
 
 import typer.main
 from tools.docs.docstrings import first_paragraph
-from tools.docs.errors import DocsError
-from tools.docs.markdown import Table, cell, code
+from tools.docs.markdown import DocsError, Table, cell, code
 
 from infeed.cli import new_app
 from infeed.cli.connection import Connection

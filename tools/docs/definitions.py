@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import get_type_hints
 
 from tools.docs.docstrings import attribute_docstring, first_paragraph, labelled_paragraph
-from tools.docs.errors import DocsError
-from tools.docs.markdown import Table, cell, code
+from tools.docs.markdown import DocsError, Table, cell, code
 from tools.docs.option_types import describe_default, describe_type
 
 from infeed_server.config.model import Definition
@@ -80,6 +79,6 @@ def _result(transform: type[Transform]) -> str:
 
 
 def _randomness(transform: type[Transform]) -> str:
-    if transform.always_random:
+    if transform.name.startswith("random_"):
         return "yes"
     return cell(labelled_paragraph(transform, "Random") or "")

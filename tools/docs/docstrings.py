@@ -1,4 +1,4 @@
-"""Docstrings: of attributes, which Python does not keep, and the parts of those of classes."""
+"""Docstrings: of attributes, which Python does not keep, and the parts of classes' texts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tools.docs.errors import DocsError
+from tools.docs.markdown import DocsError
 
 PACKAGES = ("infeed", "infeed_server", "infeed_tfdata")
 """The packages whose classes are read; base classes of others have no options."""

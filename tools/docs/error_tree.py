@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tools.docs.docstrings import first_paragraph, labelled_paragraph
-from tools.docs.errors import DocsError
-from tools.docs.markdown import Table, cell, code
+from tools.docs.markdown import DocsError, Table, cell, code
 
 from infeed.shared import errors
 from infeed.shared.errors import InfeedError

@@ -9,6 +9,10 @@ from typing import NamedTuple
 _CODE_SPAN = re.compile(r"(`[^`]*`)")
 
 
+class DocsError(Exception):
+    """A marker is wrong, or the code lacks the text of a row; the message names the place."""
+
+
 class Table(NamedTuple):
     """A table: the names of its columns, and the cells of each row."""
 

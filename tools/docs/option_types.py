@@ -12,18 +12,17 @@ import annotated_types
 import yaml
 from pydantic import BaseModel, PositiveInt
 from pydantic.fields import FieldInfo
-from tools.docs.errors import DocsError
-from tools.docs.markdown import code
+from tools.docs.markdown import DocsError, code
 
 from infeed_server.sources import AnySource
 from infeed_server.sources.files import PathString
-from infeed_server.transforms import option_types, registry
+from infeed_server.transforms import TransformList, option_types
 
 _KNOWN = (
     (PathString, "path"),
     (PositiveInt, "integer from 1"),
     (AnySource, "mapping"),
-    (registry.TransformList, "list"),
+    (TransformList, "list"),
     (option_types.Size, "`[height, width]`"),
     (option_types.Range, "`[lower, upper]`"),
     (option_types.Shape, "list of sizes"),

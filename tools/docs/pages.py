@@ -7,8 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.docs.errors import DocsError
-from tools.docs.markdown import Table, link_definitions
+from tools.docs.markdown import DocsError, Table, link_definitions
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tools.docs.docstrings import attribute_docstring, first_paragraph, listed_names
-from tools.docs.errors import DocsError
-from tools.docs.markdown import Table, cell, code
+from tools.docs.markdown import DocsError, Table, cell, code
 
 import infeed
 from infeed.audit import audit

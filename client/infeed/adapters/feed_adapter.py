@@ -1,39 +1,89 @@
-"""Feed adapter: what each iterator over a feed in a framework's types has of its feed."""
+"""Feed adapter: an iterator over one feed in a framework's types, connected by the first batch.
+
+Frameworks create a data set long before they read it, and restore its state after they have created
+its iterator.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from infeed.adapters.lazy_feed import LazyFeed
+from infeed.client import connect
+from infeed.cursor import Cursor
 from infeed.feed import Feed
-from infeed.shared.copies import refuse_copy
+from infeed.prefetch.feed_options import FeedOptions
+from infeed.prefetch.feed_plan import FeedPlan, plan_feed
+from infeed.rpc.channel import open_transport
+from infeed.shared.arguments import check_text, refuse_copy
+from infeed.shared.errors import FeedClosedError, InvalidRequestError
 from infeed.stats import Stats
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
+
+    from infeed.client import ConnectOptions
 
 
 class FeedAdapter:
-    """An iterator over one feed, which connects when it is first needed.
+    """An iterator over one feed, which connects when it is first needed; thread-safe.
 
     Its position is the feed's: an exception that a signal handler raises within `next` may lose the
     batch that the feed has delivered to it, and then the state has counted that batch.
     """
 
-    def __init__(self, lazy: LazyFeed) -> None:
+    def __init__(
+        self, target: str | Feed, pipeline: str | None = None, **options: Unpack[ConnectOptions]
+    ) -> None:
+        """Takes the arguments of `infeed.connect`, or a feed alone.
+
+        Raises `InvalidRequestError` for a target of another type, and if a feed comes with more
+        arguments; `CursorError` if the option `state` is no cursor.
+        """
         super().__init__()
-        self._lazy = lazy
+        self._given = self._feed = target if isinstance(target, Feed) else None
+        if self._given is not None:
+            if given := ["pipeline"] * (pipeline is not None) + sorted(options):
+                raise InvalidRequestError(
+                    f"a feed is connected already, so {', '.join(given)} cannot be given with it; "
+                    "give them to infeed.connect"
+                )
+        else:
+            check_text("target", target, '"localhost:7470"')
+            if pipeline is None:
+                raise InvalidRequestError("pipeline is missing: give its name after the target")
+        self._target, self._pipeline = str(target), pipeline or ""
+        if (state := options.get("state")) is not None:
+            options["state"] = Cursor.from_json(state)
+        self._options = options
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def _late_options(self) -> ConnectOptions:
+        """Returns options that are known when an own feed connects, such as the shard."""
+        return {}
 
     @property
     def feed(self) -> Feed:
-        """The feed, connected: `steps`, `steps_per_epoch`, `spec` and more."""
-        return self._lazy.open()
+        """The feed, connected: `steps`, `steps_per_epoch`, `spec` and more.
+
+        Raises as `infeed.connect` does, and `FeedClosedError` after `close`.
+        """
+        with self._lock:
+            if self._feed is None:
+                if self._closed:
+                    raise FeedClosedError(f"the feed of {self._pipeline!r} was closed")
+                options: ConnectOptions = {**self._options, **self._late_options()}
+                self._feed = connect(self._target, self._pipeline, **options)
+                if self._closed:
+                    self._feed.close()
+            return self._feed
 
     def __iter__(self) -> Self:
         """Returns itself: a second loop continues. Raises `FeedClosedError` after the end."""
-        if self._lazy.is_open:
-            iter(self._lazy.open())
+        if self._feed is not None:
+            iter(self._feed)
         return self
 
     def __len__(self) -> int:
@@ -48,13 +98,34 @@ class FeedAdapter:
     def state(self) -> dict[str, Any]:
         """Returns the cursor after the last batch that was returned, for `state` of any feed.
 
-        Does not connect: before the first batch it is the cursor to begin at, or position 0.
+        Does not connect: before the first batch it is the cursor to begin at, or position 0 by the
+        pipeline's spec.
         """
-        return self._lazy.state()
+        if (feed := self._feed) is not None:
+            return feed.state()
+        cursor = self._options.get("state")
+        if not isinstance(cursor, Cursor):
+            cursor = fetch_plan(self._target, self._pipeline, self._options).cursor_at(0)
+        return cursor.to_json()
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Continues at a cursor with the next batch. Raises `CursorError` if it is none."""
-        self._lazy.load_state(state)
+        """Continues at a cursor with the next batch, by a connection of its own.
+
+        Raises `CursorError` if it is none, and `InvalidRequestError` for a feed that was given,
+        whose position was chosen by `infeed.connect`.
+        """
+        cursor = Cursor.from_json(state)
+        if self._given is not None:
+            raise InvalidRequestError(
+                "the state of a feed that was given cannot be replaced: connect it with "
+                "infeed.connect(..., state=...), or give target and pipeline instead of it"
+            )
+        with self._lock:
+            before, self._feed = self._feed, None
+            self._options = {**self._options, "state": cursor}
+            self._closed = False
+        if before is not None:
+            before.close()
 
     def stats(self) -> Stats:
         """Returns the statistics of the feed so far."""
@@ -63,7 +134,10 @@ class FeedAdapter:
     def close(self) -> None:
         """Ends the feed within two seconds, even if another thread waits for a batch; the batches
         stay valid."""
-        self._lazy.close()
+        # Does not wait for a thread that connects, which closes the feed as soon as there is one.
+        self._closed = True
+        if (feed := self._feed) is not None:
+            feed.close()
 
     __reduce__ = refuse_copy
 
@@ -72,3 +146,21 @@ class FeedAdapter:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def fetch_plan(target: str, pipeline: str, options: ConnectOptions) -> FeedPlan:
+    """Returns the plan of the feed that `infeed.connect` opens with these options.
+
+    Opens no stream. Raises what `infeed.connect` raises.
+    """
+    checked = FeedOptions(**options)
+    check_text("pipeline", pipeline)
+    channel = open_transport(target, checked.token, checked.tls, checked.transport)
+    try:
+        return plan_feed(channel.get_pipeline(pipeline, checked.timeout), checked)
+    finally:
+        if checked.transport is None:
+            channel.close()
+
+
+__all__ = ["FeedAdapter", "fetch_plan"]

@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from infeed.batch import Batch
 from infeed.feed import Feed
@@ -27,9 +26,6 @@ from infeed.shared.report import TrainerReport
 
 _MAX_BATCHES = 64
 
-_MIN_STEPS = 2
-"""Steps of the training: fewer have no step time to compare with."""
-
 _QUIET_SECONDS = 0.5
 """Seconds without a new batch after which the prefetch is taken for complete: less can begin while
 the feed still receives."""
@@ -37,29 +33,18 @@ the feed still receives."""
 
 @dataclass(frozen=True)
 class Headspace:
-    """The result of a replay; `str` is one line. Times are in seconds."""
+    """The result of a replay; `str` is one line. Times are in seconds, and means of the steps."""
 
     step_seconds: float
-    """Mean time of a step with an infinitely fast input."""
+    """A step with an infinitely fast input."""
     current_step_seconds: float | None
-    """Mean time of a step with its wait, before the replay; None if the feed had no two steps."""
+    """A step with its wait, before the replay; None if the feed had no two steps."""
     wait_seconds: float | None
-    """The mean wait in it."""
+    """The wait in it."""
     batches: int
     """Batches that were replayed."""
     steps: int
     """Steps of the replay that were measured."""
-
-    @property
-    def speed_up(self) -> float | None:
-        """How many times as fast the training would be; None if that is unknown."""
-        if self.current_step_seconds is None or not self.step_seconds:
-            return None
-        return self.current_step_seconds / self.step_seconds
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the result as values for `json.dumps`."""
-        return {**asdict(self), "speed_up": self.speed_up}
 
     def __str__(self) -> str:
         fast = f"{1000 * self.step_seconds:.2f} ms"
@@ -69,14 +54,15 @@ class Headspace:
                 f"a step takes {fast} with an infinitely fast input ({replay}); to compare, take "
                 "batches of the feed first"
             )
+        speed_up = self.current_step_seconds / self.step_seconds if self.step_seconds else 0
         return (
             f"a step takes {1000 * self.current_step_seconds:.2f} ms, of which "
             f"{1000 * self.wait_seconds:.2f} ms are waits; with an infinitely fast input it would "
-            f"take {fast}: {self.speed_up or 0:.2f} times as fast ({replay})"
+            f"take {fast}: {speed_up:.2f} times as fast ({replay})"
         )
 
 
-class Replay(Iterator[Batch]):
+class Replay:
     """Iterates over the same batches, again and again, and measures the steps. Not thread-safe."""
 
     def __init__(self, feed: Feed, batches: int, steps: int, timeout: float) -> None:
@@ -86,7 +72,7 @@ class Replay(Iterator[Batch]):
         self._kept: list[Batch] = []
         self._count = 0
         self._times: list[float] = []
-        """When each step was asked for: `batches` steps that are not measured come first."""
+        """When each measured step was asked for, and the end of the last one."""
 
     def __enter__(self) -> Replay:
         """Reads the batches, and waits until the feed has prefetched all that it may.
@@ -113,39 +99,38 @@ class Replay(Iterator[Batch]):
     def __exit__(self, *_: object) -> None:
         self._kept = []
 
-    def __iter__(self) -> Replay:
-        return self
-
-    def __next__(self) -> Batch:
-        """Returns the next batch; raises `StopIteration` after the steps.
+    def __iter__(self) -> Iterator[Batch]:
+        """Yields batches for the steps.
 
         As many steps as batches were asked for come before those that are measured: the first ones
         can be slower. Their number is the same on every rank, whose steps may wait for each other.
         """
-        if len(self._times) <= self._batches + self._steps:
-            self._times.append(time.monotonic())
-        if len(self._times) > self._batches + self._steps:
-            raise StopIteration
         if not self._kept:
             raise InvalidRequestError("headspace: enter it with `with`, and loop over it there")
-        kept = self._kept[(len(self._times) - 1) % len(self._kept)]
-        return kept.replaced(kept)
+        self._times = []
+        for number in range(self._batches + self._steps):
+            if number >= self._batches:
+                self._times.append(time.monotonic())
+            kept = self._kept[number % len(self._kept)]
+            yield kept.replaced(kept)
+        self._times.append(time.monotonic())
 
     def result(self) -> Headspace:
         """Returns the step times. Raises `InvalidRequestError` before the first measured step."""
-        measured = self._times[self._batches :]
-        if len(measured) < 2:
+        steps = len(self._times) - 1
+        if steps < 1:
             raise InvalidRequestError(
-                f"headspace has no result yet: its loop made {len(self._times)} steps, and "
-                f"measures the steps after the first {self._batches}"
+                "headspace has no result yet: its loop has made no step after the first "
+                f"{self._batches}, which are not measured"
             )
-        before, has_steps = self._before, self._before.steps >= _MIN_STEPS
+        before = self._before
+        compares = before.steps >= 2  # fewer have no step time
         return Headspace(
-            step_seconds=(measured[-1] - measured[0]) / (len(measured) - 1),
-            current_step_seconds=before.seconds / before.steps if has_steps else None,
-            wait_seconds=before.wait_seconds / before.steps if has_steps else None,
+            step_seconds=(self._times[-1] - self._times[0]) / steps,
+            current_step_seconds=before.seconds / before.steps if compares else None,
+            wait_seconds=before.wait_seconds / before.steps if compares else None,
             batches=self._count,
-            steps=len(measured) - 1,
+            steps=steps,
         )
 
 

@@ -23,6 +23,11 @@ class AuditRun:
     stride: int
     steps: int
 
+    @property
+    def end(self) -> int:
+        """The position after its last step."""
+        return self.base + self.steps * self.world_size * self.stride
+
     def locate(self, position: int) -> str:
         """Returns the rank and the step of a position."""
         step, rest = divmod(position - self.base, self.world_size * self.stride)
@@ -69,12 +74,13 @@ class AuditReport:
 
     def findings(self) -> list[str]:
         """Returns what is not exact, a line each, the first few of each kind."""
-        findings = [f"{self._describe(gap)} not delivered" for gap in self.outcome.gaps]
-        findings += [f"{self._describe(again)} delivered again" for again in self.outcome.again]
-        if self.outcome.beyond:
+        outcome = self.outcome
+        findings = [f"{self._describe(gap)} not delivered" for gap in outcome.gaps]
+        findings += [f"{self._describe(again)} delivered again" for again in outcome.again]
+        if outcome.beyond:
             findings.append(
-                f"{_count(self.outcome.beyond, 'position')} delivered after the end of the data "
-                f"at position {self.outcome.end}"
+                f"{_count(outcome.beyond, 'position')} delivered after the end of the data at "
+                f"position {outcome.end}"
             )
         for epoch in self.epochs:
             if not epoch.exact:
@@ -83,47 +89,35 @@ class AuditReport:
 
     def notes(self) -> list[str]:
         """Returns what is accounted for and what an audit cannot detect, a line each."""
-        notes = []
-        if masked := self.total("masked"):
-            notes.append(f"{_count(masked, 'bad sample')} masked (on_error: mask)")
-        if substituted := self.total("substituted"):
-            notes.append(
-                f"{_count(substituted, 'bad sample')} substituted (on_error: substitute): known to "
-                "be bad, and not delivered"
-            )
-        if self.spec.on_error == "substitute" and self.total("lost"):
-            notes.append(
-                "on_error: substitute fills the slots of bad samples with other samples, and a "
-                "batch does not list them; to tell bad samples from lost ones, name the bad ones "
-                "(--quarantine LOG)"
-            )
-        if left_out := self.total("left_out"):
-            notes.append(
-                f"{_count(left_out, 'sample')} left out at the end: not enough for a batch on "
-                "every rank (remainder: drop)"
-            )
-        if self.spec.is_remote:
-            notes.append(
-                f"the engine {self.spec.engine} does not report the number of samples: the loss of "
-                "samples above the highest id delivered is not detected"
-            )
-        elif self.spec.guarantee.resume != "constant_time":
-            notes.append(
-                "the server reads a dataset sequentially and numbers its samples: what the dataset "
-                "itself repeats or leaves out is not detected"
-            )
-            if self.spec.sample_count is None and self.remainder == "drop":
-                notes.append(
-                    "the length of the dataset is unknown: samples that did not fill the last "
-                    "batch are not counted"
-                )
-        if self.spec.guarantee.order == "none":
-            notes.append(f"the pipeline guarantees {self.spec.guarantee}: another audit can differ")
-        return notes
+        spec, total = self.spec, self.total
+        bad, left_out = "bad sample", _count(total("left_out"), "sample")
+        is_sequential = not spec.is_remote and spec.guarantee.resume != "constant_time"
+        drops_unknown = spec.sample_count is None and self.remainder == "drop"
+        notes = {
+            f"{_count(total('masked'), bad)} masked (on_error: mask)": total("masked"),
+            f"{_count(total('substituted'), bad)} substituted (on_error: substitute): known to be "
+            "bad, and not delivered": total("substituted"),
+            "on_error: substitute fills the slots of bad samples with other samples, and a batch "
+            "does not list them; to tell bad samples from lost ones, name the bad ones "
+            "(--quarantine LOG)": spec.on_error == "substitute" and total("lost"),
+            f"{left_out} left out at the end: not enough for a batch on every rank "
+            "(remainder: drop)": total("left_out"),
+            f"the engine {spec.engine} does not report the number of samples: the loss of samples "
+            "above the highest id delivered is not detected": spec.is_remote,
+            "the server reads a dataset sequentially and numbers its samples: what the dataset "
+            "itself repeats or leaves out is not detected": is_sequential,
+            "the length of the dataset is unknown: samples that did not fill the last batch are "
+            "not counted": is_sequential and drops_unknown,
+            f"the pipeline guarantees {spec.guarantee}: another audit can differ": (
+                spec.guarantee.order == "none"
+            ),
+        }
+        return [note for note, applies in notes.items() if applies]
 
     def to_json(self) -> dict[str, Any]:
         """Returns the report as values for `json.dumps`."""
         names = ("once", "more", "never", "left_out", "masked", "substituted", "lost")
+        same = ("batch_size", "seed", "remainder", "exact", "batches")
         outcome = asdict(self.outcome)
         epochs = [
             {**values, "exact": epoch.exact}
@@ -134,13 +128,9 @@ class AuditReport:
             "fingerprint": self.spec.fingerprint,
             "guarantee": asdict(self.spec.guarantee),
             "on_error": self.spec.on_error,
-            "batch_size": self.batch_size,
-            "seed": self.seed,
-            "remainder": self.remainder,
-            "exact": self.exact,
-            "batches": self.batches,
+            **{name: getattr(self, name) for name in same},
             "seconds": round(self.seconds, 3),
-            "runs": [asdict(run) for run in self.runs],
+            "runs": list(map(asdict, self.runs)),
             "total": {name: self.total(name) for name in names},
             "positions": outcome,
             "epochs": epochs,
@@ -152,7 +142,13 @@ class AuditReport:
         if not epoch.samples:
             yield "no sample delivered"
         if epoch.lost:
-            yield f"{_count(epoch.lost, 'sample')} lost: {_lost_ids(epoch)}"
+            # The first missing ids; those left out or masked look the same.
+            ids = ", ".join(map(str, epoch.unseen))
+            more = epoch.never - epoch.substituted - len(epoch.unseen)
+            if more > 0 and len(epoch.unseen) == MAX_EXAMPLES:
+                ids += f" and {more} more"
+            among = "among " if epoch.left_out or epoch.masked else ""
+            yield f"{_count(epoch.lost, 'sample')} lost: {among}{ids}"
         for repeat in epoch.repeats:
             first, again = self._at(repeat.first), self._at(repeat.again)
             yield f"sample {repeat.sample_id} delivered {first}, and again {again}"
@@ -178,12 +174,4 @@ class AuditReport:
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _lost_ids(epoch: EpochTotals) -> str:
-    """Returns the first lost ids; those left out or masked look the same."""
-    ids = ", ".join(map(str, epoch.unseen))
-    more = epoch.never - epoch.substituted - len(epoch.unseen)
-    listed = f"{ids} and {more} more" if more > 0 and len(epoch.unseen) == MAX_EXAMPLES else ids
-    return f"among {listed}" if epoch.left_out or epoch.masked else listed
+    return f"{number} {noun}{'s' * (number != 1)}"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import cycle
 from typing import Any
 
@@ -64,14 +65,15 @@ def audit(
     Raises `InvalidRequestError`, and the errors of `connect` and `Feed.next`.
     """
     check_integer("epochs", epochs, 1)
-    options = {"remainder": "pad", "prefetch_bytes": PREFETCH_BYTES, "timeout": 20.0, **options}
-    options["epochs"] = epochs
-    prefetch_bytes = check_integer("prefetch_bytes", options.pop("prefetch_bytes"), 0)
     world_sizes = cycle(_world_sizes(world_size, resume_every))
+    options = {"remainder": "pad", "prefetch_bytes": PREFETCH_BYTES, "timeout": 20.0, **options}
+    prefetch_bytes = check_integer("prefetch_bytes", options.pop("prefetch_bytes"), 0)
+    options["epochs"] = epochs
     started_at = time.monotonic()
+    runs: list[AuditRun] = []
     state: dict[str, Any] | None = None
-    reader: _EpochReader | None = None
-    while True:
+    is_complete = False
+    while not is_complete:
         ranks = next(world_sizes)
         options["prefetch_bytes"] = prefetch_bytes // ranks
         with ExitStack() as stack:
@@ -81,92 +83,59 @@ def audit(
                 )
                 for rank in range(ranks)
             ]
-            if reader is None:
+            if state is None:
                 # From a rank's feed: the server would count another feed as one more rank.
                 spec, size = feeds[0].spec, feeds[0].batch_size
                 remainder = options["remainder"] or spec.remainder
                 _check_spec(spec, remainder, epochs, resume_every, bad_samples)
                 counter = DeliveryCounter(spec, epochs, bad_samples)
-                reader = _EpochReader(counter, spec.stride(size), remainder, progress)
-                reader.timeout = max(options["timeout"], MIN_BATCH_TIMEOUT_SECONDS)
-            end = reader.read(feeds, feeds[0].state()["position"], resume_every)
+            run = AuditRun(feeds[0].state()["position"], ranks, spec.stride(size), 0)
+            live = feeds
+            while live and not (run.steps == resume_every and len(live) == ranks):
+                timeout = max(options["timeout"], MIN_BATCH_TIMEOUT_SECONDS)
+                live = [feed for feed in live if _count_batch(feed, counter, timeout)]
+                run = replace(run, steps=run.steps + bool(live))
+                if progress is not None:
+                    progress(run.end, counter.total)
+            is_complete = not live or feeds[0].steps_left == 0
+            read = max(feed.state()["position"] for feed in feeds)
             state = feeds[-1].state()
-        if end is not None:
-            return AuditReport(
-                spec=spec,
-                batch_size=size,
-                seed=state["seed"],
-                remainder=remainder,
-                runs=tuple(reader.runs),
-                outcome=counter.outcome(end),
-                batches=reader.batches,
-                seconds=time.monotonic() - started_at,
-            )
+        runs += [run] if run.steps else []
+    assert state is not None
+    return AuditReport(
+        spec=spec,
+        batch_size=size,
+        seed=state["seed"],
+        remainder=remainder,
+        runs=tuple(runs),
+        outcome=counter.outcome(_end(run, remainder, counter, read)),
+        batches=counter.batches,
+        seconds=time.monotonic() - started_at,
+    )
 
 
-class _EpochReader:
-    """Reads the batches of all ranks in step, one run after the other, and counts them."""
+def _count_batch(feed: Feed, counter: DeliveryCounter, timeout: float) -> bool:
+    """Reads and counts one batch; returns False at the end of the feed."""
+    try:
+        counter.add(feed.next(timeout))
+    except StopIteration:
+        return False
+    return True
 
-    timeout = MIN_BATCH_TIMEOUT_SECONDS
-    """Seconds for one batch."""
 
-    def __init__(
-        self,
-        counter: DeliveryCounter,
-        stride: int,
-        remainder: Remainder,
-        progress: Progress | None,
-    ) -> None:
-        """`stride` is the number of positions in a batch."""
-        self.runs: list[AuditRun] = []
-        self.batches = 0
-        self._counter, self._stride, self._remainder = counter, stride, remainder
-        self._progress = progress or (lambda _positions, _total: None)
-
-    def read(self, feeds: list[Feed], base: int, max_steps: int | None) -> int | None:
-        """Reads up to `max_steps` steps from position `base` on.
-
-        Returns the position where the data ends for these ranks; None before the end.
-        """
-        steps = 0
-        live = list(feeds)
-        while live and not (steps == max_steps and len(live) == len(feeds)):
-            live = [feed for feed in live if self._read_batch(feed)]
-            steps += bool(live)
-            self._progress(base + steps * len(feeds) * self._stride, self._counter.total)
-        run = AuditRun(base, len(feeds), self._stride, steps)
-        if steps:
-            self.runs.append(run)
-        if live and feeds[0].steps_left != 0:
-            return None
-        return self._end(run, max(feed.state()["position"] for feed in feeds))
-
-    def _read_batch(self, feed: Feed) -> bool:
-        """Reads and counts one batch; returns False at the end of the feed."""
-        try:
-            batch = feed.next(self.timeout)
-        except StopIteration:
-            return False
-        self._counter.add(batch)
-        self.batches += 1
-        return True
-
-    def _end(self, last_run: AuditRun, feed_position: int) -> int:
-        """Returns the end of the data: computed if its length is known, else `feed_position`."""
-        total = self._counter.total
-        if total is not None:
-            if self._remainder == "pad":
-                return total
-            step = last_run.world_size * last_run.stride
-            return last_run.base + (total - last_run.base) // step * step
-        # A cursor from before the end was known can be past it.
-        return feed_position if last_run.steps else min(feed_position, self._counter.end)
+def _end(run: AuditRun, remainder: Remainder, counter: DeliveryCounter, read: int) -> int:
+    """Returns the end of the data after the last run: computed if its length is known, else `read`,
+    which is the position of the feeds."""
+    if (total := counter.total) is not None:
+        step = run.world_size * run.stride
+        return total if remainder == "pad" else run.base + (total - run.base) // step * step
+    # A cursor from before the end was known can be past it.
+    return read if run.steps else min(read, counter.end)
 
 
 def _world_sizes(world_size: int | Sequence[int], resume_every: int | None) -> tuple[int, ...]:
-    several = isinstance(world_size, Sequence) and not isinstance(world_size, str)
-    given = world_size if several else [world_size]
-    sizes = tuple(check_integer("world_size", size, 1, MAX_RANKS) for size in given)  # type: ignore[union-attr]
+    given = world_size if isinstance(world_size, Sequence) else [world_size]
+    sizes = tuple(check_integer("world_size", size, 1, MAX_RANKS) for size in given)
     if not sizes:
         raise InvalidRequestError("world_size must have at least one number of ranks, not none")
     if resume_every is None and len(sizes) > 1:
@@ -188,26 +157,26 @@ def _check_spec(
     bad_samples: Collection[int],
 ) -> None:
     """Checks the options against the pipeline. Raises `InvalidRequestError`."""
-    name = f"pipeline {spec.name!r}"
+    problem = ""
     if remainder == "drop" and spec.is_remote:
-        raise InvalidRequestError(
-            f'{name} cannot be audited with remainder "drop": its engine, '
-            f"{spec.engine}, does not report the number of samples, so samples left out look like "
-            'lost ones; use remainder "pad"'
+        problem = (
+            f'cannot be audited with remainder "drop": its engine, {spec.engine}, does not report '
+            'the number of samples, so samples left out look like lost ones; use remainder "pad"'
         )
-    if epochs > 1 and spec.is_remote:
-        raise InvalidRequestError(
-            f"{name} cannot be audited over {epochs} epochs: its engine, "
-            f"{spec.engine}, begins an epoch before the last one is complete, so samples cannot be "
-            "counted by epoch; audit one epoch"
+    elif epochs > 1 and spec.is_remote:
+        problem = (
+            f"cannot be audited over {epochs} epochs: its engine, {spec.engine}, begins an epoch "
+            "before the last one is complete, so samples cannot be counted by epoch; audit one "
+            "epoch"
         )
-    if resume_every is not None and spec.guarantee.resume == "none":
-        raise InvalidRequestError(
-            f"{name} guarantees {spec.guarantee}: it cannot be audited across a resume; leave out "
+    elif resume_every is not None and spec.guarantee.resume == "none":
+        problem = (
+            f"guarantees {spec.guarantee}: it cannot be audited across a resume; leave out "
             "resume_every"
         )
-    if bad_samples and spec.on_error != "substitute":
-        raise InvalidRequestError(
-            f"bad samples are used only with on_error: substitute; {name} has on_error: "
-            f"{spec.on_error}"
+    elif bad_samples and spec.on_error != "substitute":
+        problem = (
+            f"has on_error: {spec.on_error}; bad samples are used only with on_error: substitute"
         )
+    if problem:
+        raise InvalidRequestError(f"pipeline {spec.name!r} {problem}")

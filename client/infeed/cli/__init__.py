@@ -24,7 +24,11 @@ LOOK = "Look at servers"
 def main() -> None:
     """Runs a command; prints the mistake of a user as one message, with exit status 1."""
     try:
-        _run()
+        try:
+            import typer  # noqa: F401, PLC0415 - not in the light install
+        except ImportError:
+            sys.exit("error: the command line needs more packages: pip install 'infeed[cli]'")
+        new_app()()
     except InfeedError as error:
         sys.exit(f"error: {printable_lines(str(error))}")
     except ModuleNotFoundError as error:
@@ -40,14 +44,6 @@ def main() -> None:
         sys.exit(f"error: {error.filename}: {(error.strerror or str(error)).lower()}")
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-def _run() -> None:
-    try:
-        import typer  # noqa: F401, PLC0415 - not in the light install
-    except ImportError:
-        sys.exit("error: the command line needs more packages: pip install 'infeed[cli]'")
-    new_app()()
 
 
 def new_app() -> typer.Typer:
@@ -69,34 +65,25 @@ def new_app() -> typer.Typer:
         epilog="infeed COMMAND --help has the options and examples of a command.",
     )
 
+    def print_version(wanted: bool) -> None:
+        if wanted:
+            typer.echo(f"infeed {infeed.__version__}")
+            raise typer.Exit
+
+    version = typer.Option(
+        False, "--version", callback=print_version, is_eager=True, help="Show the version and exit."
+    )
+
     @app.callback(help="Ready-to-train batches over gRPC.")
-    def with_version(
-        _version: bool = typer.Option(
-            False,
-            "--version",
-            callback=_print_version,
-            is_eager=True,
-            help="Show the version and exit.",
-        ),
-    ) -> None:
+    def with_version(_version: bool = version) -> None:
         """Does nothing: the callback of the option has ended the command."""
 
     app.command("list", rich_help_panel=LOOK)(list_pipelines)
-    app.command(rich_help_panel=LOOK)(peek)
-    app.command(rich_help_panel=LOOK)(top)
-    app.command(rich_help_panel=LOOK)(audit)
-    app.command(rich_help_panel=LOOK)(loadtest)
+    for function in (peek, top, audit, loadtest):
+        app.command(rich_help_panel=LOOK)(function)
     for command in entry_points(group="infeed.commands"):
         _add_commands(app, command)
     return app
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        import typer  # noqa: PLC0415 - not in the light install
-
-        typer.echo(f"infeed {infeed.__version__}")
-        raise typer.Exit
 
 
 def _add_commands(app: typer.Typer, command: EntryPoint) -> None:

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as ProgressBar
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from infeed.cli.connection import SEED, TIMEOUT, Connection, PipelineName, Target
 from infeed.cli.model_options import option, with_models
-from infeed.cli.output import print_json, print_line, problem_of, write_file
+from infeed.cli.output import print_line, problem_of, write_file
 from infeed.shared.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from infeed.audit.report import AuditReport
-    from infeed.audit.run import Progress
 
 NOT_EXACT_STATUS = 2
 """The exit status of an audit that is not exact; an error has 1."""
@@ -87,17 +89,32 @@ def audit(
     arguments = {name: getattr(options, name) for name in same}
     arguments["world_size"] = _world_sizes(options.world_size)
     arguments["bad_samples"] = _substituted_samples(options.quarantine or [], pipeline)
-    with _progress_bar(Console(stderr=True), pipeline) as progress:
+    console = Console(stderr=True)
+    columns = TextColumn("audit of {task.description}"), BarColumn(), MofNCompleteColumn()
+    with Progress(
+        *columns,
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task(pipeline, total=None)
         report = run_audit(
-            target, pipeline, progress=progress, **arguments, **connection.arguments()
+            target,
+            pipeline,
+            progress=lambda done, total: bar.update(
+                task, completed=done if total is None else min(done, total), total=total
+            ),
+            **arguments,
+            **connection.arguments(),
         )
+    text = json.dumps(report.to_json(), indent=2) + "\n"
     if options.output == "-":
-        print_json(report.to_json())
+        typer.echo(text, nl=False)
     else:
         _print(report, Console())
-    if options.output not in (None, "-"):
-        text = json.dumps(report.to_json(), indent=2) + "\n"
-        write_file("--json", Path(options.output), text)
+        if options.output is not None:
+            write_file("--json", Path(options.output), text)
     if not report.exact:
         raise typer.Exit(NOT_EXACT_STATUS)
 
@@ -123,38 +140,15 @@ def _substituted_samples(logs: list[Path], pipeline: str) -> set[int]:
         for number, line in enumerate(lines, 1):
             try:
                 entry = json.loads(line)
-                key = entry["pipeline"], entry["action"]
                 sample = int(entry["sample_id"])
+                is_substituted = (entry["pipeline"], entry["action"]) == (pipeline, "substitute")
             except (ValueError, KeyError, TypeError):
                 raise InvalidRequestError(
                     f"--quarantine {log}, line {number}: not an entry of a quarantine log, which "
                     "has pipeline, action and sample_id"
                 ) from None
-            if key == (pipeline, "substitute"):
-                samples.add(sample)
+            samples |= {sample} if is_substituted else set()
     return samples
-
-
-@contextmanager
-def _progress_bar(console: Console, pipeline: str) -> Iterator[Progress | None]:
-    """Shows a progress bar on a terminal, and nothing elsewhere."""
-    if not console.is_terminal:
-        yield None
-        return
-    columns = (
-        TextColumn("audit of {task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with ProgressBar(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(pipeline, total=None)
-
-        def update(positions: int, total: int | None) -> None:
-            completed = positions if total is None else min(positions, total)
-            bar.update(task, completed=completed, total=total)
-
-        yield update
 
 
 def _print(report: AuditReport, console: Console) -> None:

@@ -30,7 +30,14 @@ def contact_sheet(batch: Batch, spec: PipelineSpec) -> Image:
     """Draws the first field that has images. Raises `InvalidRequestError` if there is none."""
     from PIL import Image, ImageDraw, ImageFont  # noqa: PLC0415 - not in the light install
 
-    pixels = to_uint8(batch[_image_field(spec)][:MAX_IMAGES])
+    name = picture_field({field.name: field.shape for field in spec.element_spec})
+    if name is None:
+        raise InvalidRequestError(
+            "--png: no field has images of 1, 3 or 4 channels; fields: "
+            f"{', '.join(map(str, spec.element_spec))}; leave out --png, or add decode_image to "
+            "the pipeline"
+        )
+    pixels = to_uint8(batch[name][:MAX_IMAGES])
     height, width = pixels.shape[1:3]
     scale = -(-_MIN_WIDTH // max(1, width))
     height, width = scale * height, scale * width
@@ -50,17 +57,6 @@ def contact_sheet(batch: Batch, spec: PipelineSpec) -> Image:
         sheet.paste(enlarged, (left, top))
         draw.multiline_text((left, top + height + _GAP), caption, "black", font)
     return sheet
-
-
-def _image_field(spec: PipelineSpec) -> str:
-    name = picture_field({field.name: field.shape for field in spec.element_spec})
-    if name is not None:
-        return name
-    listed = ", ".join(map(str, spec.element_spec))
-    raise InvalidRequestError(
-        f"--png: no field has images of 1, 3 or 4 channels; fields: {listed}; leave out --png, or "
-        "add decode_image to the pipeline"
-    )
 
 
 def _caption(batch: Batch, spec: PipelineSpec, slot: int) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -22,9 +21,6 @@ from infeed.shared.errors import InfeedError
 from infeed.shared.printable import printable
 from infeed.shared.spec import PipelineSpec
 
-if TYPE_CHECKING:
-    from infeed.rpc.channel import GrpcTransport
-
 DIFFERENT_STATUS = 1
 """The exit status if servers differ or one does not answer, as of every error."""
 
@@ -35,13 +31,8 @@ _MAX_THREADS = 16
 """Servers that are asked at the same time: with fewer, each that does not answer delays others."""
 
 
-@dataclass(frozen=True)
-class ServerPipelines:
-    """One server's pipelines, sorted by name, or the error of asking for them."""
-
-    server: str
-    pipelines: tuple[PipelineSpec, ...] = ()
-    error: InfeedError | None = None
+Listed = Mapping[str, Sequence[PipelineSpec] | InfeedError]
+"""The pipelines of each server, sorted by name, or the error of asking for them."""
 
 
 @with_models
@@ -63,47 +54,70 @@ def list_pipelines(
       infeed list 127.0.0.1:7470
       infeed list host-a:7470,host-b:7470 --json
     """
-    from infeed.rpc.channel import GrpcTransport  # noqa: PLC0415 - other commands do not connect
-    from infeed.rpc.credentials import Credentials  # noqa: PLC0415
-
     timeout = check_seconds("--timeout", timeout)
-    arguments = connection.arguments()
-    credentials = Credentials(arguments.get("token"), arguments.get("tls"))
-    with closing(GrpcTransport(target, credentials)) as transport:
-        listed = list_servers(transport, timeout)
+    listed = _ask(target, connection, timeout)
     found = differences(listed)
     if as_json:
-        print_json(_to_json(target, listed, found))
+        print_json({"target": target, "servers": _to_json(listed), "differences": found})
     else:
         _print(listed, found)
     if found:
         raise typer.Exit(DIFFERENT_STATUS)
 
 
-def _print(listed: Sequence[ServerPipelines], found: Sequence[str]) -> None:
+def _ask(target: str, connection: Connection, timeout: float) -> Listed:
+    """Asks every server of a target. Waits for each for at most `timeout` seconds.
+
+    Raises the error of the first server if no server answers.
+    """
+    from infeed.rpc.channel import GrpcTransport  # noqa: PLC0415 - other commands do not connect
+    from infeed.rpc.credentials import Credentials  # noqa: PLC0415
+
+    arguments = connection.arguments()
+    credentials = Credentials(arguments.get("token"), arguments.get("tls"))
+
+    def ask(server: str) -> Sequence[PipelineSpec] | InfeedError:
+        with closing(transport.for_server(server)) as single:
+            try:
+                return single.list_pipelines(timeout)
+            except InfeedError as error:
+                return error
+
+    with closing(GrpcTransport(target, credentials)) as transport:
+        servers = transport.servers()
+        with ThreadPoolExecutor(min(_MAX_THREADS, len(servers)), "infeed-list") as pool:
+            listed = dict(zip(servers, pool.map(ask, servers), strict=True))
+    errors = [answer for answer in listed.values() if isinstance(answer, InfeedError)]
+    if len(errors) == len(listed):
+        raise errors[0]
+    return listed
+
+
+def _to_json(listed: Listed) -> list[dict[str, Any]]:
+    return [
+        {"server": server, "error": answer.message, "pipelines": []}
+        if isinstance(answer, InfeedError)
+        else {"server": server, "error": None, "pipelines": list(map(spec_to_json, answer))}
+        for server, answer in listed.items()
+    ]
+
+
+def _print(listed: Listed, found: Sequence[str]) -> None:
     console = new_console(_MIN_WIDTH)
-    pipelines = specs_by_name(listed)
-    if pipelines:
-        console.print(_table(pipelines))
+    heads = ("pipeline", "source", "samples", "batch", "fields", "order", "guarantee")
+    table = Table(*heads, "fingerprint", box=SIMPLE_HEAD, highlight=False)
+    for name, specs in _by_name(listed).items():
+        # Servers that differ have a row each.
+        for row in dict.fromkeys(map(_row, specs.values())):
+            table.add_row(*map(Text, (printable(name), *row)))
+    if table.rows:
+        console.print(table)
     else:
         console.print("no pipeline, or none that this token has access to")
     for line in found:
         print_line(console, f"differs: {line}")
     if len(listed) > 1 and not found:
         console.print(f"all {len(listed)} servers serve the same")
-
-
-def _table(pipelines: Mapping[str, Mapping[str, PipelineSpec]]) -> Table:
-    table = Table(
-        *("pipeline", "source", "samples", "batch", "fields", "order", "guarantee", "fingerprint"),
-        box=SIMPLE_HEAD,
-        highlight=False,
-    )
-    for name, specs in pipelines.items():
-        # Servers that differ have a row each.
-        for spec in dict.fromkeys(map(_row, specs.values())):
-            table.add_row(*map(Text, (printable(name), *spec)))
-    return table
 
 
 def _row(spec: PipelineSpec) -> tuple[str, ...]:
@@ -125,83 +139,39 @@ def _row(spec: PipelineSpec) -> tuple[str, ...]:
     )
 
 
-def _to_json(
-    target: str, listed: Sequence[ServerPipelines], found: Sequence[str]
-) -> dict[str, Any]:
-    return {
-        "target": target,
-        "servers": [
-            {
-                "server": server.server,
-                "error": None if server.error is None else server.error.message,
-                "pipelines": [spec_to_json(spec) for spec in server.pipelines],
-            }
-            for server in listed
-        ],
-        "differences": list(found),
-    }
-
-
-def list_servers(transport: GrpcTransport, timeout: float) -> list[ServerPipelines]:
-    """Asks every server of a target. Waits for each for at most `timeout` seconds.
-
-    Raises the error of the first server if no server answers.
-    """
-
-    def ask(server: str) -> ServerPipelines:
-        with closing(transport.for_server(server)) as single:
-            try:
-                return ServerPipelines(server, tuple(single.list_pipelines(timeout)))
-            except InfeedError as error:
-                return ServerPipelines(server, error=error)
-
-    servers = transport.servers()
-    with ThreadPoolExecutor(min(_MAX_THREADS, len(servers)), "infeed-list") as pool:
-        listed = list(pool.map(ask, servers))
-    errors = [server.error for server in listed if server.error is not None]
-    if len(errors) == len(listed):
-        raise errors[0]
-    return listed
-
-
-def specs_by_name(listed: Sequence[ServerPipelines]) -> dict[str, dict[str, PipelineSpec]]:
+def _by_name(listed: Listed) -> dict[str, dict[str, PipelineSpec]]:
     """Returns the spec of each pipeline by server: name → server → spec, sorted by name."""
     result: dict[str, dict[str, PipelineSpec]] = {}
-    for server in listed:
-        for spec in server.pipelines:
-            result.setdefault(spec.name, {})[server.server] = spec
+    for server, answer in listed.items():
+        for spec in () if isinstance(answer, InfeedError) else answer:
+            result.setdefault(spec.name, {})[server] = spec
     return dict(sorted(result.items()))
 
 
-def differences(listed: Sequence[ServerPipelines]) -> list[str]:
+def differences(listed: Listed) -> list[str]:
     """Describes how servers differ that should be equivalent; empty if they are."""
-    result = [f"{item.server}: {item.error}" for item in listed if item.error is not None]
-    answering = [item.server for item in listed if item.error is None]
-    for name, specs in specs_by_name(listed).items():
+    result = [f"{at}: {error}" for at, error in listed.items() if isinstance(error, InfeedError)]
+    answering = [at for at, answer in listed.items() if not isinstance(answer, InfeedError)]
+    for name, specs in _by_name(listed).items():
         if missing := [server for server in answering if server not in specs]:
             result.append(
                 f"{name}: served by {', '.join(specs)}, but not by {', '.join(missing)}; a feed "
                 "reads from the former only"
             )
-        result += _differences_of(name, specs)
+        compared = {server: _compared(spec) for server, spec in specs.items()}
+        for label in next(iter(compared.values())):
+            servers: dict[str, list[str]] = {}
+            for server, values in compared.items():
+                servers.setdefault(values[label], []).append(server)
+            shown = "; ".join(f"{value} at {', '.join(at)}" for value, at in servers.items())
+            if label == "fingerprint":
+                shown += (
+                    ". A feed never mixes them: serve the same definition, data and TensorFlow "
+                    "version"
+                )
+            if len(servers) > 1:
+                result.append(f"{name}: {label} differs: {shown}")
     return result
-
-
-def _differences_of(name: str, specs: Mapping[str, PipelineSpec]) -> Iterator[str]:
-    compared = {server: _compared(spec) for server, spec in specs.items()}
-    for label in next(iter(compared.values())):
-        servers: dict[str, list[str]] = {}
-        for server, values in compared.items():
-            servers.setdefault(values[label], []).append(server)
-        if len(servers) < 2:
-            continue
-        listed = "; ".join(f"{value} at {', '.join(at)}" for value, at in servers.items())
-        remedy = ""
-        if label == "fingerprint":
-            remedy = (
-                ". A feed never mixes them: serve the same definition, data and TensorFlow version"
-            )
-        yield f"{name}: {label} differs: {listed}{remedy}"
 
 
 def _compared(spec: PipelineSpec) -> dict[str, str]:

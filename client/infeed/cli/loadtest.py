@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -23,10 +21,8 @@ from infeed.shared.printable import printable_lines
 
 if TYPE_CHECKING:
     from infeed.loadtest import LoadPlan, Summary, Tally
-    from infeed.loadtest.find_max import Probe, Search
+    from infeed.loadtest.find_max import Search
     from infeed.loadtest.runner import Progress
-
-    Run = Callable[[LoadPlan], tuple[Summary, Tally]]
 
 MISSED_STATUS = 1
 """The exit status of a missed threshold, as of every error; a wrong option has 2."""
@@ -58,11 +54,26 @@ def loadtest(
         raise typer.BadParameter(error.message) from None
     if options.html is not None:
         import infeed.loadtest.report_html  # noqa: F401, PLC0415 - so is a package that is missing
-    arguments = {"connection": connection.arguments(), "timeout": options.timeout}
-    run = partial(_run, target, pipeline, arguments)
+    from infeed.loadtest import check, run_load, summarize  # noqa: PLC0415 - only this command
+    from infeed.loadtest.find_max import find_max  # noqa: PLC0415
+
+    console, arguments = Console(stderr=True), connection.arguments()
+
+    def run(plan: LoadPlan) -> tuple[Summary, Tally]:
+        with _progress(console) as progress:
+            tally = run_load(
+                *(target, pipeline, plan),
+                connection=arguments,
+                timeout=options.timeout,
+                progress=progress,
+            )
+        return check(summarize(tally), tally), tally
+
     search = None
     if options.find_max:
-        search, summary, tally = _search(plan, run)
+        search, summary, tally = find_max(
+            run, plan, lambda probe: console.print(str(probe), highlight=False)
+        )
     else:
         summary, tally = run(plan)
     _report(summary, tally, search, options)
@@ -70,66 +81,6 @@ def loadtest(
         raise typer.Exit(INTERRUPTED_STATUS)
     if not summary.ok:
         raise typer.Exit(MISSED_STATUS)
-
-
-def _run(
-    target: str, pipeline: str, arguments: dict[str, Any], plan: LoadPlan
-) -> tuple[Summary, Tally]:
-    """Runs one load test, with live progress on a terminal."""
-    from infeed.loadtest import check, run_load, summarize  # noqa: PLC0415
-
-    with _progress(Console(stderr=True)) as progress:
-        tally = run_load(target, pipeline, plan, progress=progress, **arguments)
-    return check(summarize(tally), tally), tally
-
-
-class _SearchEndedError(Exception):
-    """The end of a search by one load test."""
-
-
-def _search(plan: LoadPlan, run: Run) -> tuple[Search | None, Summary, Tally]:
-    """Runs load tests with several numbers of trainers; returns that with the most, too.
-
-    One that is interrupted, has a failure or loses a server ends the search, and is returned.
-    """
-    from infeed.loadtest.find_max import Probe, find_max  # noqa: PLC0415
-    from infeed.loadtest.plan import UTILISATION_THRESHOLD  # noqa: PLC0415
-
-    threshold = plan.thresholds.min_utilisation or UTILISATION_THRESHOLD
-    results: dict[int, tuple[Summary, Tally]] = {}
-    console = Console(stderr=True)
-
-    def probe(trainers: int) -> Probe:
-        results[trainers] = summary, _ = run(_with_trainers(plan, trainers))
-        is_lost = summary.lost and not plan.thresholds.allow_lost_servers
-        if summary.interrupted or summary.failures or is_lost:
-            raise _SearchEndedError
-        found = Probe(
-            trainers,
-            summary.utilisation or 0.0,
-            summary.samples_per_second,
-            summary.forecast.trainers_at(threshold, trainers),
-        )
-        forecast = "" if found.forecast is None else f", forecast {found.forecast} trainers"
-        console.print(
-            f"{trainers:4} trainers: utilisation {100 * found.utilisation:.1f} %, "
-            f"{found.samples_per_second:.0f} samples/s{forecast}",
-            highlight=False,
-        )
-        return found
-
-    try:
-        search = find_max(probe, threshold, limit=plan.trainers)
-    except _SearchEndedError:
-        return None, *list(results.values())[-1]
-    return search, *results[search.max_trainers or search.probes[-1].trainers]
-
-
-def _with_trainers(plan: LoadPlan, trainers: int) -> LoadPlan:
-    """Returns the plan for fewer trainers, without the faults of the others."""
-    stalls = tuple(stall for stall in plan.stalls if stall.rank < trainers)
-    kills = tuple(kill for kill in plan.kills if kill.rank < trainers)
-    return replace(plan, trainers=trainers, stalls=stalls, kills=kills)
 
 
 @contextmanager

@@ -95,26 +95,24 @@ class LoadtestOptions:
 
         if self.find_max and not (self.step_ms and self.steps is None):
             raise InvalidRequestError("--find-max needs --step-ms over 0, and no --steps")
-        most = None if self.max_wait_p99_ms is None else self.max_wait_p99_ms / 1000
+        same = (
+            *("trainers", "independent", "threads", "steps"),
+            *("batch_size", "seed", "prefetch_batches"),
+        )
+        p99 = self.max_wait_p99_ms
         return LoadPlan(
-            trainers=self.trainers,
+            **{name: getattr(self, name) for name in same},
             step_seconds=self.step_ms / 1000,
-            independent=self.independent,
-            threads=self.threads,
             ramp_seconds=self.ramp,
             duration_seconds=self.duration,
-            steps=self.steps,
             warm_up_seconds=self.warm_up,
             rtt_seconds=self.rtt_ms / 1000,
             jitter_seconds=self.jitter_ms / 1000,
-            batch_size=self.batch_size,
-            seed=self.seed,
-            prefetch_batches=self.prefetch_batches,
             stalls=tuple(map(Stall.parse, self.stall or [])),
             kills=tuple(map(Kill.parse, self.kill or [])),
             thresholds=Thresholds(
                 self.min_utilisation,
-                most,
+                None if p99 is None else p99 / 1000,
                 self.min_samples_per_second,
                 allow_lost_servers=self.allow_lost_servers,
             ),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
@@ -58,46 +58,40 @@ def model_options(model: Any) -> list[inspect.Parameter]:
     and `rich_help_panel`; `names` are the option's names. In place of both, the annotation of a
     field may have a `typer.Option` or `typer.Argument`.
     """
-    hints = get_type_hints(model, include_extras=True)
     if dataclasses.is_dataclass(model):
         fields = [
-            (item.name, item.default, item.metadata.get("help"), item.metadata.get("extra"))
-            for item in dataclasses.fields(model)
+            (field.name, field.default, field.metadata.get("help"), field.metadata.get("extra"))
+            for field in dataclasses.fields(model)
         ]
     else:
         fields = [
-            (name, _default(field), field.description, field.json_schema_extra)
+            (
+                name,
+                field.get_default(call_default_factory=True),
+                field.description,
+                field.json_schema_extra,
+            )
             for name, field in model.model_fields.items()
         ]
-    kind, empty = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
-    return [
-        inspect.Parameter(
-            name,
-            kind,
-            annotation=_described(name, hints[name], help_text, extra or {}),
-            default=empty if _is_missing(default) else default,
+    hints = get_type_hints(model, include_extras=True)
+    parameters = []
+    for name, default, help_text, more in fields:
+        hint, extra = hints[name], dict(more or {})
+        if not any(isinstance(part, ParameterInfo) for part in get_args(hint)):
+            # With its name, a bool has no second option that begins with --no.
+            names = extra.pop("names", [f"--{name.replace('_', '-')}"])
+            hint = Annotated[hint, typer.Option(*names, help=help_text, **extra)]
+        is_missing = default is dataclasses.MISSING or "Undefined" in type(default).__name__
+        parameters.append(
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                annotation=hint,
+                default=inspect.Parameter.empty if is_missing else default,
+            )
         )
-        for name, default, help_text, extra in fields
-    ]
-
-
-def _described(name: str, hint: Any, help_text: str | None, extra: Mapping[str, Any]) -> Any:
-    """Returns the annotation with an option, unless it has one."""
-    if any(isinstance(part, ParameterInfo) for part in get_args(hint)):
-        return hint
-    # With its name, a bool has no second option that begins with --no.
-    names = extra.get("names", [f"--{name.replace('_', '-')}"])
-    more = {key: value for key, value in extra.items() if key != "names"}
-    return Annotated[hint, typer.Option(*names, help=help_text, **more)]
-
-
-def _default(field: Any) -> Any:
-    return field.get_default(call_default_factory=True)
+    return parameters
 
 
 def _is_model(hint: Any) -> bool:
     return dataclasses.is_dataclass(hint) or hasattr(hint, "model_fields")
-
-
-def _is_missing(default: Any) -> bool:
-    return default is dataclasses.MISSING or type(default).__name__ == "PydanticUndefinedType"

@@ -22,7 +22,7 @@ from infeed.cli.output import print_json, print_line, problem_of
 from infeed.cli.spec_json import spec_to_json
 from infeed.shared.errors import InvalidRequestError, MissingExtraError
 from infeed.shared.printable import printable
-from infeed.shared.spec import BYTES, Array, PipelineSpec
+from infeed.shared.spec import BYTES, PipelineSpec
 
 _MAX_SAMPLE_IDS = 16
 
@@ -89,17 +89,9 @@ def peek(
 
 
 def _print(console: Console, spec: PipelineSpec, document: dict[str, Any]) -> None:
-    print_line(console, f"{spec.name} fingerprint {spec.fingerprint}")
-    print_line(
-        console,
-        f"{spec.sample_count or 'unknown'} samples; {spec.guarantee}; "
-        f"server {spec.server_version}, {spec.engine.replace('_', '-')} engine",
-    )
-    finish = ", ".join(document["pipeline"]["finish_transforms"]) or "none"
-    print_line(console, f"finish transforms: {finish}")
+    pipeline, batch = document["pipeline"], document["batch"]
     table = Table("field", "data type", "shape", "on the wire", "min", "max", "mean")
-    batch = document["batch"]
-    for field in document["pipeline"]["fields"]:
+    for field in pipeline["fields"]:
         unit = " bytes" if field["data_type"] == BYTES else ""
         values = (field[name] for name in ("min", "max", "mean"))
         table.add_row(
@@ -109,11 +101,17 @@ def _print(console: Console, spec: PipelineSpec, document: dict[str, Any]) -> No
             field["sent_as"] or "?",
             *("not finite" if value is None else f"{value:.6g}{unit}" for value in values),
         )
+    for line in (
+        f"{spec.name} fingerprint {spec.fingerprint}",
+        f"{spec.sample_count or 'unknown'} samples; {spec.guarantee}",
+        f"server {spec.server_version}, {pipeline['engine']} engine",
+        f"finish transforms: {', '.join(pipeline['finish_transforms']) or 'none'}",
+    ):
+        print_line(console, line)
     console.print(table)
     ids = ", ".join(map(str, batch["sample_ids"][:_MAX_SAMPLE_IDS]))
     more = ", ..." if batch["slots"] > _MAX_SAMPLE_IDS else ""
-    line = f"start {batch['start']}, epoch {batch['epoch']}, sample ids {ids}{more}"
-    print_line(console, line)
+    print_line(console, f"start {batch['start']}, epoch {batch['epoch']}, sample ids {ids}{more}")
 
 
 def _write_png(batch: Batch, spec: PipelineSpec, file: Path) -> None:
@@ -128,29 +126,22 @@ def _write_png(batch: Batch, spec: PipelineSpec, file: Path) -> None:
 
 def _to_json(feed: infeed.Feed, batch: Batch) -> dict[str, Any]:
     document = spec_to_json(feed.spec)
+    # The zeros of empty slots are in no sample.
+    slots = batch.mask if batch.mask.any() else slice(None)
     for field in document["fields"]:
-        values = _samples(batch, field["name"])
+        values = batch[field["name"]][slots]
         if field["data_type"] == BYTES:
-            numbers = np.array([len(item) for item in values.reshape(-1)])
-        else:
-            numbers = values.astype(np.float64)
+            values = np.array([len(value) for value in values.reshape(-1)])
+        numbers = values.astype(np.float64)
         range_ = {"min": numbers.min(), "max": numbers.max(), "mean": numbers.mean()}
         field |= {
             name: float(value) if np.isfinite(value) else None for name, value in range_.items()
         }
-    return {
-        "pipeline": document,
-        "batch": {
-            "start": batch.start,
-            "epoch": batch.epoch,
-            "slots": batch.slots,
-            "sample_ids": batch.sample_ids.tolist(),
-            "mask": batch.mask.tolist(),
-        },
+    batch_json = {
+        "start": batch.start,
+        "epoch": batch.epoch,
+        "slots": batch.slots,
+        "sample_ids": batch.sample_ids.tolist(),
+        "mask": batch.mask.tolist(),
     }
-
-
-def _samples(batch: Batch, name: str) -> Array:
-    """Returns a field without the zeros of empty slots, which are in no sample."""
-    values = batch[name]
-    return values[batch.mask] if batch.mask.any() else values
+    return {"pipeline": document, "batch": batch_json}

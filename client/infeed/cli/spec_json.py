@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from infeed.shared.spec import PipelineSpec
+
+_SAME = ("name", "batch_size", "seed", "remainder", "on_error", "fingerprint", "server_version")
 
 
 def access(spec: PipelineSpec) -> str:
@@ -15,12 +18,11 @@ def access(spec: PipelineSpec) -> str:
 def spec_to_json(spec: PipelineSpec) -> dict[str, Any]:
     wire_types = {field.name: field.data_type for field in spec.wire_spec}
     return {
-        "name": spec.name,
+        **{name: getattr(spec, name) for name in _SAME},
         "source": spec.source_kind or None,
         "access": access(spec),
         "engine": spec.engine.replace("_", "-"),
         "samples": spec.sample_count,
-        "batch_size": spec.batch_size,
         "fields": [
             {
                 "name": field.name,
@@ -30,16 +32,7 @@ def spec_to_json(spec: PipelineSpec) -> dict[str, Any]:
             }
             for field in spec.element_spec
         ],
-        "finish_transforms": [str(transform) for transform in spec.finish_transforms],
+        "finish_transforms": list(map(str, spec.finish_transforms)),
         "shuffle": spec.shuffle_mode or None,
-        "seed": spec.seed,
-        "remainder": spec.remainder,
-        "on_error": spec.on_error,
-        "guarantee": {
-            "order": spec.guarantee.order,
-            "delivery": spec.guarantee.delivery,
-            "resume": spec.guarantee.resume,
-        },
-        "fingerprint": spec.fingerprint,
-        "server_version": spec.server_version,
+        "guarantee": asdict(spec.guarantee),
     }

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import grain
 
-from infeed.adapters.lazy_feed import LazyFeed
 from infeed.adapters.named_fields import NamedFields
 from infeed.client import check_option_names
 from infeed.feed import Feed
@@ -54,7 +53,7 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
         self._target, self._pipeline, self._options = target, pipeline, options
         self._fields = NamedFields(ids, mask)
         self._is_iterated = self._is_copy = False
-        self._new_feed()  # checks the arguments, and connects nothing
+        self._new_iterator()  # checks the arguments, and connects nothing
 
     def __iter__(self) -> FeedIterator:
         if isinstance(self._target, Feed):
@@ -65,11 +64,11 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
                     "iteration connects its own"
                 )
             self._is_iterated = True
-        derives_shard = not isinstance(self._target, Feed) and self._options.get("shard") is None
+        iterator = self._new_iterator()
         in_child = self._is_copy and multiprocessing.parent_process() is not None
-        if derives_shard and in_child and jax_shard() is None:
+        if iterator.derives_shard and in_child and jax_shard() is None:
             _refuse_workers()  # JAX in a worker process does not know the rank
-        return FeedIterator(self._new_feed(), self._fields, derives_shard=derives_shard)
+        return iterator
 
     def mp_prefetch(self, *_: Any, **__: Any) -> NoReturn:
         """Raises `InvalidRequestError`: a feed prefetches by itself, and workers would each read
@@ -97,8 +96,8 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
         name = self._target.spec.name if isinstance(self._target, Feed) else self._pipeline
         return f"FeedDataset({name!r})"
 
-    def _new_feed(self) -> LazyFeed:
-        return LazyFeed(self._target, self._pipeline, **self._options)
+    def _new_iterator(self) -> FeedIterator:
+        return FeedIterator(self._target, self._pipeline, self._fields, **self._options)
 
 
 def _refuse_workers() -> NoReturn:

@@ -4,33 +4,46 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grain
 
-from infeed.adapters.lazy_feed import LazyFeed
+from infeed.adapters.feed_adapter import FeedAdapter
 from infeed.adapters.named_fields import NamedFields
 from infeed.cursor import Shard
 from infeed.feed import Feed
 from infeed.grain.checkpoint import Checkpointable
 from infeed.ranks import evidence_of_ranks, jax_shard
-from infeed.shared.copies import refuse_copy
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import Array
 
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
 
-class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
+    from infeed.client import ConnectOptions
+
+
+class FeedIterator(FeedAdapter, grain.DatasetIterator):  # type: ignore[misc]
     """Iterates over the batches of one feed, as exact dicts of NumPy arrays, each `[slots, ...]`.
 
     Made by `FeedDataset`. The feed is connected by the first of `next`, `start_prefetch` and
     `feed`. Errors of the feed arrive as they are; after `close`, `next` raises `FeedClosedError`.
     """
 
-    def __init__(self, feed: LazyFeed, fields: NamedFields, *, derives_shard: bool) -> None:
-        super().__init__()
-        self._feed = feed
-        self._derives_shard = derives_shard
+    def __init__(
+        self,
+        target: str | Feed,
+        pipeline: str | None,
+        fields: NamedFields,
+        **options: Unpack[ConnectOptions],
+    ) -> None:
+        super().__init__(target, pipeline, **options)
         self._fields = fields
+        self.derives_shard = self._given is None and options.get("shard") is None
+        """Whether the shard is this process's place in `jax.distributed`."""
+
+    def _late_options(self) -> ConnectOptions:
+        return {"shard": jax_shard() or _single_shard()} if self.derives_shard else {}
 
     @property
     def feed(self) -> Feed:
@@ -40,17 +53,17 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
         Raises `InvalidRequestError` for several processes whose ranks JAX does not know, or has
         learned after the connection.
         """
-        if self._derives_shard:
-            shard = jax_shard()
-            if not self._feed.is_open:
-                self._feed.update_options(shard=shard or _single_shard())
-            elif shard is not None and shard != self._feed.open().shard:
-                raise InvalidRequestError(
-                    f"the feed was connected before jax.distributed was initialized, for "
-                    f"{self._feed.open().shard}, and this process is {shard}; give FeedDataset "
-                    "shard=infeed.Shard(rank, world_size), or initialize jax.distributed first"
-                )
-        return self._feed.open()
+        feed = super().feed
+        if self.derives_shard and (shard := jax_shard()) not in (None, feed.shard):
+            raise InvalidRequestError(
+                f"the feed was connected before jax.distributed was initialized, for {feed.shard}, "
+                f"and this process is {shard}; give FeedDataset shard=infeed.Shard(rank, "
+                "world_size), or initialize jax.distributed first"
+            )
+        return feed
+
+    def __iter__(self) -> Self:
+        return self
 
     def __next__(self) -> dict[str, Array]:
         return self._fields.arrays(self.feed.next())
@@ -61,7 +74,7 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
         It counts samples over all ranks, so it is the same on every rank after the same step. While
         the feed is not connected, it is the state that was set, or position 0.
         """
-        return self._feed.state()
+        return self.state()
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continues at a state of `get_state`, of any rank and any number of ranks.
@@ -69,7 +82,7 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
         Connects nothing. Raises `CursorError` if it is no cursor, and `InvalidRequestError` if the
         dataset was given a feed that is connected already.
         """
-        self._feed.load_state(state)
+        self.load_state(state)
 
     def start_prefetch(self) -> None:
         """Connects the feed, which prefetches from then on. Idempotent."""
@@ -79,9 +92,8 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
         """Ends the feed and its threads. Idempotent; the state can still be read."""
         # Grain's transformations call this in their `__del__`, also when the interpreter ends: then
         # modules are gone, `sys` first of all here, and the threads with them.
-        if sys is None or sys.is_finalizing():
-            return
-        self._feed.close()
+        if sys is not None and not sys.is_finalizing():
+            super().close()
 
     def __del__(self) -> None:
         """Does nothing: Grain would close the feed here, and so wait for its threads in the
@@ -94,8 +106,6 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
     async def load(self, directory: Any) -> Awaitable[None]:
         """Returns what reads and sets the state, saved by any number of processes."""
         return await Checkpointable(self).load(directory)
-
-    __reduce__ = refuse_copy
 
     def __str__(self) -> str:
         return "FeedIterator"

@@ -18,8 +18,7 @@ from h2.connection import H2Connection
 from h2.exceptions import H2Error
 from h2.settings import SettingCodes
 
-from infeed.http2.receiver import BufferedReceiver, ConnectionLostError
-from infeed.http2.socket import ClientSocket
+from infeed.http2.socket import BufferedReceiver, ClientSocket, ConnectionLostError
 
 logging.getLogger("hpack").setLevel(logging.INFO)  # at DEBUG it logs each header: tokens, too
 

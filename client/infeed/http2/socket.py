@@ -1,4 +1,4 @@
-"""TCP and Unix client sockets on which every operation has a timeout.
+"""TCP and Unix client sockets on which every operation has a timeout, and their buffered reader.
 
 One thread receives, others send; any thread may abort the connection.
 """
@@ -12,8 +12,10 @@ import select
 import socket
 import threading
 import time
+from collections.abc import Callable
 
 from infeed.http2.target import SocketAddress, resolve
+from infeed.shared.keepalive import CLIENT_PING_INTERVAL_SECONDS, CLIENT_PING_TIMEOUT_SECONDS
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 """The time until a connection works: TCP, TLS, and the first frame of the peer. A process that
@@ -25,8 +27,16 @@ SEND_TIMEOUT_SECONDS = 15.0
 """A peer that accepts no data for this long is considered lost; requests are small."""
 
 
+_BUFFER_BYTES = 1 << 12
+"""Smaller reads are buffered, so that a frame's header needs no system call of its own."""
+
+
 class TLSVerificationError(ConnectionError):
     """One end rejected the other's certificate or protocol; a retry would fail in the same way."""
+
+
+class ConnectionLostError(Exception):
+    """The connection or its stream ended early; the request can be retried on another server."""
 
 
 class ClientSocket:
@@ -119,6 +129,68 @@ class ClientSocket:
         if self._socket is None:
             raise ConnectionAbortedError("the connection was closed")
         return self._socket
+
+
+class BufferedReceiver:
+    """Buffered reader of a socket, for one thread."""
+
+    def __init__(
+        self, socket: ClientSocket, deadline: float | None, ping: Callable[[], None]
+    ) -> None:
+        """`deadline`, of `time.monotonic`, bounds every read. Without one, the keepalive does:
+        `ping` is called after a silence, and the peer must answer it."""
+        self._socket = socket
+        self.deadline = deadline
+        self._ping = ping
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._begin = self._end = 0
+
+    def read_exactly(self, count: int) -> bytes:
+        """Reads `count` bytes."""
+        data = bytearray(count)
+        view = memoryview(data)
+        while view:
+            view = view[self.read_some(view) :]
+        return bytes(data)
+
+    def read_some(self, into: memoryview) -> int:
+        """Reads what has arrived, at least one byte, and returns the number of bytes."""
+        if self._begin == self._end:
+            if len(into) >= len(self._buffer):
+                return self._receive(into)
+            self._begin, self._end = 0, self._receive(self._buffer)
+        count = min(len(into), self._end - self._begin)
+        into[:count] = self._buffer[self._begin : self._begin + count]
+        self._begin += count
+        return count
+
+    def _receive(self, into: memoryview) -> int:
+        if self.deadline is None:
+            count = self._receive_or_ping(into)
+        else:
+            count = self._receive_until(self.deadline, into)
+        if not count:
+            raise ConnectionLostError("the connection was closed")
+        return count
+
+    def _receive_until(self, deadline: float, into: memoryview) -> int:
+        left = deadline - time.monotonic()
+        if left <= 0:  # data may be there all the time: frames that complete nothing
+            raise TimeoutError
+        return self._socket.receive(into, left)
+
+    def _receive_or_ping(self, into: memoryview) -> int:
+        try:
+            return self._socket.receive(into, CLIENT_PING_INTERVAL_SECONDS)
+        except TimeoutError:
+            self._ping()
+        try:
+            return self._socket.receive(into, CLIENT_PING_TIMEOUT_SECONDS)
+        except TimeoutError:
+            silence = CLIENT_PING_INTERVAL_SECONDS + CLIENT_PING_TIMEOUT_SECONDS
+            raise ConnectionLostError(
+                f"nothing was received for {silence:g} s, not even the answer to a ping"
+            ) from None
 
 
 def _wait(connection: socket.socket, event: int, timeout: float) -> bool:

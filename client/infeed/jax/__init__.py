@@ -21,7 +21,6 @@ from infeed.adapters import require
 
 require("jax", "JAX")
 
-from infeed.jax.connection import connect
-from infeed.jax.device_feed import DeviceFeed
+from infeed.jax.device_feed import DeviceFeed, connect
 
 __all__ = ["DeviceFeed", "connect"]

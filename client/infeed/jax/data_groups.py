@@ -1,4 +1,5 @@
 """Data groups of a sharding: the devices that hold the same rows of a batch, and their ranks.
+Rank, world size and batch size of a feed follow from them.
 
 A group is a distinct range of axis 0. With a mesh of 4x2 devices and `PartitionSpec("data")`
 there are four groups of two devices. Processes whose devices hold the same groups are replicas:
@@ -12,9 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jax.sharding import NamedSharding, PartitionSpec, Sharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from infeed.cursor import Shard
+from infeed.feed import Feed
+from infeed.ranks import warn_of_equal_batches
 from infeed.shared.errors import InvalidRequestError
 
 
@@ -83,6 +86,81 @@ def trimmed(sharding: Sharding, dimensions: int) -> Sharding:
     spec: Any = PartitionSpec
     spec = spec(*sharding.spec[:dimensions])
     return NamedSharding(sharding.mesh, spec, memory_kind=sharding.memory_kind)
+
+
+def as_sharding(given: object) -> Sharding | None:
+    """Returns the sharding of a user's argument. Raises `InvalidRequestError` for another type."""
+    if given is None or isinstance(given, Sharding):
+        return given
+    if isinstance(given, tuple) and len(given) == 2:
+        mesh, spec = given
+        if isinstance(mesh, Mesh) and isinstance(spec, PartitionSpec):
+            return NamedSharding(mesh, spec)
+    raise InvalidRequestError(
+        f"sharding must be a jax.sharding.Sharding, a pair of Mesh and PartitionSpec, or None, not "
+        f"{given!r}"
+    )
+
+
+def process_shard(groups: DataGroups, given: Shard | None, *, spans: bool) -> Shard:
+    """Returns the rank and world size of this process's feed.
+
+    `spans` is whether the sharding has devices of other processes.
+    """
+    if spans:
+        if given is not None:
+            raise InvalidRequestError(
+                f"shard {given} is given, and the sharding over several processes makes this one "
+                f"{groups.shard}; leave shard out"
+            )
+        return groups.shard
+    if given is None and jax.process_count() > 1:
+        raise InvalidRequestError(
+            f"the sharding is on this process alone, one of {jax.process_count()}, so all of them "
+            "would read the same batches; use a sharding over all processes, or shard=infeed.Shard("
+            "jax.process_index(), jax.process_count()), or infeed.Shard(0, 1) for the same batches"
+        )
+    if given is None:
+        warn_of_equal_batches(
+            "infeed.jax.connect has no shard, and JAX has one process",
+            "shard=infeed.Shard(rank, world_size), or call jax.distributed.initialize first",
+        )
+    return given or Shard()
+
+
+def rank_batch_size(global_batch_size: int, shard: Shard, groups: DataGroups) -> int:
+    """Returns the batch size of one rank. Raises `InvalidRequestError` if it is not whole."""
+    # Either the ranks are the sharding's, or the sharding is of one rank.
+    parts = shard.world_size * groups.count // groups.shard.world_size
+    if global_batch_size % parts:
+        raise InvalidRequestError(
+            f"global_batch_size {global_batch_size} is no multiple of {parts}, the number of "
+            f"parts of the batch: {groups.count} data groups of the sharding, {shard.world_size} "
+            f"ranks; the next multiple is {-(-global_batch_size // parts) * parts}",
+            global_batch_size=global_batch_size,
+            parts=parts,
+        )
+    return global_batch_size // shard.world_size
+
+
+def check_size(feed: Feed, groups: DataGroups, global_batch_size: int | None) -> None:
+    """Raises `InvalidRequestError` for a batch that the data groups do not divide, or of another
+    size than the global one."""
+    rows = feed.batch_size * groups.shard.world_size
+    if rows % groups.count:
+        raise InvalidRequestError(
+            f"a batch of {rows} slots, {feed.batch_size} for each of {groups.shard.world_size} "
+            f"ranks, does not divide into the {groups.count} data groups of the sharding; choose "
+            "global_batch_size",
+            rows=rows,
+            groups=groups.count,
+        )
+    total = feed.batch_size * feed.shard.world_size
+    if global_batch_size not in {None, total}:
+        raise InvalidRequestError(
+            f"global_batch_size is {global_batch_size}, and the feed has batches of {total}: "
+            f"{feed.batch_size} for each of {feed.shard.world_size} ranks"
+        )
 
 
 def _listed(numbers: Set[int] | Mapping[int, object]) -> str:

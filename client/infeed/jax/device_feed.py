@@ -7,13 +7,49 @@ one. The transfers run while the devices compute, and the waits in `stats()` are
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import jax
+from jax.sharding import Mesh, PartitionSpec, Sharding, SingleDeviceSharding
 
 from infeed.adapters.feed_adapter import FeedAdapter
-from infeed.adapters.lazy_feed import LazyFeed
+from infeed.adapters.named_fields import NamedFields
+from infeed.client import check_option_names
 from infeed.feed import Feed
+from infeed.jax.data_groups import (
+    as_sharding,
+    check_size,
+    data_groups,
+    process_shard,
+    rank_batch_size,
+)
 from infeed.jax.global_arrays import GlobalArrays, TransferredBatch
+from infeed.prefetch.byte_window import MAX_BATCHES
+from infeed.shared.arguments import check_integer
+from infeed.shared.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from infeed.client import ConnectOptions
+
+Placement: TypeAlias = Sharding | tuple[Mesh, PartitionSpec] | None
+
+
+@dataclass(frozen=True)
+class DeviceOptions:
+    """The options of `connect` that are JAX's."""
+
+    sharding: Sharding | None
+    global_batch_size: int | None
+    device_prefetch: int
+    fields: NamedFields
+
+    def placement(self) -> Sharding:
+        """Returns the sharding; the default initialises JAX."""
+        return self.sharding or SingleDeviceSharding(jax.local_devices()[0])
 
 
 class DeviceFeed(FeedAdapter, Iterator[dict[str, Any]]):
@@ -26,24 +62,45 @@ class DeviceFeed(FeedAdapter, Iterator[dict[str, Any]]):
     """
 
     def __init__(
-        self, lazy: LazyFeed, convert: Callable[[LazyFeed], GlobalArrays], device_prefetch: int
+        self,
+        target: str | Feed,
+        pipeline: str | None,
+        own: DeviceOptions,
+        **options: Unpack[ConnectOptions],
     ) -> None:
-        """`convert` opens the feed for a sharding. `device_prefetch` batches are transferred while
-        the loop has one."""
-        super().__init__(lazy)
-        self._convert = convert
-        self._device_prefetch = device_prefetch
+        super().__init__(target, pipeline, **options)
+        self._own = own
         self._arrays: GlobalArrays | None = None
         self._queue: deque[TransferredBatch | Exception] = deque()
         """Batches that the feed has delivered and the loop has not taken, in order; an error in
         place of one that cannot be transferred."""
 
+    def _late_options(self) -> ConnectOptions:
+        placement, size = self._own.placement(), self._own.global_batch_size
+        groups = data_groups(placement)
+        spans = not placement.is_fully_addressable
+        shard = process_shard(groups, self._options.get("shard"), spans=spans)
+        late: ConnectOptions = {"shard": shard}
+        if size is not None:
+            late["batch_size"] = rank_batch_size(size, shard, groups)
+        return late
+
     @property
     def feed(self) -> Feed:
         """The feed of this process, connected: `steps`, `steps_per_epoch`, `spec` and more."""
+        feed = super().feed
         if self._arrays is None:
-            self._arrays = self._convert(self._lazy)
-        return self._lazy.open()
+            placement = self._own.placement()
+            groups = data_groups(placement)
+            if not placement.is_fully_addressable and feed.shard != groups.shard:
+                raise InvalidRequestError(
+                    f"the feed is of {feed.shard}, and by the sharding this process is "
+                    f"{groups.shard}; connect it with that shard, or pass target and pipeline"
+                )
+            check_size(feed, groups, self._own.global_batch_size)
+            world_size = groups.shard.world_size
+            self._arrays = GlobalArrays(feed, placement, world_size, self._own.fields)
+        return feed
 
     def __iter__(self) -> DeviceFeed:
         """Returns the iterator itself: a second loop continues after the last batch.
@@ -60,7 +117,7 @@ class DeviceFeed(FeedAdapter, Iterator[dict[str, Any]]):
         """
         feed, queue = self.feed, self._queue
         assert self._arrays is not None
-        while not queue or (len(queue) <= self._device_prefetch and feed.has_next):
+        while not queue or (len(queue) <= self._own.device_prefetch and feed.has_next):
             try:
                 batch = feed.next()
             except Exception:
@@ -83,13 +140,62 @@ class DeviceFeed(FeedAdapter, Iterator[dict[str, Any]]):
         Neither connects nor initialises JAX: before the first batch it is the state to begin at, or
         position 0, from the pipeline's spec.
         """
-        if not self._queue:
+        if self._feed is None or not self._queue:
             return super().state()
-        feed = self._lazy.open()
-        return feed.state(feed.delivered - len(self._queue))
+        return self._feed.state(self._feed.delivered - len(self._queue))
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continues at a cursor with the next batch. Raises `CursorError` if it is none."""
         super().load_state(state)
         self._queue.clear()
         self._arrays = None
+
+
+def connect(
+    target: str | Feed,
+    pipeline: str | None = None,
+    *,
+    sharding: Placement = None,
+    global_batch_size: int | None = None,
+    prefetch: int | None = None,
+    device_prefetch: int = 2,
+    ids: str | None = None,
+    mask: str | None = None,
+    **options: Unpack[ConnectOptions],
+) -> DeviceFeed:
+    """Returns an iterator of global batches; the first one connects.
+
+    target             as for `infeed.connect`, or a feed of it, alone
+    pipeline           name of the pipeline
+    sharding           a `jax.sharding.Sharding`, or a mesh and a `PartitionSpec`, for all fields;
+                       a spec with more entries than a field has dimensions is cut. None: the first
+                       device of this process
+    global_batch_size  slots over all ranks; None: the pipeline's batch size, or the option
+                       `batch_size`, for each rank
+    prefetch           bound on the batches that are prefetched to the host, 2 to 64; None: as many
+                       as `prefetch_bytes` holds
+    device_prefetch    batches that are transferred to the devices before the loop takes them
+    ids                name of an additional field with the sample ids, -1 for an empty slot
+    mask               name of an additional field: which slots hold a sample
+    options            as for `infeed.connect`. With a sharding over several processes, `shard`
+                       follows from it. The finish transforms run on the devices, unless `finish` is
+                       `"trainer"` or `"server"`
+
+    The iterator raises what `infeed.connect` raises, and `InvalidRequestError` for a batch size
+    that the sharding does not divide, or a sharding whose processes hold data unevenly.
+    """
+    check_option_names(options, connect)
+    if global_batch_size is not None:
+        global_batch_size = check_integer("global_batch_size", global_batch_size, 1)
+        if options.get("batch_size") is not None:
+            raise InvalidRequestError(
+                f"global_batch_size {global_batch_size} and batch_size {options['batch_size']} are "
+                "both given: the first counts all ranks, the second one; give one of them"
+            )
+    if prefetch is not None:
+        options["prefetch_batches"] = prefetch
+    if not isinstance(target, Feed):
+        options.setdefault("finish", "none")
+    limit = check_integer("device_prefetch", device_prefetch, 0, MAX_BATCHES)
+    own = DeviceOptions(as_sharding(sharding), global_batch_size, limit, NamedFields(ids, mask))
+    return DeviceFeed(target, pipeline, own, **options)

@@ -8,7 +8,6 @@ same order on every process, while transfers are each process's own and may run 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,16 +23,9 @@ from infeed.jax.finish import finish
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import BYTES, Array, FieldSpec
 
-
-@dataclass(frozen=True)
-class TransferredBatch:
-    """The fields of a batch on the devices, without finish transforms; byte strings on the host.
-
-    `mask` is bool [rows of the global batch], None where no finish transform needs it.
-    """
-
-    fields: dict[str, Any]
-    mask: jax.Array | None
+TransferredBatch = tuple[dict[str, Any], jax.Array | None]
+"""The fields of a batch on the devices, without finish transforms, and byte strings on the host;
+the mask, bool [rows of the global batch], None where no finish transform needs it."""
 
 
 class GlobalArrays:
@@ -68,18 +60,17 @@ class GlobalArrays:
         arrays = self._named.arrays(batch)
         fields: dict[str, Any] = {name: self._put(name, x) for name, x in arrays.items()}
         if not self._needs_mask:
-            return TransferredBatch(fields, None)
+            return fields, None
         named_mask = self._named.mask
-        mask = fields[named_mask] if named_mask else self._put("mask", batch.mask)
-        return TransferredBatch(fields, mask)
+        return fields, fields[named_mask] if named_mask else self._put("mask", batch.mask)
 
     def finish(self, transferred: TransferredBatch) -> dict[str, Any]:
         """Returns the fields after the finish transforms, which are dispatched, not awaited."""
-        fields = transferred.fields
+        fields, mask = transferred
         if not self._transforms:
             return dict(fields)
         wire = {name: fields[name] for name in self._finished}
-        return {**fields, **self._finish(wire, mask=transferred.mask)}
+        return {**fields, **self._finish(wire, mask=mask)}
 
     def _put(self, name: str, x: Array) -> Any:
         """Returns the global array; `x` holds the rows of this process."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from infeed.audit.counter import DeliveryCounter
 from infeed.audit.report import AuditReport, AuditRun
 from infeed.loadtest.tally import Tally, Trainer
@@ -25,28 +23,23 @@ def _audit(tally: Tally, job: int, trainers: Sequence[Trainer]) -> AuditReport:
     stride = tally.spec.stride(tally.batch_size)
     width = stride * len(trainers)
     steps = min(
-        max((int(part["start"].max()) // width + 1 for part in _parts(trainer)[0]), default=0)
+        max((int(part["start"].max()) // width + 1 for part, _ in trainer.points), default=0)
         for trainer in trainers
     )
-    counter, batches = DeliveryCounter(tally.spec), 0
+    run = AuditRun(0, len(trainers), stride, steps)
+    counter = DeliveryCounter(tally.spec)
     for trainer in trainers:
-        for made, ids in zip(*_parts(trainer), strict=True):
-            within = made["start"] < steps * width
+        for made, ids in trainer.points:
+            within = made["start"] < run.end
             counter.add_batches(made["start"][within], made["epoch"][within], ids[within])
-            batches += int(np.count_nonzero(within))
     seed = tally.spec.seed if tally.plan.seed is None else tally.plan.seed
     return AuditReport(
         spec=tally.spec,
         batch_size=tally.batch_size,
         seed=seed + job,
         remainder="drop",
-        runs=(AuditRun(0, len(trainers), stride, steps),),
-        outcome=counter.outcome(steps * width),
-        batches=batches,
+        runs=(run,),
+        outcome=counter.outcome(run.end),
+        batches=counter.batches,
         seconds=tally.ended_at - tally.began_at,
     )
-
-
-def _parts(trainer: Trainer) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    steps = [part for life in trainer.lives for part in life.steps]
-    return steps, [part for life in trainer.lives for part in life.sample_ids]

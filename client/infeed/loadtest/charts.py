@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
@@ -33,6 +33,9 @@ _MAP = LinearSegmentedColormap.from_list("utilisation", ["#b3261e", "#f0d9a8", "
 
 _SETTINGS: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "infeed", "font.size": 12}
 
+_METADATA = ("Date", "Creator", "Format", "Type")
+"""What matplotlib would write about the file."""
+
 _STATE_NAMES = {
     "transform": "waits for transforms",
     "source": "waits for the source",
@@ -55,13 +58,7 @@ class Chart:
 
 def time_charts(summary: Summary) -> Iterator[Chart]:
     """Yields the charts over time: throughput, waits, trainers and servers."""
-    rate = summary.series.samples_per_second
-    plot = _Plot(summary)
-    plot.line(rate, "c1")
-    plot.axes.set_ylim(0, 1.08 * max(filter(None, rate), default=0.0) or 1.0)
-    plot.axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    tips = [f"{value or 0:.0f} samples/s" for value in rate]
-    yield Chart("Throughput", plot.svg("Throughput over time", tips), "samples/s")
+    yield _throughput(summary)
     yield _waits(summary)
     if summary.figures.utilisation is not None:
         yield _utilisations(summary)
@@ -69,11 +66,20 @@ def time_charts(summary: Summary) -> Iterator[Chart]:
         yield _server(summary, address, rows)
 
 
+def _throughput(summary: Summary) -> Chart:
+    rate = summary.series.samples_per_second
+    plot = _Plot(summary, lambda value: f"{value:,.0f}")
+    plot.line(rate, "c1")
+    plot.axes.set_ylim(0, 1.08 * max(filter(None, rate), default=0.0) or 1.0)
+    tips = [f"{value or 0:.0f} samples/s" for value in rate]
+    return Chart("Throughput", plot.svg("Throughput over time", tips), "samples/s")
+
+
 def _waits(summary: Summary) -> Chart:
     series = summary.series
     rows = {"p50": series.wait_p50, "p99": series.wait_p99, "longest": series.wait_max}
     colors = {"p50": "c1", "p99": "c2", "longest": "c3"}
-    plot = _Plot(summary)
+    plot = _Plot(summary, lambda value: f"{1e3 * value:g} ms")
     known = [value for row in rows.values() for value in row if value]
     low, high = max(1e-6, min([1e-4, *known])), max([1e-1, *known])
     plot.axes.set_ylim(10 ** np.floor(np.log10(low)), 10 ** np.ceil(np.log10(high)))
@@ -82,21 +88,16 @@ def _waits(summary: Summary) -> Chart:
         plot.line(row, colors[name])
     plot.axes.yaxis.set_major_locator(LogLocator(numticks=6))
     plot.axes.yaxis.set_minor_locator(NullLocator())
-    plot.axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{1e3 * value:g} ms"))
-    tips = [
-        ", ".join(
-            f"{name} {'-' if (at := row[bin_]) is None else seconds_text(at)}"
-            for name, row in rows.items()
-        )
-        for bin_ in range(series.bins)
-    ]
+    plot.label_values()
     legend = {colors[name]: name for name in rows}
-    return Chart("Waits for a batch", plot.svg("Waits over time", tips), legend=legend)
+    svg = plot.svg("Waits over time", _tips(rows, seconds_text))
+    return Chart("Waits for a batch", svg, legend=legend)
 
 
 def _utilisations(summary: Summary) -> Chart:
     rows = summary.series.utilisation
-    plot = _Plot(summary, height=min(420, max(_HEIGHT, 44 + 14 * len(rows))))
+    height = min(420, max(_HEIGHT, 44 + 14 * len(rows)))
+    plot = _Plot(summary, lambda rank: f"{rank:g}", height)
     shares = np.array(rows, np.float64)  # NaN where no step ended, which is drawn empty
     end = summary.series.bin_seconds * summary.series.bins
     plot.axes.imshow(
@@ -107,37 +108,47 @@ def _utilisations(summary: Summary) -> Chart:
     plot.axes.yaxis.set_major_locator(MaxNLocator(16, integer=True))
     plot.axes.grid(visible=False)
     tips = []
-    for column in shares.T:
-        known = np.flatnonzero(np.isfinite(column))
-        worst = known[column[known].argmin()] if len(known) else 0
-        tips.append(f"least {percent_text(column[worst], 0)}, rank {worst}" if len(known) else "-")
+    for column in np.where(np.isnan(shares), np.inf, shares).T:
+        worst = int(column.argmin())
+        is_known = np.isfinite(column[worst])
+        tips.append(f"least {percent_text(column[worst], 0)}, rank {worst}" if is_known else "-")
     title, caption = "Utilisation of each trainer", "100 % to 0 %, by rank; empty: no step ended"
     return Chart(title, plot.svg(f"{title} over time", tips), caption, has_ramp=True)
 
 
 def _server(summary: Summary, address: str, rows: Mapping[str, Row]) -> Chart:
-    plot = _Plot(summary)
+    plot = _Plot(summary, lambda share: f"{100 * share:.0f} %")
     states = [np.array(rows[name], np.float64) for name in STATES]
     colors = [_COLORS[name] for name in STATES]
     plot.axes.stackplot(plot.xs, *states, colors=colors, linewidth=0)
-    plot.line(rows["cpu"], "cpu", dashed=True)
+    plot.line(rows["cpu"], "cpu", linestyle=(0, (5, 3)))
     plot.axes.set_ylim(0, 1)
-    plot.axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.0f} %"))
     legend = {**_STATE_NAMES, "cpu": "processors used"}
-    tips = [
-        ", ".join(f"{text} {percent_text(rows[name][bin_], 0)}" for name, text in legend.items())
-        for bin_ in range(summary.series.bins)
-    ]
+    tips = _tips({text: rows[name] for name, text in legend.items()}, lambda x: percent_text(x, 0))
     svg = plot.svg(f"What the pipeline of {address} waited for", tips)
     return Chart(f"Server {address}", svg, legend=legend)
+
+
+def _tips(rows: Mapping[str, Row], text: Callable[[float], str]) -> list[str]:
+    """Returns the values of each bin with their names."""
+    return [
+        ", ".join(
+            f"{name} {'-' if value is None else text(value)}"
+            for name, value in zip(rows, values, strict=True)
+        )
+        for values in zip(*rows.values(), strict=True)
+    ]
 
 
 class _Plot:
     """A plot over the time of a test, with its events."""
 
-    def __init__(self, summary: Summary, *, height: int = _HEIGHT) -> None:
-        """`height` is in pixels."""
+    def __init__(
+        self, summary: Summary, label: Callable[[float], str], height: int = _HEIGHT
+    ) -> None:
+        """`label` is for values; `height` is in pixels."""
         self._series, self._events, self._height = summary.series, summary.events, height
+        self._label = label
         self.xs = (np.arange(self._series.bins) + 0.5) * self._series.bin_seconds
         with mpl.rc_context(_SETTINGS):
             self._figure = Figure(figsize=(_WIDTH / 72, height / 72), dpi=72)
@@ -153,16 +164,20 @@ class _Plot:
         axes.yaxis.set_major_locator(MaxNLocator(5))
         axes.set_xlim(0, self._series.end)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} s"))
+        self.label_values()
         axes.axvspan(0, self._series.begin, color=_COLORS["ink"], alpha=0.06, linewidth=0)
         for at, _ in self._events:
             axes.axvline(at, color=_COLORS["bad"], linestyle=(0, (2, 3)), linewidth=1.5)
 
-    def line(self, row: Row, color: str, *, dashed: bool = False) -> None:
+    def label_values(self) -> None:
+        """Sets the labels of the values, also after a change of their scale."""
+        self.axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: self._label(value)))
+
+    def line(self, row: Row, color: str, **style: Any) -> None:
         """Draws a line through the values; where one is missing, the line is broken."""
-        style: dict[str, Any] = {"linestyle": (0, (5, 3)) if dashed else "-", "linewidth": 2}
         # The marks show values without neighbours, and are as wide as the line.
-        values = np.array(row, np.float64)
-        self.axes.plot(self.xs, values, color=_COLORS[color], marker="o", markersize=2, **style)
+        style = {"linewidth": 2, "marker": "o", "markersize": 2, **style}
+        self.axes.plot(self.xs, np.array(row, np.float64), color=_COLORS[color], **style)
 
     def svg(self, name: str, texts: Sequence[str]) -> str:
         """Returns the plot; a bin's text and events appear under the pointer.
@@ -171,14 +186,13 @@ class _Plot:
         """
         output = io.StringIO()
         with mpl.rc_context(_SETTINGS):
-            self._figure.savefig(output, format="svg")
+            self._figure.savefig(output, format="svg", metadata=dict.fromkeys(_METADATA))
         body = output.getvalue().partition("<svg")[2].partition(">")[2].rpartition("</svg>")[0]
-        body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
         body = re.sub(r'<g id="[^"]*"', "<g", body)  # other plots have the same
         body = re.sub(
             "#fe00([0-9a-f]{2})", lambda found: f"var(--{_PAGE_COLORS[int(found[1], 16)]})", body
         )
-        body += "".join(self._tip(number, text) for number, text in enumerate(texts))
+        body += "".join(map(self._tip, range(len(texts)), texts))
         view = f"0 0 {_WIDTH} {self._height}"
         return f'<svg viewBox="{view}" role="img" aria-label="{escape(name)}">{body}</svg>'
 

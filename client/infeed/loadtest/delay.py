@@ -19,7 +19,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 
-from infeed.http2.target import resolve
+from infeed.http2.target import authority, host_name, is_unix, resolve
 
 _MAX_CHUNK_BYTES = 1 << 20
 """Bytes read at a time: smaller chunks take more processor time."""
@@ -29,6 +29,9 @@ _SOCKET_BYTES = 4 << 20
 
 _CONNECT_TIMEOUT_SECONDS = 5.0
 """Seconds for a connection to the server; then the trainer's connection is closed."""
+
+Chunks = SimpleQueue[tuple[float, bytes]]
+"""When a chunk is due, in monotonic seconds, and its bytes; none at the end."""
 
 
 class Proxy:
@@ -45,24 +48,19 @@ class Proxy:
         """Forwards until the process ends."""
         while True:
             client, _ = self._listener.accept()
-            _start(self._connect, client)
+            _start(self._forward, client)
 
-    def _connect(self, client: socket.socket) -> None:
-        try:
-            server = _connected(self._address)
-        except OSError:
-            client.close()
-            return
-        with client, server:
+    def _forward(self, client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError), _connected(self._address) as server:
             threads = []
             for source, sink in ((client, server), (server, client)):
                 _set_up(source)
-                chunks: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
+                chunks: Chunks = SimpleQueue()
                 threads += [_start(self._read, source, chunks), _start(_write, sink, chunks)]
             for thread in threads:
                 thread.join()
 
-    def _read(self, source: socket.socket, chunks: SimpleQueue[tuple[float, bytes]]) -> None:
+    def _read(self, source: socket.socket, chunks: Chunks) -> None:
         """Reads up to the end, or to a reset, which is an end for the other side too."""
         data, due = b"-", 0.0
         while data:
@@ -74,16 +72,17 @@ class Proxy:
             chunks.put((due, data))
 
 
-def _write(sink: socket.socket, chunks: SimpleQueue[tuple[float, bytes]]) -> None:
+def _write(sink: socket.socket, chunks: Chunks) -> None:
     """Writes each chunk when it is due; an empty one ends the stream."""
-    while True:
+    data = b"-"
+    while data:
         due, data = chunks.get()
         time.sleep(max(0.0, due - time.monotonic()))
         try:
-            if not data:
+            if data:
+                sink.sendall(data)
+            else:
                 sink.shutdown(socket.SHUT_WR)
-                return
-            sink.sendall(data)
         except OSError:
             with contextlib.suppress(OSError):
                 sink.shutdown(socket.SHUT_RDWR)  # the thread that reads from it ends, too
@@ -104,20 +103,16 @@ def _set_up(connection: socket.socket) -> None:
 
 
 def _connected(address: str) -> socket.socket:
-    """Connects to the first address that accepts. Raises `OSError`."""
-    problem = OSError(f"{address} has no address")
-    for family, place in resolve(address):
-        server = socket.socket(family)
-        server.settimeout(_CONNECT_TIMEOUT_SECONDS)
-        try:
-            server.connect(place)
-        except OSError as error:
-            server.close()
-            problem = error
-        else:
-            server.settimeout(None)
-            return server
-    raise problem
+    """Connects to a server. Raises `OSError`."""
+    if is_unix(address):
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(resolve(address)[0][1])
+    else:
+        port = authority(address).rpartition(":")[2]
+        place = host_name(address), int(port)
+        server = socket.create_connection(place, _CONNECT_TIMEOUT_SECONDS)
+        server.settimeout(None)
+    return server
 
 
 def run_process(parent: Connection) -> None:

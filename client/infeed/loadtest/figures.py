@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from infeed.loadtest.tally import Trainer
+from infeed.shared.report import TrainerReport
 from infeed.shared.spec import Array
 from infeed.stats import STARVED_THRESHOLD_SECONDS
 
@@ -64,11 +65,19 @@ class Measured:
         """Seconds of all waits."""
         return float(self.steps["wait_seconds"].sum() + self.unanswered_seconds.sum())
 
+    @property
+    def busy(self) -> float:
+        """Seconds of all steps without their waits."""
+        return float(self.steps["busy_seconds"].sum())
+
+    @property
+    def starved_steps(self) -> int:
+        return int((self.steps["wait_seconds"] > STARVED_THRESHOLD_SECONDS).sum())
+
     def figures(self, step_seconds: float) -> Figures:
         """Returns the figures; `step_seconds` is the compute of a step on an idle machine."""
-        count, busy = len(self.steps), float(self.steps["busy_seconds"].sum())
+        count, total = len(self.steps), self.waited + self.busy
         waits = np.concatenate([self.steps["wait_seconds"], self.unanswered_seconds])
-        total = self.waited + busy
         p50 = p99 = 0.0
         if len(waits):
             p50, p99 = map(float, np.quantile(waits, [0.5, 0.99], method="higher"))
@@ -81,9 +90,30 @@ class Measured:
             wait_p50=p50,
             wait_p99=p99,
             wait_max=float(waits.max(initial=0.0)),
-            starved_steps=int((self.steps["wait_seconds"] > STARVED_THRESHOLD_SECONDS).sum()),
-            step_seconds=busy / count if count else 0.0,
+            starved_steps=self.starved_steps,
+            step_seconds=self.busy / count if count else 0.0,
             unanswered_seconds=float(self.unanswered_seconds.max(initial=0.0)),
+        )
+
+    def report(self, last: TrainerReport) -> TrainerReport:
+        """Returns a report on the measured time; what only the feed knows has the last one's rate.
+
+        A report of the feed would cover its last ten seconds alone, with stalls.
+        """
+        seconds = self.waited + self.busy
+        if not seconds or not last.seconds:
+            return last
+        growth = seconds / last.seconds
+        return replace(
+            last,
+            seconds=seconds,
+            steps=len(self.steps),
+            wait_seconds=self.waited,
+            starved_steps=self.starved_steps,
+            receive_seconds=growth * last.receive_seconds,
+            cpu_seconds=growth * last.cpu_seconds,
+            finish_seconds=growth * last.finish_seconds,
+            bytes=int(growth * last.bytes),
         )
 
 
@@ -115,7 +145,7 @@ def trainer_figures(
             life.first.at - life.started_at for life in trainer.lives if life.first
         ),
         total_steps=trainer.step_count,
-        reconnects=sum(point.reconnects for point in trainer.ends),
+        reconnects=trainer.reconnects,
         cpu_share=cpu_share,
         memory_bytes=max((point[2] for point in trainer.usage), default=0),
     )

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+from infeed.loadtest.plan import UTILISATION_THRESHOLD, LoadPlan
+from infeed.loadtest.summary import Summary
+from infeed.loadtest.tally import Tally
+
+Result = tuple[Summary, Tally]
 
 
 @dataclass(frozen=True)
@@ -17,6 +23,13 @@ class Probe:
     samples_per_second: float
     forecast: int | None
     """Trainers that the servers could feed, from the reports of this test."""
+
+    def __str__(self) -> str:
+        forecast = "" if self.forecast is None else f", forecast {self.forecast} trainers"
+        return (
+            f"{self.trainers:4} trainers: utilisation {100 * self.utilisation:.1f} %, "
+            f"{self.samples_per_second:.0f} samples/s{forecast}"
+        )
 
 
 @dataclass(frozen=True)
@@ -41,8 +54,7 @@ class Search:
 
     def __str__(self) -> str:
         limit = "" if self.is_bounded else " or more"
-        plural = "" if self.max_trainers == 1 else "s"
-        line = f"{self.max_trainers}{limit} trainer{plural} can be fed"
+        line = f"{self.max_trainers}{limit} trainer{'s' * (self.max_trainers != 1)} can be fed"
         if not self.max_trainers:
             line += f": a single one reaches {100 * self.probes[-1].utilisation:.1f} %"
         if self.forecast is None:
@@ -51,33 +63,38 @@ class Search:
 
 
 def find_max(
-    probe: Callable[[int], Probe], threshold: float, *, first: int = 1, limit: int = 64
-) -> Search:
-    """Finds the largest number of trainers, up to `limit`, that keeps the utilisation.
+    run: Callable[[LoadPlan], Result], plan: LoadPlan, show: Callable[[Probe], None]
+) -> tuple[Search | None, Summary, Tally]:
+    """Finds the largest number of trainers, up to the plan's, that keeps the utilisation.
 
-    `probe` runs a load test with a number of trainers. Assumes that more trainers use their
-    accelerators less.
+    Assumes that more trainers use their accelerators less. Returns the load test with that number,
+    too. A test that is interrupted, has a failure or loses a server ends the search, without a
+    result, and is returned.
     """
+    threshold = plan.thresholds.min_utilisation or UTILISATION_THRESHOLD
+    results: dict[int, Result] = {}
     probes: list[Probe] = []
-
-    def keeps(trainers: int) -> bool:
-        probes.append(probe(trainers))
-        return probes[-1].utilisation >= threshold
-
-    good, bad = 0, None
-    trainers = min(first, limit)
-    while bad is None:
-        if keeps(trainers):
+    good, bad, trainers = 0, plan.trainers + 1, 1
+    while bad - good > 1:
+        results[trainers] = summary, tally = run(_with_trainers(plan, trainers))
+        is_lost = summary.lost and not plan.thresholds.allow_lost_servers
+        if summary.interrupted or summary.failures or is_lost:
+            return None, summary, tally
+        forecast = summary.forecast.trainers_at(threshold, trainers)
+        used = summary.utilisation or 0.0
+        probes.append(Probe(trainers, used, summary.samples_per_second, forecast))
+        show(probes[-1])
+        if used >= threshold:
             good = trainers
-            if trainers == limit:
-                break
-            trainers = min(limit, 2 * trainers)
         else:
             bad = trainers
-    while bad is not None and bad - good > 1:
-        middle = (good + bad) // 2
-        if keeps(middle):
-            good = middle
-        else:
-            bad = middle
-    return Search(tuple(probes), good, bad is not None)
+        trainers = min(2 * trainers, plan.trainers) if bad > plan.trainers else (good + bad) // 2
+    search = Search(tuple(probes), good, bad <= plan.trainers)
+    return search, *results[good or probes[-1].trainers]
+
+
+def _with_trainers(plan: LoadPlan, trainers: int) -> LoadPlan:
+    """Returns the plan for fewer trainers, without the faults of the others."""
+    stalls = tuple(stall for stall in plan.stalls if stall.rank < trainers)
+    kills = tuple(kill for kill in plan.kills if kill.rank < trainers)
+    return replace(plan, trainers=trainers, stalls=stalls, kills=kills)

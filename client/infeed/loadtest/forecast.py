@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from infeed.loadtest.figures import Measured
 from infeed.shared.capacity import capacity, consumption, enough_servers, is_fed
-from infeed.shared.report import RankReport, ServerReport, TrainerReport
-from infeed.stats import STARVED_THRESHOLD_SECONDS
+from infeed.shared.report import RankReport, ServerReport
 
 
 @dataclass(frozen=True)
@@ -36,26 +33,12 @@ class Forecast:
 
 
 def forecast_of(
-    ranks: list[RankReport],
-    trainers: int,
-    servers: list[ServerReport],
-    *,
-    neighbours: Collection[ServerReport] = (),
-    trainer_cores: float = 0.0,
+    ranks: list[RankReport], trainers: int, servers: list[ServerReport], *, shares_machine: bool
 ) -> Forecast:
-    """Returns what these servers can feed, of trainers like these.
-
-    `neighbours` are the servers on the machine of the trainers, which use `trainer_cores` of it.
-    """
+    """Returns what these servers can feed, of trainers like these."""
     demand = consumption(ranks, trainers)
     known = demand if demand < math.inf else None
-    growth = _growth(neighbours, trainer_cores)
-    able = []
-    for server in servers:
-        most = capacity(server)
-        if most is not None:
-            grown = growth * server.batches / server.seconds
-            able.append(min(most, grown) if server in neighbours else most)
+    able = [most for most in map(capacity, servers) if most is not None]
     total = sum(able) if able else None
     needed = enough_servers(ranks, trainers, servers)
     if total is not None and known is not None and is_fed(ranks, trainers):
@@ -69,41 +52,9 @@ def forecast_of(
         servers=len(able),
         servers_needed=needed,
         max_trainers=_trainers(total, known, trainers),
-        shares_machine=bool(neighbours),
+        shares_machine=shares_machine,
     )
 
 
 def _trainers(capacity: float | None, demand: float | None, trainers: float) -> int | None:
     return None if capacity is None or demand is None else int(capacity * trainers / demand)
-
-
-def _growth(servers: Collection[ServerReport], trainer_cores: float) -> float:
-    """Returns by what factor the work of a machine can grow, of its servers and trainers together.
-
-    They need more of it alike; what other processes use of the machine stays theirs.
-    """
-    used = {id(server): server.cpu_seconds / server.seconds for server in servers}
-    idle = max((server.usable_cores - used[id(server)] for server in servers), default=0.0)
-    return 1 + max(0.0, idle) / max(sum(used.values()) + trainer_cores, 1e-6)
-
-
-def measured_report(last: TrainerReport, made: Measured) -> TrainerReport:
-    """Returns a report on the measured time; what only the feed knows has the last report's rate.
-
-    A report of the feed would cover its last ten seconds alone, with stalls.
-    """
-    seconds = made.waited + float(made.steps["busy_seconds"].sum())
-    if not seconds or not last.seconds:
-        return last
-    growth = seconds / last.seconds
-    return replace(
-        last,
-        seconds=seconds,
-        steps=len(made.steps),
-        wait_seconds=made.waited,
-        starved_steps=int((made.steps["wait_seconds"] > STARVED_THRESHOLD_SECONDS).sum()),
-        receive_seconds=growth * last.receive_seconds,
-        cpu_seconds=growth * last.cpu_seconds,
-        finish_seconds=growth * last.finish_seconds,
-        bytes=int(growth * last.bytes),
-    )

@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from infeed.loadtest.figures import Measured
 from infeed.loadtest.records import STEP
-from infeed.loadtest.tables import FIGURE_HEADS, figure_cells
+from infeed.loadtest.tables import FIGURE_HEADS, Table, figure_cells
 from infeed.loadtest.tally import Tally, Trainer
 from infeed.shared.spec import Array
 
@@ -22,29 +20,24 @@ _WINDOW_SECONDS = 3.0
 """Seconds that the figures cover: a longer time is steadier, and later to show a change."""
 
 
-def live_table(tally: Tally) -> RenderableType:
+def live_table(tally: Tally) -> Text:
     """Returns the figures of the last seconds, for each trainer; of many, the first."""
     now = time.monotonic()
     recent = [_recent(trainer, now) for trainer in tally.trainers]
-    table = Table("rank", "steps", *FIGURE_HEADS, box=None)
-    for column in table.columns:
-        column.justify = "right"
+    rows = []
     for trainer, steps in zip(tally.trainers[:_MAX_ROWS], recent, strict=False):
         figures = Measured(steps, np.empty(0)).figures(tally.plan.step_seconds)
-        table.add_row(str(trainer.rank), str(trainer.step_count), *figure_cells(figures))
-    if len(tally.trainers) > _MAX_ROWS:
-        table.add_row(f"{len(tally.trainers) - _MAX_ROWS} more")
-    return Group(Text(_headline(tally, sum(map(len, recent)), now), style="bold"), table)
-
-
-def _headline(tally: Tally, steps: int, now: float) -> str:
-    passed = f"{now - tally.began_at:.0f} s"
-    if tally.all_began_at is None:
-        return f"{passed}: {tally.begun} of {len(tally.trainers)} trainers have begun"
-    if tally.plan.steps is None:
-        left = tally.all_began_at + tally.plan.duration_seconds - now
-        passed += f", {max(0.0, left):.0f} s left"
-    return f"{passed}: {steps * tally.batch_size / _WINDOW_SECONDS:.0f} samples/s"
+        rows.append((str(trainer.rank), str(trainer.step_count), *figure_cells(figures)))
+    headline = f"{now - tally.began_at:.0f} s: {tally.begun} of {len(recent)} trainers have begun"
+    if tally.all_began_at is not None:
+        end = tally.all_began_at + tally.plan.duration_seconds
+        left = "" if tally.plan.steps else f", {max(0.0, end - now):.0f} s left"
+        rate = sum(map(len, recent)) * tally.batch_size / _WINDOW_SECONDS
+        headline = f"{now - tally.began_at:.0f} s{left}: {rate:.0f} samples/s"
+    hidden = len(recent) - len(rows)
+    table = Table(("rank", "steps", *FIGURE_HEADS), rows)
+    more = [f"and {hidden} more"] if hidden else []
+    return Text("\n").join([Text(headline, "bold"), *map(Text, [*table.lines(), *more])])
 
 
 def _recent(trainer: Trainer, now: float) -> Array:

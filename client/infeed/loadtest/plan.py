@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from infeed.prefetch.feed_options import FeedOptions
 from infeed.shared.arguments import check_integer, check_seconds
@@ -23,6 +24,20 @@ _WARM_UP_SHARE = 0.1
 
 
 @dataclass(frozen=True)
+class Kill:
+    """A trainer that is killed, and resumes at once from its last cursor."""
+
+    rank: int
+    at: float
+    """Seconds after all trainers have begun."""
+
+    @classmethod
+    def parse(cls, text: str) -> Kill:
+        """Parses RANK@SECONDS, such as 2@10. Raises `InvalidRequestError`."""
+        return cls(*_parse("--kill", text, r"(\d+)@([\d.]+)", "2@10"))
+
+
+@dataclass(frozen=True)
 class Stall:
     """A trainer that makes no step for some time, `at` seconds after all trainers have begun."""
 
@@ -33,35 +48,18 @@ class Stall:
     @classmethod
     def parse(cls, text: str) -> Stall:
         """Parses RANK@SECONDS:SECONDS, such as 2@10:5. Raises `InvalidRequestError`."""
-        rank, at, seconds = _parse("--stall", text, r"(\d+)@([\d.]+):([\d.]+)", "2@10:5")
-        return cls(int(rank), at, seconds)
+        return cls(*_parse("--stall", text, r"(\d+)@([\d.]+):([\d.]+)", "2@10:5"))
 
 
-@dataclass(frozen=True)
-class Kill:
-    """A trainer that is killed, and resumes at once from its last cursor."""
-
-    rank: int
-    at: float
-
-    @classmethod
-    def parse(cls, text: str) -> Kill:
-        """Parses RANK@SECONDS, such as 2@10. Raises `InvalidRequestError`."""
-        rank, at = _parse("--kill", text, r"(\d+)@([\d.]+)", "2@10")
-        return cls(int(rank), at)
-
-
-def _parse(option: str, text: str, pattern: str, example: str) -> tuple[float, ...]:
-    form = "RANK@SECONDS:SECONDS" if ":" in example else "RANK@SECONDS"
-    match = re.fullmatch(pattern, text)
+def _parse(option: str, text: str, pattern: str, example: str) -> tuple[Any, ...]:
     try:
-        if match is not None:
-            return tuple(check_seconds(option, float(part)) for part in match.groups())
-    except ValueError:  # 1.2.3
-        pass
-    raise InvalidRequestError(
-        f"{option} must be {form}, such as {example} for rank 2 and second 10; not {text!r}"
-    )
+        rank, *seconds = re.fullmatch(pattern, text).groups()  # type: ignore[union-attr]
+        return int(rank), *(check_seconds(option, float(part)) for part in seconds)
+    except (AttributeError, ValueError):  # no match, or 1.2.3
+        form = "RANK@SECONDS" + ":SECONDS" * (":" in example)
+        raise InvalidRequestError(
+            f"{option} must be {form}, such as {example} for rank 2 and second 10; not {text!r}"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -118,43 +116,40 @@ class LoadPlan:
         check_integer("--trainers", self.trainers, 1, MAX_TRAINERS)
         for name in ("step", "ramp", "duration", "rtt", "jitter"):
             check_seconds(name, getattr(self, f"{name}_seconds"))
-        for option, delay in (("--rtt-ms", self.rtt_seconds), ("--jitter-ms", self.jitter_seconds)):
-            if delay > MAX_DELAY_SECONDS:
-                raise InvalidRequestError(
-                    f"{option} must be at most {1000 * MAX_DELAY_SECONDS:g}, not {1000 * delay:g}: "
-                    "trainers take a connection for lost that is silent for 15 seconds"
-                )
+        check_seconds("warm_up", self.warm_up)
+        if self.steps is not None:
+            check_integer("--steps", self.steps, 2)
         # The trainers' own checks would fail in each of them.
         FeedOptions(
             batch_size=self.batch_size, seed=self.seed, prefetch_batches=self.prefetch_batches
         )
-        if self.steps is None and not self.duration_seconds:
-            raise InvalidRequestError("--duration must be over 0 seconds")
-        if self.steps is not None:
-            check_integer("--steps", self.steps, 2)
-        if self.warm_up_seconds is not None:
-            check_seconds("warm_up", self.warm_up_seconds)
-            if self.steps is None and self.warm_up_seconds >= self.duration_seconds:
-                raise InvalidRequestError(
-                    f"--warm-up {self.warm_up_seconds:g} leaves nothing of --duration "
-                    f"{self.duration_seconds:g} to measure"
+        if problem := self._problem():
+            raise InvalidRequestError(problem)
+
+    def _problem(self) -> str:
+        for option, delay in (("--rtt-ms", self.rtt_seconds), ("--jitter-ms", self.jitter_seconds)):
+            if delay > MAX_DELAY_SECONDS:
+                return (
+                    f"{option} must be at most {1000 * MAX_DELAY_SECONDS:g}, not {1000 * delay:g}: "
+                    "trainers take a connection for lost that is silent for 15 seconds"
                 )
-        if self.thresholds.min_utilisation is not None and not self.step_seconds:
-            raise InvalidRequestError(
-                "--min-utilisation needs --step-ms over 0: without compute there is nothing to use"
+        if self.steps is None and not self.duration_seconds:
+            return "--duration must be over 0 seconds"
+        if self.steps is None and self.warm_up >= self.duration_seconds:
+            return (
+                f"--warm-up {self.warm_up:g} leaves nothing of --duration "
+                f"{self.duration_seconds:g} to measure"
             )
+        if self.thresholds.min_utilisation is not None and not self.step_seconds:
+            return "--min-utilisation needs --step-ms over 0: without compute there is none to use"
         events: tuple[Stall | Kill, ...] = (*self.stalls, *self.kills)
         for event in events:
             if event.rank >= self.trainers:
-                raise InvalidRequestError(
+                return (
                     f"--{type(event).__name__.lower()}: rank {event.rank} is out of range; there "
                     f"are {self.trainers} trainers, with ranks from 0 to {self.trainers - 1}"
                 )
-
-    @property
-    def is_delayed(self) -> bool:
-        """Whether a proxy delays the connections."""
-        return bool(self.rtt_seconds or self.jitter_seconds)
+        return ""
 
     @property
     def warm_up(self) -> float:

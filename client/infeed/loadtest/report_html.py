@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from importlib.resources import files
+from itertools import chain
 
 from infeed.loadtest.find_max import Search
 from infeed.loadtest.report_text import (
     audit_lines,
     forecast_lines,
-    inexact_reason,
+    inexact_reasons,
     notes,
     plan_text,
 )
@@ -71,6 +72,5 @@ def _audit_tile(summary: Summary) -> Headline:
         return Headline("Audit", "-", "the pipeline has no order")
     if summary.exact:
         return Headline("Audit", "exact", "every sample position once", "good")
-    reasons = (inexact_reason(audit, summary) for audit in summary.audits)
-    detail = next(filter(None, reasons), "what is missing is in the notes")
-    return Headline("Audit", "NOT exact", detail, "bad")
+    reasons = chain.from_iterable(inexact_reasons(audit, summary) for audit in summary.audits)
+    return Headline("Audit", "NOT exact", next(reasons, "what is missing is in the notes"), "bad")

@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from dataclasses import replace
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -46,39 +46,28 @@ def run_load(
     An interrupt ends it early, and marks the tally. Raises the errors of `connect` for a server or
     a pipeline that is not there; the error of a single trainer is in the tally.
     """
-    options = dict(connection or {})
-    spec = _get_pipeline(target, pipeline, options, timeout)
+    connection = connection or {}
+    fake = connection.get("transport")
+    channel = open_transport(target, connection.get("token"), connection.get("tls"), fake)
+    try:
+        spec = channel.get_pipeline(pipeline, timeout)
+    finally:
+        if fake is None:
+            channel.close()
     spec.check_batch_size(plan.batch_size or spec.batch_size)
-    with route(target, options, plan.rtt_seconds, plan.jitter_seconds) as path:
+    with route(target, connection, plan.rtt_seconds, plan.jitter_seconds) as path:
         tally = Tally(plan, spec, path.addresses)
         options = {**path.connection, "timeout": timeout, "batch_size": plan.batch_size}
         options["prefetch_batches"] = plan.prefetch_batches
+        trainer = TrainerOptions(path.target, pipeline, plan.step_seconds, plan.steps)
         workers = [
-            Worker(
-                rank,
-                TrainerOptions(
-                    path.target, pipeline, plan.step_seconds, plan.steps, {**options, **shard}
-                ),
-                threads=plan.threads,
-            )
+            Worker(rank, replace(trainer, connect={**options, **shard}), threads=plan.threads)
             for rank, shard in enumerate(_shards(plan, spec))
         ]
         run = _Run(plan, tally, workers, progress or (lambda _: None))
         with _interrupts(tally):
             run.run()
     return tally
-
-
-def _get_pipeline(
-    target: str, pipeline: str, options: Mapping[str, Any], timeout: float
-) -> PipelineSpec:
-    fake = options.get("transport")
-    channel = open_transport(target, options.get("token"), options.get("tls"), fake)
-    try:
-        return channel.get_pipeline(pipeline, timeout)
-    finally:
-        if fake is None:
-            channel.close()
 
 
 def _shards(plan: LoadPlan, spec: PipelineSpec) -> list[dict[str, Any]]:
@@ -126,90 +115,82 @@ class _Run:
         self._plan, self._tally, self._workers = plan, tally, workers
         self._progress = progress
         self._schedule = sched.scheduler(time.monotonic)
-        self._done: set[int] = set()
+        self._open = {worker.rank for worker in workers}
+        """Ranks that have not ended, or not started yet."""
         self._stopping = False
 
     def run(self) -> None:
-        self._tally.began_at = now = time.monotonic()
-        for rank in range(self._plan.trainers):
-            self._at(now + rank * self._plan.ramp_seconds, partial(self._start, rank))
-        self._at(now, self._show_progress)
+        self._tally.began_at = time.monotonic()
+        for worker in self._workers:
+            self._after(worker.rank * self._plan.ramp_seconds, self._start, worker)
+        self._show_progress()
         try:
-            while len(self._done) < len(self._workers):
+            while self._open:
                 self._collect()
         finally:
-            for worker in self._workers:
-                if worker.runs and worker.rank not in self._done:
-                    worker.kill()
-                worker.end()
+            self._give_up()
 
     def _collect(self) -> None:
         """Does what is due, and reads the records that come until something else is."""
         idle_seconds = self._schedule.run(blocking=False)
         if self._tally.interrupted:
             self._stop()
-        if len(self._done) == len(self._workers):
-            return
         sources = {worker.records: worker for worker in self._workers if worker.records is not None}
-        for source in wait(list(sources), idle_seconds):
+        for source in wait(list(sources), idle_seconds) if self._open else ():
             self._read(sources[source])  # type: ignore[index]
 
     def _read(self, worker: Worker) -> None:
         """Reads one record of a trainer."""
         assert worker.records is not None
-        rank = worker.rank
         try:
             record = worker.records.recv()
         except (EOFError, OSError):
             record = f"its process ended with status {worker.end()}"
         if isinstance(record, Point):
-            self._tally.add(rank, record)
-            if self._tally.all_began_at is None and self._tally.have_all_begun:
-                self._begin()
+            self._add(worker, record)
             return
         worker.end()
-        self._done.add(rank)
+        self._open.discard(worker.rank)
         self._tally.ended_at = self._tally.ended_at or time.monotonic()
         if record is not None:
-            self._tally.failures.append(f"rank {rank}: {record}")
+            self._tally.failures.append(f"rank {worker.rank}: {record}")
             self._stop()
 
-    def _begin(self) -> None:
-        """Sets the clock of the test: every trainer has had a batch."""
-        self._tally.all_began_at = now = time.monotonic()
-        for stall in self._plan.stalls:
-            self._at(now + stall.at, partial(self._stall, stall.rank, stall.seconds))
-        for kill in self._plan.kills:
-            self._at(now + kill.at, partial(self._kill, kill.rank))
-        if self._plan.steps is None:
-            self._at(now + self._plan.duration_seconds, self._stop)
+    def _add(self, worker: Worker, point: Point) -> None:
+        """Adds a point; the clock of the test begins when every trainer has had a batch."""
+        tally, plan = self._tally, self._plan
+        tally.add(worker.rank, point)
+        if tally.all_began_at is not None or tally.begun < len(self._workers):
+            return
+        tally.all_began_at = time.monotonic()
+        for stall in plan.stalls:
+            self._after(stall.at, self._stall, self._workers[stall.rank], stall.seconds)
+        for kill in plan.kills:
+            self._after(kill.at, self._kill, self._workers[kill.rank])
+        if plan.steps is None:
+            self._after(plan.duration_seconds, self._stop)
 
-    def _start(self, rank: int) -> None:
+    def _start(self, worker: Worker) -> None:
         if not self._stopping:
-            self._tally.start(rank, time.monotonic())
-            self._workers[rank].start()
+            self._tally.start(worker.rank, time.monotonic())
+            worker.start()
 
-    def _stall(self, rank: int, seconds: float) -> None:
-        if self._workers[rank].runs and not self._stopping:
-            self._note(f"rank {rank} stalls for {seconds:g} s")
-            self._workers[rank].order("stall", seconds)
+    def _stall(self, worker: Worker, seconds: float) -> None:
+        if worker.records is not None and not self._stopping:
+            self._note(f"rank {worker.rank} stalls for {seconds:g} s")
+            worker.order("stall", seconds)
 
-    def _kill(self, rank: int) -> None:
+    def _kill(self, worker: Worker) -> None:
         """Kills a trainer, reads what it had sent, and starts it at its last cursor."""
-        worker, trainer = self._workers[rank], self._tally.trainers[rank]
         if worker.records is None or self._stopping:
             return
-        self._note(f"rank {rank} is killed")
-        worker.kill()
-        with contextlib.suppress(EOFError, OSError):
-            while worker.records.poll():
-                record = worker.records.recv()
-                if isinstance(record, Point):
-                    self._tally.add(rank, record)
-        worker.end()
-        self._tally.start(rank, time.monotonic())
+        self._note(f"rank {worker.rank} is killed")
+        for record in worker.kill():
+            if isinstance(record, Point):
+                self._tally.add(worker.rank, record)
+        self._tally.start(worker.rank, time.monotonic())
         resumable = self._tally.spec.guarantee.resume != "none"
-        worker.start(trainer.state if resumable else None)
+        worker.start(self._tally.trainers[worker.rank].state if resumable else None)
 
     def _stop(self) -> None:
         """Ends all trainers; those that do not end in time are killed."""
@@ -218,25 +199,24 @@ class _Run:
         self._stopping = True
         self._tally.ended_at = self._tally.ended_at or time.monotonic()
         for worker in self._workers:
-            if worker.runs:
-                worker.order("stop")
-            else:
-                self._done.add(worker.rank)
-        self._at(time.monotonic() + _STOP_TIMEOUT_SECONDS, self._give_up)
+            worker.order("stop")
+            if worker.records is None:  # it has not started
+                self._open.discard(worker.rank)
+        self._after(_STOP_TIMEOUT_SECONDS, self._give_up)
 
     def _give_up(self) -> None:
+        """Kills what still runs."""
         for worker in self._workers:
-            if worker.runs:
-                worker.kill()
-                worker.end()
-                self._done.add(worker.rank)
+            if worker.records is not None:
+                list(worker.kill())
+        self._open.clear()
 
     def _note(self, text: str) -> None:
         self._tally.events.append((time.monotonic(), text))
 
     def _show_progress(self) -> None:
         self._progress(self._tally)
-        self._at(time.monotonic() + _PROGRESS_INTERVAL_SECONDS, self._show_progress)
+        self._after(_PROGRESS_INTERVAL_SECONDS, self._show_progress)
 
-    def _at(self, due: float, action: Callable[[], None]) -> None:
-        self._schedule.enterabs(due, 0, action)
+    def _after(self, seconds: float, action: Callable[..., None], *arguments: Any) -> None:
+        self._schedule.enter(seconds, 0, action, arguments)

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from infeed.loadtest.server_reports import by_process
-from infeed.loadtest.tally import Tally, Trainer
-from infeed.shared.process_reports import merge_processes
-from infeed.shared.report import ServerReport
+from infeed.loadtest.server_reports import TimedReport, last_report
+from infeed.loadtest.tally import Tally
 from infeed.shared.spec import Array
 
 _MAX_BINS = 240
@@ -61,67 +59,52 @@ def time_series(tally: Tally) -> Series:
     bins = max(1, int(end / width))
     widths = np.full(bins, width)
     widths[-1] = end - width * (bins - 1)
-    trainers = [_ended_steps(tally, trainer, width, bins) for trainer in tally.trainers]
-    index = np.concatenate([index for index, _ in trainers])
-    steps = np.concatenate([steps for _, steps in trainers])
+
+    def bin_of(at: Array) -> Array:
+        return np.clip((at - tally.began_at) / width, 0, bins - 1).astype(np.int64)
+
+    rows, parts = [], []
+    for trainer in tally.trainers:
+        steps = trainer.steps
+        seconds = steps["wait_seconds"] + steps["busy_seconds"]
+        ended_at = steps["requested_at"] + seconds
+        within = ended_at <= tally.ended_at  # a trainer goes on until it is asked to stop
+        index = bin_of(ended_at[within])
+        compute = np.bincount(index, minlength=bins) * tally.plan.step_seconds
+        total = np.bincount(index, seconds[within], bins)
+        shares = zip(compute.tolist(), total.tolist(), strict=True)
+        rows.append(tuple(min(1.0, used / time) if time else None for used, time in shares))
+        parts.append((index, steps[within]))
+    index, steps = map(np.concatenate, zip(*parts, strict=True))
     waits = [steps["wait_seconds"][index == number] for number in range(bins)]
     throughput = np.bincount(index, steps["samples"], bins) / np.maximum(widths, 0.25)
+
+    def quantile(share: float) -> Row:
+        return tuple(
+            float(np.quantile(group, share, method="higher")) if len(group) else None
+            for group in waits
+        )
+
+    def server(reports: list[TimedReport]) -> dict[str, Row]:
+        groups: dict[int, list[TimedReport]] = {}
+        for at, report in reports:
+            groups.setdefault(int(bin_of(np.float64(at))), []).append((at, report))
+        rows: dict[str, list[float | None]] = {name: [None] * bins for name in (*STATES, "cpu")}
+        for number, group in groups.items():
+            report = last_report(group)
+            for state in STATES:
+                rows[state][number] = getattr(report, f"{state}_seconds") / report.seconds
+            rows["cpu"][number] = report.cpu_share
+        return {name: tuple(row) for name, row in rows.items()}
+
     return Series(
         bin_seconds=width,
         begin=min(tally.measured_from - tally.began_at, end),
         end=end,
         samples_per_second=tuple(throughput.tolist()),
-        wait_p50=_row(waits, 0.5),
-        wait_p99=_row(waits, 0.99),
-        wait_max=_row(waits, 1.0),
-        utilisation=tuple(_utilisation(*made, tally.plan.step_seconds, bins) for made in trainers),
-        servers={
-            address: _server(reports, tally.began_at, width, bins)
-            for address, reports in tally.servers.items()
-        },
+        wait_p50=quantile(0.5),
+        wait_p99=quantile(0.99),
+        wait_max=quantile(1.0),
+        utilisation=tuple(rows),
+        servers={address: server(reports) for address, reports in tally.servers.items()},
     )
-
-
-def _ended_steps(tally: Tally, trainer: Trainer, width: float, bins: int) -> tuple[Array, Array]:
-    """Returns the bin in which each step of a trainer ended, and the steps.
-
-    A trainer goes on until it is asked to stop: what ends after the test is left out.
-    """
-    steps = trainer.steps
-    ended_at = steps["requested_at"] + steps["wait_seconds"] + steps["busy_seconds"]
-    within = ended_at <= tally.ended_at
-    index = (ended_at[within] - tally.began_at) / width
-    return np.clip(index.astype(np.int64), 0, bins - 1), steps[within]
-
-
-def _row(groups: list[Array], quantile: float) -> Row:
-    return tuple(
-        float(np.quantile(group, quantile, method="higher")) if len(group) else None
-        for group in groups
-    )
-
-
-def _utilisation(index: Array, steps: Array, step_seconds: float, bins: int) -> Row:
-    counts = np.bincount(index, minlength=bins).tolist()
-    seconds = np.bincount(index, steps["wait_seconds"] + steps["busy_seconds"], bins).tolist()
-    return tuple(
-        min(1.0, count * step_seconds / total) if count and total else None
-        for count, total in zip(counts, seconds, strict=True)
-    )
-
-
-def _server(
-    reports: list[tuple[float, ServerReport]], began_at: float, width: float, bins: int
-) -> dict[str, Row]:
-    """Returns the last report of each bin, as shares; of several processes, all together."""
-    rows: dict[str, list[float | None]]
-    rows = {name: [None] * bins for name in (*STATES, "cpu")}
-    groups: dict[int, list[tuple[float, ServerReport]]] = {}
-    for at, report in reports:
-        groups.setdefault(min(bins - 1, int((at - began_at) / width)), []).append((at, report))
-    for number, group in groups.items():
-        report = merge_processes([process[-1][1] for process in by_process(group)])
-        for state in STATES:
-            rows[state][number] = getattr(report, f"{state}_seconds") / report.seconds
-        rows["cpu"][number] = report.cpu_share
-    return {name: tuple(row) for name, row in rows.items()}

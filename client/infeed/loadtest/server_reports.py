@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from infeed.shared.process_reports import merge_processes
-from infeed.shared.report import ServerReport
+from infeed.shared.report import ServerReport, merge_processes
 
 TimedReport = tuple[float, ServerReport]
 """Monotonic seconds at the end of the time that a report covers, and the report."""
@@ -20,10 +19,15 @@ _SUMS = (
 
 def merged_report(reports: list[TimedReport], begin: float) -> ServerReport:
     """Returns one report of a server on the time since `begin`."""
-    return merge_processes([_since(process, begin) for process in by_process(reports)])
+    return merge_processes([_since(process, begin) for process in _by_process(reports)])
 
 
-def by_process(reports: Iterable[TimedReport]) -> list[list[TimedReport]]:
+def last_report(reports: list[TimedReport]) -> ServerReport:
+    """Returns the last report of a server; of several processes, all together."""
+    return merge_processes([process[-1][1] for process in _by_process(reports)])
+
+
+def _by_process(reports: Iterable[TimedReport]) -> list[list[TimedReport]]:
     """Returns the reports of each process of a server, without processes that are gone.
 
     A server without `--processes` that was restarted is the same as before.
@@ -46,12 +50,5 @@ def _since(reports: list[TimedReport], begin: float) -> ServerReport:
             free_until = at - report.seconds
     sums = {name: sum(getattr(report, name) for report in taken) for name in _SUMS}
     available = sum(report.available_cores * report.seconds for report in taken) / sums["seconds"]
-    slowest = max(taken, key=lambda report: report.slowest_sample_seconds)
-    return replace(
-        last,
-        **sums,
-        available_cores=available,
-        memory_bytes=max(report.memory_bytes for _, report in reports),
-        slowest_sample=slowest.slowest_sample,
-        slowest_sample_seconds=slowest.slowest_sample_seconds,
-    )
+    memory = max(report.memory_bytes for _, report in reports)
+    return replace(last, **sums, available_cores=available, memory_bytes=memory)

@@ -18,7 +18,7 @@ from infeed.audit.report import AuditReport
 from infeed.http2.target import is_local
 from infeed.loadtest.audits import audits
 from infeed.loadtest.figures import Figures, Measured, TrainerFigures, measured, trainer_figures
-from infeed.loadtest.forecast import Forecast, forecast_of, measured_report
+from infeed.loadtest.forecast import Forecast, forecast_of
 from infeed.loadtest.plan import UTILISATION_THRESHOLD
 from infeed.loadtest.series import Series, time_series
 from infeed.loadtest.server_reports import merged_report
@@ -108,29 +108,30 @@ def summarize(tally: Tally) -> Summary:
         np.concatenate([part.steps for part in made]),
         np.concatenate([part.unanswered_seconds for part in made]),
     )
-    ranks, trainers = [], []
-    for trainer, steps in zip(tally.trainers, made, strict=True):
-        ranks.append(RankReport(trainer.rank, measured_report(trainer.report, steps)))
-        trainers.append(trainer_figures(trainer, steps, plan.step_seconds, begin, end))
-    # Threads are in one process, whose use each of them has.
-    cores_used = sum(trainer.cpu_share for trainer in trainers[: 1 if plan.threads else None])
+    pairs = list(zip(tally.trainers, made, strict=True))
+    ranks = [RankReport(trainer.rank, part.report(trainer.report)) for trainer, part in pairs]
+    trainers = [
+        trainer_figures(trainer, part, plan.step_seconds, begin, end) for trainer, part in pairs
+    ]
     servers = {address: merged_report(reports, begin) for address, reports in tally.servers.items()}
     there = [report for address, report in servers.items() if address not in tally.missing]
     verdict = judge(ranks, plan.trainers, there, tally.missing)
     text = str(verdict)
     if plan.independent:
         text = f"job {verdict.rank}: {replace(verdict, world_size=1)}"
-    seconds = end - begin
+    ends = [point for trainer in tally.trainers for point in trainer.ends]
+    steps = sum(point.stats.report.total_steps for point in ends)
+    bytes_per_step = sum(point.stats.bytes for point in ends) / (steps or 1)
     return Summary(
-        seconds=seconds,
+        seconds=end - begin,
         total_seconds=end - tally.began_at,
-        samples_per_second=float(together.steps["samples"].sum()) / (seconds or 1.0),
-        bytes_per_second=_bytes_per_step(tally) * len(together.steps) / (seconds or 1.0),
+        samples_per_second=float(together.steps["samples"].sum()) / (end - begin or 1.0),
+        bytes_per_second=bytes_per_step * len(together.steps) / (end - begin or 1.0),
         figures=together.figures(plan.step_seconds),
         trainers=tuple(trainers),
         servers=servers,
         lost={address: at - tally.began_at for address, at in tally.lost.items()},
-        missing=frozenset(tally.missing),
+        missing=tally.missing,
         audits=tuple(audits(tally)),
         verdict=verdict,
         verdict_text=text,
@@ -138,23 +139,16 @@ def summarize(tally: Tally) -> Summary:
             ranks,
             plan.trainers,
             [] if tally.lost else list(servers.values()),  # what is gone makes nothing
-            neighbours=[report for address, report in servers.items() if is_local(address)],
-            trainer_cores=cores_used,
+            shares_machine=any(map(is_local, servers)),
         ),
         series=time_series(tally),
         events=tuple((at - tally.began_at, text) for at, text in tally.all_events()),
         failures=tuple(tally.failures),
         interrupted=tally.interrupted,
         cores=os.cpu_count() or 1,
-        cores_used=cores_used,
+        # Threads are in one process, whose use each of them has.
+        cores_used=sum(trainer.cpu_share for trainer in trainers[: 1 if plan.threads else None]),
     )
-
-
-def _bytes_per_step(tally: Tally) -> float:
-    """Returns the mean bytes on the wire of a batch, over the whole test."""
-    ends = [point for trainer in tally.trainers for point in trainer.ends]
-    steps = sum(point.report.total_steps for point in ends)
-    return sum(point.bytes for point in ends) / steps if steps else 0.0
 
 
 def check(summary: Summary, tally: Tally) -> Summary:
@@ -174,8 +168,7 @@ def _checks(summary: Summary, tally: Tally) -> Iterator[Check]:
     if (share := limits.min_utilisation) is not None:
         value = summary.utilisation or 0.0
         name = f"utilisation of the worst trainer, rank {summary.worst.rank}"
-        limit = f"at least {100 * share:g} %"
-        yield Check(name, f"{100 * value:.1f} %", limit, value >= share)
+        yield Check(name, f"{100 * value:.1f} %", f"at least {100 * share:g} %", value >= share)
     if (most := limits.max_wait_p99_seconds) is not None:
         value = max(trainer.figures.wait_p99 for trainer in summary.trainers)
         name, limit = "p99 of the waits of the worst trainer", f"at most {1000 * most:g} ms"

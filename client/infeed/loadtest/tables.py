@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from infeed.loadtest.figures import Figures, TrainerFigures
+from infeed.loadtest.figures import Figures
 from infeed.loadtest.find_max import Search
 from infeed.loadtest.plan import UTILISATION_THRESHOLD
 from infeed.loadtest.summary import Summary
@@ -42,12 +42,11 @@ def overview(summary: Summary) -> Iterator[Headline]:
             f"all {percent_text(figures.utilisation)}"
         )
         yield Headline("Accelerator utilisation", percent_text(summary.utilisation), detail, kind)
-    yield Headline(
-        "Throughput",
-        f"{summary.samples_per_second:,.0f}",
+    detail = (
         f"samples/s, {summary.bytes_per_second / 1e6:.1f} MB/s, measured over "
-        f"{summary.seconds:.1f} s of {summary.total_seconds:.1f} s",
+        f"{summary.seconds:.1f} s of {summary.total_seconds:.1f} s"
     )
+    yield Headline("Throughput", f"{summary.samples_per_second:,.0f}", detail)
     detail = f"p50 {seconds_text(figures.wait_p50)}, longest {seconds_text(figures.wait_max)}"
     yield Headline("Wait p99", seconds_text(figures.wait_p99), detail)
     detail = f"{figures.starved_steps} of {figures.steps} waited over 1 ms"
@@ -73,33 +72,33 @@ class Table:
 def trainer_table(summary: Summary, most: int | None = None) -> Table:
     """Returns a row for each trainer; with `most`, for those with the least utilisation."""
     worst = sorted(summary.trainers, key=lambda trainer: trainer.figures.utilisation or 0.0)
-    shown = sorted(worst[:most], key=lambda trainer: trainer.rank)
-    return Table(("rank", "steps", *FIGURE_HEADS, "first batch"), list(map(_trainer_row, shown)))
-
-
-def _trainer_row(trainer: TrainerFigures) -> tuple[str, ...]:
-    first_batch = ", ".join(map(seconds_text, trainer.first_batch_seconds)) or "none"
-    steps = str(trainer.figures.steps)
-    return str(trainer.rank), steps, *figure_cells(trainer.figures), first_batch
+    rows = [
+        (
+            *(str(trainer.rank), str(trainer.figures.steps), *figure_cells(trainer.figures)),
+            ", ".join(map(seconds_text, trainer.first_batch_seconds)) or "none",
+        )
+        for trainer in sorted(worst[:most], key=lambda trainer: trainer.rank)
+    ]
+    return Table(("rank", "steps", *FIGURE_HEADS, "first batch"), rows)
 
 
 def figure_cells(figures: Figures) -> tuple[str, ...]:
     """Returns the cells of a trainer below `FIGURE_HEADS`."""
     if not figures.steps:
         return ("-",) * len(FIGURE_HEADS)
-    waits = (figures.wait_p50, figures.wait_p99, figures.wait_max)
-    shares = percent_text(figures.utilisation), percent_text(figures.starved_share)
-    return shares[0], *map(seconds_text, waits), shares[1]
+    waits = map(seconds_text, (figures.wait_p50, figures.wait_p99, figures.wait_max))
+    return percent_text(figures.utilisation), *waits, percent_text(figures.starved_share)
 
 
 def probe_table(search: Search) -> Table:
     """Returns a row for each load test of a search, by the number of trainers."""
     rows = [
         (
-            str(probe.trainers),
-            percent_text(probe.utilisation),
-            f"{probe.samples_per_second:.0f}",
-            "-" if probe.forecast is None else str(probe.forecast),
+            *(str(probe.trainers), percent_text(probe.utilisation)),
+            *(
+                f"{probe.samples_per_second:.0f}",
+                "-" if probe.forecast is None else str(probe.forecast),
+            ),
         )
         for probe in sorted(search.probes, key=lambda probe: probe.trainers)
     ]
@@ -113,20 +112,18 @@ def server_table(summary: Summary) -> Table:
         able = capacity(report)
         could = "-" if able is None else f"{able:.1f}/s"
         lost = address in summary.missing
-        rows.append((address, *_server_row(report), "lost" if lost else could))
+        rows.append((address, *_server_cells(report), "lost" if lost else could))
     return Table(_SERVER_HEADS, rows)
 
 
-def _server_row(report: ServerReport) -> Iterator[str]:
+def _server_cells(report: ServerReport) -> Iterator[str]:
     yield f"{report.batches / report.seconds:.1f}"
     yield f"{report.bytes / report.seconds / 1e6:.1f}"
     for name in ("source", "transform", "no_budget", "no_request"):
         yield percent_text(getattr(report, f"{name}_seconds") / report.seconds, 0)
     yield f"{report.cpu_share * report.cores:.1f} of {report.cores:g}"
-    limit = ""
-    if report.memory_limit_bytes:
-        limit = f" ({percent_text(report.memory_bytes / report.memory_limit_bytes, 0)})"
-    yield memory_text(report.memory_bytes) + limit
+    memory, limit = report.memory_bytes, report.memory_limit_bytes
+    yield memory_text(memory) + (f" ({percent_text(memory / limit, 0)})" if limit else "")
 
 
 def seconds_text(value: float) -> str:

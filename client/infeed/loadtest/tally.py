@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,8 +53,18 @@ class Trainer:
     @property
     def report(self) -> TrainerReport:
         """The last report that covers steps."""
-        reports = [point.report for point in self.ends if point.report.steps]
+        reports = [point.stats.report for point in self.ends if point.stats.report.steps]
         return reports[-1] if reports else TrainerReport()
+
+    @property
+    def reconnects(self) -> int:
+        return sum(point.stats.reconnects for point in self.ends)
+
+    @property
+    def points(self) -> Iterator[tuple[Array, Array]]:
+        """The steps and the sample ids of each point that has any."""
+        for life in self.lives:
+            yield from zip(life.steps, life.sample_ids, strict=True)
 
     @property
     def steps(self) -> Array:
@@ -104,25 +114,23 @@ class Tally:
         if len(point.steps):
             life.steps.append(point.steps)
             life.sample_ids.append(point.sample_ids)
-        for proxy, report in point.servers.items():
+        for proxy, report in point.stats.server_reports.items():
             # A trainer keeps the last report of a server that is gone.
             if report.seconds and self._last_reports.get((rank, proxy)) != report:
                 self._last_reports[rank, proxy] = report
                 self.servers.setdefault(self._server(proxy), []).append((point.at, report))
-        for proxy in point.lost:
+        for proxy in point.stats.lost_servers:
             self.lost.setdefault(self._server(proxy), point.at)
-        self._messages += [(at, rank, self._with_servers(text)) for at, text in point.messages]
+        self._messages += [(at, rank, text) for at, text in point.messages]
 
     @property
-    def missing(self) -> set[str]:
+    def missing(self) -> frozenset[str]:
         """Addresses of the servers that a trainer was without at its end."""
         lives = [trainer.lives[-1] for trainer in self.trainers if trainer.lives]
-        return {self._server(proxy) for life in lives if life.last for proxy in life.last.lost}
-
-    @property
-    def have_all_begun(self) -> bool:
-        """Whether every trainer has had a batch."""
-        return self.begun == len(self.trainers)
+        points = [life.last for life in lives if life.last]
+        return frozenset(
+            self._server(proxy) for last in points for proxy in last.stats.lost_servers
+        )
 
     @property
     def begun(self) -> int:
@@ -138,31 +146,30 @@ class Tally:
 
     def all_events(self) -> list[tuple[float, str]]:
         """Returns what happened and what the feeds warned of, with monotonic seconds, in order."""
-        groups: dict[str, list[tuple[float, set[int]]]] = {}
+        groups: list[tuple[float, str, set[int]]] = []
+        last: dict[str, tuple[float, str, set[int]]] = {}
         for at, rank, text in sorted(self._messages):
-            found = groups.setdefault(text, [])
-            if not found or at > found[-1][0] + _SAME_EVENT_SECONDS:
-                found.append((at, set()))
-            found[-1][1].add(rank)
+            if text not in last or at > last[text][0] + _SAME_EVENT_SECONDS:
+                last[text] = (at, text, set())
+                groups.append(last[text])
+            last[text][2].add(rank)
         warnings = [
-            (at, f"{_ranks(ranks, len(self.trainers))}: {text}")
-            for text, found in groups.items()
-            for at, ranks in found
+            (at, f"{self._ranks(ranks)}: {self._named(text)}") for at, text, ranks in groups
         ]
         return sorted([*self.events, *warnings])
 
     def _server(self, proxy: str) -> str:
         return self._addresses.get(proxy, proxy)
 
-    def _with_servers(self, text: str) -> str:
+    def _named(self, text: str) -> str:
+        """Returns a message with the addresses of servers in place of the proxies'."""
         for proxy, server in self._addresses.items():
             text = text.replace(proxy, server)
         return text
 
-
-def _ranks(ranks: set[int], trainers: int) -> str:
-    if len(ranks) == trainers > 1:
-        return "all ranks"
-    if len(ranks) > 3:
-        return f"{len(ranks)} ranks"
-    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, sorted(ranks)))}"
+    def _ranks(self, ranks: set[int]) -> str:
+        if len(ranks) == len(self.trainers) > 1:
+            return "all ranks"
+        if len(ranks) > 3:
+            return f"{len(ranks)} ranks"
+        return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, sorted(ranks)))}"

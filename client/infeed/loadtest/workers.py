@@ -14,6 +14,7 @@ from typing import Any
 
 from infeed.http2.target import expand_hosts, host_name, is_local, parse_target
 from infeed.http2.tls_config import TLS
+from infeed.loadtest.records import Record
 from infeed.loadtest.trainer import TrainerOptions, run_thread
 from infeed.shared.errors import InvalidRequestError
 
@@ -38,11 +39,6 @@ class Worker:
         self._process: Process | None = None
         self._thread: threading.Thread | None = None
 
-    @property
-    def runs(self) -> bool:
-        """Whether it has been started, and has not ended yet."""
-        return self.records is not None
-
     def start(self, state: Mapping[str, Any] | None = None) -> None:
         """Starts the trainer, at a cursor."""
         if self._threads:
@@ -59,21 +55,26 @@ class Worker:
             with contextlib.suppress(OSError):
                 self.records.send((name, value))
 
-    def kill(self) -> None:
-        """Ends the trainer without its last point; its records so far can still be read."""
+    def kill(self) -> Iterator[Record]:
+        """Ends the trainer without its last point; yields the records that it had sent."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-        else:
-            self.order("kill")
-            self._join_thread()
+        self.order("kill")
+        if self._thread is not None:
+            self._thread.join(_END_TIMEOUT_SECONDS)
+        with contextlib.suppress(EOFError, OSError):
+            while self.records is not None and self.records.poll():
+                yield self.records.recv()
+        self.end()
 
     def end(self) -> int | None:
         """Ends what is left of the trainer; returns the exit status of its process."""
         if self.records is not None:
             self.records.close()
             self.records = None
-        self._join_thread()
+        if self._thread is not None:
+            self._thread.join(_END_TIMEOUT_SECONDS)
         process, self._process = self._process, None
         if process is None:
             return None
@@ -82,11 +83,6 @@ class Worker:
         except subprocess.TimeoutExpired:
             process.kill()
             return process.wait()
-
-    def _join_thread(self) -> None:
-        if self._thread is not None:
-            self._thread.join(_END_TIMEOUT_SECONDS)
-            self._thread = None
 
 
 def _start(module: str, options: Any) -> tuple[Process, Connection]:
@@ -134,24 +130,16 @@ def route(
     servers = [host for address in parse_target(target) for host in expand_hosts(address)]
     connection = _through_proxies(connection, servers)
     with contextlib.ExitStack() as stack:
-        proxies = [
-            stack.enter_context(_proxy(server, rtt_seconds / 2, jitter_seconds / 2))
-            for server in servers
-        ]
+        proxies = []
+        for server in servers:
+            process, ours = _start("delay", (server, rtt_seconds / 2, jitter_seconds / 2))
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            stack.enter_context(ours)
+            if not ours.poll(_START_TIMEOUT_SECONDS):
+                raise TimeoutError(f"the proxy of {server} did not start")
+            proxies.append(f"127.0.0.1:{ours.recv()}")
         yield Route(",".join(proxies), connection, dict(zip(proxies, servers, strict=True)))
-
-
-@contextlib.contextmanager
-def _proxy(server: str, delay_seconds: float, jitter_seconds: float) -> Iterator[str]:
-    process, connection = _start("delay", (server, delay_seconds, jitter_seconds))
-    try:
-        if not connection.poll(_START_TIMEOUT_SECONDS):
-            raise TimeoutError(f"the proxy of {server} did not start")
-        yield f"127.0.0.1:{connection.recv()}"
-    finally:
-        connection.close()
-        process.kill()
-        process.wait()
 
 
 def _through_proxies(connection: Mapping[str, Any], servers: list[str]) -> Mapping[str, Any]:

@@ -10,17 +10,22 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from typing import Any
 
 from infeed.http2.target import is_unix
 from infeed.prefetch.byte_window import MAX_BATCHES, PrefetchWindow
 from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.ready_batches import EndOfFeed, FeedItem
-from infeed.prefetch.server_state import MAX_DRAIN_SILENCE_SECONDS, ServerStates, Stream
-from infeed.prefetch.step_failures import STEP_ERRORS, StepFailures
+from infeed.prefetch.server_state import (
+    MAX_DRAIN_SILENCE_SECONDS,
+    STEP_ERRORS,
+    ServerStates,
+    StepFailures,
+    Stream,
+)
 from infeed.prefetch.step_scheduler import StepScheduler
 from infeed.shared.errors import InfeedError, ServerUnavailableError
-from infeed.stats import PrefetchCounters
+from infeed.transport import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS
 from infeed.wire.received import EndOfData, ReceivedBatch
 
 
@@ -73,15 +78,17 @@ class Coordinator:
         """The servers that are gone unannounced, or left out."""
         return self._servers.lost
 
-    def counters(self, consumed_bytes: int) -> PrefetchCounters:
-        """Returns the statistics of servers and prefetch window."""
+    def counters(self, consumed_bytes: int) -> dict[str, Any]:
+        """Returns the figures of `Stats` that are of servers and prefetch window."""
         buffered = 0 if self.closed else self._window.received_bytes - consumed_bytes
-        return replace(
-            self._servers.counters,
-            hedges=self._scheduler.hedges,
-            prefetched_bytes=buffered,
-            prefetch_limit_bytes=self._window.max_bytes,
-        )
+        return {
+            "servers": tuple(self._servers.connected),
+            "reconnects": self._servers.reconnects,
+            "left_out": self._servers.left_out,
+            "hedges": self._scheduler.hedges,
+            "prefetched_bytes": buffered,
+            "prefetch_limit_bytes": self._window.max_bytes,
+        }
 
     def blocking_server(self) -> tuple[str, str]:
         """Returns the server that the next batch is expected from, and the reason for the wait."""
@@ -215,7 +222,7 @@ class Coordinator:
             problem = f"every server has failed at position {start}"
         elif since is not None and self._clock() >= since + timeout:
             problem = f"no server accepted the feed at position {start} within {timeout:g} s"
-            if self._servers.counters.losses:
+            if self._servers.losses:
                 problem = f"connection lost at position {start}, no reconnect within {timeout:g} s"
         else:
             return
@@ -236,8 +243,9 @@ class Coordinator:
         server = stream.server
         step = self._scheduler.oldest_in_flight(server)
         if isinstance(error, STEP_ERRORS) and self._is_confirmed(server, step, error):
-            state = self._servers[server]  # healthy: it may have to send the steps before
-            state.active, state.retry_at = False, self._clock() + state.backoff
+            # Healthy: it may have to send the steps before.
+            now = self._clock()
+            self._servers[server].retry(now, MIN_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
             self._fail_step(step, error)
         else:
             self._servers.leave_out(stream, error, step, self._clock())

@@ -31,7 +31,6 @@ from infeed.shared.spec.dataset import MAX_JOB_NAME_LENGTH
 from infeed.transport import Transport
 
 if TYPE_CHECKING:
-    from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
 T = TypeVar("T")
@@ -65,7 +64,6 @@ class ConnectOptions(TypedDict, total=False):
     tls: TLS | bool | None
     transport: Transport | None
     tracer_provider: TracerProvider | None
-    meter_provider: MeterProvider | None
 
 
 def checked_option(default: T, text: str, check: Check = lambda _, value: value) -> T:
@@ -188,10 +186,6 @@ class FeedOptions(CheckedOptions):
         None,
         "OpenTelemetry's provider for spans of batches, such as "
         "`opentelemetry.trace.get_tracer_provider()`; None: no batch is traced",
-    )
-    meter_provider: MeterProvider | None = checked_option(
-        None,
-        "OpenTelemetry's provider for the metrics of gRPC calls; None: they are not measured",
     )
 
     @property

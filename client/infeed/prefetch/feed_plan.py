@@ -76,6 +76,16 @@ class FeedPlan:
         """Whether the feed is finite and only the server can find its end."""
         return bool(self.open_message.epochs) and self.shard_plan.position_count is None
 
+    def request(self, step: int) -> stream_pb2.BatchRequest:
+        """Returns the request for a step."""
+        start, count = self.shard_plan.batch_range(step)
+        batch = stream_pb2.BatchRequest(request_id=step, start=start, count=count)
+        if self.end_unknown:
+            batch.min_position_count = self.shard_plan.min_position_count(step)
+        if self.requests_step_end:
+            batch.step_end = self.shard_plan.step_end(step)
+        return batch
+
     @property
     def requests_step_end(self) -> bool:
         """Whether servers should report with a batch that the data ends inside its step.
@@ -119,8 +129,6 @@ def plan_feed(spec: PipelineSpec, options: FeedOptions) -> FeedPlan:
         job_name=options.job_name or "",
         remainder=f"REMAINDER_{shard_plan.remainder.upper()}",
     )
-    open_message = stream_pb2.StreamOpen(feed_id=uuid.uuid4().hex)
-    open_message.MergeFrom(opening)
     contract = StreamContract(
         fingerprint=spec.fingerprint,
         spec=spec.element_spec if on_server else spec.wire_spec,
@@ -129,6 +137,8 @@ def plan_feed(spec: PipelineSpec, options: FeedOptions) -> FeedPlan:
         seed=seed,
         opening=opening,
     )
+    open_message = stream_pb2.StreamOpen(feed_id=uuid.uuid4().hex)
+    open_message.MergeFrom(opening)
     return FeedPlan(spec, options, open_message, contract, shard_plan)
 
 

@@ -71,10 +71,8 @@ class Prefetcher:
         self.recorder = StatsRecorder()
         self.reporter = Reporter(self.recorder, self._state)
         self._finish_meter = self.reporter.new_meter()
-        self._stopping = False
         self._stopped_at: float | None = None
         self._wakeup = Wakeup()
-        self._join_until: float | None = None
         self._pid = os.getpid()
         self._threads = [BackgroundThread("infeed-servers", self._supervise)]
         if finishes:
@@ -96,8 +94,9 @@ class Prefetcher:
         ranks = [RankReport(shard.rank, report)]
         ranks += [server.worst for server in servers if server.worst is not None]
         progress = self.ready.progress
-        return replace(
-            self.recorder.stats(progress, self._coordinator.counters(progress.bytes)),
+        return self.recorder.stats(
+            progress,
+            **self._coordinator.counters(progress.bytes),
             report=report,
             server_reports=reports,
             lost_servers=tuple(sorted(lost)),
@@ -117,7 +116,6 @@ class Prefetcher:
         """Asks the threads to end. Callable from any thread, at any line; never blocks."""
         if os.getpid() != self._pid:
             return  # after a fork, the threads are in the parent process
-        self._stopping = True
         self._stopped_at = self._stopped_at or time.monotonic()
         self.ready.close()
         self._wakeup.set()
@@ -127,12 +125,12 @@ class Prefetcher:
         self.stop()
         if os.getpid() != self._pid:
             return
-        # A second call must not wait again for a thread that hangs.
-        self._join_until = self._join_until or time.monotonic() + JOIN_TIMEOUT_SECONDS
+        # From the first call: a second one must not wait again for a thread that hangs.
+        deadline = (self._stopped_at or 0.0) + JOIN_TIMEOUT_SECONDS
         for thread in self._threads:
-            thread.wait_until(self._join_until)
+            thread.wait_until(deadline)
         for reader in list(self._readers.values()):  # after the supervisor, which starts them
-            reader.thread.wait_until(self._join_until)
+            reader.wait_until(deadline)
         self.ready.close()  # again, for a batch that was put while it was closed
         if self.tracer is not None:
             self.tracer.close()
@@ -140,7 +138,7 @@ class Prefetcher:
     def _supervise(self) -> None:
         """Resolves the target periodically and checks the reconnect timeout, until all ends."""
         resolve_at = 0.0
-        while not self._stopping and (not self._pool.ended or self._is_reading()):
+        while not self._stopped_at and (not self._pool.ended or self._is_reading()):
             if not self._pool.ended:
                 if time.monotonic() >= resolve_at:
                     self._resolve()
@@ -153,7 +151,7 @@ class Prefetcher:
             if self.tracer is not None:
                 self.tracer.flush()
             self._wakeup.wait(_CHECK_INTERVAL_SECONDS)
-        if self._stopping:
+        if self._stopped_at:
             with self._pool.locked() as coordinator:
                 coordinator.close()
             self._received.put(None)
@@ -166,7 +164,7 @@ class Prefetcher:
             self._transport.close()
 
     def _is_reading(self) -> bool:
-        return any(reader.thread.running for reader in self._readers.values())
+        return any(reader.running for reader in self._readers.values())
 
     def _resolve(self) -> None:
         """Starts a reader for each new server of the target."""
@@ -182,15 +180,15 @@ class Prefetcher:
         with self._pool.locked() as coordinator:
             coordinator.add_servers(servers)
         for server in servers:
-            if server not in self._readers and not self._stopping:
+            if server not in self._readers and not self._stopped_at:
                 reader = ServerReader(
-                    server=server,
-                    transport=self._transport,
-                    plan=self._plan,
-                    pool=self._pool,
-                    buffers=self._buffers,
-                    reporter=self.reporter,
-                    tracer=self.tracer,
+                    server,
+                    self._transport,
+                    self._plan,
+                    self._pool,
+                    self._buffers,
+                    self.reporter,
+                    self.tracer,
                 )
                 reader.start()
                 self._readers[server] = reader
@@ -211,7 +209,7 @@ class Prefetcher:
 
     def _finish_batches(self) -> None:
         while (item := self._received.get()) is not None:
-            if not self._stopping:  # else frees the rest of the queue
+            if not self._stopped_at:  # else frees the rest of the queue
                 finished = self._finish(item)
                 self.ready.put(finished)
                 if not isinstance(finished, ReceivedBatch):

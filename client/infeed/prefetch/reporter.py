@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import Any
 
 from infeed.shared.report import ServerReport, TrainerReport
 from infeed.shared.sliding_window import SlidingWindow
@@ -18,16 +19,12 @@ connection counts as lost, for which a verdict must not wait."""
 
 @dataclass
 class ThreadMeter:
-    """Totals of one thread, which alone writes them; any thread may read them."""
+    """Totals of one thread, which alone writes them, for `TrainerReport`."""
 
     receive_seconds: float = 0.0
-    """From the first to the last byte of each batch."""
     finish_seconds: float = 0.0
-    """Time of the finish transforms."""
     bytes: int = 0
-    """Received payload."""
     cpu_seconds: float = 0.0
-    """Processor time of the thread."""
 
     def update_cpu(self) -> None:
         """Reads the processor time of the calling thread."""
@@ -70,19 +67,10 @@ class Reporter:
         now = self._recorder.last_at if has_ended else time.monotonic()
         with self._lock:
             seconds, grown = self._window.difference(now, self._counters(now))
-        if not seconds:
-            return TrainerReport(**self._state())
-        return TrainerReport(
-            seconds=seconds,
-            steps=int(grown["steps"]),
-            wait_seconds=min(seconds, grown["wait_seconds"]),
-            starved_steps=int(grown["starved_steps"]),
-            receive_seconds=grown["receive_seconds"],
-            cpu_seconds=grown["cpu_seconds"],
-            finish_seconds=grown["finish_seconds"],
-            bytes=int(grown["bytes"]),
-            **self._state(),
-        )
+        figures: dict[str, Any] = {}
+        if seconds:
+            figures = {**grown, "wait_seconds": min(seconds, grown["wait_seconds"])}
+        return TrainerReport(seconds=seconds, **figures, **self._state())
 
     def on_server_report(self, server: str, report: ServerReport) -> None:
         """Keeps the last report of a server."""
@@ -113,8 +101,5 @@ class Reporter:
 
     def _counters(self, now: float) -> dict[str, float]:
         meters = tuple(self._meters)  # another thread may add one
-        sums = {
-            total.name: sum(getattr(meter, total.name) for meter in meters)
-            for total in fields(ThreadMeter)
-        }
+        sums = {name: sum(vars(meter)[name] for meter in meters) for name in vars(ThreadMeter())}
         return {**sums, **self._recorder.counters(now)}

@@ -22,10 +22,10 @@ from infeed.wire.buffer_pool import BufferPool
 from infeed.wire.received import Draining, EndOfData, PendingRequest, ReceivedBatch
 
 if TYPE_CHECKING:
-    from infeed.shared.telemetry.batch_span import BatchSpan, BatchTracer
+    from infeed.shared.telemetry.batch_span import BatchTracer
 
 
-class ServerReader:
+class ServerReader(BackgroundThread):
     """Reads one server's stream on its own thread, and connects again when it is lost."""
 
     def __init__(
@@ -38,6 +38,7 @@ class ServerReader:
         reporter: Reporter,
         tracer: BatchTracer | None = None,
     ) -> None:
+        super().__init__("infeed-reader", self._read_streams)
         self._server = server
         self._transport = transport
         self._plan = plan
@@ -49,10 +50,6 @@ class ServerReader:
         self._call: Call | None = None
         self._stream: Stream | None = None
         self._stopping = threading.Event()
-        self.thread = BackgroundThread("infeed-reader", self._run)
-
-    def start(self) -> None:
-        self.thread.start()
 
     def stop(self) -> None:
         """Asks the thread to end, without waiting for it. Callable from any thread."""
@@ -70,23 +67,22 @@ class ServerReader:
         if stream.overdue:
             call.cancel()
 
-    def _run(self) -> None:
+    def _read_streams(self) -> None:
         while not self._stopping.is_set() and (stream := self._pool.wait_for_turn(self._server)):
             try:
                 self._read_stream(stream)
             except BaseException as error:  # noqa: BLE001 - raised in the trainer's thread
-                ending = self._overdue_error() if stream.overdue else error
+                ending = error
+                if stream.overdue:
+                    ending = ServerUnavailableError(
+                        f"{self._server} announced the end of the stream, but neither ended it nor "
+                        f"sent a batch for {MAX_DRAIN_SILENCE_SECONDS:g} s"
+                    )
                 with self._pool.locked() as coordinator:
                     coordinator.on_stream_ended(stream, ending)
             finally:
                 if not self._pool.closed:  # what was silent when the trainer closed it, remains so
                     self._reporter.on_stream_ended(self._server)
-
-    def _overdue_error(self) -> ServerUnavailableError:
-        return ServerUnavailableError(
-            f"{self._server} announced the end of the stream, but neither ended it nor sent a "
-            f"batch for {MAX_DRAIN_SILENCE_SECONDS:g} s"
-        )
 
     def _read_stream(self, stream: Stream) -> None:
         """Reads one stream to its end. Raises the error that ended it."""
@@ -109,7 +105,7 @@ class ServerReader:
             raise ServerUnavailableError(f"{call.server} ended the stream")
 
     def _read_messages(self, call: Call, stream: Stream, pending: deque[PendingRequest]) -> None:
-        assembler = BatchAssembler(self._plan.contract, _pop_all(pending), self._buffers)
+        assembler = BatchAssembler(self._plan.contract, pending, self._buffers)
         while (size := call.next()) is not None:
             try:
                 result = assembler.read_message(size, call.read_into)
@@ -124,27 +120,27 @@ class ServerReader:
                     coordinator.on_stream_accepted(stream)
             if isinstance(result, Draining):
                 self._drain(stream)
-            elif isinstance(result, EndOfData):
-                self._check_end(result)
-                with self._pool.locked() as coordinator:
-                    coordinator.on_end_of_data(result)
             elif isinstance(result, ServerReport):
                 self._reporter.on_server_report(self._server, result)
             elif result is not None:
-                self._check_end(result)
-                self._count(result)
-                with self._pool.locked() as coordinator:
-                    coordinator.on_batch(stream, result)
+                self._on_answer(stream, result)
             del result  # do not hold the batch while waiting for the next one
             if self._pool.ended:
                 return
 
-    def _count(self, received: ReceivedBatch) -> None:
-        self._meter.bytes += received.payload_bytes
-        self._meter.receive_seconds += received.receive_seconds
-        self._meter.update_cpu()
-        if received.span is not None:
-            received.span.on_received(received.receive_seconds, received.payload_bytes)
+    def _on_answer(self, stream: Stream, answer: EndOfData | ReceivedBatch) -> None:
+        self._check_end(answer)
+        if isinstance(answer, ReceivedBatch):
+            self._meter.bytes += answer.payload_bytes
+            self._meter.receive_seconds += answer.receive_seconds
+            self._meter.update_cpu()
+            if answer.span is not None:
+                answer.span.on_received(answer.receive_seconds, answer.payload_bytes)
+        with self._pool.locked() as coordinator:
+            if isinstance(answer, ReceivedBatch):
+                coordinator.on_batch(stream, answer)
+            else:
+                coordinator.on_end_of_data(answer)
 
     def _check_end(self, answer: EndOfData | ReceivedBatch) -> None:
         """Raises `ProtocolError` for an end of the data that does not fit the answered step."""
@@ -173,29 +169,17 @@ class ServerReader:
         with self._pool.locked() as coordinator:
             coordinator.on_connected(stream)
         yield stream_pb2.StreamBatchesRequest(open=self._plan.open_message)
-        shard_plan = self._plan.shard_plan
         while (step := self._pool.wait_for_step(stream)) is not None:
             if step == REPORT_DUE:
                 stream.report_at = time.monotonic() + stream.report_interval
                 self._reporter.on_sent(self._server)
                 yield stream_pb2.StreamBatchesRequest(report=self._reporter.report().to_proto())
                 continue
-            start, count = shard_plan.batch_range(step)
-            batch = stream_pb2.BatchRequest(request_id=step, start=start, count=count)
-            span: BatchSpan | None = None
+            batch = self._plan.request(step)
+            span = None
             if self._tracer is not None:
-                span = self._tracer.begin(self._server, step, start)
+                span = self._tracer.begin(self._server, step, batch.start)
             if span is not None:
                 batch.traceparent, batch.tracestate = span.headers()
-            if self._plan.end_unknown:
-                batch.min_position_count = shard_plan.min_position_count(step)
-            if self._plan.requests_step_end:
-                batch.step_end = shard_plan.step_end(step)
             pending.append(PendingRequest(batch, span))
             yield stream_pb2.StreamBatchesRequest(batch=batch)
-
-
-def _pop_all(pending: deque[PendingRequest]) -> Iterator[PendingRequest]:
-    """Yields the requests in order; ends at an answer to a request that was not made."""
-    while pending:
-        yield pending.popleft()

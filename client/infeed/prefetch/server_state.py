@@ -8,8 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from infeed.prefetch.feed_plan import FeedPlan
-from infeed.shared.errors import AuthenticationError, InfeedError, ServerUnavailableError
-from infeed.stats import PrefetchCounters
+from infeed.shared.errors import (
+    AuthenticationError,
+    CursorError,
+    InfeedError,
+    InvalidRequestError,
+    SampleError,
+    ServerUnavailableError,
+    UserCodeError,
+)
 from infeed.transport import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS
 
 log = logging.getLogger(__name__)
@@ -19,11 +26,15 @@ MAX_LEFT_OUT_SECONDS = 30.0
 """Bounds on the time for which a server is left out; it doubles until the server sends a batch."""
 
 MAX_DRAIN_SILENCE_SECONDS = 90.0
-"""Bound on the time without a batch on a stream whose end the server has announced.
+"""Seconds without a batch on a stream whose end the server has announced: fewer than the 60 s that
+a server takes by default would cut it. A proxy may keep a stream open whose server is gone."""
 
-Longer than a server takes to end it: 27 s at a shutdown and 60 s at the end of a connection's age,
-by default. A proxy may keep a stream open whose server is gone.
-"""
+STEP_ERRORS = (SampleError, UserCodeError, CursorError, InvalidRequestError)
+"""Errors of a step that another server usually raises as well."""
+
+CONFIRMATION_TIMEOUT_SECONDS = 30.0
+"""Seconds to wait for another server's answer to the next step, which one has failed, and at least
+the usual time of a batch: fewer may end a feed by the fault of one host while others are slow."""
 
 
 @dataclass(eq=False)
@@ -70,13 +81,18 @@ class ServerState:
     """Why the server was lost or left out."""
     retry_at: float = 0.0
     """The earliest time of the next attempt to connect."""
-    backoff: float = MIN_BACKOFF_SECONDS
-    left_out_seconds: float = MIN_LEFT_OUT_SECONDS
+    backoff: float = 0.0
 
     @property
     def unhealthy(self) -> bool:
         """Whether the server was lost or left out, and has not recovered since."""
         return self.lost or self.left_out
+
+    def retry(self, now: float, low: float, high: float) -> None:
+        """Ends the attempt; the next one comes after twice the time, within the bounds."""
+        self.active = False
+        self.backoff = min(max(low, 2 * self.backoff), high)
+        self.retry_at = now + self.backoff
 
     def has_failed(self, step: int) -> bool:
         """Returns whether the server has failed this step, and is not being tried again.
@@ -94,7 +110,9 @@ class ServerStates(dict[str, ServerState]):
 
     def __init__(self, plan: FeedPlan) -> None:
         super().__init__()
-        self.counters = PrefetchCounters()
+        self.connected: list[str] = []
+        """Every server that was ever connected, in order of the first connection."""
+        self.losses = self.reconnects = self.left_out = 0
         self._feed = plan.spec.name
         self._log_fields = plan.log_fields
 
@@ -109,24 +127,23 @@ class ServerStates(dict[str, ServerState]):
         if state.loss_logged:
             self._warn(server, f"{self._feed}: {server} is back")
         state.lost = state.loss_logged = False
-        state.backoff = MIN_BACKOFF_SECONDS
-        if server not in self.counters.servers:
-            self.counters.servers.append(server)
-        if self.counters.reconnects < self.counters.losses:
-            self.counters.reconnects += 1
+        if not state.left_out:
+            state.backoff = 0.0
+        if server not in self.connected:
+            self.connected.append(server)
+        self.reconnects += self.reconnects < self.losses
 
     def on_batch(self, server: str) -> None:
         """Marks a server as healthy."""
         state = self[server]
         if state.left_out:
             self._warn(server, f"{server} serves the feed again")
-        state.left_out = False
-        state.left_out_seconds = MIN_LEFT_OUT_SECONDS
+            state.left_out, state.backoff = False, 0.0
 
     def lose(self, stream: Stream, error: InfeedError, now: float) -> None:
         """Marks a server as lost, or as unreachable from the beginning."""
         server, state = stream.server, self[stream.server]
-        self.counters.losses += stream.accepted
+        self.losses += stream.accepted
         # A server that drains has announced the end of the stream, often only to move it.
         expected = stream.draining and not stream.overdue
         if not (state.loss_logged or expected):
@@ -134,24 +151,20 @@ class ServerStates(dict[str, ServerState]):
             problem = "is lost" if stream.accepted else "cannot be reached"
             line = f"{self._feed}: {server} {problem}, and is tried again: {error.message}"
             self._warn(server, line)
-        state.active = state.left_out = False
-        state.lost, state.error = True, error
-        state.retry_at = now + state.backoff
-        state.backoff = min(2 * state.backoff, MAX_BACKOFF_SECONDS)
+        state.lost, state.left_out, state.error = True, False, error
+        state.retry(now, MIN_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
 
     def leave_out(self, stream: Stream, error: InfeedError, step: int | None, now: float) -> None:
         """Marks a server as reachable but unable to serve this feed, for now."""
         server, state = stream.server, self[stream.server]
-        self.counters.left_out += not state.left_out
+        self.left_out += not state.left_out
         # Its token was valid when the stream began. The next attempt has the one of that time.
         state.renewable = stream.accepted and isinstance(error, AuthenticationError)
         if not state.left_out and (len(self) > 1 or state.renewable):
             reason = f"{type(error).__name__}: {error.message}"
             self._warn(server, f"{server} is left out of the feed for now: {reason}")
-        state.active = state.lost = False
-        state.left_out, state.error, state.failed_step = True, error, step
-        state.retry_at = now + state.left_out_seconds
-        state.left_out_seconds = min(2 * state.left_out_seconds, MAX_LEFT_OUT_SECONDS)
+        state.lost, state.left_out, state.error, state.failed_step = False, True, error, step
+        state.retry(now, MIN_LEFT_OUT_SECONDS, MAX_LEFT_OUT_SECONDS)
 
     def has_turn(self, server: str) -> bool:
         """Returns whether the server is the one to connect to, where only one may serve.
@@ -198,3 +211,28 @@ class ServerStates(dict[str, ServerState]):
 
     def _warn(self, server: str, line: str) -> None:
         log.warning("%s", line, extra={"fields": {**self._log_fields, "server": server}})
+
+
+class StepFailures:
+    """The steps that one server has failed, and no other has answered. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._first: dict[int, tuple[str, InfeedError]] = {}
+        self._changed_at = -math.inf
+
+    def is_confirmed(self, step: int, server: str, error: InfeedError, now: float) -> bool:
+        """Returns whether another server has failed the step before; else remembers the error."""
+        if step not in self._first:
+            self._first[step], self._changed_at = (server, error), now
+        return self._first[step][0] != server
+
+    def on_delivered(self, step: int, now: float) -> None:
+        """Forgets the failure of a step that a server has sent after all."""
+        self._first.pop(step, None)
+        self._changed_at = now
+
+    def unanswered(self, next_step: int, now: float, usual_seconds: float) -> InfeedError | None:
+        """Returns the error of the next step if no other server has answered it in time."""
+        timeout = max(CONFIRMATION_TIMEOUT_SECONDS, usual_seconds)
+        _, error = self._first.get(next_step, ("", None))
+        return error if now >= self._changed_at + timeout else None

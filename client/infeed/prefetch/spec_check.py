@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from infeed.shared.arguments import MAX_INT64
 from infeed.shared.errors import ProtocolError
 from infeed.shared.finish import finished_spec
 from infeed.shared.spec import (
+    BYTES,
     MAX_BATCH_SIZE,
     FieldSpec,
     FinishTransform,
@@ -13,7 +15,6 @@ from infeed.shared.spec import (
     PipelineSpec,
     Spec,
 )
-from infeed.shared.spec.dtypes import BYTES
 from infeed.wire.batch import MAX_PAYLOAD_BYTES
 
 MAX_FINISHED_BYTES = 1 << 34
@@ -22,7 +23,6 @@ MAX_FINISHED_BYTES = 1 << 34
 _MAX_DIMENSIONS = 30
 """Dimensions of a field of one sample: NumPy supports at least 32, and a batch adds one."""
 
-_MAX_SAMPLES = 1 << 62
 _FLOATS = ("float16", "float32", "float64", "bfloat16")
 _OFFSET_BYTES = 8
 """Bytes of an encoded byte string besides its content."""
@@ -30,10 +30,14 @@ _OFFSET_BYTES = 8
 
 def validate_spec(spec: PipelineSpec, slots: int) -> None:
     """Raises `ProtocolError` for a spec that is invalid for batches of that many slots."""
-    _check_range(spec, "batch size", spec.batch_size, 1, MAX_BATCH_SIZE)
-    _check_range(spec, "batch stride", spec.batch_stride, 0, MAX_BATCH_SIZE)
-    _check_range(spec, "seed", spec.seed, 0, (1 << 63) - 1)
-    _check_range(spec, "number of samples", spec.sample_count or 0, 0, _MAX_SAMPLES)
+    for name, value, low, high in (
+        ("batch size", spec.batch_size, 1, MAX_BATCH_SIZE),
+        ("batch stride", spec.batch_stride, 0, MAX_BATCH_SIZE),
+        ("seed", spec.seed, 0, MAX_INT64),
+        ("number of samples", spec.sample_count or 0, 0, 1 << 62),
+    ):
+        if not low <= value <= high:
+            raise _invalid(spec, f"{name} {value}", f"from {low} to {high}")
     _check_fields(spec, spec.wire_spec, slots, MAX_PAYLOAD_BYTES)
     _check_fields(spec, spec.element_spec, slots, MAX_FINISHED_BYTES)
     fields = spec.wire_spec
@@ -47,22 +51,14 @@ def validate_spec(spec: PipelineSpec, slots: int) -> None:
         raise _invalid(spec, finished, _format(spec.element_spec))
 
 
-def _check_range(spec: PipelineSpec, name: str, value: int, minimum: int, maximum: int) -> None:
-    if not minimum <= value <= maximum:
-        raise _invalid(spec, f"{name} {value}", f"from {minimum} to {maximum}")
-
-
 def _check_fields(spec: PipelineSpec, fields: Spec, slots: int, max_bytes: int) -> None:
     names = [field.name for field in fields]
     if not fields or len(set(names)) < len(names):
         raise _invalid(spec, f"fields {', '.join(map(repr, names))}", "at least one, each once")
     for field in fields:
         if len(field.shape) > _MAX_DIMENSIONS or any(size < 0 for size in field.shape):
-            raise _invalid(
-                spec,
-                f"shape {list(field.shape)} of field {field.name!r}",
-                f"at most {_MAX_DIMENSIONS} sizes of at least 0",
-            )
+            sizes = f"at most {_MAX_DIMENSIONS} sizes of at least 0"
+            raise _invalid(spec, f"shape {list(field.shape)} of field {field.name!r}", sizes)
     of_strings = [field.elements * _OFFSET_BYTES for field in fields if field.data_type == BYTES]
     size = slots * (sum(of_strings) + sum(field.sample_bytes or 0 for field in fields))
     if size > max_bytes:
@@ -70,18 +66,18 @@ def _check_fields(spec: PipelineSpec, fields: Spec, slots: int, max_bytes: int) 
 
 
 def _check_transform(spec: PipelineSpec, transform: FinishTransform, field: FieldSpec) -> None:
-    step = f"{transform} on field {field}"
+    expected = ""
     if BYTES in (field.data_type, transform.data_type):
-        raise _invalid(spec, step, "numbers")
-    if isinstance(transform, OneHot):
+        expected = "numbers"
+    elif isinstance(transform, OneHot):
         if transform.depth < 1 or "int" not in field.data_type:
-            raise _invalid(spec, step, "integers, and a depth of at least 1")
+            expected = "integers, and a depth of at least 1"
     elif isinstance(transform, Normalize):
-        counts = {0, 1, *field.shape[-1:]}
-        if transform.data_type not in _FLOATS or not counts.issuperset(
-            (len(transform.mean), len(transform.std))
-        ):
-            raise _invalid(spec, step, "floats, and one number or one for each channel")
+        counts = {len(transform.mean), len(transform.std)} - {0, 1, *field.shape[-1:]}
+        if transform.data_type not in _FLOATS or counts:
+            expected = "floats, and one number or one for each channel"
+    if expected:
+        raise _invalid(spec, f"{transform} on field {field}", expected)
 
 
 def _format(fields: Spec) -> str:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from collections import Counter
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -51,7 +50,6 @@ class StepScheduler(Generic[T]):
         self._reassigned: list[int] = []  # a heap
         self._in_flight: dict[str, dict[int, float]] = {}  # server → step → time of the request
         self._timed_out: dict[str, set[int]] = {}  # part of those in flight
-        self._requests: Counter[int] = Counter()  # in flight and not timed out, by step
         self._reorder_buffer: dict[int, T] = {}
         self._hedged_single_steps = 0
         self._speeds = ServerSpeeds()
@@ -103,9 +101,9 @@ class StepScheduler(Generic[T]):
 
     def assign(self, server: str, step_limit: int) -> int | None:
         """Returns the step to request from the server now; None if there is none for it yet."""
-        if server not in self._in_flight:
-            return None
-        return self._request(server, self._choose_step(server, step_limit))
+        if server in self._in_flight:
+            return self._request(server, self._choose_step(server, step_limit))
+        return None
 
     def probe(self, server: str, step_limit: int) -> int | None:
         """Returns the next step, to request it alone from a server that has failed before.
@@ -125,10 +123,7 @@ class StepScheduler(Generic[T]):
     def on_received(self, server: str, step: int, item: T) -> bool:
         """Buffers a step that was in flight; returns False if it is not needed any more."""
         requested_at = self._in_flight[server].pop(step)
-        if step in self._timed_out[server]:
-            self._timed_out[server].remove(step)
-        else:
-            self._drop_request(step)
+        self._timed_out[server].discard(step)
         needed = self.is_needed(step)
         self._speeds.measure(server, requested_at, self._clock(), needed=needed)
         if needed:
@@ -176,7 +171,6 @@ class StepScheduler(Generic[T]):
     def _request(self, server: str, step: int | None) -> int | None:
         if step is not None:
             self._in_flight[server][step] = self._clock()
-            self._requests[step] += 1
         return step
 
     def _choose_step(self, server: str, step_limit: int) -> int | None:
@@ -209,7 +203,7 @@ class StepScheduler(Generic[T]):
 
     def _should_hedge(self, server: str) -> bool:
         """Returns whether to request the next step from this idle server too, and counts it."""
-        if self.in_flight_count(server) or self._requests[self.next_step] != 1:
+        if self.in_flight_count(server) or self._request_count(self.next_step) != 1:
             return False
         if self._hedged_single_steps >= _INITIAL_HEDGES + _HEDGES_PER_STEP * self.next_step:
             return False
@@ -221,15 +215,16 @@ class StepScheduler(Generic[T]):
         return True
 
     def _reassign(self, step: int) -> None:
-        """Gives up one request for the step; queues the step again if that was the only one."""
-        self._drop_request(step)
-        if step not in self._requests and self.is_needed(step):
+        """Queues the step again if no request for it is left."""
+        if not self._request_count(step) and self.is_needed(step):
             heapq.heappush(self._reassigned, step)
 
-    def _drop_request(self, step: int) -> None:
-        self._requests[step] -= 1
-        if not self._requests[step]:
-            del self._requests[step]
+    def _request_count(self, step: int) -> int:
+        """Returns the requests for a step that are in flight and not timed out."""
+        return sum(
+            step in steps and step not in self._timed_out[server]
+            for server, steps in self._in_flight.items()
+        )
 
     def _exists(self, step: int) -> bool:
         if self._failed_step is not None and step > self._failed_step:

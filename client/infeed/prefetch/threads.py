@@ -37,7 +37,11 @@ class Wakeup:
 
 
 class BackgroundThread(threading.Thread):
-    """Runs a function; none outlives the process."""
+    """Runs a function; none outlives the process.
+
+    `join` is called only where there is nothing to wait for but the last instructions of the
+    thread: an exception of a signal handler in it marks a running thread as ended.
+    """
 
     def __init__(self, name: str, work: Callable[[], None]) -> None:
         super().__init__(name=name, daemon=True)
@@ -58,11 +62,7 @@ class BackgroundThread(threading.Thread):
             self._end.set()
 
     def wait_until(self, deadline: float) -> None:
-        """Waits for the end, until a monotonic time at the latest.
-
-        An exception of a signal handler in `Thread.join` marks a running thread as ended. So that
-        is called only when there is nothing to wait for but the last instructions of the thread.
-        """
+        """Waits for the end, until a monotonic time at the latest."""
         if self is threading.current_thread():
             return
         while self.running and (left := deadline - time.monotonic()) > 0:

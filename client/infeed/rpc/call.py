@@ -13,12 +13,16 @@ import xxhash
 from google.protobuf.message import DecodeError
 
 from infeed.http2.connection import Headers, Http2Request
-from infeed.http2.receiver import ConnectionLostError
-from infeed.http2.socket import CONNECT_TIMEOUT_SECONDS
+from infeed.http2.socket import CONNECT_TIMEOUT_SECONDS, ConnectionLostError
 from infeed.http2.target import authority
-from infeed.rpc.call_errors import CONNECTION_ERRORS, map_connection_error, tls_remedy
 from infeed.rpc.credentials import Credentials
-from infeed.rpc.status import map_http_error, map_status, status_name
+from infeed.rpc.status import (
+    CONNECTION_ERRORS,
+    map_connection_error,
+    map_http_error,
+    map_status,
+    tls_remedy,
+)
 from infeed.shared.errors import InfeedError, ProtocolError, ServerUnavailableError
 from infeed.transport import Call
 
@@ -47,31 +51,24 @@ class GrpcCall:
         address: str,
         method: str,
         requests: Iterator[Any],
-        *,
-        timeout: float | None,
-        on_draining: Callable[[], None],
-        on_closed: Callable[[GrpcCall], None],
         credentials: Credentials = NO_CREDENTIALS,
+        *,
+        timeout: float | None = None,
         connect_timeout: float | None = None,
+        on_draining: Callable[[], None] = lambda: None,
     ) -> None:
         """`requests` are protobuf messages. `timeout`, in seconds, is for the whole call, and
         `connect_timeout` for its connection up to the peer's first frame. `on_draining` is called
-        when the server is about to shut down, `on_closed` when the call is closed.
+        when the server is about to shut down.
         """
         self.server = address
-        self.name = credentials.name or address
-        """The address as the user wrote it."""
-        self.method = method
-        self.began_at = time.monotonic()
-        self.sent_bytes = self.received_bytes = 0
-        """Messages with their prefixes."""
+        self._method = method
         self._requests = requests
         self._timeout = timeout
         self._connect_timeout = min(
             CONNECT_TIMEOUT_SECONDS if connect_timeout is None else connect_timeout,
             math.inf if timeout is None else timeout,
         )
-        self._on_closed = on_closed
         self._credentials = credentials
         self._socket = credentials.create_socket(address)
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -80,15 +77,6 @@ class GrpcCall:
         self._requests_error: BaseException | None = None
         """Raised by the iterator of the requests."""
         self._message_left = 0
-        self._failure: str | None = None
-        """The code of the error that ended the call."""
-        self._was_cancelled = self._closed = False
-
-    @property
-    def status(self) -> str:
-        """The name of the call's status, once it has ended: CANCELLED if this end has ended it."""
-        name = status_name(self._http2.headers, self._http2.trailers)
-        return name or self._failure or "CANCELLED"
 
     def next(self) -> int | None:
         with self._map_errors():
@@ -109,7 +97,6 @@ class GrpcCall:
                 f"{self.server} sent a message of {size} bytes; the limit is {MAX_MESSAGE_BYTES}"
             )
         self._message_left = size
-        self.received_bytes += _PREFIX_BYTES
         return size
 
     def read_into(self, memory: memoryview) -> None:
@@ -119,10 +106,8 @@ class GrpcCall:
             if memory and not self._read_exactly(memory):
                 raise self._truncation_error()
         self._message_left -= len(memory)
-        self.received_bytes += len(memory)
 
     def cancel(self) -> None:
-        self._was_cancelled = True
         # The socket first: it wakes a blocked send, which holds the lock that `cancel` waits for.
         self._socket.abort()
         self._http2.cancel()
@@ -133,9 +118,6 @@ class GrpcCall:
             # It must not send to another file that gets the socket's number.
             self._sender.join(_JOIN_TIMEOUT_SECONDS)
         self._socket.close()
-        if not self._closed:
-            self._closed = True
-            self._on_closed(self)
 
     def _start(self) -> None:
         timeout = self._connect_timeout
@@ -151,8 +133,8 @@ class GrpcCall:
         headers: Headers = [
             (":method", "POST"),
             (":scheme", self._credentials.scheme),
-            (":path", self.method),
-            (":authority", authority(self.name)),
+            (":path", self._method),
+            (":authority", authority(self._credentials.name or self.server)),
             ("te", "trailers"),
             ("content-type", "application/grpc"),
             ("user-agent", "infeed"),
@@ -167,7 +149,6 @@ class GrpcCall:
             for request in self._requests:
                 message = request.SerializeToString()
                 self._http2.send_data(b"\0" + len(message).to_bytes(4, "big") + message)
-                self.sent_bytes += _PREFIX_BYTES + len(message)
             self._http2.send_data(b"", end=True)
         except (ConnectionLostError, OSError):
             pass  # the reading thread fails with it too
@@ -195,22 +176,17 @@ class GrpcCall:
 
     @contextlib.contextmanager
     def _map_errors(self) -> Iterator[None]:
-        """Maps exceptions of the connection to an `InfeedError`, and keeps its code."""
+        """Maps exceptions of the connection to an `InfeedError`, or what the requests raised."""
         try:
             yield
-        except (InfeedError, *CONNECTION_ERRORS) as error:
-            mapped = error if isinstance(error, InfeedError) else self._mapped(error)
-            if isinstance(mapped, InfeedError) and not self._was_cancelled:
-                self._failure = mapped.code
-            if mapped is error:
-                raise
-            raise mapped from (None if mapped is self._requests_error else error)
-
-    def _mapped(self, error: Exception) -> BaseException:
-        remedy = "" if self._http2.has_begun else tls_remedy(self._credentials.tls_options)
-        mapped = map_connection_error(error, self.server, remedy)
-        is_lost = isinstance(mapped, ServerUnavailableError)
-        return self._requests_error or mapped if is_lost else mapped
+        except InfeedError:  # some are an OSError too
+            raise
+        except CONNECTION_ERRORS as error:
+            remedy = "" if self._http2.has_begun else tls_remedy(self._credentials.tls_options)
+            mapped = map_connection_error(error, self.server, remedy)
+            if self._requests_error is not None and isinstance(mapped, ServerUnavailableError):
+                raise self._requests_error from None
+            raise mapped from error
 
 
 def read_single_response(call: Call, response: Any) -> Any:

@@ -2,34 +2,49 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from weakref import WeakSet
 
+from infeed.http2.socket import CONNECT_TIMEOUT_SECONDS
 from infeed.http2.target import expand_hosts, parse_target
 from infeed.http2.tls_config import TLS
-from infeed.rpc.call import NO_CREDENTIALS, GrpcCall
+from infeed.rpc.call import NO_CREDENTIALS, GrpcCall, read_single_response
 from infeed.rpc.credentials import Credentials, Token
-from infeed.rpc.failover import Failover
 from infeed.shared.errors import (
+    AuthenticationError,
     ConfigError,
+    InfeedError,
     InvalidRequestError,
-    MissingExtraError,
+    PermissionDeniedError,
+    PipelineNotFoundError,
     ProtocolError,
+    ServerError,
     ServerUnavailableError,
+    SourceError,
+    StallError,
 )
 from infeed.shared.spec import PipelineSpec
 from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
-from infeed.transport import Call, Transport
+from infeed.transport import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, Call, Transport
 from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
 
-if TYPE_CHECKING:
-    from opentelemetry.metrics import MeterProvider
+log = logging.getLogger(__name__)
 
-    from infeed.shared.telemetry.call_metrics import CallMetrics
+NOTICE_SECONDS = 2.0
+"""Seconds of waiting after which the log says so: fewer would name servers that only start."""
+
+_REFUSALS = (
+    *(AuthenticationError, PermissionDeniedError, PipelineNotFoundError),
+    *(ProtocolError, ServerError, SourceError),
+)
+"""Errors of one server for which another one is tried."""
 
 _SERVICE = "/infeed.v1.FeedService/"
 _PAGE_SIZE = 1_000
@@ -37,17 +52,12 @@ _MAX_PAGES = 100
 
 
 def open_transport(
-    target: str,
-    token: Token | None,
-    tls: TLS | bool | None,
-    transport: Transport | None,
-    meter_provider: MeterProvider | None = None,
+    target: str, token: Token | None, tls: TLS | bool | None, transport: Transport | None
 ) -> Transport:
     """Returns `transport`, or a gRPC transport to the target if that is None."""
     credentials = Credentials(token, tls)
     if transport is None:
-        metrics = None if meter_provider is None else _open_metrics(meter_provider)
-        return GrpcTransport(target, credentials, metrics)
+        return GrpcTransport(target, credentials)
     if not hasattr(transport, "get_pipeline"):
         raise InvalidRequestError(
             "transport must be None or a transport such as infeed.testing.FakeTransport(...), not "
@@ -60,40 +70,22 @@ def open_transport(
     return transport
 
 
-def missing_opentelemetry(argument: str) -> MissingExtraError:
-    """Returns the error for an argument that needs OpenTelemetry."""
-    return MissingExtraError(f"{argument} needs OpenTelemetry: pip install 'infeed[otel]'")
-
-
-def _open_metrics(provider: MeterProvider) -> CallMetrics:
-    try:
-        from infeed.shared.telemetry.call_metrics import CallMetrics  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise missing_opentelemetry("meter_provider") from None
-    return CallMetrics(provider)
-
-
 class GrpcTransport:
     """Transport to `host:port`, `dns:///host:port` or `unix:/path`, or several, comma-separated."""
 
-    def __init__(
-        self,
-        target: str,
-        credentials: Credentials = NO_CREDENTIALS,
-        metrics: CallMetrics | None = None,
-    ) -> None:
+    def __init__(self, target: str, credentials: Credentials = NO_CREDENTIALS) -> None:
         """Raises `InvalidRequestError` for an invalid target, `ConfigError` for credentials."""
         self.target = target
         self._addresses = parse_target(target)
         for address in self._addresses:
             credentials.validate(address)
-        self._failover = Failover(target, self._addresses)
+        self._current = 0
+        """The index of the address that has responded last."""
         self._credentials = credentials
-        self._metrics = metrics
         self._names: dict[str, str] = {}
         """The address as the user wrote it, by server."""
         self._lock = threading.Lock()
-        self._calls: set[GrpcCall] = set()
+        self._calls: WeakSet[GrpcCall] = WeakSet()
         self._closed = False
 
     def list_pipelines(self, timeout: float = 20.0) -> list[PipelineSpec]:
@@ -138,7 +130,7 @@ class GrpcTransport:
 
     def for_server(self, server: str) -> GrpcTransport:
         """Returns a transport to one of `servers()` alone, with the same credentials."""
-        transport = GrpcTransport(server, self._credentials, self._metrics)
+        transport = GrpcTransport(server, self._credentials)
         transport._names = {server: self._names.get(server, server)}
         return transport
 
@@ -158,59 +150,65 @@ class GrpcTransport:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            calls, self._calls = self._calls, set()
+            calls = list(self._calls)
         for call in calls:
             call.cancel()
 
     def _call_unary(self, method: str, request: Any, response: Any, timeout: float) -> Any:
-        def new_call(address: str, timeout: float, connect_timeout: float) -> GrpcCall:
-            return self._new_call(
+        """Returns the response of the first server that responds; logs once what it waits for.
+
+        Begins with the server that has responded last. At the timeout raises a refusal, if a server
+        refused the call, else the last error; at once when every server has refused.
+        """
+        began = time.monotonic()
+        backoff, connect_timeout = MIN_BACKOFF_SECONDS, CONNECT_TIMEOUT_SECONDS
+        problem, noticed = "the timeout left no time for a call", False
+        refusals: dict[str, InfeedError] = {}
+        while (left := began + timeout - time.monotonic()) > 0:
+            address = self._addresses[self._current]
+            call = self._new_call(
                 address,
                 method,
                 iter([request]),
-                timeout=timeout,
+                timeout=min(left, max(1.0, timeout / len(self._addresses))),
                 connect_timeout=connect_timeout,
             )
-
-        return self._failover.call(new_call, response, timeout)
+            try:
+                with closing(call):
+                    return read_single_response(call, response)
+            except (ServerUnavailableError, StallError) as error:
+                connect_timeout *= 2  # a server may only be slow, as when all trainers connect
+                problem = error.message
+            except _REFUSALS as error:
+                refusals[address], problem = error, error.message
+                if len(refusals) == len(set(self._addresses)):
+                    raise
+            with self._lock:
+                if self._addresses[self._current] == address:  # else another thread has moved on
+                    self._current = (self._current + 1) % len(self._addresses)
+            waited = time.monotonic() - began
+            if waited >= NOTICE_SECONDS and not noticed:
+                noticed = True
+                line = "waiting for an infeed server at %s, for %.1f s so far: %s"
+                log.warning(line, self.target, waited, problem)
+            time.sleep(min(backoff, max(0.0, timeout - waited)))
+            backoff = min(2 * backoff, MAX_BACKOFF_SECONDS)
+        for refusal in refusals.values():
+            raise refusal
+        raise ServerUnavailableError(
+            f"no infeed server answered at {self.target} within {round(timeout, 2):g} s; last "
+            f"reason: {problem}",
+            target=self.target,
+            seconds=timeout,
+        )
 
     def _new_call(
-        self,
-        address: str,
-        method: str,
-        requests: Iterator[Any],
-        *,
-        timeout: float | None = None,
-        connect_timeout: float | None = None,
-        on_draining: Callable[[], None] = lambda: None,
+        self, address: str, method: str, requests: Iterator[Any], **options: Any
     ) -> GrpcCall:
         with self._lock:
             if self._closed:
                 raise ServerUnavailableError(f"the connection to {self.target} was closed")
-            call = GrpcCall(
-                address,
-                _SERVICE + method,
-                requests,
-                timeout=timeout,
-                connect_timeout=connect_timeout,
-                on_draining=on_draining,
-                on_closed=self._forget,
-                credentials=replace(self._credentials, name=self._names.get(address)),
-            )
+            credentials = replace(self._credentials, name=self._names.get(address))
+            call = GrpcCall(address, _SERVICE + method, requests, credentials, **options)
             self._calls.add(call)
-        if self._metrics is not None:
-            self._metrics.on_started(call.method, call.name)
         return call
-
-    def _forget(self, call: GrpcCall) -> None:
-        with self._lock:
-            self._calls.discard(call)
-        if self._metrics is not None:
-            self._metrics.on_ended(
-                method=call.method,
-                address=call.name,
-                status=call.status,
-                seconds=time.monotonic() - call.began_at,
-                sent_bytes=call.sent_bytes,
-                received_bytes=call.received_bytes,
-            )

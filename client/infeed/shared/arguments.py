@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from infeed.shared.errors import InvalidRequestError
 
@@ -88,6 +88,15 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
 
     similar = get_close_matches(str(name), list(known), n=1)
     return f" (did you mean {similar[0]!r}?)" if similar else ""
+
+
+def refuse_copy(original: object) -> NoReturn:
+    """Raises `InvalidRequestError`: as the method `__reduce__`, for `copy` and `pickle`."""
+    raise InvalidRequestError(
+        f"a {type(original).__name__} cannot be copied or pickled: its connection belongs to this "
+        "object and process, and copies would each get a part of the batches; make another one "
+        "where it is read, and give it this one's state"
+    )
 
 
 def _wrong_type(name: str, valid: str, value: Any) -> InvalidRequestError:

@@ -18,7 +18,6 @@ import numpy as np
 import tensorflow as tf
 
 from infeed.adapters.feed_adapter import FeedAdapter
-from infeed.adapters.lazy_feed import LazyFeed
 from infeed.adapters.named_fields import NamedFields
 from infeed.client import check_option_names
 from infeed.feed import Feed
@@ -42,8 +41,14 @@ class TensorFeed(FeedAdapter, tf.train.experimental.PythonState):  # type: ignor
     a new connection. Made by `connect`.
     """
 
-    def __init__(self, lazy: LazyFeed, fields: NamedFields) -> None:
-        super().__init__(lazy)
+    def __init__(
+        self,
+        target: str | Feed,
+        pipeline: str | None,
+        fields: NamedFields,
+        **options: Unpack[ConnectOptions],
+    ) -> None:
+        super().__init__(target, pipeline, **options)
         self._fields = fields
 
     def __next__(self) -> dict[str, tf.Tensor]:
@@ -84,7 +89,7 @@ def connect(
     the pipeline has already.
     """
     check_option_names(options, connect)
-    return TensorFeed(LazyFeed(target, pipeline, **options), NamedFields(ids, mask))
+    return TensorFeed(target, pipeline, NamedFields(ids, mask), **options)
 
 
 def to_tensor(array: Array) -> tf.Tensor:

@@ -22,8 +22,8 @@ from infeed.feed import Feed
 from infeed.keras.batch_reader import reader_of
 from infeed.keras.elements import DEFAULT_LABEL, keras_arranger
 from infeed.shared.arguments import check_integer
+from infeed.shared.spec import BYTES, FieldSpec
 from infeed.shared.tensorflow.from_callable import from_iterations
-from infeed.tensorflow.elements import batch_tensor_spec, disable_auto_shard
 from infeed.tensorflow.strategies import check_python_runs_here
 
 
@@ -84,3 +84,16 @@ def from_generator(
     if left is None:
         return dataset
     return dataset.apply(tf.data.experimental.assert_cardinality(left))
+
+
+def batch_tensor_spec(field: FieldSpec, slots: int) -> tf.TensorSpec:
+    """Returns the tensor spec of a field in a batch: [slots, ...]."""
+    dtype = tf.string if field.data_type == BYTES else tf.as_dtype(field.data_type)
+    return tf.TensorSpec((slots, *field.shape), dtype)
+
+
+def disable_auto_shard(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Keeps distribution strategies from sharding the dataset again, which would lose samples."""
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return dataset.with_options(options)

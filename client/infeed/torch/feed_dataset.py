@@ -14,7 +14,7 @@ ahead; where the caller begins again behind it, the dataset connects again at it
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
@@ -26,13 +26,18 @@ from infeed.shared.arguments import check_flag, check_integer
 from infeed.shared.errors import FeedClosedError, InvalidRequestError
 from infeed.stats import Stats
 from infeed.torch.passes import Pass, Passes
-from infeed.torch.tensor_feed import Tensors
-from infeed.torch.tensors import TensorConverter
+from infeed.torch.tensor_feed import TensorConverter, Tensors
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from infeed.client import ConnectOptions
+
+
+Phase = Literal["new", "rest of a state", "rest", "begin", "reading"]
+"""What the next batch is: the first of a new dataset; what is left of the option `state`, also if
+that is nothing; what is left of a state that was loaded; the first of an iteration, which is the
+next pass if the one before is over; the next of the iteration."""
 
 
 class Place(NamedTuple):
@@ -99,23 +104,15 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
             ahead = check_integer("ahead", ahead, 0, or_none="the steps of Lightning")
         self._ahead = ahead
         state = options.get("state")
-        self._first = self._pass = Pass.from_json(state)
+        self._first = self._at = Pass.from_json(state)
         """Where the dataset begins, and where its feed has begun, or will."""
         self._feed: Feed | None = None
         self._confirmed: int | None = None
         """Batches of the feed whose steps have ended; None if the caller does not report them."""
         self._has_ended = False
         """Whether the feed has reported its end."""
-        self._begins = False
-        """Whether the next batch begins a pass, if the one before has ended."""
-        self._entered = False
-        """Whether a batch was asked for since `iter`, or since a state was loaded."""
-        self._finishes = self._has_state = state is not None
-        """Whether the next iteration is the rest of the state's pass, also if nothing is left."""
-        self._is_new = not self._has_state
-        """Whether neither a state nor a batch has set a position."""
-        self._epoch: int | None = None
-        """The pass of the next iteration, if `set_epoch` was called since the last began."""
+        self._phase: Phase = "new" if state is None else "rest of a state"
+        self._has_state = state is not None
         self._closed = False
 
     def __iter__(self) -> FeedDataset:
@@ -127,13 +124,16 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
                 "state would be lost; give num_workers=0. The feed prefetches in the background "
                 "already"
             )
-        self._begins, self._entered = not self._finishes, False
+        if self._phase not in ("new", "rest of a state"):
+            self._phase = "begin"
+            if self._feed is not None:
+                self._begin()
         return self
 
     def __next__(self) -> Tensors:
         """Returns the next batch; raises `StopIteration` after the last, and the feed's errors."""
-        if not self._entered:
-            self._enter()
+        if self._phase != "reading":
+            self._start_reading()
         try:
             return self._convert(self._open().next())
         except StopIteration:
@@ -146,7 +146,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         Raises `TypeError` if it is endless or unknown, and `InvalidRequestError` after a length for
         another world size, which the environment tells before `torch.distributed` does.
         """
-        return self._passes.length(self._pass)
+        return self._passes.length(self._at)
 
     def __bool__(self) -> bool:
         """Returns True, also for a dataset without batches or without a length."""
@@ -155,10 +155,10 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
     def state_dict(self) -> dict[str, Any]:
         """Returns the state after the last batch that the loop has taken; JSON can encode it.
 
-        Once `iter` was called after the end, it is the next pass's. It is valid on every
-        rank, and for another world size. Does not connect, unless `set_epoch` has chosen the pass.
+        Once `iter` was called after the end, it is the next pass's. It is valid on every rank, and
+        for another world size. Does not connect.
         """
-        return (self._next_pass() or self._position()).to_json()
+        return self._position().to_json()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continues at a state: a result of `state_dict`, or a cursor of `infeed.connect`.
@@ -167,8 +167,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         is none.
         """
         self._move_to(Pass.from_json(state_dict))
-        self._begins = self._entered = self._finishes = self._is_new = self._closed = False
-        self._has_state, self._epoch = True, None
+        self._phase, self._has_state, self._closed = "rest", True, False
 
     def reset(self, initial_state: Mapping[str, Any] | None = None) -> None:
         """Continues at a state, or begins an iteration: the method of torchdata's nodes."""
@@ -187,11 +186,14 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         a state. Raises `InvalidRequestError` for a new endless dataset, except for epoch 0.
         """
         epoch = check_integer("epoch", epoch, 0)
+        epochs = self._passes.epochs
         if self.restart or self._has_state:
             return
-        if self._passes.epochs is not None:
-            self._epoch = epoch
-        elif epoch and self._is_new:
+        if epochs is not None:
+            until_epoch = self._passes.located(self._at).until_epoch
+            if self._is_over() or until_epoch != (epoch + 1) * epochs:
+                self._move_to(self._passes.of_epoch(epoch))
+        elif epoch and self._phase == "new":
             raise InvalidRequestError(
                 f"set_epoch({epoch}) of a new dataset without an end: it has one pass, and would "
                 "begin at the first batch again; give FeedDataset(..., epochs=1), or the state of "
@@ -221,8 +223,9 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns what a copy, as in a spawned process, needs to continue; it connects itself."""
-        at = Pass.from_json(self.state_dict())
-        return {**self.__dict__, "_feed": None, "_pass": at, "_entered": False, "_epoch": None}
+        phase = "rest" if self._phase == "reading" else self._phase
+        at = self._position()
+        return {**vars(self), "_feed": None, "_confirmed": None, "_at": at, "_phase": phase}
 
     def __repr__(self) -> str:
         feed = "not connected" if self._feed is None else repr(self._feed)
@@ -239,61 +242,53 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
     def _position(self) -> Pass:
         """Returns where the loop is."""
         if self._feed is None:
-            return self._pass
-        return Pass(Cursor.from_json(self._feed.state(self._taken)), self._pass.until_epoch)
+            return self._at
+        return Pass(Cursor.from_json(self._feed.state(self._taken)), self._at.until_epoch)
 
-    def _enter(self) -> None:
-        """Begins to read, at the position that a training has for the dataset, if any."""
+    def _is_over(self) -> bool:
+        """Returns whether the loop has taken every batch of the pass, as far as that is known."""
+        steps = None if self._feed is None else self._feed.steps
+        return self._has_ended or (steps is not None and self._taken >= steps)
+
+    def _start_reading(self) -> None:
+        """Connects, at the position that a training has for a new dataset, if any."""
         self._passes.shard.check_accelerate(self)
         place_of = FeedDataset.training()
         place = None if place_of is None else place_of(self)
-        if place is not None and self._is_new:
+        if place is not None and self._phase == "new":
             if place.state is not None:
                 self.load_state_dict(place.state)
-                self._begins = True
-            elif self._epoch is None:
+                self._phase = "begin"
+            elif self._at == self._first:
                 self.set_epoch(place.epoch)
-        self._is_new = False
-        if self._epoch is None:
-            self._open()
-        if (begin_at := self._next_pass()) is not None:
-            self._move_to(begin_at)
+        self._open()
+        if self._phase == "begin":
+            self._begin()
+        self._phase = "reading"
+        self._confirmed = self._taken if place is not None and self._ahead is None else None
+
+    def _begin(self) -> None:
+        """Moves to where the iteration begins; raises `FeedClosedError` if there is no further
+        pass."""
+        if self.restart:
+            if self._is_over() or self._taken:
+                self._move_to(self._first)
+        elif self._is_over():
+            self._move_to(self._passes.after(self._position()))
         elif self._feed is not None and self._feed.delivered != self._taken:
             self._move_to(self._position())  # the caller has dropped what it took ahead
-        self._begins = self._finishes = False
-        self._epoch = None
-        self._confirmed = self._taken if place is not None and self._ahead is None else None
-        self._entered = True
-
-    def _next_pass(self) -> Pass | None:
-        """Returns where the next iteration begins, None if it continues; raises `FeedClosedError`
-        if no further pass can begin."""
-        if self._feed is not None and not self._begins:
-            return None
-        steps = None if self._feed is None else self._feed.steps
-        ended = self._has_ended or (steps is not None and self._taken >= steps)
-        if self.restart:
-            return self._first if ended or self._taken else None
-        if self._epoch is not None:
-            if not ended and self._passes.is_pass(self._epoch, self._pass):
-                return None
-            return self._passes.of_epoch(self._epoch)
-        return self._passes.after(self._position()) if ended else None
 
     def _open(self) -> Feed:
-        if self._feed is not None and self._passes.shard.has_changed(self._feed.shard):
-            if self._feed.delivered:
-                self._passes.shard.check_unchanged(self._feed.shard)
-            self._move_to(self._pass)
         if self._feed is None:
             if self._closed:
                 raise FeedClosedError(f"the dataset of {self._passes.pipeline!r} was closed")
-            self._pass = self._passes.located(self._pass)
-            self._feed = self._passes.connect(self._pass)
+            self._at = self._passes.located(self._at)
+            self._feed = self._passes.connect(self._at)
+        self._passes.shard.check_unchanged(self._feed.shard)
         return self._feed
 
     def _move_to(self, at: Pass) -> None:
         if self._feed is not None:
             self._feed.close()
-        self._feed, self._pass = None, at
+        self._feed, self._at = None, at
         self._confirmed, self._has_ended = None, False

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from infeed.adapters.lazy_feed import LazyFeed, fetch_plan, first_cursor
+from infeed.adapters.feed_adapter import fetch_plan
+from infeed.client import connect
 from infeed.cursor import MAX_POSITION, Cursor, Shard
 from infeed.feed import Feed
-from infeed.shared.arguments import check_integer
-from infeed.shared.errors import CursorError, FeedClosedError, InvalidRequestError
+from infeed.shared.errors import CursorError, FeedClosedError
 from infeed.torch.shard import ShardChoice
 
 if TYPE_CHECKING:
@@ -37,25 +37,13 @@ class Pass:
         `CursorError`."""
         if not isinstance(state, Mapping) or not state.keys() & _KEYS:
             return cls(None if state is None else Cursor.from_json(state))
-        if state.keys() != _KEYS:
+        until = state.get("until_epoch")
+        if state.keys() != _KEYS or (until is not None and not (type(until) is int and until > 0)):
             raise CursorError(
-                "the state of a dataset has the keys cursor and until_epoch, not "
-                f"{', '.join(map(str, state))}; give a result of FeedDataset.state_dict()"
+                "the state of a dataset has a cursor and an until_epoch of 1 or more, not "
+                f"{dict(state)}; give a result of FeedDataset.state_dict()"
             )
-        if state["cursor"] is None:
-            return cls()
-        until_epoch = state["until_epoch"]
-        try:
-            if until_epoch is not None:
-                until_epoch = check_integer(
-                    "until_epoch", until_epoch, 1, or_none="an endless pass"
-                )
-        except InvalidRequestError as error:
-            raise CursorError(
-                f"the state of a dataset is none: {error.message}; give a result of "
-                "FeedDataset.state_dict()"
-            ) from None
-        return cls(Cursor.from_json(state["cursor"]), until_epoch)
+        return cls() if state["cursor"] is None else cls(Cursor.from_json(state["cursor"]), until)
 
     def to_json(self) -> dict[str, Any]:
         cursor = None if self.cursor is None else self.cursor.to_json()
@@ -73,9 +61,8 @@ class Passes:
         self._plan: FeedPlan | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns what a copy in another process needs, whose rank may differ."""
-        shard = ShardChoice(self.shard.given, self.shard.reported)
-        return {**self.__dict__, "shard": shard, "_plan": None}
+        """Returns what a copy in another process needs."""
+        return {**vars(self), "_plan": None}
 
     def located(self, at: Pass) -> Pass:
         """Returns a pass with its end."""
@@ -88,16 +75,11 @@ class Passes:
             epoch = at.cursor.position // (self._fetched_plan().spec.sample_count or MAX_POSITION)
         return replace(at, until_epoch=epoch + self.epochs)
 
-    def is_pass(self, number: int, at: Pass) -> bool:
-        """Returns whether a position is in the pass of a number, counted from 0."""
-        return self.located(at).until_epoch == (number + 1) * (self.epochs or 0)
-
     def of_epoch(self, number: int) -> Pass:
         """Returns a pass by its number, counted from 0. Raises as `after`."""
-        assert self.epochs is not None
-        first = first_cursor(self._fetched_plan())
-        position = number * self.epochs * self._samples()
-        return Pass(replace(first, position=position), (number + 1) * self.epochs)
+        epochs, samples = self.epochs or 0, self._samples()
+        cursor = self._fetched_plan().cursor_at(number * epochs * samples)
+        return Pass(cursor, (number + 1) * epochs)
 
     def after(self, done: Pass) -> Pass:
         """Returns the pass after one that has ended at a position.
@@ -116,22 +98,21 @@ class Passes:
         options = self.options.copy()
         options["state"], options["epochs"] = at.cursor, at.until_epoch
         options["shard"] = self.shard.for_batches()
-        return LazyFeed(self.target, self.pipeline, **options).open()
+        return connect(self.target, self.pipeline, **options)
 
     def length(self, at: Pass) -> int:
         """Returns the batches of a whole pass, also after a resume within it; raises `TypeError` if
         they are endless or unknown."""
-        shard = Shard(0, self.shard.for_length())
-        plan = self._fetched_plan()
+        shard, plan = Shard(0, self.shard.for_length()), self._fetched_plan()
         plan.length()  # raises
-        at = self.located(at)
+        end = self.located(at).until_epoch
         assert self.epochs is not None
-        assert at.until_epoch is not None
-        assert plan.shard_plan.position_count is not None
-        end = plan.shard_plan.position_count // self.epochs * at.until_epoch
-        begin = plan.shard_plan.position_count // self.epochs * (at.until_epoch - self.epochs)
+        assert end is not None
+        samples = plan.spec.sample_count or 0
+        begin = (end - self.epochs) * samples
         base = begin if at.cursor is None else at.cursor.position
-        rest = replace(plan.shard_plan, base=base, shard=shard, position_count=end)
+        count = end * samples
+        rest = replace(plan.shard_plan, base=base, shard=shard, position_count=count)
         # The last step of a padded pass has fewer samples.
         return (rest.steps or 0) + -(-max(0, base - begin) // rest.global_stride)
 

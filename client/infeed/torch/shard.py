@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import torch.distributed as dist
 
@@ -21,18 +22,23 @@ class ShardChoice:
     `torch.distributed`.
     """
 
-    def __init__(self, given: Shard | None, reported: int | None = None) -> None:
-        """Takes the shard of the user (None: the default process group's), and the world size of
-        the lengths that were reported, if any."""
-        self.given, self.reported = given, reported
+    def __init__(self, given: Shard | None) -> None:
+        """Takes the shard of the user; None: the default process group's."""
+        self._given = given
+        self._length_size: int | None = None
+        """The world size of the lengths that were reported."""
         self._chosen: Shard | None = None
         """The shard of the first batch, which a group that ends afterwards leaves as it is."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns what a copy in another process needs, whose rank may differ."""
+        return {**vars(self), "_chosen": None}
 
     def for_batches(self) -> Shard:
         """Returns the shard for a feed. Raises `InvalidRequestError` if it is not known yet, or if
         a length was reported for another world size."""
-        if self.given is not None:
-            return self.given
+        if self._given is not None:
+            return self._given
         shard, several = _group_shard() or self._chosen, _several_processes()
         if shard is None and several is not None:
             name, count = several
@@ -41,30 +47,27 @@ class ShardChoice:
                 f"is {count}, so each of {count} processes would read all batches; {_REMEDY}"
             )
         self._chosen = shard or Shard()
-        self._check_reported(self._chosen.world_size)
+        self._check_length(self._chosen.world_size)
         return self._chosen
 
     def for_length(self) -> int:
         """Returns the world size for a length. Raises `InvalidRequestError` if a length was
         reported for another one."""
-        if (shard := self.given or _group_shard() or self._chosen) is not None:
+        if (shard := self._given or _group_shard() or self._chosen) is not None:
             size = shard.world_size
         else:
             _, size = _several_processes() or ("", 1)
-        self._check_reported(size)
-        self.reported = size
+        if self._given is None:
+            self._check_length(size)
+            self._length_size = size
         return size
 
-    def has_changed(self, used: Shard) -> bool:
-        """Returns whether a feed has another shard than the process group, if there is one."""
-        return self.given is None and _group_shard() not in (None, used)
-
     def check_unchanged(self, used: Shard) -> None:
-        """Raises `InvalidRequestError` if the process group was made after the first batch."""
-        if self.has_changed(used):
+        """Raises `InvalidRequestError` if the process group was made after the connection."""
+        if self._given is None and (shard := _group_shard()) not in (None, used):
             raise InvalidRequestError(
-                f"the batches so far are for {used}, and torch.distributed has since made "
-                f"this process {_group_shard()}; {_REMEDY}"
+                f"the batches so far are for {used}, and torch.distributed has since made this "
+                f"process {shard}; {_REMEDY}"
             )
 
     def check_accelerate(self, dataset: object) -> None:
@@ -87,13 +90,13 @@ class ShardChoice:
                 "get_train_dataloader)"
             )
 
-    def _check_reported(self, world_size: int) -> None:
-        if self.given is None and self.reported not in (None, world_size):
+    def _check_length(self, world_size: int) -> None:
+        if self._length_size not in (None, world_size):
             raise InvalidRequestError(
-                f"the length of the dataset was reported for a world size of {self.reported}, and "
-                f"it is {world_size} now: a schedule made of that length would be wrong; ask for "
-                "it once torch.distributed is initialized (with Lightning: within fit), or give "
-                "shard=infeed.Shard(rank, world_size)"
+                f"the length of the dataset was reported for a world size of {self._length_size}, "
+                f"and it is {world_size} now: a schedule made of that length would be wrong; ask "
+                "for it once torch.distributed is initialized (with Lightning: within fit), or "
+                "give shard=infeed.Shard(rank, world_size)"
             )
 
 

@@ -1,4 +1,4 @@
-"""Direct iterator over tensors, for training loops without a loader.
+"""Tensors of a feed: views of its arrays, and their copies on a device.
 
 with infeed.torch.connect("localhost:7470", "imagenet-train", batch_size=128) as feed:
     for batch in feed:                        # a dict of field name → torch.Tensor
@@ -11,14 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from infeed.adapters.feed_adapter import FeedAdapter
-from infeed.adapters.lazy_feed import LazyFeed
+from infeed.adapters.named_fields import NamedFields
+from infeed.batch import Batch
 from infeed.client import check_option_names
 from infeed.feed import Feed
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import Array
 from infeed.torch.shard import ShardChoice
-from infeed.torch.tensors import TensorConverter
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -34,9 +37,19 @@ class TensorFeed(FeedAdapter, Iterator[Tensors]):
     Returned by `infeed.torch.connect`. It is no DataLoader, so a trainer leaves it as it is.
     """
 
-    def __init__(self, lazy: LazyFeed, convert: TensorConverter, shard: ShardChoice) -> None:
-        super().__init__(lazy)
-        self._convert, self._shard = convert, shard
+    def __init__(
+        self,
+        target: str | Feed,
+        pipeline: str | None,
+        convert: TensorConverter,
+        **options: Unpack[ConnectOptions],
+    ) -> None:
+        super().__init__(target, pipeline, **options)
+        self._convert = convert
+        self._shard = ShardChoice(self._given.shard if self._given else options.get("shard"))
+
+    def _late_options(self) -> ConnectOptions:
+        return {"shard": self._shard.for_batches()}
 
     def __next__(self) -> Tensors:
         """Returns the next batch; raises `StopIteration` after the last, and the feed's errors."""
@@ -71,10 +84,62 @@ def connect(
     environment shows several processes, and `torch.distributed` is not initialized.
     """
     check_option_names(options, connect)
-    convert = TensorConverter(device, ids, mask)
-    lazy = LazyFeed(target, pipeline, **options)
-    shard = ShardChoice(target.shard if isinstance(target, Feed) else options.get("shard"))
-    if not lazy.is_open:
-        lazy.update_options(shard=shard.for_batches())
-    lazy.open()
-    return TensorFeed(lazy, convert, shard)
+    feed = TensorFeed(target, pipeline, TensorConverter(device, ids, mask), **options)
+    feed.feed  # noqa: B018 - connects
+    return feed
+
+
+class TensorConverter:
+    """Converts batches to exact dicts of field name → tensor, or list of `bytes`."""
+
+    def __init__(
+        self, device: str | torch.device | None, ids: str | None, mask: str | None
+    ) -> None:
+        """Takes the device of the tensors, and the names of the fields for ids and mask."""
+        try:
+            self._device = None if device is None else torch.device(device)
+        except (RuntimeError, TypeError) as error:
+            raise InvalidRequestError(f"device {device!r} is none of PyTorch's: {error}") from None
+        self._fields = NamedFields(ids, mask)
+
+    def __call__(self, batch: Batch) -> dict[str, Any]:
+        """Returns a batch's fields, slots first: int64[slots] ids and bool[slots] mask if named.
+
+        A tensor keeps the memory of its array, so that it is not used again. Raises
+        `InvalidRequestError` if the batch has a field with the name of ids or mask.
+        """
+        fields = {name: to_tensor(x) for name, x in self._fields.arrays(batch).items()}
+        if self._device is None:
+            return fields
+        return {
+            name: copy_to_device(x, self._device) if isinstance(x, torch.Tensor) else x
+            for name, x in fields.items()
+        }
+
+
+def to_tensor(x: Array) -> Any:
+    """Returns a writable tensor of an array's type and shape, without a copy if it is writable."""
+    if x.dtype == object:
+        return x.tolist()
+    if not x.flags.writeable:
+        x = x.copy()
+    if x.dtype.name == "bfloat16":  # NumPy's is a type of ml_dtypes, which PyTorch does not know
+        return torch.from_numpy(x.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_numpy(x)
+
+
+def copy_to_device(x: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Returns the tensor on a device; for CUDA the copy overlaps with Python and other kernels."""
+    if device.type != "cuda":
+        # Without pinned memory a copy that does not block could read memory that is used again.
+        return x.to(device)
+    # PyTorch's allocator of pinned memory uses it again only after the copies from it.
+    try:
+        return x.pin_memory().to(device, non_blocking=True)
+    except (RuntimeError, AssertionError) as error:
+        if torch.cuda.is_available():
+            raise
+        raise InvalidRequestError(
+            f"device '{device}': PyTorch finds no CUDA device on this machine, or was built "
+            'without CUDA; give device="cpu", or none'
+        ) from error

@@ -6,7 +6,8 @@ Everything is checked against the request before memory is allocated for it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,6 @@ from infeed.shared.errors import FingerprintError, ProtocolError
 from infeed.shared.report import ServerReport
 from infeed.v1 import stream_pb2
 from infeed.wire import batch as wire
-from infeed.wire.answer_checksum import answer_checksum
 from infeed.wire.buffer_pool import ALIGNMENT, BufferPool
 from infeed.wire.chunk import MAX_HEAD_BYTES, ChunkHead, checksum, parse_head
 from infeed.wire.received import (
@@ -40,9 +40,9 @@ class BatchAssembler:
     """Reads the messages of one stream, in order. Raises `ProtocolError` for an invalid one."""
 
     def __init__(
-        self, contract: StreamContract, requests: Iterator[PendingRequest], buffers: BufferPool
+        self, contract: StreamContract, requests: deque[PendingRequest], buffers: BufferPool
     ) -> None:
-        """`requests` are the stream's, in the order in which it must answer them."""
+        """`requests` are the stream's, in the order in which it must answer them: removes them."""
         self._contract = contract
         self._requests = requests
         self._buffers = buffers
@@ -122,9 +122,9 @@ class BatchAssembler:
 
     def _match_request(self, request_id: int) -> PendingRequest:
         """Returns the next request, which must be the one that is answered."""
-        request = next(self._requests, None)
-        if request is None:
+        if not self._requests:
             raise ProtocolError(f"response to request {request_id}, but none is pending")
+        request = self._requests.popleft()
         expected = request.message.request_id
         if request_id != expected:
             raise ProtocolError(f"response to request {request_id} instead of {expected}")
@@ -136,7 +136,7 @@ class BatchAssembler:
         """Raises `ProtocolError` for an answer that does not match its checksum."""
         if not self._has_checksums:
             return
-        if answer.checksum != answer_checksum(request.message, answer, self._contract.spec):
+        if answer.checksum != wire.answer_checksum(request.message, answer, self._contract.spec):
             raise ProtocolError(
                 f"the answer for position {request.message.start} does not match its checksum"
             )

@@ -6,8 +6,10 @@ and other small messages use the generated protobuf classes; chunk.py encodes th
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -15,9 +17,8 @@ import numpy as np
 from infeed.shared.errors import ProtocolError
 from infeed.shared.spec import BYTES, Array, FieldSpec, Spec, numpy_dtype
 from infeed.v1 import stream_pb2
-from infeed.wire.answer_checksum import answer_checksum
 from infeed.wire.buffer_pool import ALIGNMENT
-from infeed.wire.chunk import CHUNK_BYTES, encode_chunk
+from infeed.wire.chunk import CHUNK_BYTES, checksum, encode_chunk
 
 MAX_PAYLOAD_BYTES = 1 << 36
 """A header with a larger size is refused as corrupt, before memory is allocated for it."""
@@ -25,15 +26,15 @@ MAX_PAYLOAD_BYTES = 1 << 36
 
 @dataclass(frozen=True)
 class EncodedBatch:
-    """A batch ready to send: its header, and pieces of the payload with their offsets."""
+    """A batch ready to send: its header, and the payload in parts."""
 
     header: stream_pb2.BatchHeader
-    parts: tuple[tuple[int, memoryview], ...]
+    parts: tuple[memoryview, ...]
 
     def messages(self, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[bytes | memoryview, ...]]:
         """Yields the messages in order, the header and then the chunks, each in pieces."""
         yield (stream_pb2.StreamBatchesResponse(header=self.header).SerializeToString(),)
-        for pieces in _split_chunks(self.parts, self.header.payload_size, chunk_bytes):
+        for pieces in _split_chunks(self.parts, chunk_bytes):
             yield encode_chunk(pieces)
 
 
@@ -54,16 +55,15 @@ def encode_batch(
     header.sample_ids.extend(sample_ids.tolist())
     if not mask.all():
         header.mask.extend(mask.tolist())
-    parts: list[tuple[int, memoryview]] = []
+    parts: list[memoryview] = []
     end = 0
     for field in spec:
-        offset = -(-end // ALIGNMENT) * ALIGNMENT
-        size = 0
-        for view in _encode_field(field, arrays[field.name]):
-            parts.append((offset + size, view))
-            size += view.nbytes
-        header.layouts.add(offset=offset, size=size)
-        end = offset + size
+        padding = -end % ALIGNMENT
+        views = _encode_field(field, arrays[field.name])
+        size = sum(view.nbytes for view in views)
+        parts += (memoryview(bytes(padding)), *views)
+        header.layouts.add(offset=end + padding, size=size)
+        end += padding + size
     header.payload_size = end
     header.checksum = answer_checksum(request, header, spec)
     return EncodedBatch(header, tuple(parts))
@@ -101,6 +101,52 @@ def decode_batch(header: stream_pb2.BatchHeader, payload: Array, spec: Spec) -> 
     return arrays
 
 
+def answer_checksum(
+    request: stream_pb2.BatchRequest,
+    answer: stream_pb2.BatchHeader | stream_pb2.EndOfData,
+    spec: Spec,
+) -> int:
+    """Returns the checksum that the answer to the request must have, of all but the payload.
+
+    proto/infeed/v1/stream.proto defines its bytes at `BatchHeader.checksum`. They depend on the
+    values alone, so that a client in any language can compute them.
+    """
+    data = struct.pack(
+        "<Q5q",
+        request.request_id,
+        request.start,
+        request.count,
+        request.min_position_count,
+        request.step_end,
+        answer.position_count,
+    )
+    if isinstance(answer, stream_pb2.BatchHeader):
+        data += _header_bytes(answer) + _spec_bytes(spec)
+    return checksum(data)
+
+
+def _header_bytes(header: stream_pb2.BatchHeader) -> bytes:
+    numbers = [header.epoch, header.payload_size]
+    for layout in header.layouts:
+        numbers += (layout.offset, layout.size)
+    slots = len(header.sample_ids)
+    mask = bytes(header.mask) if header.mask else b"\1" * slots
+    return _pack(numbers) + np.array(header.sample_ids, "<i8").tobytes() + mask
+
+
+@lru_cache(maxsize=16)
+def _spec_bytes(spec: Spec) -> bytes:
+    data = b""
+    for field in spec:
+        message = field.to_proto()
+        data += _pack([message.data_type, *message.shape]) + message.name.encode()
+    return data
+
+
+def _pack(numbers: list[int]) -> bytes:
+    return struct.pack(f"<{len(numbers)}q", *numbers)
+
+
 def check_payload_size(size: int) -> None:
     """Raises `ProtocolError` for a size that is negative or too large."""
     if not 0 <= size <= MAX_PAYLOAD_BYTES:
@@ -115,14 +161,12 @@ def parse_response(message: bytes) -> stream_pb2.StreamBatchesResponse:
         raise ProtocolError(f"a message of {len(message)} bytes that cannot be parsed") from error
 
 
-def _split_chunks(
-    parts: Sequence[tuple[int, memoryview]], total: int, chunk_bytes: int
-) -> Iterator[list[bytes | memoryview]]:
-    """Splits the payload of `total` bytes, with zeros between its parts, into chunks."""
-    pieces: list[bytes | memoryview] = []
+def _split_chunks(parts: Sequence[memoryview], chunk_bytes: int) -> Iterator[list[memoryview]]:
+    """Splits the payload into chunks."""
+    pieces: list[memoryview] = []
     free = chunk_bytes
-    for piece in _fill_gaps(parts, total):
-        rest = memoryview(piece)
+    for part in parts:
+        rest = part
         while rest:
             pieces.append(rest[:free])
             size = len(pieces[-1])
@@ -132,17 +176,6 @@ def _split_chunks(
                 pieces, free = [], chunk_bytes
     if pieces:
         yield pieces
-
-
-def _fill_gaps(parts: Sequence[tuple[int, memoryview]], total: int) -> Iterator[bytes | memoryview]:
-    end = 0
-    for offset, view in parts:
-        if offset > end:
-            yield bytes(offset - end)
-        yield view
-        end = offset + len(view)
-    if total > end:
-        yield bytes(total - end)
 
 
 def _encode_field(field: FieldSpec, array: Array) -> list[memoryview]:

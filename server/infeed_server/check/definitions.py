@@ -13,8 +13,8 @@ from infeed_server.config.model import Finding
 from infeed_server.pipeline.load import FilePipelines, definitions
 from infeed_server.sources import AnySource
 from infeed_server.sources.base import SourceDefinition
+from infeed_server.transforms import AnyTransform
 from infeed_server.transforms.base import Transform
-from infeed_server.transforms.registry import AnyTransform
 
 T = TypeVar("T")
 

@@ -14,10 +14,6 @@ from infeed_server.sources.base import Sample
 from infeed_server.transforms.base import Step
 from infeed_server.transforms.field_checks import format_shape
 
-WIDTH = 8
-"""Numbers of a measure: minimum, maximum, mean, mean of squares, values that are not finite, values
-in total, height and width of an image."""
-
 
 @dataclass(frozen=True)
 class Measures:
@@ -57,7 +53,7 @@ class Measures:
         ]
 
     def compute(self, columns: Sample, key: tf.Tensor) -> tuple[tf.Tensor, Sample]:
-        """Returns the measures, float64[fields, WIDTH], and the values of the class fields."""
+        """Returns the measures, float64[fields, 8], and the values of the class fields."""
         sample = self.parse(columns)
         classes = {name: _class_value(sample[name]) for name in self.class_fields}
         measured = self._measure(sample, SOURCE_STAGE)
@@ -85,26 +81,22 @@ def _class_value(value: tf.Tensor) -> tf.Tensor:
 
 
 def _measure(value: tf.Tensor) -> tf.Tensor:
+    """Returns minimum, maximum, number, sum and sum of squares of the finite values, the number of
+    the others, and height and width of an image."""
     numbers = tf.strings.length(value) if value.dtype == tf.string else value
     numbers = tf.cast(numbers, tf.float64)
     finite = tf.math.is_finite(numbers)
-    count = tf.reduce_sum(tf.cast(finite, tf.float64))
+    count = tf.math.count_nonzero(finite, dtype=tf.float64)
     zeroed = tf.where(finite, numbers, tf.zeros_like(numbers))
-    infinity = tf.fill(tf.shape(numbers), tf.constant(float("inf"), tf.float64))
-    total = tf.cast(tf.size(numbers), tf.float64)
+    infinity = tf.constant(float("inf"), tf.float64)
     is_image = value.shape.rank == 3
     size = tf.cast(tf.shape(value)[:2], tf.float64) if is_image else tf.zeros([2], tf.float64)
-    return tf.concat(
-        [
-            [
-                tf.reduce_min(tf.where(finite, numbers, infinity)),
-                tf.reduce_max(tf.where(finite, numbers, -infinity)),
-                tf.math.divide_no_nan(tf.reduce_sum(zeroed), count),
-                tf.math.divide_no_nan(tf.reduce_sum(zeroed * zeroed), count),
-                total - count,
-                total,
-            ],
-            size,
-        ],
-        axis=0,
-    )
+    measures = [
+        tf.reduce_min(tf.where(finite, numbers, infinity)),
+        tf.reduce_max(tf.where(finite, numbers, -infinity)),
+        count,
+        tf.reduce_sum(zeroed),
+        tf.reduce_sum(zeroed * zeroed),
+        tf.cast(tf.size(numbers), tf.float64) - count,
+    ]
+    return tf.concat([measures, size], axis=0)

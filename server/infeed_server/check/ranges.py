@@ -36,37 +36,43 @@ class FieldRange:
     maximum: float = -math.inf
     not_finite: int = 0
     """Values that are NaN or infinite; the other numbers are without them."""
-    _count: int = 0
-    _total: float = 0.0
-    _squares: float = 0.0
+    _sums: Array = dataclasses.field(default_factory=lambda: np.zeros(3))
+    """The number of finite values, their sum, and the sum of their squares."""
     _sizes: list[Array] = dataclasses.field(default_factory=list)
 
     @property
     def mean(self) -> float:
-        return self._total / max(self._count, 1)
+        return float(self._sums[1] / max(self._sums[0], 1))
 
     @property
     def std(self) -> float:
         """The standard deviation over all values of all samples."""
-        return math.sqrt(max(0.0, self._squares / max(self._count, 1) - self.mean**2))
+        return math.sqrt(max(0.0, self._sums[2] / max(self._sums[0], 1) - self.mean**2))
 
     @property
     def is_empty(self) -> bool:
-        return self._count == 0
+        return not self._sums[0]
 
     def add(self, measures: Array) -> None:
-        """Adds measures of samples, float64[n, WIDTH]."""
-        lows, highs, means, squares, not_finite, totals = measures[:, :6].T
-        counts = totals - not_finite
-        self.not_finite += int(not_finite.sum())
+        """Adds measures of samples, float64[n, 8]."""
+        self.minimum = min(self.minimum, float(measures[:, 0].min()))
+        self.maximum = max(self.maximum, float(measures[:, 1].max()))
+        self._sums = self._sums + measures[:, 2:5].sum(axis=0)
+        self.not_finite += int(measures[:, 5].sum())
         if self.is_image:
             self._sizes.append(measures[:, 6:8].astype(np.int32))
-        if counts.any():
-            self.minimum = min(self.minimum, float(lows.min()))
-            self.maximum = max(self.maximum, float(highs.max()))
-            self._count += int(counts.sum())
-            self._total += float((means * counts).sum())
-            self._squares += float((squares * counts).sum())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "field": self.field,
+            "data_type": self.data_type,
+            "shape": self.shape,
+            "min": None if self.is_empty else self.minimum,
+            "max": None if self.is_empty else self.maximum,
+            "mean": self.mean,
+            "std": self.std,
+            "not_finite": self.not_finite,
+        }
 
     def image_sizes(self) -> dict[str, tuple[int, int, int]]:
         """Returns minimum, median and maximum of `height` and `width`; empty without images."""

@@ -11,7 +11,6 @@ import numpy as np
 from infeed.shared.errors import InfeedError
 from infeed.shared.spec import Array
 from infeed_server.check.ranges import SOURCE_STAGE, ClassCounts, FieldRange
-from infeed_server.config.document import Problem
 
 if TYPE_CHECKING:  # they load TensorFlow
     import tensorflow as tf
@@ -49,12 +48,12 @@ class PipelineReport:
             for name in measures.class_fields
         ]
 
-    def add(self, values: Array, classes: Mapping[str, tf.Tensor], rows: Any = slice(None)) -> None:
-        """Adds the measures of samples, or of these rows of them."""
+    def add(self, values: Array, classes: Mapping[str, tf.Tensor]) -> None:
+        """Adds the measures of samples."""
         for number, found in enumerate(self.ranges):
-            found.add(values[rows, number])
+            found.add(values[:, number])
         for counts in self.classes:
-            counts.add(np.asarray(classes[counts.field])[rows])
+            counts.add(np.asarray(classes[counts.field]))
 
     def balances(self) -> list[ClassCounts]:
         """Returns the fields whose values are classes."""
@@ -91,29 +90,6 @@ class PipelineReport:
                 for classes in self.balances()
             },
             "ranges": [
-                {
-                    "stage": self.stages[values.stage],
-                    "field": values.field,
-                    "data_type": values.data_type,
-                    "shape": values.shape,
-                    "min": None if values.is_empty else values.minimum,
-                    "max": None if values.is_empty else values.maximum,
-                    "mean": values.mean,
-                    "std": values.std,
-                    "not_finite": values.not_finite,
-                }
-                for values in self.ranges
+                {**found.to_json(), "stage": self.stages[found.stage]} for found in self.ranges
             ],
         }
-
-
-def to_json(
-    file: str, problems: Sequence[Problem], pipelines: Sequence[Any], *, good: bool
-) -> dict[str, Any]:
-    """Returns the result of a check. `pipelines` are names, or the reports of a scan as JSON."""
-    return {
-        "file": file,
-        "good": good,
-        "problems": [vars(problem) for problem in problems],
-        "pipelines": list(pipelines),
-    }

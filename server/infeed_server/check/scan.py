@@ -1,57 +1,73 @@
-"""The scan of a pipeline: it is planned as a server does, and all of its samples are read."""
+"""The scan of a pipeline: it is planned as a server does, and each sample is read and measured."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, ExitStack
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from infeed.shared.errors import ConfigError, InfeedError
-from infeed_server.check.indexed_scan import Advance, IndexedScan
+from infeed.shared.errors import ConfigError, InfeedError, SampleError
+from infeed.shared.spec import Array
+from infeed.shared.tensorflow.from_callable import from_callable
 from infeed_server.check.measures import Measures
+from infeed_server.check.ranges import SOURCE_STAGE
 from infeed_server.check.report import PipelineReport
 from infeed_server.check.rules import value_findings
 from infeed_server.config.document import Problem
 from infeed_server.engines.dataset_options import graph_options
+from infeed_server.engines.indexed.sample_reader import SampleReader
 from infeed_server.pipeline.definition import Pipeline
-from infeed_server.pipeline.indexed_plan import plan_indexed
+from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed
 from infeed_server.pipeline.load import FilePipelines, error_path
-from infeed_server.pipeline.sequential_plan import SequentialPlan, plan_sequential
+from infeed_server.pipeline.python_maps import split_python_maps
+from infeed_server.pipeline.sequential_plan import plan_sequential
 from infeed_server.sources import DatasetSource, ProgressCallback, open_source
-from infeed_server.sources.base import Sample
+
+_NO_LABEL_STAGE = "labels"
+"""The stage of the error of a sample that has no label."""
 
 _TOGETHER = 64
-"""Samples of a dataset that are measured at a time: fewer cost more calls, more are seen later."""
+"""Samples read and measured at a time: few enough for memory, enough to hide latency."""
 
+Advance = Callable[[int], None]
+"""Callback with the number of samples that were processed since the last call."""
 
-class Progress(Protocol):
-    """Shows the progress of one pipeline after the other."""
+Opening = Callable[[str], AbstractContextManager[ProgressCallback]]
+"""Returns a context in which the files of the named pipeline are indexed."""
 
-    def opening(self, name: str) -> AbstractContextManager[ProgressCallback]:
-        """Returns a context in which the pipeline's files are indexed."""
-
-    def scanning(self, name: str, samples: int | None) -> AbstractContextManager[Advance]:
-        """Returns a context in which so many samples are read; None: an unknown number."""
+Scanning = Callable[[str, int | None], AbstractContextManager[Advance]]
+"""Returns a context in which so many samples of a pipeline are read; None: an unknown number."""
 
 
 def scan_pipeline(
     pipelines: FilePipelines,
     name: str,
+    opening: Opening,
+    scanning: Scanning,
     *,
     limit: int | None,
     max_examples: int,
-    progress: Progress,
 ) -> tuple[PipelineReport, list[Problem]]:
     """Scans a pipeline; returns the report, and the problems besides bad samples.
 
     `limit` is the maximum number of samples, `max_examples` of bad ones with their errors.
     """
-    definition = pipelines[name]
-    doc = pipelines.document
+    definition, doc = pipelines[name], pipelines.document
     try:
-        report = _scan(name, definition, limit, max_examples, progress)
+        if isinstance(definition.source, DatasetSource):
+            report = _scan_dataset(name, definition, definition.source, limit, scanning)
+        else:
+            keep_damaged = definition.on_error != "raise"
+            with opening(name) as on_open:
+                source = open_source(definition.source, on_open, keep_damaged=keep_damaged)
+            with closing(source):
+                plan = plan_indexed(name, definition, source, cached=False)
+                count = min(len(source), limit or len(source))
+                with closing(plan.source), scanning(name, count) as advance:
+                    report = _scan_indexed(plan, count, max_examples, advance)
     except InfeedError as error:
         path, message = error_path(error, name)
         return PipelineReport(name), [doc.problem(path, message)]
@@ -59,57 +75,124 @@ def scan_pipeline(
     return report, [doc.problem(("pipelines", name, *path), text) for path, text in findings]
 
 
-def _scan(
-    name: str, definition: Pipeline, limit: int | None, max_examples: int, progress: Progress
-) -> PipelineReport:
-    if isinstance(definition.source, DatasetSource):
-        plan = plan_sequential(name, definition, definition.source)
-        with progress.scanning(name, limit or plan.spec.sample_count) as advance:
-            return _scan_dataset(plan, definition, limit, advance)
-    keep_damaged = definition.on_error != "raise"
-    with progress.opening(name) as on_open:
-        source = open_source(definition.source, on_open, keep_damaged=keep_damaged)
-    with ExitStack() as stack:
-        stack.callback(source.close)
-        indexed = plan_indexed(name, definition, source, cached=False)
-        stack.callback(indexed.source.close)
-        count = min(len(source), limit or len(source))
-        scan = IndexedScan(indexed, count, max_examples)
-        with progress.scanning(name, count) as advance:
-            return scan.run(advance)
-
-
 def _scan_dataset(
-    plan: SequentialPlan, definition: Pipeline, limit: int | None, advance: Advance
+    name: str, definition: Pipeline, source: DatasetSource, limit: int | None, scanning: Scanning
 ) -> PipelineReport:
     """Reads a dataset once from its beginning, and measures its fields.
 
     Raises `UserCodeError` where the dataset fails, and `ConfigError` for an endless one without a
     limit.
     """
+    plan = plan_sequential(name, definition, source)
     spec = plan.spec
     dataset = plan.dataset(spec.seed, spec.batch_size)
     if limit is None and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
         raise ConfigError("source.dataset: the dataset is endless; give --limit")
-    # Of a dataset of batches, the number of batches is known, but not of samples.
-    report = PipelineReport(spec.name, None if plan.batched else spec.sample_count)
     samples = dataset.unbatch()
     steps = list(enumerate(definition.transforms))
     measures = Measures.of(dict(samples.element_spec), lambda sample: sample, steps)
+    # Of a dataset of batches, the number of batches is known, but not of samples.
+    report = PipelineReport(name, None if plan.batched else spec.sample_count)
     report.measure(measures, steps)
-
-    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def measure(sample: Sample) -> tuple[tf.Tensor, Sample]:
-        return measures.compute(sample, tf.zeros([2], tf.int64))
-
-    if limit is not None:
-        samples = samples.take(limit)
-    measured = samples.map(measure, num_parallel_calls=tf.data.AUTOTUNE).batch(_TOGETHER)
+    rows = samples.take(-1 if limit is None else limit).map(
+        lambda sample: {
+            "index": tf.zeros([], tf.int64),
+            "columns": sample,
+            "key": tf.zeros([2], tf.int64),
+        }
+    )
     try:
-        for values, classes in measured.with_options(graph_options()):
-            report.add(np.asarray(values), classes)
-            report.scanned += len(values)
-            advance(len(values))
+        with scanning(name, limit or spec.sample_count) as advance:
+            for _, values, classes in _measured(rows, measures):
+                report.add(np.asarray(values), classes)
+                report.scanned += len(values)
+                advance(len(values))
     except tf.errors.OpError as error:
         raise plan.explain(error) or error from error
     return report
+
+
+def _scan_indexed(
+    plan: IndexedPlan, count: int, max_examples: int, advance: Advance
+) -> PipelineReport:
+    """Scans the first `count` samples, as the first epoch with the pipeline's seed has them.
+
+    Raises `ConfigError` and `UserCodeError` like the plan, and `SourceError` for a fault of
+    storage.
+    """
+    source, _ = plan.uncached
+    maps, steps = split_python_maps(list(enumerate(plan.definition.transforms)))
+    reader = SampleReader(source, steps, plan.order(plan.spec.seed))
+    measures = Measures.of(dict(source.columns), source.parse, steps)
+    report = PipelineReport(plan.spec.name, len(source), count)
+    if maps:
+        report.stages[SOURCE_STAGE] = f"{maps[-1][0]}: map"
+    report.measure(measures, steps, getattr(source, "class_names", ()))
+    faults: list[Exception] = []
+
+    def groups() -> Iterator[dict[str, Any]]:
+        try:
+            for start in range(0, count, _TOGETHER):
+                index, columns = reader.read(np.arange(start, min(start + _TOGETHER, count)))
+                if len(index):
+                    yield {"index": index, "key": reader.keys(index), "columns": columns}
+        except Exception as error:  # noqa: BLE001 - TensorFlow would keep its message only
+            faults.append(error)
+
+    made = groups()
+    columns = {
+        name: tf.TensorSpec([None, *spec.shape], spec.dtype)
+        for name, spec in source.columns.items()
+    }
+    index, key = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None, 2], tf.int64)
+    rows = from_callable(
+        lambda _: next(made, None), {"index": index, "key": key, "columns": columns}
+    )
+    bad = np.ones(count, np.bool_)
+    for index, values, classes in _measured(rows.prefetch(2).unbatch(), measures, skip=True):
+        bad[np.asarray(index)] = False
+        report.add(np.asarray(values), classes)
+        advance(len(values))
+    if faults:
+        raise faults[0]
+    _add_bad_samples(report, reader, np.flatnonzero(bad), max_examples)
+    advance(report.bad_samples)
+    return report
+
+
+def _add_bad_samples(
+    report: PipelineReport, reader: SampleReader, bad: Array, max_examples: int
+) -> None:
+    """Notes the samples that were not read, and those that a transform failed for."""
+    report.bad_samples = len(bad)
+    report.without_label = sum(
+        error.metadata.get("stage") == _NO_LABEL_STAGE for error in reader.unread.values()
+    )
+    for index in bad[:max_examples].tolist():
+        error = reader.unread.get(index)
+        if error is None:
+            failure = reader.failure(index)
+            error = failure.error if failure else _passing(index)
+        report.bad_examples.append(error)
+
+
+def _passing(index: int) -> SampleError:
+    return SampleError(
+        f"sample {index} failed, but not when it was processed again, alone", sample_id=index
+    )
+
+
+def _measured(rows: tf.data.Dataset, measures: Measures, *, skip: bool = False) -> tf.data.Dataset:
+    """Returns the index, the measures and the class fields of rows, some at a time.
+
+    With `skip`, a row whose transforms fail is left out.
+    """
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def measure(row: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
+        values, classes = measures.compute(row["columns"], row["key"])
+        return row["index"], values, classes
+
+    measured = rows.map(measure, num_parallel_calls=tf.data.AUTOTUNE)
+    measured = measured.ignore_errors() if skip else measured
+    return measured.batch(_TOGETHER).with_options(graph_options())

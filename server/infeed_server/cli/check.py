@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, redirect_stdout
+from collections.abc import Sequence
+from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
+from rich.text import Text
 
 from infeed.shared.printable import printable_lines
 from infeed_server.cli.console import (
@@ -92,14 +93,19 @@ def check(
     set_up_logging()
     defer_tensorflow()
     from infeed_server.check.definitions import file_problems
-    from infeed_server.check.report import to_json
     from infeed_server.pipeline.load import parse_yaml
     from infeed_server.processes.signals import exit_after_interrupt
 
     started = time.monotonic()
     pipelines = parse_yaml(str(file))
     problems = file_problems(pipelines)
-    names = _scanned_names(pipelines, pipeline or [])
+    names = pipeline or list(pipelines)
+    unknown = [name for name in names if name not in pipelines]
+    if unknown and not pipelines.problems:
+        raise typer.BadParameter(
+            f"{unknown[0]!r}: no such pipeline; the file has: {', '.join(pipelines)}",
+            param_hint="--pipeline",
+        )
     reports: list[PipelineReport] = []
     if not problems:
         # What the user's code prints is not the result. A progress bar hides the cursor.
@@ -112,26 +118,29 @@ def check(
                 reports, problems = _scan(pipelines, names, limit, show)
     good = not problems and all(report.bad_samples <= max_bad for report in reports)
     if as_json:
-        listed: Sequence[Any] = [report.to_json() for report in reports] if reports else names
-        typer.echo(json.dumps(to_json(str(file), problems, listed, good=good), indent=2))
+        document = {
+            "file": str(file),
+            "good": good,
+            "problems": [vars(problem) for problem in problems],
+            "pipelines": [report.to_json() for report in reports] if reports else names,
+        }
+        typer.echo(json.dumps(document, indent=2))
     else:
         for report in reports:
             _print_report(report)
-        _print_problems(file, problems, "" if reports or not scan else "; no sample was read")
-        if not problems:
-            _print_result(file, names, good, scan, time.monotonic() - started)
+        for problem in problems:
+            typer.echo(printable_lines(str(problem)))
+        if count := len(problems):
+            note = "" if reports or not scan else "; no sample was read"
+            result = f"{count} problem{'s' * (count > 1)}{note}"
+        elif good:
+            advice = "" if scan else "; --scan also reads every sample"
+            result = f"good, in {time.monotonic() - started:.1f} s: {', '.join(names)}{advice}"
+        else:
+            result = "bad samples; repair them, or see on_error and --max-bad"
+        typer.echo(f"{file}: {result}")
     if not good:
         raise typer.Exit(PROBLEMS_STATUS if pipelines.document.readable else UNREADABLE_STATUS)
-
-
-def _scanned_names(pipelines: FilePipelines, wanted: Sequence[str]) -> list[str]:
-    unknown = [name for name in wanted if name not in pipelines]
-    if unknown and not pipelines.problems:
-        raise typer.BadParameter(
-            f"{unknown[0]!r}: no such pipeline; the file has: {', '.join(pipelines)}",
-            param_hint="--pipeline",
-        )
-    return list(wanted) or list(pipelines)
 
 
 def _first_batches(pipelines: FilePipelines, names: Sequence[str], scan: bool) -> list[Problem]:
@@ -149,25 +158,11 @@ def _scan(
 ) -> tuple[list[PipelineReport], list[Problem]]:
     from infeed_server.check.scan import scan_pipeline
 
-    reports, problems = [], []
-    for name in names:
-        report, found = scan_pipeline(
-            pipelines, name, limit=limit, max_examples=show, progress=_ScanProgress()
-        )
-        reports.append(report)
-        problems += found
-    return reports, problems
-
-
-class _ScanProgress:
-    """Progress bars on the console: one while a pipeline is opened, then one of its samples."""
-
-    opening = staticmethod(index_progress)
-
-    def scanning(
-        self, name: str, samples: int | None
-    ) -> AbstractContextManager[Callable[[int], None]]:
-        return sample_progress(console, name, samples)
+    bars = (index_progress, partial(sample_progress, console))
+    scans = [
+        scan_pipeline(pipelines, name, *bars, limit=limit, max_examples=show) for name in names
+    ]
+    return [report for report, _ in scans], [problem for _, found in scans for problem in found]
 
 
 def _print_report(report: PipelineReport) -> None:
@@ -214,20 +209,5 @@ def _range_table(report: PipelineReport) -> Table:
         numbers = (found.minimum, found.maximum, found.mean, found.std)
         values = ["-"] * 4 if found.is_empty else [f"{number:.6g}{unit}" for number in numbers]
         cells = (report.stages[found.stage], found.field, found.data_type, found.shape, *values)
-        table.add_row(*(cell.replace("[", "\\[") for cell in cells))
+        table.add_row(*map(Text, cells))
     return table
-
-
-def _print_problems(file: Path, problems: Sequence[Problem], note: str) -> None:
-    for problem in problems:
-        typer.echo(printable_lines(str(problem)))
-    if count := len(problems):
-        typer.echo(f"{file}: {count} problem{'s' if count > 1 else ''}{note}")
-
-
-def _print_result(file: Path, names: Sequence[str], good: bool, scan: bool, seconds: float) -> None:
-    if not good:
-        typer.echo(f"{file}: bad samples; repair them, or see on_error and --max-bad")
-    else:
-        advice = "" if scan else "; --scan also reads every sample"
-        typer.echo(f"{file}: good, in {seconds:.1f} s: {', '.join(names)}{advice}")

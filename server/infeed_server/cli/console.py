@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console, Group
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 _MAX_PIPELINES = 20
 """Pipelines shown; those that are not ready come first."""
 
-_MAX_LINES = 12
-"""Lines besides the table of pipelines; the last are reasons."""
+_MAX_REASONS = 6
+"""Pipelines whose reason is shown why they are not ready."""
 
 _MAX_REASON_CHARS = 300
 
@@ -77,8 +78,7 @@ def announce(address: str, http: str | None, out: TextIO | None = None) -> None:
 @contextmanager
 def named_progress(console: Console) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
     """Yields a function that adds a progress bar for a name, shown from its first update on."""
-    columns = (DownloadColumn(), TransferSpeedColumn())
-    with _bars(console, "index of", *columns) as progress:
+    with _bars(console, "index of", DownloadColumn(), TransferSpeedColumn()) as progress:
 
         def add_bar(name: str) -> Callable[[int, int], None]:
             task = progress.add_task(name, total=None, visible=False)
@@ -102,15 +102,13 @@ def sample_progress(
 ) -> Iterator[Callable[[int], None]]:
     """Shows a bar of samples; yields a function that adds to it."""
     with _bars(console, "scan of", MofNCompleteColumn()) as progress:
-        task = progress.add_task(name, total=samples)
-        yield lambda count: progress.advance(task, count)
+        yield partial(progress.advance, progress.add_task(name, total=samples))
 
 
 def _bars(console: Console, text: str, *columns: ProgressColumn) -> Progress:
     """Returns bars for a terminal: elsewhere rich would write an empty line at the end."""
-    description = TextColumn(f"{text} {{task.description}}")
     return Progress(
-        *(description, BarColumn(), *columns, TimeRemainingColumn()),
+        *(TextColumn(f"{text} {{task.description}}"), BarColumn(), *columns, TimeRemainingColumn()),
         console=console,
         transient=True,
         disable=not console.is_terminal,
@@ -124,30 +122,23 @@ class StepProgress:
     """
 
     def __init__(self, console: Console, name: str) -> None:
-        self._console = console
-        self._name = name
-        self._live = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-        )
+        self._console, self._name = console, name
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        self._live = Progress(*columns, console=console, transient=True)
+        self._task = self._live.add_task("", total=None)
 
     def show(self, step: str) -> None:
         """Shows a step in place of the one before."""
         text = f"{self._name}: {step}"
-        if not self._console.is_terminal:
+        if self._console.is_terminal:
+            self._live.reset(self._task, description=escape(text))
+            self._live.start()
+        else:
             print_line(self._console, text)
-            return
-        for task in self._live.task_ids:
-            self._live.remove_task(task)
-        self._live.add_task(escape(text), total=None)
-        self._live.start()
 
     def stop(self) -> None:
         """Removes the line from a terminal."""
-        if self._live.task_ids:
+        if self._console.is_terminal:
             self._live.stop()
 
 
@@ -155,27 +146,25 @@ def server_panel(server: Server) -> Panel:
     """Returns the panel of a started server."""
     states = server.health.parts
     specs = sorted(server.pipeline_specs, key=lambda spec: (states[spec.name].ready, spec.name))
-    pipelines = Table(
-        "pipeline", "samples", "batch", "guarantee", "state", box=None, padding=(0, 2)
-    )
+    head = f"trainers  {server.address}"
+    if server.http_address:
+        url = f"http://{server.http_address}"
+        head += f"\nhealth    {url}/readyz\nmetrics   {url}/metrics"
+    titles = ("pipeline", "samples", "batch", "guarantee", "state")
+    pipelines = Table(*titles, box=None, padding=(0, 2))
     for spec in specs[:_MAX_PIPELINES]:
-        ready = states[spec.name].ready
         pipelines.add_row(
             Text(printable(spec.name)),
             "unknown" if spec.sample_count is None else f"{spec.sample_count:,}",
             str(spec.batch_size),
             str(spec.guarantee),
-            Text("ready", "green") if ready else Text("not ready", "red"),
+            Text("ready", "green") if states[spec.name].ready else Text("not ready", "red"),
         )
-    lines: list[Text | Table] = [Text(f"trainers  {server.address}")]
-    if server.http_address:
-        lines.append(Text(f"health    http://{server.http_address}/readyz"))
-        lines.append(Text(f"metrics   http://{server.http_address}/metrics"))
-    lines += [Text(), pipelines]
+    lines: list[Text | Table] = [Text(f"{head}\n"), pipelines]
     if len(specs) > _MAX_PIPELINES:
         lines.append(Text(f"and {len(specs) - _MAX_PIPELINES} more; `infeed list` has all"))
-    for name, state in states.items():
-        if not state.ready and len(lines) < _MAX_LINES:
-            reason = state.reason.partition("\n")[0][:_MAX_REASON_CHARS]
-            lines.append(Text(printable(f"{name} is not ready: {reason}"), "red"))
+    unready = [(name, state.reason) for name, state in states.items() if not state.ready]
+    for name, reason in unready[:_MAX_REASONS]:
+        shown = reason.partition("\n")[0][:_MAX_REASON_CHARS]
+        lines.append(Text(printable(f"{name} is not ready: {shown}"), "red"))
     return Panel(Group(*lines), title=f"infeed {VERSION}", title_align="left", expand=False)

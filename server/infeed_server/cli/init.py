@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.prompt import IntPrompt
 
 from infeed.shared.errors import ConfigError
 from infeed.shared.printable import printable
@@ -49,8 +49,8 @@ def init(
 ) -> None:
     """Looks at data and writes a commented pipelines.yaml that serves it.
 
-    It reads names, headers of images, and the first records of files. It
-    overwrites no file without --force, and never a file of labels of yours.
+    It reads names, headers of images, the first records of files, and arrays.
+    It overwrites no file without --force, and never a file of labels of yours.
 
     \b
     Examples:
@@ -64,7 +64,8 @@ def init(
     file = Path("pipelines.yaml" if output == _STDOUT else output)
     starter, labels = _starter(path, file, output, labels)
     chosen = f" --labels {shlex.quote(labels)}" if labels else ""
-    text = starter.text(f"infeed init {shlex.quote(path)}{chosen}", shlex.quote(str(file)))
+    shown = shlex.quote(str(file))
+    text = starter.text(f"infeed init {shlex.quote(path)}{chosen}", shown)
     if output == _STDOUT:
         if starter.files:
             raise ConfigError(
@@ -73,14 +74,14 @@ def init(
             )
         typer.echo(text, nl=False)
         return
-    beside = {file.parent / name: content for name, content in starter.files.items()}
-    _check_targets(file, list(beside), force)
-    for target, content in {file: text, **beside}.items():
-        _write(target, content)
-    shown = shlex.quote(str(file))
+    targets = {file: text, **{file.parent / name: made for name, made in starter.files.items()}}
+    for target in targets:
+        _check_target(target, force, is_output=target == file)
+    for target, content in targets.items():
+        target.write_text(content, encoding="utf-8")
     for line in (
         *starter.label_lines(),
-        f"written: {', '.join(map(str, [file, *beside]))}",
+        f"written: {', '.join(map(str, targets))}",
         f"next: infeed check {shown} --scan",
         f"then: infeed serve {shown}",
     ):
@@ -107,53 +108,34 @@ def _starter(path: str, file: Path, output: str, labels: str | None) -> tuple[St
                     for option, text in error.options
                 ]
                 raise ConfigError("\n".join([f"{error.message}:", *commands])) from None
-            labels = _ask(error.message, error.options)
+            print_line(console, f"{error.message}:")
+            for number, (option, text) in enumerate(error.options, 1):
+                print_line(console, f"  {number}  {printable(option)}  ({printable(text)})")
+            numbers = [str(number) for number in range(1, len(error.options) + 1)]
+            number = IntPrompt.ask("number", console=console, choices=numbers)
+            labels, _ = error.options[number - 1]
 
 
 def _is_interactive() -> bool:
     return sys.stdin.isatty() and console.is_terminal
 
 
-def _ask(question: str, options: Sequence[tuple[str, str]]) -> str:
-    """Returns the value of `--labels` that is chosen by its number."""
-    print_line(console, f"{question}:")
-    for number, (option, text) in enumerate(options, 1):
-        print_line(console, f"  {number}  {printable(option)}  ({printable(text)})")
-    chosen = 0
-    while not 1 <= chosen <= len(options):
-        chosen = typer.prompt(f"number from 1 to {len(options)}", type=int, err=True)
-    option, _ = options[chosen - 1]
-    return option
-
-
-def _check_targets(file: Path, beside: Sequence[Path], force: bool) -> None:
+def _check_target(path: Path, force: bool, *, is_output: bool) -> None:
     """Raises `ConfigError` for a file that exists, unless `force` may overwrite it."""
-    for path in beside:
-        if os.path.lexists(path) and not _is_written_by_init(path):
-            raise ConfigError(
-                f"{path} exists already, and infeed init did not write it; move it, or give "
-                "--output a file in another folder",
-                file=path,
-            )
-    existing = [path for path in (file, *beside) if os.path.lexists(path)]
-    if existing and not force:
-        raise ConfigError(
-            f"{existing[0]} exists already; --force overwrites it, --output writes another file",
-            file=existing[0],
-        )
-
-
-def _is_written_by_init(file: Path) -> bool:
     from infeed_server.starter.draft import WRITTEN_LABELS, WRITTEN_MODULE
 
-    if file.name.endswith(WRITTEN_LABELS):
-        return True
-    return file.is_file() and WRITTEN_MODULE in file.read_text(encoding="utf-8", errors="replace")
-
-
-def _write(file: Path, text: str) -> None:
-    """Raises `ConfigError`."""
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot write {file}: {error.strerror}", file=file) from None
+    if not os.path.lexists(path):
+        return
+    is_own = path.name.endswith(WRITTEN_LABELS) or (
+        path.is_file() and WRITTEN_MODULE in path.read_text(encoding="utf-8", errors="replace")
+    )
+    if not is_output and not is_own:
+        raise ConfigError(
+            f"{path} exists already, and infeed init did not write it; move it, or give --output a "
+            "file in another folder",
+            file=path,
+        )
+    if not force:
+        raise ConfigError(
+            f"{path} exists already; --force overwrites it, --output writes another file", file=path
+        )

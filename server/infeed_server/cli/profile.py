@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Annotated, TextIO
+from functools import partial
+from typing import Annotated
 
 import typer
 
 from infeed_server.cli.console import StepProgress, console, index_progress, loading_tensorflow
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import defer_tensorflow, load_tensorflow
-
-if TYPE_CHECKING:
-    from infeed_server.pipeline.load import Pipelines
-    from infeed_server.profile.figures import Profile
 
 JOB = "Forecast for a job"
 """The title of the options of trainers in `infeed profile --help`."""
@@ -75,9 +71,12 @@ def profile(
     """
     set_up_logging()
     defer_tensorflow()
-    from infeed_server.pipeline.load import load
+    from infeed_server.cli.profile_text import print_profile
+    from infeed_server.pipeline.load import load, located
     from infeed_server.processes.signals import exit_after_interrupt
     from infeed_server.profile.figures import Profile
+    from infeed_server.profile.forecast import fleet, forecast
+    from infeed_server.profile.report import to_json
 
     pipelines = load(file)
     if pipeline not in pipelines:
@@ -87,65 +86,38 @@ def profile(
         )
     measured = Profile(pipeline, cores=1)
     progress = StepProgress(console, f"profile of {pipeline}")
-    job = None if step_ms is None else (trainers, step_ms / 1e3)
     out, lock, printed = sys.stdout, threading.Lock(), threading.Event()
 
-    def interrupted() -> None:
+    def show(*, complete: bool) -> None:
         """Prints what was measured so far, once; Ctrl-C may call it on two threads."""
         with lock:
             if not printed.is_set():
                 printed.set()
                 progress.stop()
-                console.show_cursor()
-                _print(measured, job, out, complete=False, as_json=as_json)
+                console.show_cursor()  # a progress bar hides it
+                made = forecast(measured)
+                servers = fleet(made, trainers, step_ms / 1e3) if made and step_ms else None
+                if as_json:
+                    document = to_json(measured, servers, complete=complete)
+                    print(json.dumps(document, indent=2), file=out, flush=True)
+                else:
+                    print_profile(measured, servers, out, complete=complete)
 
-    # What the user's code prints is not the result. A progress bar hides the cursor.
-    with redirect_stdout(sys.stderr), exit_after_interrupt(interrupted):
+    # What the user's code prints is not the result.
+    with redirect_stdout(sys.stderr), exit_after_interrupt(partial(show, complete=False)):
         try:
             with loading_tensorflow():
                 load_tensorflow()
-            _measure(pipelines, measured, (seconds, samples, batch_size), progress.show)
+            from infeed_server.processes.malloc import keep_freed_memory
+            from infeed_server.profile.measure import Options, measure
+
+            keep_freed_memory()  # as a server does
+            options = Options(seconds, samples, batch_size)
+            with located(pipelines, pipeline):
+                measure(measured, pipelines[pipeline], options, index_progress, progress.show)
         except KeyboardInterrupt:
-            interrupted()
+            show(complete=False)
             raise typer.Exit(INTERRUPTED_STATUS) from None
         finally:
             progress.stop()
-    _print(measured, job, out, complete=True, as_json=as_json)
-
-
-def _measure(
-    pipelines: Pipelines,
-    measured: Profile,
-    options: tuple[float, int, int | None],
-    on_step: Callable[[str], None],
-) -> None:
-    """Measures the pipeline; `options` has the values of `Options`, which needs TensorFlow."""
-    from infeed_server.pipeline.load import located
-    from infeed_server.processes.malloc import keep_freed_memory
-    from infeed_server.profile.measure import Options, measure
-
-    keep_freed_memory()  # as a server does
-    with located(pipelines, measured.name):
-        measure(measured, pipelines[measured.name], Options(*options), index_progress, on_step)
-
-
-def _print(
-    measured: Profile,
-    job: tuple[int, float] | None,
-    out: TextIO,
-    *,
-    complete: bool,
-    as_json: bool,
-) -> None:
-    """Prints the report; `job` is the number of trainers and the seconds of their steps."""
-    from infeed_server.cli.profile_text import print_profile
-    from infeed_server.profile.forecast import fleet, forecast
-    from infeed_server.profile.report import to_json
-
-    made = forecast(measured)
-    servers = fleet(made, trainers=job[0], step_seconds=job[1]) if made and job else None
-    if as_json:
-        document = to_json(measured, servers, complete=complete)
-        print(json.dumps(document, indent=2), file=out, flush=True)
-    else:
-        print_profile(measured, servers, out, complete=complete)
+    show(complete=True)

@@ -7,12 +7,13 @@ from typing import TextIO
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
+from rich.text import Text
 
 from infeed.shared.printable import printable_lines
 from infeed_server.cli.console import print_line, report_console
 from infeed_server.profile.advice import advice
-from infeed_server.profile.figures import Profile, Stage
-from infeed_server.profile.forecast import Fleet, Forecast, doubt, forecast
+from infeed_server.profile.figures import Profile
+from infeed_server.profile.forecast import Fleet, doubt, forecast
 
 _LIMITS = {
     "cpu": "the processor",
@@ -27,25 +28,19 @@ _MENTIONED_SHARE = 0.1
 def print_profile(profile: Profile, fleet: Fleet | None, file: TextIO, *, complete: bool) -> None:
     """Prints what was measured; unless `complete`, that it is not all."""
     out = report_console(file)
-    made = forecast(profile)
-    for text in _heading(profile, complete):
-        print_line(out, text)
-    if profile.stages:
-        out.print(_table(profile))
-    rest = [*_measured(profile), *(_forecast(profile, made, fleet) if made else ())]
-    for text in rest:
-        print_line(out, text)
-
-
-def _heading(profile: Profile, complete: bool) -> Iterator[str]:
-    cores = f"{profile.cores} core{'s' if profile.cores > 1 else ''}"
+    cores = f"{profile.cores} core{'s' * (profile.cores > 1)}"
     measured = f"; stages measured on {profile.samples} samples" if profile.samples else ""
     size = f", batches of {profile.batch_size}" if profile.batch_size else ""
-    yield f"{profile.name}: {cores}{size}{measured}"
+    print_line(out, f"{profile.name}: {cores}{size}{measured}")
     if not complete:
-        yield "interrupted: what was measured so far"
+        print_line(out, "interrupted: what was measured so far")
     if profile.bad_samples:
-        yield f"  bad samples, left out: {profile.bad_samples}; the first: {profile.bad_example}"
+        bad = f"  bad samples, left out: {profile.bad_samples}; the first: {profile.bad_example}"
+        print_line(out, bad)
+    if profile.stages:
+        out.print(_table(profile))
+    for text in _rates(profile, fleet):
+        print_line(out, text)
 
 
 def _table(profile: Profile) -> Table:
@@ -57,31 +52,23 @@ def _table(profile: Profile) -> Table:
     table.add_column("runs")
     total = sum(stage.cost.cpu for stage in profile.server_stages)
     for stage in profile.stages:
-        counted = stage in profile.server_stages and total > 0
+        place = "first epoch, then cached" if stage.cached else ""
         table.add_row(
-            printable_lines(stage.label).replace("[", "\\["),
+            Text(printable_lines(stage.label)),
             f"{stage.cost.cpu * 1e6:,.0f}",
-            f"{stage.cost.cpu / total:.0%}" if counted else "",
+            f"{stage.cost.cpu / total:.0%}" if total and stage in profile.server_stages else "",
             f"{stage.cost.elapsed * 1e6:,.0f}",
             f"{stage.bytes_in:,.0f}",
             f"{stage.bytes_out:,.0f}",
-            _place(stage),
+            "at the trainer" if stage.kind == "finish" else place,
         )
-    table.add_row("sum at the server", f"{total * 1e6:,.0f}", "100%", "", "", "", "")
+    table.add_row("sum at the server", f"{total * 1e6:,.0f}", "100%")
     return table
 
 
-def _place(stage: Stage) -> str:
-    if stage.kind == "finish":
-        return "at the trainer"
-    if stage.cached:
-        return "first epoch, then cached"
-    return "in one interpreter" if stage.runs_python else ""
-
-
-def _measured(profile: Profile) -> Iterator[str]:
-    run = profile.run
-    if run is None:
+def _rates(profile: Profile, fleet: Fleet | None) -> Iterator[str]:
+    run, made = profile.run, forecast(profile)
+    if run is None or made is None:
         return
     if not profile.stages:
         yield "note: a dataset's transforms are inside of its function: only their sum is measured"
@@ -90,15 +77,12 @@ def _measured(profile: Profile) -> Iterator[str]:
     samples = profile.run_samples
     yield (
         f"measured: {samples / run.seconds:,.0f} samples/s, {run.cpu_seconds / run.seconds:.2f} of "
-        f"{profile.cores} cores used, {run.cpu_seconds / max(1, samples) * 1e6:,.0f} µs of CPU "
+        f"{profile.cores} cores used, {run.cpu_seconds / samples * 1e6:,.0f} µs of CPU "
         f"time per sample, over {run.seconds:.1f} s"
     )
     others = run.cores - run.usable_cores
     if others > _MENTIONED_SHARE * profile.cores:
         yield f"          other processes of this host used {others:.2f} cores meanwhile"
-
-
-def _forecast(profile: Profile, made: Forecast, fleet: Fleet | None) -> Iterator[str]:
     sent = "" if made.wire_bytes is None else f", {made.wire_bytes / 1e6:,.1f} MB/s to trainers"
     yield (
         f"forecast: {made.samples:,.0f} samples/s, {made.batches:,.1f} batches/s{sent} with all "

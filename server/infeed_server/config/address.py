@@ -6,7 +6,6 @@ import errno
 import ipaddress
 import os
 import socket
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,11 +55,9 @@ class Address:
         """
         address = cls.parse(text, option)
         if not (encrypted or insecure or address.is_loopback):
-            problem, remedy = "without TLS", ""
-            if option == "--listen":
-                remedy = "give --tls-cert and --tls-key, "
+            remedy = "give --tls-cert and --tls-key, " if option == "--listen" else ""
             raise ConfigError(
-                f"{option} {address}: non-loopback address {problem}; "
+                f"{option} {address}: non-loopback address without TLS; "
                 f"{remedy}add --insecure if the network is trusted, or listen on 127.0.0.1",
                 address=str(address),
             )
@@ -87,42 +84,26 @@ class Address:
         if self.is_unix:
             self._require_free_path()
             return
-        free = False
-        for entry in self._resolve():  # gRPC listens on all that this machine has
+        problems = []
+        entries = self._resolve()
+        for entry in entries:  # gRPC listens on all that this machine has
             try:
-                self._listen(entry).close()
-                free = True
+                _listen(entry).close()
             except OSError as error:
-                problem = error
-                if error.errno == errno.EADDRINUSE:
-                    break
-        else:
-            if free:
-                return
-        raise self._unusable_after(problem)
+                problems.append(error)
+        taken = [problem for problem in problems if problem.errno == errno.EADDRINUSE]
+        if taken or len(problems) == len(entries):
+            raise self._unusable_after((taken or problems)[0])
 
     def listen(self) -> socket.socket:
         """Returns a socket that listens on host and port. Raises `ConfigError`."""
         try:
-            return self._listen(self._resolve()[0])
+            return _listen(self._resolve()[0])
         except OSError as error:
             raise self._unusable_after(error) from None
 
-    def _listen(self, entry: Any) -> socket.socket:
-        """Returns a socket that listens on an entry of `getaddrinfo`. Raises `OSError`."""
-        family, kind, proto, _, socket_address = entry
-        with ExitStack() as undo:
-            listener = undo.enter_context(socket.socket(family, kind, proto))
-            # So that a restart does not wait for connections of the previous process. A port
-            # that another process listens on is refused nevertheless.
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(socket_address)
-            listener.listen(_BACKLOG)  # before it, another socket may be bound to the same port
-            undo.pop_all()
-            return listener
-
     def _unusable_after(self, error: OSError) -> ConfigError:
-        problem = error.strerror or str(error)
+        problem = os.strerror(error.errno) if error.errno else str(error)
         remedy = self._other_address() if error.errno == errno.EADDRINUSE else ""
         return self._unusable(problem[:1].lower() + problem[1:] + remedy)
 
@@ -161,3 +142,13 @@ class Address:
 
     def _unusable(self, problem: str) -> ConfigError:
         return ConfigError(f"cannot listen on {self}: {problem}", address=str(self))
+
+
+def _listen(entry: Any) -> socket.socket:
+    """Returns a socket that listens on an entry of `getaddrinfo`. Raises `OSError`.
+
+    A port that another process listens on is refused; one of a process that has ended is free.
+    """
+    family, _, _, _, address = entry
+    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+    return socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from infeed.shared.errors import MAX_TEXT_CHARACTERS, UserCodeError, shorten
+from infeed.shared.errors import UserCodeError, shorten
 
 _SITE_PACKAGES = sysconfig.get_path("purelib")
 _INTERNAL_PATHS = (
@@ -49,19 +49,9 @@ def user_traceback(error: BaseException) -> str:
         cause = [shorten(metadata.cause_message) + "\n"]
     else:
         frames = list(traceback.extract_tb(error.__traceback__))
-        cause = _describe(error)
+        cause = [shorten(line) for line in traceback.format_exception_only(error)]
     user_frames = [frame for frame in frames if not frame.filename.startswith(_INTERNAL_PATHS)]
     return "".join([_HEADER, *traceback.format_list(user_frames), *cause]).rstrip()
-
-
-def _describe(error: BaseException) -> list[str]:
-    """Returns the lines of an exception alone, shortened before they are copied."""
-    text = ""
-    with contextlib.suppress(Exception):  # the class may be the user's
-        text = str(error)
-    if len(text) > MAX_TEXT_CHARACTERS:
-        return [f"{type(error).__qualname__}: {shorten(text)}\n"]
-    return traceback.format_exception_only(error)
 
 
 def _quoted_traceback(message: str) -> str:

@@ -21,10 +21,7 @@ Raises `AuthenticationError` or `PermissionDeniedError`."""
 _OPEN_PATHS = ("/livez", "/readyz")
 """Probes cannot send tokens. `/readyz` has its reasons only with a token."""
 
-_CHALLENGES = (
-    (b"www-authenticate", b'Basic realm="infeed", charset="UTF-8"'),
-    (b"www-authenticate", b'Bearer realm="infeed"'),
-)
+_CHALLENGES = ('Basic realm="infeed", charset="UTF-8"', 'Bearer realm="infeed"')
 """A browser prompts for the first, where the password is the token and the name is ignored."""
 
 _MISSING = (
@@ -32,6 +29,8 @@ _MISSING = (
     "other clients send the header 'Authorization: Bearer TOKEN'"
 )
 """The remedies of trainers do not apply to HTTP."""
+
+_UNKNOWN_HOST = "unknown host name: request an address, or add the name with --http-host"
 
 _IS_AUTHORIZED = "infeed.is_authorized"
 """Key of a request's scope."""
@@ -54,18 +53,16 @@ class AccessCheck:
         self._authorize = authorize
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = self._app
         if scope["type"] == "http":
             headers = Headers(scope=scope)
-            if not self._knows(headers.get("host", "")):
-                message = "unknown host name: request an address, or add the name with --http-host"
-                await JSONResponse({"error": message}, status_code=421)(scope, receive, send)
-                return
             refusal = self._refusal(headers.get("authorization"))
-            if refusal is not None and scope["path"] not in _OPEN_PATHS:
-                await refusal(scope, receive, send)
-                return
+            if not self._knows(headers.get("host", "")):
+                answer = JSONResponse({"error": _UNKNOWN_HOST}, status_code=421)
+            elif refusal is not None and scope["path"] not in _OPEN_PATHS:
+                answer = refusal
             scope = {**scope, _IS_AUTHORIZED: refusal is None}
-        await self._app(scope, receive, send)
+        await answer(scope, receive, send)
 
     def _knows(self, host: str) -> bool:
         """Returns whether a header's value is an address, a known name or, in HTTP/1.0, absent."""
@@ -86,7 +83,8 @@ class AccessCheck:
         except AuthenticationError as error:
             problem = _MISSING if authorization is None else error.message
             response = JSONResponse({"error": problem}, status_code=401)
-            response.raw_headers.extend(_CHALLENGES)
+            for challenge in _CHALLENGES:
+                response.headers.append("www-authenticate", challenge)
             return response
         except PermissionDeniedError as error:
             return JSONResponse({"error": error.message}, status_code=403)

@@ -1,36 +1,55 @@
-"""The control plane's HTTP app: `/livez`, `/readyz`, `/metrics`, `/api/v1` and the dashboard."""
+"""The control plane's HTTP app: `/livez`, `/readyz`, `/metrics`, `/api/v1` and the dashboard.
+
+docs/observability.md describes the documents of `/api/v1`. Threads make what takes long, so that
+probes do not wait.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import QueryParams
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
+from typing_extensions import override
 
+from infeed.shared.errors import InfeedError, InvalidRequestError, PipelineNotFoundError
 from infeed_server.control.access import AccessCheck, Authorize, is_authorized
-from infeed_server.control.api import (
-    API_ENDPOINTS,
-    PREVIEW_ENDPOINTS,
-    api_routes,
-    preview_route,
-)
 from infeed_server.control.health import HealthView
 from infeed_server.dashboard.routes import accepts_page, dashboard_routes, page
-from infeed_server.observe.preview import Previews
+from infeed_server.observe.history import MAX_POINTS
+from infeed_server.observe.preview import BusyError, Previews
 from infeed_server.observe.status import Status
+from infeed_server.pipeline.sample_key import parse_key
 
-ENDPOINTS = {
+_PROBES = {
     "/livez": "200 while the process serves",
     "/readyz": "200 when every part is ready, else 503, with the reasons",
     "/metrics": "metrics for Prometheus",
 }
+_API = {
+    "/api/v1/status": "the server, its pipelines and their trainers, with verdicts",
+    "/api/v1/pipelines/NAME/bad-samples": "the last bad samples of a pipeline, at most 100",
+    "/api/v1/history": "rates and waits of the last `seconds`, at most 600, one point a second",
+}
+_PREVIEW = {
+    "/api/v1/pipelines/NAME/preview": "a few samples from `position`, with `stages=1` each "
+    "transform of them, or one `sample_id` under a `key`",
+}
+
+_STATUS_CODES: Mapping[type[InfeedError], int] = {
+    InvalidRequestError: 400,
+    PipelineNotFoundError: 404,
+}
+"""Status codes of errors; others have 503."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +79,9 @@ def create_app(
     they need a token, except for health.
     """
     endpoints = {
-        **ENDPOINTS,
-        **(API_ENDPOINTS if state.status else {}),
-        **(PREVIEW_ENDPOINTS if state.previews else {}),
+        **_PROBES,
+        **(_API if state.status else {}),
+        **(_PREVIEW if state.previews else {}),
     }
     overview = {"server": "infeed", "version": state.version, "endpoints": endpoints}
 
@@ -82,30 +101,33 @@ def create_app(
         content: dict[str, object] = {"ready": overall.ready}
         if is_authorized(request):
             content["reason"] = overall.reason
-            content[state.parts] = {
-                name: asdict(readiness) for name, readiness in state.health.parts.items()
-            }
+            parts = state.health.parts.items()
+            content[state.parts] = {name: asdict(readiness) for name, readiness in parts}
         return JSONResponse(content, status_code=200 if overall.ready else 503)
 
-    async def metrics(request: Request) -> Response:
+    def metrics(request: Request) -> Response:
         try:
             encode, content_type = choose_encoder(request.headers.get("accept", ""))
         except (TypeError, ValueError):  # a malformed version; not a reason for an error 500
             encode, content_type = choose_encoder("")
         # Not as media_type: Starlette would add a second charset to it.
-        body = await run_in_threadpool(encode, state.registry)
-        return Response(body, headers={"content-type": content_type})
+        return Response(encode(state.registry), headers={"content-type": content_type})
 
     async def not_found(request: Request, _: Exception) -> Response:
-        message = f"no {request.url.path}; there is: {', '.join(['/', *endpoints])}"
-        return JSONResponse({"error": message}, status_code=404)
+        return _error(404, f"no {request.url.path}; there is: {', '.join(['/', *endpoints])}")
 
-    async def not_allowed(request: Request, error: Exception) -> Response:
-        message = f"no {request.method} of {request.url.path}: nothing can be changed here; use GET"
-        headers = getattr(error, "headers", None)
-        return JSONResponse({"error": message}, status_code=405, headers=headers)
+    async def not_allowed(request: Request, error: Any) -> Response:
+        what = f"no {request.method} of {request.url.path}"
+        return _error(405, f"{what}: nothing can be changed here; use GET", **(error.headers or {}))
 
-    routes = [
+    async def busy(_: Request, __: Exception) -> Response:
+        problem = "one preview at a time, and one every other second"
+        return _error(429, problem, **{"retry-after": "2"})
+
+    async def failed(_: Request, error: Any) -> Response:
+        return _error(_STATUS_CODES.get(type(error), 503), error.message)
+
+    routes: list[BaseRoute] = [
         Route("/", root),
         Route("/api/v1", index),
         Route("/livez", livez),
@@ -113,11 +135,79 @@ def create_app(
         Route("/metrics", metrics),
     ]
     if state.status is not None:
-        routes += [*api_routes(state.status, state.health), *dashboard_routes()]
+        routes += [*_api_routes(state.status, state.health), dashboard_routes()]
     if state.previews is not None:
-        routes.append(preview_route(state.previews))
-    return Starlette(
-        routes=routes,
-        exception_handlers={404: not_found, 405: not_allowed},
-        middleware=[Middleware(AccessCheck, names=host_names, authorize=authorize)],
-    )
+        routes.append(_preview_route(state.previews))
+    handlers: Any = {404: not_found, 405: not_allowed, BusyError: busy, InfeedError: failed}
+    access = Middleware(AccessCheck, names=host_names, authorize=authorize)
+    return Starlette(routes=routes, exception_handlers=handlers, middleware=[access])
+
+
+def _api_routes(status: Status, health: HealthView) -> list[Route]:
+    def show_status(_: Request) -> Response:
+        named = {"": health.overall, **health.parts}.items()
+        readiness = {name: (state.ready, state.reason) for name, state in named}
+        return _Json(status.to_json(readiness))
+
+    def show_history(request: Request) -> Response:
+        seconds = _number(request.query_params, "seconds", MAX_POINTS, float)
+        if not 0 < seconds <= MAX_POINTS:
+            raise InvalidRequestError(
+                f"seconds={seconds:g} must be a number above 0, at most {MAX_POINTS}"
+            )
+        return _Json(status.history.to_json(seconds))
+
+    def show_bad_samples(request: Request) -> Response:
+        name = request.path_params["name"]
+        samples = status.bad_samples(name)
+        if samples is None:
+            raise PipelineNotFoundError(
+                f"there is no pipeline {name!r}; /api/v1/status lists the pipelines"
+            )
+        return _Json({"pipeline": name, "samples": samples})
+
+    return [
+        Route("/api/v1/status", show_status),
+        Route("/api/v1/history", show_history),
+        # A name may have slashes.
+        Route("/api/v1/pipelines/{name:path}/bad-samples", show_bad_samples),
+    ]
+
+
+def _preview_route(previews: Previews) -> Route:
+    def show_preview(request: Request) -> Response:
+        name, query = request.path_params["name"], request.query_params
+        if "sample_id" in query:
+            key = _number(query, "key", "0" * 32, parse_key)
+            return _Json(previews.make_sample(name, _number(query, "sample_id", 0), key))
+        stages = bool(_number(query, "stages", 0))
+        return _Json(previews.make(name, _number(query, "position", 0), stages=stages))
+
+    return Route("/api/v1/pipelines/{name:path}/preview", show_preview)
+
+
+def _number(query: QueryParams, name: str, default: object, parse: Any = int) -> Any:
+    """Returns a value of a query. Raises `InvalidRequestError`."""
+    text = query.get(name, str(default))
+    try:
+        return parse(text)
+    except ValueError as error:
+        problem = str(error) if parse is parse_key else f"{name}={text!r} must be a number"
+        raise InvalidRequestError(problem) from None
+
+
+def _error(status: int, problem: str, **headers: str) -> Response:
+    return _Json({"error": problem}, status, headers)
+
+
+class _Json(JSONResponse):
+    """JSON of any text, which is not kept: the names of files may be no valid Unicode."""
+
+    def __init__(
+        self, content: Any, status: int = 200, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(content, status, {"cache-control": "no-store", **(headers or {})})
+
+    @override
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")

@@ -7,8 +7,8 @@ import socket
 import ssl
 import threading
 import time
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Collection
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -32,16 +32,14 @@ _STOP_TIMEOUT_SECONDS = 1.8
 class _LimitedProtocol(H11Protocol):
     """One connection of at most `MAX_CONNECTIONS`."""
 
-    _opened_at = 0.0
-
     @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._opened_at = time.monotonic()
-        connections = cast("set[_LimitedProtocol]", self.connections)
-        live = [one for one in connections if not one.transport.is_closing()]
+        self.opened_at = time.monotonic()
+        connections: set[Any] = self.connections
+        live = [other for other in connections if not other.transport.is_closing()]
         if len(live) > MAX_CONNECTIONS:
-            min(live, key=lambda connection: connection._opened_at).transport.abort()
+            min(live, key=lambda connection: connection.opened_at).transport.abort()
 
 
 class ControlServer:
@@ -56,9 +54,10 @@ class ControlServer:
         self, app: ASGIApp, host: str, port: int, tls: ssl.SSLContext | None = None
     ) -> None:
         """Raises `ConfigError` if the server cannot listen on the address."""
-        self.host = host
         self._socket = Address(host, port, "--http").listen()
         self.port: int = self._socket.getsockname()[1]
+        self.address = str(Address(host, self.port))
+        """`host:port` with the bound port, IPv6 hosts in brackets."""
         config = uvicorn.Config(
             app,
             http=_LimitedProtocol,
@@ -75,11 +74,6 @@ class ControlServer:
         self._thread = threading.Thread(
             target=self._server.run, args=([self._socket],), name="infeed-control", daemon=True
         )
-
-    @property
-    def address(self) -> str:
-        """`host:port` with the bound port, IPv6 hosts in brackets."""
-        return str(Address(self.host, self.port))
 
     def start(self) -> None:
         """Returns once requests are answered. Raises `ServerError` if that takes too long."""
@@ -109,34 +103,26 @@ class ControlServer:
         self.stop()
 
 
-@dataclass(frozen=True)
-class ControlAccess:
-    """The address of the control plane, and the requests that it answers."""
+def open_control_server(
+    state: ControlState,
+    http: str | None,
+    *,
+    insecure: bool = False,
+    host_names: Collection[str] | None = None,
+    tls: ssl.SSLContext | None = None,
+    authorize: Authorize | None = None,
+) -> ControlServer | None:
+    """Returns the server on `host:port`, not started yet; None for None or `off`.
 
-    http: str | None
-    """`host:port`; None or `off`: there is no control plane."""
-    insecure: bool = False
-    """Whether other machines may reach it without TLS."""
-    host_names: tuple[str, ...] = ()
-    """Names of this server in requests, besides addresses and this machine's own."""
-    tls: ssl.SSLContext | None = None
-    """None: it is not encrypted."""
-    authorize: Authorize | None = None
-    """Checks a request's token; None: it needs none."""
-
-
-def open_control_server(state: ControlState, access: ControlAccess) -> ControlServer | None:
-    """Returns the server, not started yet; None if there is none.
-
+    `insecure` allows other machines to reach it without TLS. `host_names` are this server's in
+    requests, besides addresses and this machine's own. Without `authorize`, no token is needed.
     Raises `ConfigError` for an address that is malformed, unsafe or taken.
     """
-    if access.http is None or access.http == "off":
+    if http is None or http == "off":
         return None
-    address = Address.parse_safe(
-        "--http", access.http, encrypted=access.tls is not None, insecure=access.insecure
-    )
+    encrypted = tls is not None
+    address = Address.parse_safe("--http", http, encrypted=encrypted, insecure=insecure)
     if address.is_unix:
         raise ConfigError(f"--http {address}: HTTP needs host:port", address=str(address))
-    names = {"localhost", socket.gethostname(), address.host, *access.host_names}
-    app = create_app(state, names, access.authorize)
-    return ControlServer(app, address.host, address.port, access.tls)
+    names = {"localhost", socket.gethostname(), address.host, *(host_names or ())}
+    return ControlServer(create_app(state, names, authorize), address.host, address.port, tls)

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from infeed_server.control.health import SHUTTING_DOWN, Readiness
-from infeed_server.observe.metric_tables import DESIRED_SERVERS
+from infeed_server.observe.callback_metrics import DESIRED_SERVERS
 from infeed_server.observe.status import Document
 
 _RESPONSE_TIMEOUT_SECONDS = 2.0
@@ -25,10 +25,7 @@ the restart of the others."""
 _EXIT_SECONDS = 0.1
 """Seconds after which the exit of a process that no longer answers is known."""
 
-_NO_ANSWER: Document = {
-    "server": {"ready": False, "reason": "it does not answer"},
-    "pipelines": [],
-}
+_NO_ANSWER: Document = {"server": {"ready": False, "reason": "it does not answer"}}
 
 Addresses = Callable[[], list[str | None]]
 """Returns the control plane's address of each process, None for one that does not serve."""
@@ -63,11 +60,8 @@ class ServerProcesses(Collector):
         answers = self._status(addresses)
         self._documents = {number: answer for number, answer in answers.items() if answer}
         now = self._clock()  # not before: both ends may have been stopped meanwhile
-        self._silent_since = {
-            number: self._silent_since.get(number, now)
-            for number, answer in answers.items()
-            if not answer
-        }
+        silent = answers.keys() - self._documents.keys()
+        self._silent_since = {number: self._silent_since.get(number, now) for number in silent}
         self.parts = _parts(self._documents)
         states = {number: (answer or _NO_ANSWER)["server"] for number, answer in answers.items()}
         self.overall = _overall(states, len(addresses))
@@ -98,9 +92,8 @@ class ServerProcesses(Collector):
             for family in text_string_to_metric_families(body or ""):
                 if family.name == DESIRED_SERVERS[0]:
                     continue  # a process has the trainers of its own connections alone
-                metric = merged.setdefault(
-                    family.name, Metric(family.name, family.documentation, family.type)
-                )
+                empty = Metric(family.name, family.documentation, family.type)
+                metric = merged.setdefault(family.name, empty)
                 for sample in family.samples:
                     labels = {**sample.labels, "process": str(number)}
                     metric.samples.append(sample._replace(labels=labels))
@@ -123,13 +116,10 @@ class ServerProcesses(Collector):
     def _get_all(self, path: str, addresses: list[str | None]) -> dict[int, str | None]:
         """Returns the body from each process that serves, requested at once: one that hangs costs
         one time-out."""
-        with ThreadPoolExecutor(max(1, len(addresses))) as threads:
-            requests = {
-                number: threads.submit(_get, address, path, self._token)
-                for number, address in enumerate(addresses)
-                if address
-            }
-            return {number: request.result() for number, request in requests.items()}
+        serving = {number: address for number, address in enumerate(addresses) if address}
+        with ThreadPoolExecutor(max(1, len(serving))) as threads:
+            bodies = threads.map(lambda address: _get(address, path, self._token), serving.values())
+            return dict(zip(serving, bodies, strict=True))
 
 
 def _parts(documents: dict[int, Document]) -> dict[str, Readiness]:

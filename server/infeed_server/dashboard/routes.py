@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
+from starlette.responses import FileResponse, Response
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+from typing_extensions import override
 
 _FOLDER = Path(__file__).parent / "static"
 
-_TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
-
+_POLICY = (
+    "default-src 'self'",
+    "img-src 'self' data:",  # previews
+    "object-src 'none'",
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+)
 
 _HEADERS = {
     "cache-control": "no-cache",
-    "content-security-policy": "; ".join(
-        (
-            "default-src 'self'",
-            "img-src 'self' data:",  # previews
-            "object-src 'none'",
-            "base-uri 'none'",
-            "form-action 'none'",
-            "frame-ancestors 'none'",
-        )
-    ),
+    "content-security-policy": "; ".join(_POLICY),
     "cross-origin-opener-policy": "same-origin",
     "referrer-policy": "no-referrer",
     "vary": "accept",
@@ -37,24 +31,22 @@ _HEADERS = {
 }
 
 
-def dashboard_routes() -> list[Route]:
+class _Files(StaticFiles):
+    @override
+    def file_response(self, *args: Any, **options: Any) -> Response:
+        response = super().file_response(*args, **options)
+        response.headers.update(_HEADERS)
+        return response
+
+
+def dashboard_routes() -> Mount:
     """Returns the routes of the files that the page loads: `/dashboard/NAME`."""
-
-    def route(path: Path) -> Route:
-        response = _file_response(path)
-
-        async def show(_: Request) -> Response:
-            return response
-
-        return Route(f"/dashboard/{path.name}", show)
-
-    paths = sorted(_FOLDER.iterdir())
-    return [route(path) for path in paths if path.suffix in _TYPES and path.name != "index.html"]
+    return Mount("/dashboard", _Files(directory=_FOLDER))
 
 
 def page() -> Response:
     """Returns the page."""
-    return _file_response(_FOLDER / "index.html")
+    return FileResponse(_FOLDER / "index.html", headers=_HEADERS)
 
 
 def accepts_page(accept: str) -> bool:
@@ -66,8 +58,3 @@ def accepts_page(accept: str) -> bool:
     if "text/html" not in kinds:
         return False
     return "application/json" not in kinds[: kinds.index("text/html")]
-
-
-def _file_response(path: Path) -> Response:
-    headers = {"content-type": _TYPES[path.suffix], **_HEADERS}
-    return Response(path.read_bytes(), headers=headers)

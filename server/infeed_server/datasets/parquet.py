@@ -13,7 +13,6 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,9 +27,6 @@ try:
     from pyarrow import types
 except ImportError:
     raise MissingExtraError("Parquet files need PyArrow: pip install pyarrow") from None
-
-_FOOTER_END_BYTES = 8
-"""The last bytes of a file: the length of its footer, and `PAR1`."""
 
 
 class ParquetRows:
@@ -49,10 +45,9 @@ class ParquetRows:
         columns: Sequence[str] | None = None,
         cache_bytes: int = 256 << 20,
     ) -> None:
-        """Opens the files, names or globs; with a glob in the order of their names.
+        """Opens files or globs, in the order of their names; reads all columns by default.
 
-        `columns` are read, by default all. Row groups of `cache_bytes`, decompressed, are kept, in
-        each process. Raises `SourceError`.
+        Each process keeps `cache_bytes` of row groups, decompressed. Raises `SourceError`.
         """
         paths = _paths(files)
         self._files = [_open(path) for path in paths]
@@ -64,8 +59,8 @@ class ParquetRows:
                     file=path,
                 )
         self._columns = None if columns is None else list(columns)
-        self._cache_bytes = cache_bytes
-        self._kept: OrderedDict[int, Any] = OrderedDict()
+        self._limit = cache_bytes
+        self._kept: dict[int, Any] = {}
         self._groups = [
             (file, group) for file in self._files for group in range(file.num_row_groups)
         ]
@@ -112,18 +107,14 @@ class ParquetRows:
         return {column.name: column.type for column in table.schema}
 
     def _group(self, number: int) -> Any:
-        if number not in self._kept:
+        table = self._kept.pop(number, None)
+        if table is None:
             file, group = self._groups[number]
-            self._kept[number] = _flat(
-                file.read_row_group(group, columns=self._columns, use_threads=False)
-            )
-            while len(self._kept) > 1 and self._kept_bytes() > self._cache_bytes:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(number)
-        return self._kept[number]
-
-    def _kept_bytes(self) -> int:
-        return sum(table.nbytes for table in self._kept.values())
+            table = _flat(file.read_row_group(group, columns=self._columns, use_threads=False))
+        self._kept[number] = table  # the last used is the last
+        while len(self._kept) > 1 and sum(t.nbytes for t in self._kept.values()) > self._limit:
+            del self._kept[next(iter(self._kept))]
+        return table
 
 
 def _open(path: Path) -> Any:
@@ -134,9 +125,9 @@ def _open(path: Path) -> Any:
 
 
 def _paths(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
-    patterns = [files] if isinstance(files, str | os.PathLike) else files
     paths: list[Path] = []
-    for pattern in [os.fspath(name) for name in patterns]:
+    names = [files] if isinstance(files, str | os.PathLike) else files
+    for pattern in [os.fspath(name) for name in names]:
         found = sorted(glob.glob(pattern)) if glob.has_magic(pattern) else [pattern]  # noqa: PTH207
         if not found:
             raise SourceError(f"no file matches {pattern!r}", file=pattern)
@@ -146,9 +137,10 @@ def _paths(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> 
 
 def _footer(path: Path) -> bytes:
     with path.open("rb") as file:
-        file.seek(-_FOOTER_END_BYTES, os.SEEK_END)
+        # A file ends with its footer, four bytes of the footer's length, and `PAR1`.
+        file.seek(-8, os.SEEK_END)
         size = int.from_bytes(file.read(4), "little")
-        file.seek(-_FOOTER_END_BYTES - size, os.SEEK_END)
+        file.seek(-8 - size, os.SEEK_END)
         return file.read(size)
 
 

@@ -15,14 +15,12 @@ from rich.progress import track
 
 from infeed.shared.errors import ServerUnavailableError
 from infeed_server.demo import shapes
-from infeed_server.demo.training import Result, train
+from infeed_server.demo.training import train
 
 ACCURACY = 0.95
 """Accuracy on the test set below which the demo exits with status 1."""
 
 _TRAIN, _TEST = 2000, 500
-
-_EXIT_TIMEOUT_SECONDS = 15.0
 
 _DEFINITION = """\
 # The demo's pipelines. `infeed serve` takes any file like this one.
@@ -52,11 +50,22 @@ def run(console: Console, epochs: int, directory: Path | None) -> int:
     folder = nullcontext(str(directory)) if directory else tempfile.TemporaryDirectory("-infeed")
     with folder as name:
         root = Path(name)
-        definition = _write(console, root)
+        for number, (part, count) in enumerate((("train", _TRAIN), ("test", _TEST))):
+            images = shapes.write_images(root / part, count, seed=number)
+            for _ in track(images, f"drawing {part:5}", count, console=console, transient=True):
+                pass
+        definition = root / "pipelines.yaml"
+        definition.write_text(_DEFINITION, encoding="utf-8")
+        console.print(f"drew {_TRAIN} + {_TEST} JPEGs of {len(shapes.SHAPES)} shapes")
         with serving(definition, root / "server.log") as target:
             console.print(f"served from another process at {target}; training on it in this one")
             result = train(target, epochs, console)
-    _report(console, result)
+    console.print(f"accuracy on unseen images: [bold]{result.accuracy:.1%}[/]")
+    console.print(f"{result.images_per_second:.0f} images/s")
+    console.print(f"the trainer waited {result.stats.wait_share:.1%} of the time")
+    console.print(f"verdict: {result.stats.verdict}", markup=False, highlight=False)
+    if result.accuracy < ACCURACY:
+        console.print(f"[red]below the {ACCURACY:.0%} that this data set allows[/]")
     return 0 if result.accuracy >= ACCURACY else 1
 
 
@@ -68,44 +77,16 @@ def serving(definition: Path, log: Path) -> Iterator[str]:
     """
     ports = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
     command = [sys.executable, "-m", "infeed", "serve", str(definition), *ports]
-    with log.open("wb") as stderr:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)  # noqa: S603
+    with (
+        log.open("wb") as stderr,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True) as process,  # noqa: S603
+    ):
         try:
             assert process.stdout is not None
-            line = process.stdout.readline()
-            ready = re.search(r"serving on (\S+)", line)
+            ready = re.search(r"serving on (\S+)", process.stdout.readline())
             if ready is None:
-                process.wait(_EXIT_TIMEOUT_SECONDS)
                 tail = "\n".join(log.read_text().splitlines()[-20:])
                 raise ServerUnavailableError(f"the server did not start:\n{tail}")
             yield ready[1]
         finally:
             process.terminate()
-            try:
-                process.wait(_EXIT_TIMEOUT_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            if process.stdout:
-                process.stdout.close()
-
-
-def _write(console: Console, root: Path) -> Path:
-    """Writes images and definition; returns the definition's path."""
-    for number, (name, count) in enumerate((("train", _TRAIN), ("test", _TEST))):
-        images = shapes.write_images(root / name, count, seed=number)
-        for _ in track(images, f"drawing {name:5}", count, console=console, transient=True):
-            pass
-    definition = root / "pipelines.yaml"
-    definition.write_text(_DEFINITION, encoding="utf-8")
-    console.print(f"drew {_TRAIN} + {_TEST} JPEGs of {len(shapes.SHAPES)} shapes")
-    return definition
-
-
-def _report(console: Console, result: Result) -> None:
-    console.print(f"accuracy on unseen images: [bold]{result.accuracy:.1%}[/]")
-    console.print(f"{result.images_per_second:.0f} images/s")
-    console.print(f"the trainer waited {result.stats.wait_share:.1%} of the time")
-    console.print(f"verdict: {result.stats.verdict}", markup=False, highlight=False)
-    if result.accuracy < ACCURACY:
-        console.print(f"[red]below the {ACCURACY:.0%} that this data set allows[/]")

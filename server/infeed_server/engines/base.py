@@ -13,11 +13,11 @@ from infeed.shared.spec import Array, PipelineSpec, Remainder
 from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed_server.engines.memory_budget import MemoryBudget, StreamQuota
 from infeed_server.engines.state_clock import StateSeconds
-from infeed_server.pipeline.sample_stage import SampleStage
 from infeed_server.sources.python.work_meter import PythonWork
 
 if TYPE_CHECKING:
     from infeed.shared.telemetry.batch_span import BatchSpan
+    from infeed_server.pipeline.sample_stages import SampleStage
 
 
 @dataclass(frozen=True)

@@ -86,8 +86,6 @@ class DesiredServers:
         smoothed = min(needed, most)
         if self.value and recent:
             before, value = recent[-1]
-            change = -math.expm1((before - now) / _SMOOTHING_SECONDS)
-            smoothed = value + (smoothed - value) * change
+            smoothed = value - (smoothed - value) * math.expm1((before - now) / _SMOOTHING_SECONDS)
         self._recent = [*recent, (now, smoothed)]
-        largest = max(value for _, value in self._recent)
-        self.value = max(math.ceil(largest), min(1, self.value))
+        self.value = max(math.ceil(max(value for _, value in self._recent)), min(1, self.value))

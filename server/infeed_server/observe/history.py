@@ -33,15 +33,8 @@ class History:
         """
         points = list(self._points)
         points = [point for point in points if point[0] >= points[-1][0] - seconds]
-        names = sorted({name for _, pipelines in points for name in pipelines})
-        return {
-            "at": [at for at, _ in points],
-            "pipelines": {
-                name: _columns([values.get(name, {}) for _, values in points]) for name in names
-            },
-        }
-
-
-def _columns(points: list[Point]) -> dict[str, list[float | None]]:
-    columns = sorted({name for point in points for name in point})
-    return {name: [point.get(name) for point in points] for name in columns}
+        columns = {(name, key) for _, named in points for name in named for key in named[name]}
+        pipelines: dict[str, Any] = {name: {} for _, named in points for name in sorted(named)}
+        for name, key in sorted(columns):
+            pipelines[name][key] = [named.get(name, {}).get(key) for _, named in points]
+        return {"at": [at for at, _ in points], "pipelines": pipelines}

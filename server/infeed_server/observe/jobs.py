@@ -35,9 +35,8 @@ class JobKey:
     def id(self) -> str:
         """A readable name, unique among the jobs that are connected."""
         name = f"-{self.job_name}" if self.job_name else ""
-        return (
-            f"{self.pipeline}-{self.seed}-{self.batch_size}x{self.world_size}{name}-{self.number}"
-        )
+        size = f"{self.batch_size}x{self.world_size}"
+        return f"{self.pipeline}-{self.seed}-{size}{name}-{self.number}"
 
 
 @dataclass(eq=False)
@@ -68,6 +67,20 @@ class ConnectedTrainer:
         seconds, grown = self._shortages.difference(now, counters)
         self.shortage_share = min(1.0, grown["seconds"] / seconds) if seconds else 0.0
 
+    def to_json(self, now: float) -> dict[str, Any]:
+        report, at = self.report, self.report_at
+        return {
+            "rank": self.rank,
+            "feed": self.feed_id[:8],
+            "peer": self.peer,
+            "connected_seconds": now - self.opened_at,
+            "sent_position": self.position,
+            "report_age_seconds": None if at is None else now - at,
+            "report": report and report.to_json(),
+            "wait_share": report and report.wait_share,
+            "step_seconds": report and report.step_seconds,
+        }
+
 
 ReportOf = Callable[[str, float], ServerReport]
 """Returns the report on a pipeline's last seconds, at most so many."""
@@ -77,9 +90,7 @@ class Jobs:
     """The connected trainers of a server. Thread-safe."""
 
     def __init__(
-        self,
-        server_report: ReportOf,
-        clock: Callable[[], float] = time.monotonic,
+        self, server_report: ReportOf, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._server_report = server_report
         self._clock = clock
@@ -96,27 +107,23 @@ class Jobs:
     ) -> ConnectedTrainer:
         """Adds a stream: of the first equal job in which no other feed has the rank."""
         with self._lock:
-            jobs = (replace(key, number=number) for number in itertools.count())
-            job = next(
-                job
-                for job in jobs
-                if all(
-                    one.rank != rank or one.feed_id == feed_id for one in self._jobs.get(job, ())
-                )
-            )
-            now = self._clock()
-            trainer = ConnectedTrainer(job, rank, feed_id, peer, now, shortage=shortage)
-            self._jobs.setdefault(job, []).append(trainer)
+            for number in itertools.count():
+                job = replace(key, number=number)
+                seated = self._jobs.setdefault(job, [])
+                if all(other.rank != rank or other.feed_id == feed_id for other in seated):
+                    break
+            trainer = ConnectedTrainer(job, rank, feed_id, peer, self._clock(), shortage=shortage)
+            seated.append(trainer)
             return trainer
 
     def disconnect(self, trainer: ConnectedTrainer) -> None:
         """Removes a stream. Idempotent."""
         with self._lock:
-            others = [one for one in self._jobs.get(trainer.job, ()) if one is not trainer]
-            if others:
-                self._jobs[trainer.job] = others
-            else:
-                self._jobs.pop(trainer.job, None)
+            seated = self._jobs.get(trainer.job, [])
+            if trainer in seated:
+                seated.remove(trainer)
+                if not seated:
+                    del self._jobs[trainer.job]
 
     def on_report(self, trainer: ConnectedTrainer, report: TrainerReport) -> ServerReport | None:
         """Keeps a trainer's report and returns the answer; None if the last one is too new."""
@@ -129,66 +136,48 @@ class Jobs:
             # Of its own job alone: each of a thousand trainers reports every second.
             job = self._jobs.get(trainer.job, [trainer])
             others = [
-                RankReport(one.rank, one.report)
-                for one in job
-                if one.rank != trainer.rank and one.report is not None
+                RankReport(other.rank, other.report)
+                for other in job
+                if other.rank != trainer.rank and other.report is not None
             ]
             answer = self._report_for(job)
-        worst = max(others, key=lambda one: one.report.wait_share, default=None)
+        worst = max(others, key=lambda other: other.report.wait_share, default=None)
         return replace(answer, worst=worst)
 
     def drop_old_reports(self) -> None:
         """Forgets reports that no other one has followed for long."""
         limit = self._clock() - _REPORT_LIFE_SECONDS
-        with self._lock:
-            for one in itertools.chain.from_iterable(self._jobs.values()):
-                if one.report_at is not None and one.report_at <= limit:
-                    one.report = None
+        for trainer in self.trainers():
+            if trainer.report_at is not None and trainer.report_at <= limit:
+                trainer.report = None
 
     def trainers(self) -> list[ConnectedTrainer]:
         """Returns the streams in the order of jobs and ranks."""
         with self._lock:
-            jobs = sorted(self._jobs.items(), key=lambda one: one[0].id)
-            ranks = [sorted(trainers, key=lambda one: one.rank) for _, trainers in jobs]
-            return list(itertools.chain.from_iterable(ranks))
+            trainers = list(itertools.chain.from_iterable(self._jobs.values()))
+        return sorted(trainers, key=lambda trainer: (trainer.job.id, trainer.rank))
 
     def to_json(self, pipeline: str) -> list[dict[str, Any]]:
         """Returns the jobs of a pipeline for JSON, each with its report and its ranks."""
         streams = [stream for stream in self.trainers() if stream.job.pipeline == pipeline]
-        jobs = itertools.groupby(streams, key=lambda stream: stream.job)
-        return [self._job_json(list(trainers)) for _, trainers in jobs]
+        now = self._clock()
+        return [
+            {
+                "id": job.id,
+                "seed": job.seed,
+                "batch_size": job.batch_size,
+                "world_size": job.world_size,
+                "report": self._report_for(ranks).to_json(),
+                "trainers": [trainer.to_json(now) for trainer in ranks],
+            }
+            for job, group in itertools.groupby(streams, key=lambda stream: stream.job)
+            for ranks in [list(group)]
+        ]
 
     def _report_for(self, trainers: Sequence[ConnectedTrainer]) -> ServerReport:
         """Returns the report on the time that the trainers of one job have reported on."""
         reports = [trainer.report for trainer in trainers if trainer.report is not None]
         seconds = max((report.seconds for report in reports), default=0.0)
         report = self._server_report(trainers[0].job.pipeline, seconds)
-        shortage = report.seconds * max(one.shortage_share for one in trainers)
+        shortage = report.seconds * max(trainer.shortage_share for trainer in trainers)
         return replace(report, shortage_seconds=shortage)
-
-    def _job_json(self, trainers: Sequence[ConnectedTrainer]) -> dict[str, Any]:
-        job = trainers[0].job
-        return {
-            "id": job.id,
-            "seed": job.seed,
-            "batch_size": job.batch_size,
-            "world_size": job.world_size,
-            "report": self._report_for(trainers).to_json(),
-            "trainers": [self._trainer_json(one) for one in trainers],
-        }
-
-    def _trainer_json(self, trainer: ConnectedTrainer) -> dict[str, Any]:
-        with self._lock:
-            report, report_at = trainer.report, trainer.report_at
-        now = self._clock()
-        return {
-            "rank": trainer.rank,
-            "feed": trainer.feed_id[:8],
-            "peer": trainer.peer,
-            "connected_seconds": now - trainer.opened_at,
-            "sent_position": trainer.position,
-            "report_age_seconds": None if report_at is None else now - report_at,
-            "report": None if report is None else report.to_json(),
-            "wait_share": None if report is None else report.wait_share,
-            "step_seconds": None if report is None else report.step_seconds,
-        }

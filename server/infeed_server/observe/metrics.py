@@ -5,36 +5,55 @@ The status reads its totals here too, so that `/api/v1` and `/metrics` have the 
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
 from functools import partial
-from itertools import chain, product
-from typing import get_args
+from itertools import product
+from typing import Any, TypeVar, get_args
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    Info,
-    Metric,
-    ProcessCollector,
-)
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client.metrics import MetricWrapperBase
 from typing_extensions import override
 
 from infeed.shared.errors import SourceError
 from infeed.shared.spec import OnError
-from infeed_server.engines.monitor import EndedCall, Monitor, Refusal, Stage, fault_of
-from infeed_server.observe.metric_tables import (
-    COUNTERS,
+from infeed_server.engines.monitor import EndedCall, Fault, Monitor, Refusal, Stage, fault_of
+from infeed_server.observe.callback_metrics import (
     COUNTERS_READ,
     GAUGES_READ,
-    HISTOGRAMS,
-    LABEL_VALUES,
+    CallbackCollector,
+    LabelledValues,
 )
-from infeed_server.observe.source_errors import SourceErrors
+
+log = logging.getLogger(__name__)
+
+_MAX_LOGGED_FILES = 100
+"""Files with a line in the log: more would flood it where a folder is away; the metric has all."""
+
+_STAGE_BUCKETS = (
+    *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
+    *(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
+"""Seconds, from sending a cached batch to reading one from an object store."""
+
+_CALL_BUCKETS = (0.001, 0.01, 0.1, 1, 10, 60, 600, 3600, 6 * 3600, 86400)
+"""Seconds, from a health check to the stream of a training."""
+
+_SIZE_BUCKETS = tuple(1 << power for power in range(10, 48, 4))
+"""Bytes, from a request of 1 KiB to the batches of a training, 64 TiB."""
+
+_LABEL_VALUES = {
+    "action": get_args(OnError),
+    "fault": get_args(Fault),
+    "stage": get_args(Stage),
+    "reason": get_args(Refusal),
+}
+"""The values of labels that are known beforehand: series with them are exposed from the start."""
+
+_PIPELINE = ("pipeline",)
 
 _TOTALS = {
     "infeed_batches_total": "batches",
@@ -47,32 +66,7 @@ _TOTALS = {
 }
 """The key of a pipeline's figure in the status, by the name of its samples."""
 
-LabelledValues = Mapping[tuple[str, ...], float]
-"""Label values → the value of a metric."""
-
-
-class CallbackCollector(Collector):
-    """A metric whose values a quick function returns at every scrape."""
-
-    def __init__(
-        self,
-        family: type[CounterMetricFamily | GaugeMetricFamily],
-        name: str,
-        text: str,
-        labels: tuple[str, ...],
-        values: Callable[[], LabelledValues],
-    ) -> None:
-        self._family, self._name, self._text, self._labels = family, name, text, labels
-        self._values = values
-
-    def collect(self) -> Iterable[Metric]:
-        metric = self._family(self._name, self._text, labels=self._labels)
-        for labels, value in self._values().items():
-            metric.add_metric(labels, value)
-        return [metric]
-
-    def describe(self) -> Iterable[Metric]:
-        return [self._family(self._name, self._text, labels=self._labels)]
+Wrapper = TypeVar("Wrapper", bound=MetricWrapperBase)
 
 
 class Metrics(Monitor):
@@ -82,49 +76,89 @@ class Metrics(Monitor):
     """
 
     def __init__(self, version: str, tensorflow: str) -> None:
-        self.registry = registry = CollectorRegistry()
-        self.source_errors = SourceErrors()
+        self.registry = CollectorRegistry()
+        self.source_errors: dict[str, dict[str, Any]] = {}
+        """The last refused batch of each pipeline for JSON: time, fault, file and error."""
+        self.on_refused_data: list[Callable[[str, SourceError], None]] = []
+        """Called with the pipeline and the error of each refused batch."""
+        self._logged_files: dict[tuple[str, str, str], SourceError] = {}
         self._readers: dict[str, Callable[[], LabelledValues]] = {}
-        ProcessCollector(registry=registry)
+        self._of_pipelines: list[tuple[MetricWrapperBase, tuple[str, ...]]] = []
+        """The metrics of each pipeline, and their labels after the first."""
+        ProcessCollector(registry=self.registry)
         versions = {"version": version, "tensorflow": tensorflow}
-        Info("infeed_build", "Versions of this server.", registry=registry).info(versions)
-        self._counters = {row[0]: Counter(*row, registry=registry) for row in COUNTERS}
-        self._streams = Gauge("infeed_streams", "Open streams.", ("pipeline",), registry=registry)
-        self._histograms = {
-            name: Histogram(name, text, labels, buckets=buckets, registry=registry)
-            for name, text, labels, buckets in HISTOGRAMS
-        }
-        for row in GAUGES_READ:
-            values = partial(self._read, row[0])
-            registry.register(CallbackCollector(GaugeMetricFamily, *row, values))
-        for row in COUNTERS_READ:
-            values = partial(self._read, row[0])
-            registry.register(CallbackCollector(CounterMetricFamily, *row, values))
-        for reason in get_args(Refusal):
-            self._counters["infeed_refused"].labels(reason)
+        Info("infeed_build", "Versions of this server.", registry=self.registry).info(versions)
+        new = self._new
+        self._batches = new(Counter, "infeed_batches", "Batches that were sent completely.")
+        self._samples = new(Counter, "infeed_samples", "Samples in the sent batches.")
+        self._bytes = new(Counter, "infeed_sent_bytes", "Payload bytes of the sent batches.")
+        text = "Failed samples, by action: raise, substitute or mask."
+        self._bad_samples = new(Counter, "infeed_bad_samples", text, ("pipeline", "action"))
+        text = (
+            "Batches refused for their data, by fault: changed, damaged or storage (not readable)."
+        )
+        self._source_errors = new(Counter, "infeed_source_errors", text, ("pipeline", "fault"))
+        text = "Bad samples that could not be written to the quarantine log."
+        self._unlogged = new(Counter, "infeed_quarantine_failures", text)
+        text = "Ended calls, by method and gRPC status."
+        self._calls = new(Counter, "infeed_calls", text, ("method", "status"))
+        text = "Calls that were refused, by reason."
+        self._refused = new(Counter, "infeed_refused", text, ("reason",))
+        # The names of gRPC's proposal A66 in Prometheus' spelling; grpcio emits none by itself.
+        text = "Calls that have begun."
+        self._started = new(Counter, "grpc_server_call_started", text, ("grpc_method",))
+        self._streams = new(Gauge, "infeed_streams", "Open streams.")
+        text = "Seconds that one batch spent in each stage: read, transform, encode or send."
+        self._stages = new(
+            Histogram, "infeed_stage_seconds", text, ("pipeline", "stage"), buckets=_STAGE_BUCKETS
+        )
+        call = ("grpc_method", "grpc_status")
+        name, text = "grpc_server_call_duration_seconds", "Duration of ended calls."
+        self._durations = new(Histogram, name, text, call, buckets=_CALL_BUCKETS)
+        size = "grpc_server_call_{}_total_compressed_message_size_bytes".format
+        text = "Bytes of the messages that were sent in an ended call."
+        self._sent = new(Histogram, size("sent"), text, call, buckets=_SIZE_BUCKETS)
+        text = "Bytes of the messages that were received in an ended call."
+        self._received = new(Histogram, size("rcvd"), text, call, buckets=_SIZE_BUCKETS)
+        for family, rows in (
+            (GaugeMetricFamily, GAUGES_READ),
+            (CounterMetricFamily, COUNTERS_READ),
+        ):
+            for row in rows:
+                values = partial(self._read, row[0])
+                self.registry.register(CallbackCollector(family, *row, values))
+
+    def _new(
+        self,
+        kind: type[Wrapper],
+        name: str,
+        text: str,
+        labels: tuple[str, ...] = _PIPELINE,
+        **options: Any,
+    ) -> Wrapper:
+        metric = kind(name, text, labels, registry=self.registry, **options)
+        if labels[0] == "pipeline":
+            self._of_pipelines.append((metric, labels[1:]))
+        for value in _LABEL_VALUES.get(labels[0], ()):
+            metric.labels(value)
+        return metric
 
     def read(self, readers: Mapping[str, Callable[[], LabelledValues]]) -> None:
         """Exposes what quick functions return, by the name of the metric, at every scrape."""
-        assert readers.keys() <= {name for name, _, _ in (*GAUGES_READ, *COUNTERS_READ)}
+        assert readers.keys() <= {row[0] for row in (*GAUGES_READ, *COUNTERS_READ)}
         self._readers.update(readers)
 
     def add_pipeline(self, pipeline: str) -> None:
         """Initializes the pipeline's metrics to zero, so that they are exposed from the start."""
-        self._streams.labels(pipeline)
-        metrics = {**self._counters, **self._histograms}
-        labels_of = {row[0]: row[2] for row in COUNTERS} | {row[0]: row[2] for row in HISTOGRAMS}
-        for name, (first, *others) in labels_of.items():
-            if first == "pipeline":
-                for values in product(*(LABEL_VALUES[label] for label in others)):
-                    metrics[name].labels(pipeline, *values)
+        for metric, others in self._of_pipelines:
+            for values in product(*(_LABEL_VALUES[label] for label in others)):
+                metric.labels(pipeline, *values)
 
     def totals(self) -> dict[str, dict[str, float]]:
         """Returns by pipeline what has been counted so far, and `STAGE_seconds` of each stage."""
-        totals: defaultdict[str, defaultdict[str, float]]
-        totals = defaultdict(lambda: defaultdict(float))
-        stages = self._histograms["infeed_stage_seconds"]
-        for metric in (*self._counters.values(), self._streams, stages):
-            for sample in chain.from_iterable(family.samples for family in metric.collect()):
+        totals: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        for metric, _ in self._of_pipelines:
+            for sample in (sample for family in metric.collect() for sample in family.samples):
                 key = _TOTALS.get(sample.name)
                 if sample.name == "infeed_stage_seconds_sum":
                     key = f"{sample.labels['stage']}_seconds"
@@ -138,28 +172,38 @@ class Metrics(Monitor):
 
     @override
     def on_batch_sent(self, pipeline: str, samples: int, size: int) -> None:
-        self._counters["infeed_batches"].labels(pipeline).inc()
-        self._counters["infeed_samples"].labels(pipeline).inc(samples)
-        self._counters["infeed_sent_bytes"].labels(pipeline).inc(size)
+        self._batches.labels(pipeline).inc()
+        self._samples.labels(pipeline).inc(samples)
+        self._bytes.labels(pipeline).inc(size)
 
     @override
     def on_stage(self, pipeline: str, stage: Stage, seconds: float, trace_id: str = "") -> None:
         # An exemplar has at most 128 characters of names and values; OpenMetrics alone shows it.
         exemplar = {"trace_id": trace_id} if trace_id else None
-        self._histograms["infeed_stage_seconds"].labels(pipeline, stage).observe(seconds, exemplar)
+        self._stages.labels(pipeline, stage).observe(seconds, exemplar)
 
     @override
     def on_bad_sample(self, pipeline: str, action: OnError) -> None:
-        self._counters["infeed_bad_samples"].labels(pipeline, action).inc()
+        self._bad_samples.labels(pipeline, action).inc()
 
     @override
     def on_source_error(self, pipeline: str, error: SourceError) -> None:
-        self._counters["infeed_source_errors"].labels(pipeline, fault_of(error)).inc()
-        self.source_errors.add(pipeline, error)
+        fault, file = fault_of(error), error.metadata.get("file")
+        self._source_errors.labels(pipeline, fault).inc()
+        time = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        shown = {"time": time, "fault": fault, "file": file, "error": error.message}
+        self.source_errors[pipeline] = shown
+        key = (pipeline, fault, file or "")
+        has_room = len(self._logged_files) < _MAX_LOGGED_FILES or key in self._logged_files
+        if has_room and self._logged_files.setdefault(key, error) is error:
+            extra = {"fields": {"pipeline": pipeline, **error.metadata}}
+            log.error("batches of %r are refused: %s", pipeline, error.message, extra=extra)
+        for notify in self.on_refused_data:
+            notify(pipeline, error)
 
     @override
     def on_quarantine_failed(self, pipeline: str) -> None:
-        self._counters["infeed_quarantine_failures"].labels(pipeline).inc()
+        self._unlogged.labels(pipeline).inc()
 
     @override
     def on_stream_opened(self, pipeline: str) -> None:
@@ -171,24 +215,19 @@ class Metrics(Monitor):
 
     @override
     def on_refused(self, reason: Refusal) -> None:
-        self._counters["infeed_refused"].labels(reason).inc()
+        self._refused.labels(reason).inc()
 
     @override
     def on_call_started(self, method: str) -> None:
-        self._counters["grpc_server_call_started"].labels(_grpc_name(method)).inc()
+        self._started.labels(_grpc_name(method)).inc()
 
     @override
     def on_call(self, call: EndedCall) -> None:
-        self._counters["infeed_calls"].labels(call.method, call.status).inc()
+        self._calls.labels(call.method, call.status).inc()
         labels = _grpc_name(call.method), call.status
-        sizes = "grpc_server_call_{}_total_compressed_message_size_bytes"
-        values = {
-            "grpc_server_call_duration_seconds": call.seconds,
-            sizes.format("sent"): call.sent_bytes,
-            sizes.format("rcvd"): call.received_bytes,
-        }
-        for name, value in values.items():
-            self._histograms[name].labels(*labels).observe(value)
+        self._durations.labels(*labels).observe(call.seconds)
+        self._sent.labels(*labels).observe(call.sent_bytes)
+        self._received.labels(*labels).observe(call.received_bytes)
 
 
 def _grpc_name(method: str) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-from infeed.shared.report import ServerReport
 from infeed.shared.spec import PipelineSpec
 from infeed_server.engines.base import Engine
+from infeed_server.observe.callback_metrics import LabelledValues
 from infeed_server.observe.jobs import Jobs
-from infeed_server.observe.metrics import LabelledValues, Metrics
+from infeed_server.observe.metrics import Metrics
 from infeed_server.observe.pipeline_reports import PipelineReports
 from infeed_server.observe.status import Document, Status
 
@@ -38,15 +39,14 @@ class Observer:
         self._started_at = clock()
         self._reports = PipelineReports(clock)
         self.jobs = Jobs(self._reports.report, clock)
-        self.status = Status(self, clock, unix_time)
+        self.status = status = Status(self, clock, unix_time)
         self._engines: dict[str, Engine] = {}
-        self._totals: dict[str, dict[str, float]] = {}
-        metrics.read({f"infeed_{name}": self._queue_reader(name) for name in _QUEUES})
+        metrics.read({f"infeed_{name}": partial(self._queue, name) for name in _QUEUES})
         metrics.read(
             {
-                "infeed_trainers": lambda: _labelled(self.status.trainers),
-                "infeed_wait_ratio": lambda: _labelled(self.status.wait_shares),
-                "infeed_desired_servers": lambda: {(): self.status.desired_servers},
+                "infeed_trainers": lambda: _labelled(status.trainers),
+                "infeed_wait_ratio": lambda: _labelled(status.wait_shares),
+                "infeed_desired_servers": lambda: {(): status.desired_servers},
                 "infeed_pipeline_state_seconds": self._state_seconds,
             }
         )
@@ -61,10 +61,6 @@ class Observer:
         )
         self._engines[name] = engine
 
-    def report(self, pipeline: str) -> ServerReport:
-        """Returns the last seconds of a pipeline."""
-        return self._reports.report(pipeline)
-
     def update(self) -> None:
         """Renews all reports, and the status."""
         self._reports.update(self.metrics.totals())
@@ -73,9 +69,20 @@ class Observer:
 
     def documents(self) -> list[Document]:
         """Returns what this process knows of itself, for the status."""
-        process = self._reports.process
-        totals = self.metrics.totals()
-        shares = (self.report(name).cpu_share for name in self._engines)
+        process, totals = self._reports.process, self.metrics.totals()
+        pipelines = [
+            {
+                "name": name,
+                **_spec_json(engine.spec),
+                "report": self._reports.report(name).to_json(),
+                "totals": totals[name],
+                "source_error": self.metrics.source_errors.get(name),
+                "queues": {queue: getattr(engine, queue)() for queue in _QUEUES},
+                "jobs": self.jobs.to_json(name),
+            }
+            for name, engine in list(self._engines.items())
+        ]
+        shares = (self._reports.report(name).cpu_share for name in list(self._engines))
         server = {
             "version": self._version,
             "uptime_seconds": self._clock() - self._started_at,
@@ -85,18 +92,6 @@ class Observer:
             "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
             "memory_limit_bytes": process.memory_limit_bytes,
         }
-        pipelines = [
-            {
-                "name": name,
-                **_spec_json(engine.spec),
-                "report": self.report(name).to_json(),
-                "totals": totals[name],
-                "source_error": self.metrics.source_errors.last(name),
-                "queues": {queue: getattr(engine, queue)() for queue in _QUEUES},
-                "jobs": self.jobs.to_json(name),
-            }
-            for name, engine in list(self._engines.items())
-        ]
         return [{"server": server, "pipelines": pipelines}]
 
     def bad_samples(self, pipeline: str) -> list[list[Document]]:
@@ -104,10 +99,8 @@ class Observer:
         engine = self._engines.get(pipeline)
         return [] if engine is None else [engine.bad_samples()]
 
-    def _queue_reader(self, queue: str) -> Callable[[], LabelledValues]:
-        return lambda: {
-            (name,): getattr(engine, queue)() for name, engine in list(self._engines.items())
-        }
+    def _queue(self, queue: str) -> LabelledValues:
+        return {(name,): getattr(engine, queue)() for name, engine in list(self._engines.items())}
 
     def _state_seconds(self) -> LabelledValues:
         return {
@@ -117,18 +110,15 @@ class Observer:
         }
 
 
-def _labelled(values: dict[str, Any]) -> LabelledValues:
+def _labelled(values: Mapping[str, float | None]) -> LabelledValues:
     """Returns the values that are known, by their label."""
     return {(name,): value for name, value in values.items() if value is not None}
 
 
 def _spec_json(spec: PipelineSpec) -> dict[str, Any]:
+    names = ("fingerprint", "batch_size", "sample_count", "seed", "engine")
     return {
-        "fingerprint": spec.fingerprint,
-        "batch_size": spec.batch_size,
-        "sample_count": spec.sample_count,
-        "seed": spec.seed,
-        "engine": spec.engine,
+        **{name: getattr(spec, name) for name in names},
         "guarantee": str(spec.guarantee),
         "element_spec": [str(field) for field in spec.element_spec],
         "wire_spec": [str(field) for field in spec.wire_spec],

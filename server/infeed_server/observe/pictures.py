@@ -5,14 +5,16 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
 from infeed.shared import pictures
 from infeed.shared.spec import Array
-from infeed_server.pipeline.sample_stage import SampleStage
+
+if TYPE_CHECKING:  # or it would load TensorFlow
+    from infeed_server.pipeline.sample_stages import SampleStage
 
 _MAX_SIDE = 256
 """Pixels; larger pictures are made smaller."""
@@ -64,7 +66,11 @@ def stages_json(stages: Sequence[SampleStage]) -> list[dict[str, Any]]:
     before: Mapping[str, Any] = {}
     image: str | None = None
     for stage in stages:
-        changed = [name for name, value in stage.fields.items() if not _same(before, name, value)]
+        changed = {
+            name: text_of(value)
+            for name, value in stage.fields.items()
+            if name not in before or not _equal(before[name], value)
+        }
         field = picture_field(stage.fields)
         if stage.error is not None:
             image = None if stage.recovered is None else data_url(stage.recovered)
@@ -78,7 +84,7 @@ def stages_json(stages: Sequence[SampleStage]) -> list[dict[str, Any]]:
                 "place": stage.place,
                 "image_field": field,
                 "image": image,
-                "values": {name: text_of(stage.fields[name]) for name in changed},
+                "values": changed,
                 "removed": [name for name in before if name not in stage.fields],
                 "error": stage.error,
             }
@@ -92,19 +98,16 @@ def is_sent(stages: Sequence[SampleStage], sent: Mapping[str, Array]) -> bool | 
 
     None without stages.
     """
-    at_server = [stage for stage in stages if stage.place == "server"]
-    if not at_server:
-        return None
-    last = at_server[-1]
+    last = next((stage for stage in reversed(stages) if stage.place == "server"), None)
     return (
-        last.error is None
-        and last.fields.keys() == sent.keys()
-        and all(_equal(value, last.fields[name]) for name, value in sent.items())
+        None
+        if last is None
+        else (
+            last.error is None
+            and last.fields.keys() == sent.keys()
+            and all(_equal(value, last.fields[name]) for name, value in sent.items())
+        )
     )
-
-
-def _same(before: Mapping[str, Any], name: str, value: Any) -> bool:
-    return name in before and _equal(before[name], value)
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -13,7 +13,7 @@ from infeed.shared.report import ServerReport
 from infeed.shared.sliding_window import WINDOW_SECONDS, SlidingWindow
 from infeed_server.engines import cgroup
 from infeed_server.engines.state_clock import STATES, StateSeconds
-from infeed_server.observe.usage import Usage
+from infeed_server.observe import usage
 from infeed_server.sources.python.work_meter import PythonWork
 
 _TIMES = ("encode_seconds", "send_seconds", "cpu_seconds", "python_seconds")
@@ -28,8 +28,6 @@ class _Pipeline:
 
     states: Callable[[], StateSeconds]
     python: Callable[[], PythonWork]
-    present: dict[str, Any]
-    """What a report has that is no growth."""
     report: ServerReport
     counters: dict[str, float] = field(default_factory=dict)
     window: SlidingWindow = field(default_factory=SlidingWindow)
@@ -38,15 +36,17 @@ class _Pipeline:
 class PipelineReports:
     """The last report of each pipeline. `update` is called every second. Thread-safe."""
 
-    def __init__(
-        self,
-        clock: Callable[[], float] = time.monotonic,
-        usage: Usage | None = None,
-    ) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._usage = usage or Usage()
-        self._this_process = _this_process()
-        self._memory_bytes = self._usage.memory()
+        # What this process may use, of the processes of its server. To read its memory takes
+        # hundreds of system calls, after each of which a thread waits for Python's lock: `update`.
+        self.process = ServerReport(
+            cores=cgroup.cpu_count(),
+            memory_bytes=usage.resident_bytes(),
+            memory_limit_bytes=cgroup.memory_bytes(),
+            processes=cgroup.process_count(),
+            process_id=os.getpid(),
+        )
         self._updated_at = clock()
         self._pipelines: dict[str, _Pipeline] = {}
         self._lock = threading.Lock()
@@ -63,35 +63,31 @@ class PipelineReports:
 
         `states` returns its time in each state, `python` the work of the user's Python code.
         """
-        present = {**self._this_process, "is_sequential": is_sequential}
+        report = replace(self.process, is_sequential=is_sequential)
         with self._lock:
-            report = ServerReport(**present)
-            self._pipelines[pipeline] = _Pipeline(states, python, present, report)
+            self._pipelines[pipeline] = _Pipeline(states, python, report)
 
     def update(self, totals: Mapping[str, Mapping[str, float]]) -> None:
         """Makes the report of each pipeline, from its totals so far."""
-        now, usage = self._clock(), {"cpu_seconds": self._usage.cpu()}
-        if (idle := self._usage.idle()) is not None:
-            usage["idle_seconds"] = idle
-        self._memory_bytes = self._usage.memory()
+        now, used = self._clock(), {"cpu_seconds": usage.cpu_seconds()}
+        if (idle := usage.idle_seconds()) is not None:
+            used["idle_seconds"] = idle
+        self.process = replace(self.process, memory_bytes=usage.resident_bytes())
         with self._lock:
             self._updated_at = now
             for name, pipeline in self._pipelines.items():
                 work = pipeline.python()
-                pipeline.counters = {
-                    **totals[name],
-                    **{f"{state}_seconds": value for state, value in pipeline.states().items()},
-                    "python_seconds": work.seconds,
-                    "python_samples": work.samples,
-                    **usage,
-                }
-                pipeline.present.update(
-                    memory_bytes=self._memory_bytes,
+                states = {f"{state}_seconds": value for state, value in pipeline.states().items()}
+                python = {"python_seconds": work.seconds, "python_samples": work.samples}
+                pipeline.counters = {**totals[name], **states, **python, **used}
+                pipeline.window.sample(now, pipeline.counters)
+                pipeline.report = replace(
+                    pipeline.report,
+                    memory_bytes=self.process.memory_bytes,
                     python_workers=work.workers,
                     slowest_sample=work.slowest_sample,
                     slowest_sample_seconds=work.slowest_seconds,
                 )
-                pipeline.window.sample(now, pipeline.counters)
                 pipeline.report = self._report(pipeline, WINDOW_SECONDS)
 
     def report(self, pipeline: str, seconds: float = WINDOW_SECONDS) -> ServerReport:
@@ -105,48 +101,25 @@ class PipelineReports:
         with self._lock:
             return self._report(watched, seconds)
 
-    @property
-    def process(self) -> ServerReport:
-        """What this process may use, and its memory as of the last `update`.
-
-        To read them takes hundreds of system calls. After each, a thread waits for Python's
-        lock, which streams hold.
-        """
-        return ServerReport(**self._this_process, memory_bytes=self._memory_bytes)
-
     def _report(self, pipeline: _Pipeline, seconds: float) -> ServerReport:
-        window = pipeline.window.difference(self._updated_at, pipeline.counters, seconds)
-        return _report(*window, pipeline.present)
+        """Returns the last report with the growth of the counters in another time."""
+        seconds, grown = pipeline.window.difference(self._updated_at, pipeline.counters, seconds)
+        times: dict[str, Any] = {name: max(0.0, grown.get(name, 0.0)) for name in _TIMES}
+        report = replace(
+            pipeline.report,
+            seconds=seconds,
+            batches=int(grown["batches"]),
+            bytes=int(grown["bytes"]),
+            python_samples=int(grown["python_samples"]),
+            **_state_seconds(seconds, grown),
+            **times,
+        )
+        return replace(report, available_cores=_available(report, grown.get("idle_seconds")))
 
 
-def _this_process() -> dict[str, Any]:
-    """Returns what this process may use, of the processes of its server."""
-    return {
-        "cores": cgroup.cpu_count(),
-        "memory_limit_bytes": cgroup.memory_bytes(),
-        "processes": cgroup.process_count(),
-        "process_id": os.getpid(),
-    }
-
-
-def _report(seconds: float, grown: Mapping[str, float], present: Mapping[str, Any]) -> ServerReport:
-    times: dict[str, Any] = {name: max(0.0, grown.get(name, 0.0)) for name in _TIMES}
-    report = ServerReport(
-        seconds=seconds,
-        batches=int(grown["batches"]),
-        bytes=int(grown["bytes"]),
-        python_samples=int(grown["python_samples"]),
-        **_state_seconds(seconds, grown),
-        **times,
-        **present,
-    )
-    idle = grown.get("idle_seconds")
-    return report if idle is None else replace(report, available_cores=_available(report, idle))
-
-
-def _available(report: ServerReport, idle_seconds: float) -> float:
+def _available(report: ServerReport, idle_seconds: float | None) -> float:
     """Returns the processors that the server used, and its share of those that were idle."""
-    if not report.seconds:
+    if not report.seconds or idle_seconds is None:
         return 0.0
     used = report.cpu_seconds / report.seconds
     idle = max(0.0, idle_seconds) / report.seconds / report.processes
@@ -160,7 +133,6 @@ def _state_seconds(seconds: float, grown: Mapping[str, float]) -> dict[str, Any]
     """
     active = {f"{state}_seconds": max(0.0, grown[f"{state}_seconds"]) for state in STATES}
     del active["no_request_seconds"]
-    total = sum(active.values())
-    scale = seconds / total if total > seconds else 1.0
+    scale = min(1.0, seconds / max(sum(active.values()), 1e-9))
     active = {name: value * scale for name, value in active.items()}
     return {"no_request_seconds": max(0.0, seconds - sum(active.values())), **active}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from infeed.shared.errors import InfeedError, InvalidRequestError, PipelineNotFoundError
@@ -25,6 +26,9 @@ INTERVAL_SECONDS = 2.0
 
 _BATCH_TIMEOUT_SECONDS = 20.0
 
+_TIMEOUT_SECONDS = 25.0
+"""The longest time of a preview: its source or the user's transforms may never return."""
+
 _STAGES_SECONDS = 5.0
 """After this time, no stages of another sample are made."""
 
@@ -36,7 +40,7 @@ class BusyError(Exception):
 
 
 class Previews:
-    """Makes previews, one at a time, on the caller's thread. Thread-safe."""
+    """Makes previews, one at a time, on a thread of its own. Thread-safe."""
 
     def __init__(
         self, engines: Mapping[str, Engine], clock: Callable[[], float] = time.monotonic
@@ -60,9 +64,10 @@ class Previews:
             raise InvalidRequestError(
                 f"{pipeline!r} is read from its beginning, so a preview would cost too much"
             )
-        with self._turn():
-            slots = min(MAX_STAGED_SAMPLES if stages else MAX_SAMPLES, engine.spec.batch_size)
-            return _to_json(pipeline, engine, _batch(engine, position, slots), stages)
+        slots = min(MAX_STAGED_SAMPLES if stages else MAX_SAMPLES, engine.spec.batch_size)
+        return self._run(
+            lambda: _to_json(pipeline, engine, _batch(engine, position, slots), stages)
+        )
 
     def make_sample(self, pipeline: str, sample_id: int, key: Array) -> dict[str, Any]:
         """Returns one sample with its stages under a random key, for JSON; also of a bad sample.
@@ -70,14 +75,15 @@ class Previews:
         Raises the errors of `make`.
         """
         engine = self._engine(pipeline)
-        with self._turn():
-            return {
+        return self._run(
+            lambda: {
                 "pipeline": pipeline,
                 "sample_id": sample_id,
                 "key": format_key(key),
                 **_origin(engine, sample_id),
                 "stages": stages_json(list(engine.sample_stages(sample_id, key))),
             }
+        )
 
     def _engine(self, pipeline: str) -> Engine:
         engine = self._engines.get(pipeline)
@@ -86,15 +92,33 @@ class Previews:
             raise PipelineNotFoundError(f"there is no pipeline {pipeline!r}; there is: {names}")
         return engine
 
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
+    def _run(self, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Returns what `make` returns. One that takes too long goes on, and no other begins."""
         if self._clock() < self._next_at or not self._lock.acquire(blocking=False):
             raise BusyError
-        try:
-            yield
-        finally:
+        made: Future[dict[str, Any]] = Future()
+
+        def run() -> None:
+            try:
+                end = partial(made.set_result, make())
+            except BaseException as error:  # noqa: BLE001 - raised by `made.result()`
+                end = partial(made.set_exception, error)
             self._next_at = self._clock() + INTERVAL_SECONDS
             self._lock.release()
+            end()
+
+        try:
+            threading.Thread(target=run, name="infeed-preview", daemon=True).start()
+        except RuntimeError:  # no thread can be started now
+            self._lock.release()
+            raise BusyError from None
+        try:
+            return made.result(_TIMEOUT_SECONDS)
+        except FutureTimeoutError:  # not yet the built-in one in Python 3.10
+            raise InfeedError(
+                f"no preview within {_TIMEOUT_SECONDS:.0f} s: a sample or its transforms take "
+                "longer; the next preview is made after this one"
+            ) from None
 
 
 def _batch(engine: Engine, position: int, slots: int) -> HostBatch:
@@ -104,7 +128,7 @@ def _batch(engine: Engine, position: int, slots: int) -> HostBatch:
         future = session.submit(Request(engine.spec.seed, position, slots, slots))
         answer = future.result(_BATCH_TIMEOUT_SECONDS)
         session.on_sent()
-    except FutureTimeoutError:  # not yet the built-in one in Python 3.10
+    except FutureTimeoutError:
         raise InfeedError(
             f"no batch within {_BATCH_TIMEOUT_SECONDS:.0f} s: the trainers keep the server busy"
         ) from None
@@ -118,26 +142,27 @@ def _batch(engine: Engine, position: int, slots: int) -> HostBatch:
 def _to_json(pipeline: str, engine: Engine, batch: HostBatch, stages: bool) -> dict[str, Any]:
     field = picture_field({name: array[0] for name, array in batch.arrays.items()})
     deadline = time.monotonic() + _STAGES_SECONDS
-    samples = []
-    for slot, sample_id in enumerate(map(int, batch.sample_ids)):
-        position, full = batch.start + slot, bool(batch.mask[slot])
+    samples: list[dict[str, Any]] = []
+    for slot, number in enumerate(map(int, batch.sample_ids)):
+        if samples and time.monotonic() > deadline:
+            break
+        position, sample_id = batch.start + slot, number if batch.mask[slot] else None
         sent = {name: array[slot] for name, array in batch.arrays.items()}
-        key = engine.sample_key(engine.spec.seed, position, sample_id) if full else None
+        key = None
+        if sample_id is not None:
+            key = engine.sample_key(engine.spec.seed, position, sample_id)
         sample = {
             "position": position,
-            "sample_id": sample_id if full else None,
+            "sample_id": sample_id,
             "key": None if key is None else format_key(key),
-            **_origin(engine, sample_id if full else None),
+            **_origin(engine, sample_id),
             "image": data_url(sent[field]) if field else None,
             "values": {name: text_of(value) for name, value in sent.items() if name != field},
         }
         if stages:
-            made = [] if key is None else list(engine.sample_stages(sample_id, key))
-            sample["stages"] = stages_json(made)
-            sample["is_sent"] = is_sent(made, sent)
+            made = [] if key is None else list(engine.sample_stages(number, key))
+            sample |= {"stages": stages_json(made), "is_sent": is_sent(made, sent)}
         samples.append(sample)
-        if time.monotonic() > deadline:
-            break
     return {
         "pipeline": pipeline,
         "seed": engine.spec.seed,

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any, Protocol
 
 from infeed.shared.capacity import consumption
-from infeed.shared.process_reports import merge_processes
-from infeed.shared.report import RankReport, ServerReport, TrainerReport
+from infeed.shared.report import RankReport, ServerReport, TrainerReport, merge_processes
 from infeed.shared.verdict import Verdict, judge
 from infeed_server.observe.desired_servers import DesiredServers, enough_in_use
 from infeed_server.observe.history import History
@@ -73,7 +72,7 @@ class Status:
         self._desired.update(
             self._clock(),
             {name: sum(_demands(listed)) for name, listed in jobs.items()},
-            {one["name"]: _server_report(one["report"]) for one in pipelines},
+            {pipeline["name"]: _report(pipeline) for pipeline in pipelines},
             enough_in_use(judged),
         )
         self.trainers = {
@@ -95,13 +94,14 @@ class Status:
             return {"ready": ready, "reason": reason}
 
         documents = self._processes.documents()
-        pipelines = [{**one, **state(one["name"])} for one in _merge_pipelines(documents)]
-        for job in chain.from_iterable(one["jobs"] for one in pipelines):
+        pipelines = [{**part, **state(part["name"])} for part in _merge_pipelines(documents)]
+        jobs = list(chain.from_iterable(pipeline["jobs"] for pipeline in pipelines))
+        for job in jobs:
             job["verdict"] = _judge(job).to_json()
-        server = _merge_servers([one["server"] for one in documents])
+        server = _merge_servers([document["server"] for document in documents])
         return {
             "server": {**server, **state(""), "desired_servers": self.desired_servers},
-            "verdict": _worst_verdict(pipelines),
+            "verdict": _worst_verdict([job["verdict"] for job in jobs]),
             "pipelines": pipelines,
         }
 
@@ -124,16 +124,14 @@ class Status:
         """
         now = self._clock()
         rates: dict[str, dict[str, float]] = {}
-        for pipeline in chain.from_iterable(one["pipelines"] for one in documents):
-            key = pipeline["report"]["process_id"], pipeline["name"]
-            before_at, before = self._counted.get(key, (now, {}))
-            self._counted[key] = now, pipeline["totals"]
-            rate = rates.setdefault(
-                pipeline["name"], {f"{name}_per_second": 0.0 for name in _RATES}
-            )
-            for name in _RATES if now > before_at else ():
-                grown = pipeline["totals"][name] - before[name]
-                rate[f"{name}_per_second"] += grown / (now - before_at)
+        for pipeline in chain.from_iterable(document["pipelines"] for document in documents):
+            key, totals = (pipeline["report"]["process_id"], pipeline["name"]), pipeline["totals"]
+            before_at, before = self._counted.get(key, (now, totals))
+            self._counted[key] = now, totals
+            rate = rates.setdefault(pipeline["name"], {})
+            for name in _RATES:
+                grown = (totals[name] - before[name]) / ((now - before_at) or 1.0)
+                rate[f"{name}_per_second"] = rate.get(f"{name}_per_second", 0.0) + grown
         return rates
 
 
@@ -151,14 +149,14 @@ def _merge_servers(servers: list[Document]) -> Document:
 
 def _merge_pipelines(documents: Iterable[Document]) -> list[Document]:
     """Returns the pipelines of all processes, each once; their jobs have no verdict yet."""
-    parts: dict[str, list[Document]] = defaultdict(list)
-    for pipeline in chain.from_iterable(one["pipelines"] for one in documents):
-        parts[pipeline["name"]].append(pipeline)
-    return [_merge_pipeline(part) for part in parts.values()]
+    named: dict[str, list[Document]] = defaultdict(list)
+    for pipeline in chain.from_iterable(document["pipelines"] for document in documents):
+        named[pipeline["name"]].append(pipeline)
+    return [_merge_pipeline(parts) for parts in named.values()]
 
 
 def _merge_pipeline(parts: list[Document]) -> Document:
-    report = merge_processes([_server_report(part["report"]) for part in parts])
+    report = merge_processes(map(_report, parts))
     errors = [part["source_error"] for part in parts if part.get("source_error")]
     return {
         **parts[0],
@@ -181,25 +179,24 @@ def _merge_jobs(parts: Iterable[Document]) -> list[Document]:
         base = job["id"].rpartition("-")[0]
         for trainer in job["trainers"]:
             equal = jobs[base]
-            found = next((one for one in equal if _has_seat(one, trainer)), None)
+            found = next((other for other in equal if _has_seat(other, trainer)), None)
             if found is None:
-                found = {**job, "id": f"{base}-{len(equal)}", "trainers": [], "report": {}}
+                found = {**job, "id": f"{base}-{len(equal)}", "trainers": [], "reports": {}}
                 equal.append(found)
             found["trainers"].append(trainer)
-            found["report"][job["report"]["process_id"]] = job["report"]
+            found["reports"][job["report"]["process_id"]] = _report(job)
     merged = list(chain.from_iterable(jobs.values()))
     for job in merged:
         job["trainers"].sort(key=lambda trainer: trainer["rank"])
-        job["report"] = merge_processes(map(_server_report, job["report"].values())).to_json()
+        job["report"] = merge_processes(job.pop("reports").values()).to_json()
     return merged
 
 
 def _has_seat(job: Document, trainer: Document) -> bool:
     """Returns whether no other feed of a job has the rank of a trainer."""
     return all(
-        seated["feed"] == trainer["feed"]
+        seated["feed"] == trainer["feed"] or seated["rank"] != trainer["rank"]
         for seated in job["trainers"]
-        if seated["rank"] == trainer["rank"]
     )
 
 
@@ -213,12 +210,11 @@ def _ranks(job: Document) -> list[RankReport]:
 
 
 def _judge(job: Document) -> Verdict:
-    return judge(_ranks(job), job["world_size"], [_server_report(job["report"])])
+    return judge(_ranks(job), job["world_size"], [_report(job)])
 
 
-def _worst_verdict(pipelines: Iterable[Document]) -> Document:
+def _worst_verdict(verdicts: list[Document]) -> Document:
     """Returns the verdict on the job that waits most, as its job has it."""
-    verdicts = [job["verdict"] for pipeline in pipelines for job in pipeline["jobs"]]
     known = [verdict for verdict in verdicts if verdict["level"] != "unknown"]
     nothing = judge([], 1, []).to_json()
     return max(known or verdicts, key=lambda verdict: verdict["wait_share"], default=nothing)
@@ -234,12 +230,14 @@ def _demands(jobs: Iterable[Document]) -> Iterable[float]:
     return filter(math.isfinite, (consumption(_ranks(job), job["world_size"]) for job in jobs))
 
 
-def _server_report(document: Document) -> ServerReport:
-    return ServerReport(**{name: document[name] for name in document if name != "cpu_share"})
+def _report(part: Document) -> ServerReport:
+    """Returns the report of a pipeline or of a job."""
+    report = part["report"]
+    return ServerReport(**{name: report[name] for name in report if name != "cpu_share"})
 
 
 def _sums(documents: Iterable[Document]) -> Document:
-    sums: dict[str, float] = defaultdict(float)
-    for name, value in chain.from_iterable(one.items() for one in documents):
-        sums[name] += value
+    sums: Counter[str] = Counter()
+    for document in documents:
+        sums.update(document)
     return dict(sums)

@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -27,9 +26,9 @@ _IDLE, _IOWAIT = 3, 4
 def cpu_seconds() -> float:
     """Returns the processor time of this process, and of its children that run or have ended."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    running = sum(int(one[_UTIME]) + int(one[_STIME]) for one in _descendants(os.getpid()))
-    own = time.process_time()
-    return own + ended.ru_utime + ended.ru_stime + running / _TICKS_PER_SECOND
+    _, *running = _processes(os.getpid())
+    ticks = sum(int(process[_UTIME]) + int(process[_STIME]) for process in running)
+    return time.process_time() + ended.ru_utime + ended.ru_stime + ticks / _TICKS_PER_SECOND
 
 
 def idle_seconds() -> float | None:
@@ -38,42 +37,25 @@ def idle_seconds() -> float | None:
     None where the host does not say.
     """
     names = {f"cpu{number}" for number in os.sched_getaffinity(0)}
-    lines = (line.split() for line in _read(_PROC / "stat").splitlines())
+    lines = map(str.split, _read(_PROC / "stat").splitlines())
     idle = [
-        int(fields[_IDLE]) + int(fields[_IOWAIT])
-        for name, *fields in filter(None, lines)
-        if name in names
+        int(line[1 + _IDLE]) + int(line[1 + _IOWAIT]) for line in lines if line and line[0] in names
     ]
     return sum(idle) / _TICKS_PER_SECOND if idle else None
 
 
 def resident_bytes() -> int:
     """Returns the resident memory of this process and of its children."""
-    processes = [*_stat(os.getpid()), *_descendants(os.getpid())]
-    return sum(int(one[_RSS]) for one in processes) * _PAGE_BYTES
+    return sum(int(process[_RSS]) for process in _processes(os.getpid())) * _PAGE_BYTES
 
 
-@dataclass(frozen=True)
-class Usage:
-    """Functions that return the usage so far, or at present; a test replaces them."""
-
-    cpu: Callable[[], float] = cpu_seconds
-    idle: Callable[[], float | None] = idle_seconds
-    memory: Callable[[], int] = resident_bytes
-
-
-def _descendants(pid: int) -> Iterator[list[str]]:
-    """Yields the fields of the processes below a process that run."""
-    for task in (_PROC / str(pid) / "task").glob("*/children"):
-        for child in map(int, _read(task).split()):
-            yield from _stat(child)
-            yield from _descendants(child)
-
-
-def _stat(pid: int) -> Iterator[list[str]]:
-    """Yields the fields of a process; nothing if it has ended."""
+def _processes(pid: int) -> Iterator[list[str]]:
+    """Yields the fields of a process and of all below it; nothing of one that has ended."""
     if text := _read(_PROC / str(pid) / "stat"):
         yield text.rpartition(")")[2].split()
+    for task in (_PROC / str(pid) / "task").glob("*/children"):
+        for child in map(int, _read(task).split()):
+            yield from _processes(child)
 
 
 def _read(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from infeed.shared.errors import ConfigError
@@ -17,7 +18,7 @@ from infeed_server.pipeline.python_maps import (
     map_source,
     split_python_maps,
 )
-from infeed_server.pipeline.sample_cache import CachedSource, CachePrefix, split_at_cache
+from infeed_server.pipeline.sample_cache import CachedSource, split_at_cache
 from infeed_server.sources import Source
 from infeed_server.sources.base import Columns, Indices
 from infeed_server.sources.python.mapped import Keys, read_samples
@@ -85,36 +86,27 @@ def plan_indexed(
     prefix, steps = split_at_cache(list(enumerate(definition.transforms)))
     check_placement(definition.transforms)
     maps, head = split_python_maps(prefix.steps if prefix else steps)
-    if not maps:
-        return _plan(name, definition, source, prefix, steps, cached=cached)
     if prefix is not None:
         prefix = replace(prefix, steps=head)
     else:
         steps = list(head)
-    mapped = map_source(definition, source, maps)
-    try:
-        return _plan(name, definition, mapped, prefix, steps, cached=cached)
-    except BaseException:  # also a signal
-        mapped.close()
-        raise
+    with ExitStack() as undo:
+        if maps:
+            source = map_source(definition, source, maps)
+            undo.callback(source.close)
+        if prefix is not None and cached:
+            source = CachedSource(source, prefix)
+        first = prefix.steps if prefix is not None and not cached else ()
+        plan = _plan(name, definition, source, first, steps)
+        undo.pop_all()
+    return plan
 
 
 def _plan(
-    name: str,
-    definition: Pipeline,
-    source: Source,
-    prefix: CachePrefix | None,
-    steps: list[Step],
-    *,
-    cached: bool,
+    name: str, definition: Pipeline, source: Source, first: tuple[Step, ...], steps: list[Step]
 ) -> IndexedPlan:
+    """Plans the steps; those in `first` stay at the server."""
     assert definition.batch is not None
-    count, identity = len(source), source.identity
-    first: tuple[Step, ...] = ()
-    if prefix is not None and cached:
-        source = CachedSource(source, prefix)
-    elif prefix is not None:
-        first = prefix.steps
     stages = sample_graph.trace(source, [*first, *steps])[len(first) :]
     host, finish = plan_finish(steps, stages)
     if host == steps[: len(host)]:
@@ -127,8 +119,8 @@ def _plan(
         element_spec=finished_spec(wire_spec, finish),
         wire_spec=wire_spec,
         finish_transforms=finish,
-        sample_count=count,
-        fingerprint=_fingerprint(definition, identity),
+        sample_count=len(source),
+        fingerprint=_fingerprint(definition, source.identity),
         guarantee=Guarantee("deterministic", "exactly_once", "constant_time"),
         batch_size=definition.batch.size,
         seed=definition.shuffle.seed,

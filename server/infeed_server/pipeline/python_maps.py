@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from infeed.shared.errors import ConfigError, UserCodeError
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.sources import PythonSource, Source
-from infeed_server.sources.python.mapped import MappedReader, MappedRecords, MappedSource
-from infeed_server.sources.python.reader import PythonReader
+from infeed_server.sources.python.mapped import MappedSource
 from infeed_server.transforms import Map
 from infeed_server.transforms.base import Step, Transform
 
@@ -61,10 +60,8 @@ def map_source(definition: Pipeline, source: Source, maps: Sequence[Step]) -> Ma
         if isinstance(step, Map)
     )
     try:
-        if isinstance(source, PythonReader):
-            return MappedReader(source, functions)
         label = f"the source {definition.source.kind}"
-        return MappedRecords(source, label, functions, max(given, default=0))
+        return MappedSource(source, functions, label, max(given, default=0))
     except UserCodeError as error:
         stage = error.metadata.get("stage", functions[0].stage)
         raise UserCodeError(f"{stage}: {error.message}", **error.metadata) from error

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -13,11 +13,10 @@ from infeed.shared.finish import apply
 from infeed.shared.spec import Array
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.indexed_plan import IndexedPlan
-from infeed_server.pipeline.sample_stage import SampleStage
 from infeed_server.sources.base import Sample, Source
 from infeed_server.sources.python.mapped import MappedSource, read_samples
 from infeed_server.sources.storage_faults import one_line
-from infeed_server.transforms.base import Key, Step
+from infeed_server.transforms.base import Key, Step, snake_case
 from infeed_server.transforms.decode_and_crop import DecodeAndCrop
 
 _JPEG_START = b"\xff\xd8"
@@ -27,6 +26,23 @@ _MAX_RECOVERED_PIXELS = 1 << 25
 
 _MAX_MESSAGE = 500
 """Characters; the traceback of a function of the user is longer."""
+
+
+@dataclass(frozen=True)
+class SampleStage:
+    """The fields of a sample after a stage, without a slot dimension.
+
+    `name` is `source`, `map`, or a transform with its path: `transforms[1].resize`. `place` is
+    where the stage runs.
+    """
+
+    name: str
+    place: Literal["server", "trainer"]
+    fields: dict[str, Any]
+    error: str | None = None
+    """Message of the failure; the fields are then those before the stage."""
+    recovered: Array | None = None
+    """What could be decoded of a damaged JPEG, uint8[height, width, 3], where the stage fails."""
 
 
 def sample_stages(plan: IndexedPlan, index: int, key: Array) -> Iterator[SampleStage]:
@@ -49,7 +65,7 @@ def sample_stages(plan: IndexedPlan, index: int, key: Array) -> Iterator[SampleS
     for finish in plan.spec.finish_transforms:
         after = apply(finish, np.asarray(fields[finish.field])[None])[0]
         fields = {**fields, finish.field: after}
-        yield SampleStage(_snake(type(finish).__name__), "trainer", fields)
+        yield SampleStage(snake_case(type(finish).__name__), "trainer", fields)
 
 
 def _at_server(plan: IndexedPlan, index: int, key: Array) -> Iterator[tuple[str, Sample | None]]:
@@ -111,8 +127,3 @@ def _recovered(fields: Mapping[str, Any]) -> Array | None:
 def _message(error: Exception) -> str:
     text = one_line(error)
     return text if len(text) <= _MAX_MESSAGE else f"{text[: _MAX_MESSAGE - 3]}..."
-
-
-def _snake(name: str) -> str:
-    """Returns `OneHot` as `one_hot`."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()

@@ -25,8 +25,7 @@ class DaemonExecutor:
 
         Raises `RuntimeError` if one cannot be started.
         """
-        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
-        self._calls = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self.closed = False
         self.threads: list[threading.Thread] = []
@@ -46,7 +45,7 @@ class DaemonExecutor:
         with self._lock:
             if self.closed:
                 raise RuntimeError("the executor is closed")
-            self._calls.put((future, lambda: function(*arguments)))
+            self._calls.put((future, function, arguments))
         return future
 
     def close(self) -> None:
@@ -59,9 +58,9 @@ class DaemonExecutor:
     def _run(self, on_start: Callable[[], None], on_end: Callable[[], None]) -> None:
         on_start()
         while (call := self._calls.get()) is not None:
-            future, function = call
+            future, function, arguments = call
             try:
-                result = function()
+                result = function(*arguments)
             except BaseException as error:  # noqa: BLE001 - raised where the result is waited for
                 future.set_exception(error)
             else:

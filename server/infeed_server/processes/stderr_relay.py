@@ -17,7 +17,7 @@ LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _FILTER = r"""
 import re, sys
 banner = rb"I\d{4} \d\d:\d\d|E\d{4} .* cuda_platform\.cc|WARNING: All log messages before absl::"
-sys.stdout.buffer.writelines(one for one in sys.stdin.buffer if not re.match(banner, one))
+sys.stdout.buffer.writelines(line for line in sys.stdin.buffer if not re.match(banner, line))
 """
 """Leaves out TensorFlow's output at every start: information, and that it has no accelerator."""
 

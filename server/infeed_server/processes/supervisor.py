@@ -30,7 +30,6 @@ _POLL_INTERVAL_SECONDS = 0.05
 
 _READY_LINE = re.compile(r"serving on (\S+) \(http (\S+)\)")
 
-
 CommandFactory = Callable[[str | None], Sequence[str]]
 """Last address of the process, None at its first start → its command line."""
 
@@ -76,14 +75,12 @@ class ChildProcess:
         elif (status := self.status) is not None:
             self._close_pipes()
             self.http = None
-            stable = now - self._started_at >= STABLE_RUN_SECONDS
-            self._backoff = (
-                MIN_BACKOFF_SECONDS if stable else min(2 * self._backoff, MAX_BACKOFF_SECONDS)
-            )
+            doubled = min(2 * self._backoff, MAX_BACKOFF_SECONDS)
+            is_stable = now - self._started_at >= STABLE_RUN_SECONDS
+            self._backoff = MIN_BACKOFF_SECONDS if is_stable else doubled
             self._restart_at = now + self._backoff
-            log.error(
-                "%s ended with status %d; restarting it in %g s", self.name, status, self._backoff
-            )
+            text = "%s ended with status %d; restarting it in %g s"
+            log.error(text, self.name, status, self._backoff)
 
     @property
     def status(self) -> int | None:
@@ -118,7 +115,6 @@ class ChildProcess:
         self._close_pipes()
 
     def _close_pipes(self) -> None:
-        """Closes the pipes to an exited process."""
         if self._process and self._process.stdin:
             self._process.stdin.close()
         if self._stdout_reader:
@@ -166,8 +162,7 @@ class ProcessGroup:
     def kill_hung(self, numbers: Iterable[int], seconds: float) -> None:
         """Kills the processes with these numbers, which have not answered for so many seconds;
         `restart_exited` starts them again."""
-        for number in numbers:
-            process = self.processes[number]
+        for process in map(self.processes.__getitem__, numbers):
             if process.status is None:
                 log.error("%s has not answered for %g s; killing it", process.name, seconds)
                 process.kill()
@@ -178,8 +173,8 @@ class ProcessGroup:
 
     def stop(self, timeout: float, *, log_kills: bool = True) -> None:
         """Terminates all processes, and kills those that run after `timeout` seconds."""
+        deadline = time.monotonic() + timeout
         for process in self.processes:
             process.terminate()
-        deadline = time.monotonic() + timeout
         for process in self.processes:
             process.wait(deadline, log_kill=log_kills)

@@ -12,8 +12,7 @@ from typing import Any
 
 from infeed.shared.errors import from_reason
 from infeed_server.processes.daemon_executor import DaemonExecutor
-from infeed_server.processes.worker_main import Failure
-from infeed_server.processes.worker_process import WorkerProcess
+from infeed_server.processes.worker_process import Failure, WorkerProcess
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +104,11 @@ class WorkerPool:
         for _ in range(1 + MAX_REPEATS):
             if self._executor.closed:
                 raise PoolClosedError
-            process = self._running_process(worker)
+            if worker in self._processes and self._processes[worker].ended:
+                self._reap(worker)
+            if worker not in self._processes:
+                self._processes[worker] = self.start_process()
+            process = self._processes[worker]
             on_begin(process.pid)
             try:
                 answer = process.call(request)
@@ -116,13 +119,6 @@ class WorkerPool:
                     raise from_reason(answer.reason, answer.message, answer.metadata)
                 return answer
         raise WorkerEndedError(ending)
-
-    def _running_process(self, worker: str) -> WorkerProcess:
-        if worker in self._processes and self._processes[worker].ended:
-            self._reap(worker)
-        if worker not in self._processes:
-            self._processes[worker] = self.start_process()
-        return self._processes[worker]
 
     def _reap(self, worker: str) -> str:
         """Returns how the process ended."""

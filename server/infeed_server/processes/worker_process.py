@@ -1,8 +1,14 @@
-"""One worker process: its start, the messages to and from it, and how it ended."""
+"""One worker process: its start, the messages to and from it, its main program, and how it ended.
+
+The parent sends the name of a function, `module:attr`, and its argument. The function returns the
+handler of requests. What it imports is all that the worker imports.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import importlib
 import os
 import pickle
 import signal
@@ -10,13 +16,18 @@ import socket
 import struct
 import subprocess
 import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from infeed.shared.errors import InfeedError, shorten
+
 _PROGRAM = (
     "import sys; sys.path[:] = {path!r}; "
-    "from infeed_server.processes.worker_main import main; main({descriptor}, {parent})"
+    "from infeed_server.processes.worker_process import main; main({descriptor}, {parent})"
 )
 """Not a module that multiprocessing starts: that would import the main module of this process."""
 
@@ -25,10 +36,21 @@ _ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", 
 
 _STANDARD_ERROR = 2
 
+_PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
+
 _REAP_TIMEOUT_SECONDS = 1.0
 """Time from the end of a worker's socket to the end of the worker."""
 
 _COUNT = struct.Struct("=I")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The error that the handler raised, in parts that every process can read."""
+
+    reason: str
+    message: str
+    metadata: dict[str, str]
 
 
 class Channel:
@@ -39,6 +61,7 @@ class Channel:
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
+        self.close = connection.close
 
     def send(self, message: Any) -> None:
         """Raises `OSError` when the other end is closed."""
@@ -65,9 +88,6 @@ class Channel:
         except Exception as error:
             raise EOFError(f"the other end of the channel sent no message: {error}") from error
 
-    def close(self) -> None:
-        self._socket.close()
-
     def _receive_bytes(self, size: int) -> memoryview:
         # Unlike a bytearray, it is not filled with zeros first.
         view: memoryview = np.empty(size, np.uint8).data
@@ -86,11 +106,8 @@ class WorkerProcess:
     def __init__(self, first_message: Any) -> None:
         """Starts the process, and sends it the first message."""
         ours, theirs = socket.socketpair()
-        program = _PROGRAM.format(
-            path=[str(folder) for folder in sys.path],
-            descriptor=theirs.fileno(),
-            parent=os.getpid(),
-        )
+        path, descriptor = [str(folder) for folder in sys.path], theirs.fileno()
+        program = _PROGRAM.format(path=path, descriptor=descriptor, parent=os.getpid())
         try:
             # In its own session, Ctrl-C at a terminal does not reach it.
             self._process = subprocess.Popen(  # noqa: S603
@@ -98,7 +115,7 @@ class WorkerProcess:
                 stdin=subprocess.DEVNULL,
                 # Standard output belongs to the command: the ready line, or JSON.
                 stdout=_STANDARD_ERROR,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[descriptor],
                 env={**_ONE_THREAD, **os.environ},
                 start_new_session=True,
             )
@@ -144,3 +161,36 @@ class WorkerProcess:
             return f"signal {-status} ({signal.Signals(-status).name})"
         except ValueError:  # a real-time signal
             return f"signal {-status}"
+
+
+def main(descriptor: int, parent: int) -> None:
+    """Serves the requests on a socket, by its file descriptor, until the parent ends."""
+    # Ctrl-C at a terminal is for the parent, which ends its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The kernel kills this process when the thread that started it ends, however it ends. Elsewhere
+    # than on Linux, the worker ends at its next read from the parent.
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it has ended before
+        os._exit(1)
+    os.set_inheritable(descriptor, False)
+    channel = Channel(socket.socket(fileno=descriptor))
+    # A process that the user's code forks would answer too, or hold the channel open after the end
+    # of this one, for which the parent waits.
+    os.register_at_fork(after_in_child=channel.close)
+    with contextlib.suppress(EOFError, OSError):  # the parent has closed its end
+        name, argument = channel.receive()
+        module, _, attribute = name.partition(":")
+        handle = getattr(importlib.import_module(module), attribute)(argument)
+        while True:
+            channel.send(_answer(handle, channel.receive()))
+
+
+def _answer(handle: Callable[[Any], Any], request: Any) -> Any:
+    """Returns what the handler returns, or a `Failure`."""
+    try:
+        return handle(request)
+    except InfeedError as error:
+        return Failure(error.reason, error.message, dict(error.metadata))
+    except Exception:  # noqa: BLE001 - of infeed itself; the parent logs it
+        return Failure(InfeedError.reason, shorten(traceback.format_exc().rstrip()), {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from infeed_server.profile.figures import Profile, Stage
@@ -11,17 +12,13 @@ _LARGE_SHARE = 0.25
 """Share of the CPU time from which a stage is named: with less, its cost hardly matters."""
 
 _HINTS = {
-    "decode_image": "smaller images decode faster; a random_resized_crop right behind it decodes "
-    "its window alone",
+    "decode_image": "smaller images decode faster; of a crop right behind it, the window alone is "
+    "decoded",
     "resize": "with a crop before it, only the window is resized",
     "batch": "smaller samples cost less to copy",
     "map": "make it cheaper, or do its work once, before training",
 }
 """Name of a transform → what usually makes it cheaper."""
-
-_ELEMENTWISE = ("cast", "normalize", "one_hot")
-
-_FUSED_HINT = "only the crop's window is decoded; smaller images decode faster"
 
 
 def advice(profile: Profile, made: Forecast) -> list[str]:
@@ -45,13 +42,6 @@ def _limits(profile: Profile, made: Forecast) -> Iterator[str]:
             )
             small = "; a file for each sample costs a request each, TFRecords read many at once"
             yield text + (small if profile.source_kind == "images" else "")
-    for stage in profile.server_stages:
-        if stage.runs_python:
-            yield (
-                f"{stage.name} (transforms[{stage.ordinal}]) calls Python from the graph, which "
-                "one core at a time can run: write it with TensorFlow operations, or put it first "
-                "with python: true and processes"
-            )
 
 
 def _cache(profile: Profile) -> Iterator[str]:
@@ -74,7 +64,7 @@ def _large(profile: Profile) -> Iterator[str]:
     """Yields the stages that take much of the CPU time."""
     for stage in sorted(profile.server_stages, key=lambda stage: -stage.cost.cpu):
         share = _share(profile, stage)
-        hint = _FUSED_HINT if "+" in stage.name else _HINTS.get(stage.name.partition(" ")[0])
+        hint = _HINTS.get(re.split("[ +]", stage.name)[0])
         if share >= _LARGE_SHARE and hint:
             yield f"{stage.label} takes {share:.0%} of the CPU time: {hint}"
 
@@ -82,12 +72,12 @@ def _large(profile: Profile) -> Iterator[str]:
 def _sent(profile: Profile) -> Iterator[str]:
     """Yields the transforms at the server that a trainer could run, if they make more bytes."""
     for stage in profile.server_stages:
-        if stage.name in _ELEMENTWISE and stage.bytes_out > stage.bytes_in:
-            before, after = stage.bytes_in / 1e3, stage.bytes_out / 1e3
+        if stage.name in ("cast", "normalize", "one_hot") and stage.bytes_out > stage.bytes_in:
             yield (
-                f"{stage.label} makes {after:,.0f} KB of {before:,.0f} KB before they are sent: at "
-                "the end of the list the trainer runs it, with the same result if the transforms "
-                "behind it only move or drop pixels"
+                f"{stage.label} makes {stage.bytes_out / 1e3:,.0f} KB of "
+                f"{stage.bytes_in / 1e3:,.0f} KB before they are sent: at the end of the list the "
+                "trainer runs it, with the same result if the transforms behind it only move or "
+                "drop pixels"
             )
 
 

@@ -39,8 +39,6 @@ class Stage:
     """Whether it stands before `cache`, and so runs in the first epoch alone."""
     cacheable: bool = False
     """Whether its results are the same in every epoch, and of a fixed size."""
-    runs_python: bool = False
-    """Whether a function in a graph calls Python, which one thread at a time can do."""
 
     @property
     def label(self) -> str:

@@ -64,7 +64,7 @@ def forecast(profile: Profile) -> Forecast | None:
     return Forecast(samples, batches, limit, None if size is None else samples * size)
 
 
-def fleet(made: Forecast, *, trainers: int, step_seconds: float) -> Fleet:
+def fleet(made: Forecast, trainers: int, step_seconds: float) -> Fleet:
     """Returns the servers for trainers that take a batch each in every step, and never wait."""
     wanted = trainers / step_seconds
     servers = max(1, math.ceil(wanted / made.batches))

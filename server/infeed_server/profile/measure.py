@@ -7,8 +7,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
+from itertools import count
 
 from infeed.shared.errors import ConfigError
 from infeed.shared.report import ServerReport
@@ -22,7 +23,6 @@ from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.profile.figures import Profile
 from infeed_server.profile.stages import OnStep, StageProfile
-from infeed_server.profile.timing import Timing
 from infeed_server.runtime.engine_factory import build
 from infeed_server.sources import DatasetSource, ProgressCallback, open_source
 from infeed_server.transforms import Cache
@@ -66,22 +66,18 @@ def measure(
         _measure_stages(profile, definition, options, opening, on_step)
     on_step("the whole pipeline")
     # Bad samples are left out and not logged, and each sample is made as in the first epoch.
-    transforms = tuple(
-        transform for transform in definition.transforms if not isinstance(transform, Cache)
-    )
+    transforms = tuple(step for step in definition.transforms if not isinstance(step, Cache))
     changes = {"on_error": "substitute", "quarantine": os.devnull, "transforms": transforms}
     if isinstance(definition.source, DatasetSource):
         changes = {}
     with opening(profile.name) as on_open:
         engine = build(profile.name, definition.model_copy(update=changes), Monitor(), on_open)
-    try:
+    with closing(engine):
         profile.batch_size = engine.spec.batch_size
         sizes = [field.sample_bytes for field in engine.spec.wire_spec]
         if None not in sizes and profile.wire_bytes is None:
             profile.wire_bytes = float(sum(size or 0 for size in sizes))
         profile.run = _run_engine(engine, options.seconds)
-    finally:
-        engine.close()
 
 
 def _measure_stages(
@@ -95,8 +91,7 @@ def _measure_stages(
         plan = plan_indexed(profile.name, definition, source, cached=False)
         stack.callback(plan.source.close)
         profile.batch_size, profile.source_samples = plan.spec.batch_size, len(source)
-        timing = Timing(options.seconds / 10, profile.cores)
-        StageProfile(profile, plan, timing, options.samples, on_step).measure()
+        StageProfile(profile, plan, options.seconds / 10, options.samples, on_step).measure()
 
 
 def _with_batch_size(definition: Pipeline, size: int | None) -> Pipeline:
@@ -109,55 +104,40 @@ def _with_batch_size(definition: Pipeline, size: int | None) -> Pipeline:
 
 
 def _run_engine(engine: Engine, seconds: float) -> ServerReport:
-    """Runs an engine for so many seconds, and returns its report.
+    """Runs an engine for so many seconds, as if it sent its batches, and returns its report.
 
     The warm-up is a quarter of the time, and a few batches at least: tf.data chooses its
     parallelism meanwhile. Bad samples should be substituted: else the first ends the run.
     """
     batches, reports, name = _batches(engine), PipelineReports(), engine.spec.name
     reports.watch(name, engine.state_seconds)
-    begin = time.perf_counter()
-    for number, _ in enumerate(batches, start=1):
-        warm = time.perf_counter() - begin
-        if warm >= seconds or (number >= _WARM_BATCHES and warm >= seconds / 4):
-            break
-    reports.update({name: {"batches": 0, "bytes": 0}})
-    begin, count = time.perf_counter(), 0
-    while not count or time.perf_counter() - begin < seconds:
-        next(batches)
-        count += 1
-    reports.update({name: {"batches": count, "bytes": 0}})
-    batches.close()
+    with closing(batches):
+        for warm_up in (True, False):
+            begin, made = time.perf_counter(), 0
+            while (spent := time.perf_counter() - begin) < seconds or not made:
+                if warm_up and made >= _WARM_BATCHES and spent >= seconds / 4:
+                    break
+                next(batches)
+                made += 1
+            reports.update({name: {"batches": 0 if warm_up else made, "bytes": 0}})
     return reports.report(name)
 
 
 def _batches(engine: Engine) -> Generator[None]:
     """Makes batch after batch, and encodes each as for a trainer."""
-    spec = engine.spec
-    size = spec.batch_size
-    session = engine.open(size, 0, Trainer())
-    session.set_batch_bytes(size * sum(field.sample_bytes or 0 for field in spec.wire_spec))
-    pending: deque[Future[Answer]] = deque()
-    start = 0
-    try:
-        while True:
-            while len(pending) < _IN_FLIGHT:
-                pending.append(session.submit(Request(spec.seed, start, spec.stride(size), size)))
-                start += spec.stride(size)
-            batch = pending.popleft().result()
-            assert isinstance(batch, HostBatch)  # the data has no end
-            encoded = encode_batch(
-                stream_pb2.BatchRequest(),
-                batch.start,
-                batch.epoch,
-                spec.wire_spec,
-                batch.arrays,
-                batch.sample_ids,
-                batch.mask,
-            )
-            for _ in encoded.messages():
+    spec, request = engine.spec, stream_pb2.BatchRequest()
+    size, stride = spec.batch_size, spec.stride(spec.batch_size)
+    with closing(engine.open(size, 0, Trainer())) as session:
+        session.set_batch_bytes(size * sum(field.sample_bytes or 0 for field in spec.wire_spec))
+        pending: deque[Future[Answer]] = deque()
+        for number in count():
+            pending.append(session.submit(Request(spec.seed, number * stride, stride, size)))
+            if len(pending) < _IN_FLIGHT:
+                continue
+            made = pending.popleft().result()
+            assert isinstance(made, HostBatch)  # the data has no end
+            data = (spec.wire_spec, made.arrays, made.sample_ids, made.mask)
+            for _ in encode_batch(request, made.start, made.epoch, *data).messages():
                 pass
             session.on_sent()
             yield
-    finally:
-        session.close()

@@ -6,14 +6,13 @@ from dataclasses import asdict
 from typing import Any
 
 from infeed_server.profile.advice import advice
-from infeed_server.profile.figures import Profile
+from infeed_server.profile.figures import Profile, Stage
 from infeed_server.profile.forecast import Fleet, doubt, forecast
 
 
 def to_json(profile: Profile, fleet: Fleet | None, *, complete: bool) -> dict[str, Any]:
     """Returns the report. Times are seconds per sample, rates per second; null: not measured."""
-    made = forecast(profile)
-    run = profile.run
+    made, run = forecast(profile), profile.run
     return {
         "pipeline": profile.name,
         "complete": complete,
@@ -21,20 +20,7 @@ def to_json(profile: Profile, fleet: Fleet | None, *, complete: bool) -> dict[st
         "batch_size": profile.batch_size,
         "samples": profile.samples,
         "bad_samples": {"count": profile.bad_samples, "first": profile.bad_example or None},
-        "stages": [
-            {
-                "kind": stage.kind,
-                "name": stage.name,
-                "ordinal": stage.ordinal,
-                "cpu_seconds": stage.cost.cpu,
-                "elapsed_seconds": stage.cost.elapsed,
-                "bytes_in": stage.bytes_in,
-                "bytes_out": stage.bytes_out,
-                "cached": stage.cached,
-                "runs_python": stage.runs_python,
-            }
-            for stage in profile.stages
-        ],
+        "stages": [_stage(stage) for stage in profile.stages],
         "wire_bytes": profile.wire_bytes,
         "run": run
         and {
@@ -50,3 +36,10 @@ def to_json(profile: Profile, fleet: Fleet | None, *, complete: bool) -> dict[st
         "fleet": fleet and asdict(fleet),
         "advice": advice(profile, made) if made else [],
     }
+
+
+def _stage(stage: Stage) -> dict[str, Any]:
+    cpu, elapsed = stage.cost
+    values = asdict(stage) | {"cpu_seconds": cpu, "elapsed_seconds": elapsed}
+    del values["cost"]
+    return values

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
 from infeed.shared.spec import Array
+from infeed_server.engines import cgroup
 from infeed_server.engines.dataset_options import graph_options
-from infeed_server.pipeline.sample_graph import KEY_SPEC, apply_step
+from infeed_server.profile.figures import Cost
+from infeed_server.profile.timing import median_cost
 from infeed_server.sources.base import Columns, Sample
-from infeed_server.transforms.base import Step
 
 _MAX_KEPT_BYTES = 128 << 20
 """Bytes of the samples behind one transform: with less, fewer of the large ones are measured."""
-
-_PYTHON_OPERATIONS = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
 
 StepFunction = Callable[[Sample, tf.Tensor], Sample]
 """(sample, key) → sample."""
@@ -51,56 +50,25 @@ class KeptSamples:
         specs = self.dataset.element_spec[0].values()
         return all(spec.dtype != tf.string and spec.shape.is_fully_defined() for spec in specs)
 
-    def runs_python(self, function: StepFunction) -> bool:
-        """Returns whether a function of the samples calls Python from the graph."""
-        traced = tf.function(function, autograph=False)
-        specs = dict(self.dataset.element_spec[0])
-        graph = traced.get_concrete_function(specs, KEY_SPEC).graph.as_graph_def()
-        nodes = (node for function in graph.library.function for node in function.node_def)
-        return any(node.op in _PYTHON_OPERATIONS for node in [*graph.node, *nodes])
+    def batches(self, slots: int) -> Iterator[dict[str, Array]]:
+        """Returns endless batches by field, made like a server's. All shapes must be fixed."""
+        cores = cgroup.cpu_count()
+        samples = _map(self.dataset.repeat(), lambda sample, _: sample, num_parallel_calls=cores)
+        batches = samples.batch(slots, drop_remainder=True).prefetch(2)
+        return iter(batches.with_options(_unoptimised()).as_numpy_iterator())
 
-    def batch(self, slots: int) -> dict[str, Array]:
-        """Returns `slots` of the samples, repeated if there are fewer, in arrays by field.
+    def cost(self, function: StepFunction, seconds: float) -> Cost:
+        """Returns what a function costs in a graph with all cores, without tf.data's own part."""
+        around = median_cost(self._rounds(lambda sample, _: sample), seconds / 3)
+        return median_cost(self._rounds(function), seconds).minus(around)
 
-        All shapes must be fixed.
-        """
-        samples = _map(self.dataset, lambda sample, _: sample)
-        return dict(next(iter(samples.repeat().batch(slots).as_numpy_iterator())))
-
-    def rounds(self, function: StepFunction, parallel: int) -> Callable[[], int]:
-        """Returns a function that applies another to all samples, and returns their number.
-
-        Several samples run at a time, as in a server.
-        """
-        made = _map(self.dataset.repeat(), function, num_parallel_calls=parallel)
+    def _rounds(self, function: StepFunction) -> Callable[[], int]:
+        """Returns a function that applies another to all samples, and returns their number."""
+        made = _map(self.dataset.repeat(), function, num_parallel_calls=cgroup.cpu_count())
         # A map of its own: TensorFlow leaves out what a function makes and does not return.
         taken = _map(made.ignore_errors(), lambda _: tf.constant(0, tf.uint8))
-        iterator = iter(taken.batch(self.count).with_options(unoptimised()))
-
-        def once() -> int:
-            next(iterator)
-            return self.count
-
-        return once
-
-
-def function_of(step: Step) -> StepFunction:
-    """Returns the function of a transform, with its random key."""
-    return lambda sample, key: apply_step(step, sample, key)
-
-
-def unchanged(sample: Sample, key: tf.Tensor) -> Sample:
-    """Returns the sample: what tf.data itself costs."""
-    del key
-    return sample
-
-
-def unoptimised() -> tf.data.Options:
-    """Returns the threads of a server; what is measured must not be optimised away."""
-    options = graph_options()
-    options.experimental_optimization.apply_default_optimizations = False
-    options.autotune.enabled = False
-    return options
+        iterator = iter(taken.batch(self.count).with_options(_unoptimised()))
+        return lambda: len(next(iterator))
 
 
 def columns_bytes(columns: Columns) -> int:
@@ -111,16 +79,25 @@ def columns_bytes(columns: Columns) -> int:
     )
 
 
+def _unoptimised() -> tf.data.Options:
+    """Returns the threads of a server; what is measured must not be optimised away."""
+    options = graph_options()
+    options.experimental_optimization.apply_default_optimizations = False
+    options.autotune.enabled = False
+    return options
+
+
 def _keep(dataset: tf.data.Dataset, count: int) -> KeptSamples:
     good = dataset.ignore_errors()
-    kept = good.cache()
-    sizes: list[float] = []
-    for size in _map(kept, lambda sample, _: _bytes(sample)).with_options(unoptimised()):
+    kept, sizes = good.cache(), [0.0]
+    for size in _map(kept, lambda sample, _: _bytes(sample)).with_options(_unoptimised()):
         sizes.append(float(size))
         if sum(sizes) > _MAX_KEPT_BYTES:
-            return KeptSamples(good.take(len(sizes)).cache(), len(sizes), sum(sizes) / len(sizes))
-    size = sum(sizes) / max(len(sizes), 1)
-    return KeptSamples(kept, len(sizes), size, lost=count - len(sizes))
+            kept = good.take(len(sizes) - 1).cache()
+            count = len(sizes) - 1
+            break
+    number = len(sizes) - 1
+    return KeptSamples(kept, number, sum(sizes) / max(number, 1), lost=count - number)
 
 
 def _bytes(sample: Sample) -> tf.Tensor:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from infeed.shared.errors import AuthenticationError, ServerUnavailableError
+from infeed_server.engines.base import shutting_down
 from infeed_server.rpc.call import ServerCall
 from infeed_server.rpc.limits import Limits, client_name
 from infeed_server.rpc.resources import missing_threads
@@ -16,8 +17,6 @@ from infeed_server.serving.auth import Caller, TokenAuthenticator
 
 STREAMS, CALLS, HEALTH_CALLS = "streams", "calls", "health calls"
 """Kinds of calls with limits of their own."""
-
-_STREAM_SUFFIX = "/StreamBatches"
 
 _HEALTH_PREFIX = "/grpc.health.v1.Health/"
 """Health checks need no token, and reveal nothing else."""
@@ -43,15 +42,11 @@ class Admission:
         self._open: dict[str, Counter[str]] = {kind: Counter() for kind in self._limits}
         """Open calls by client."""
         self._lock = threading.Lock()
-        self._stopping = False
+        self.stopping = False
+        """Whether whatever comes is refused from now on."""
 
     def open_calls(self, kind: str) -> int:
         return self._open[kind].total()
-
-    def stop(self) -> None:
-        """Refuses whatever comes from now on."""
-        with self._lock:
-            self._stopping = True
 
     @contextmanager
     def admit(self, call: ServerCall) -> Iterator[None]:
@@ -60,7 +55,7 @@ class Admission:
         if call.method.startswith(_HEALTH_PREFIX):
             kind = HEALTH_CALLS
         else:
-            kind = STREAMS if call.method.endswith(_STREAM_SUFFIX) else CALLS
+            kind = STREAMS if call.method.endswith("/StreamBatches") else CALLS
             call.caller = self._authenticate(call, client)
             client = call.caller.name
         with self._lock:
@@ -82,9 +77,8 @@ class Admission:
             raise CallError(error, refusal="unauthenticated") from None
 
     def _require_room(self, kind: str, client: str) -> None:
-        if self._stopping:
-            error = ServerUnavailableError("the server is shutting down")
-            raise CallError(error, refusal="stopping")
+        if self.stopping:
+            raise CallError(shutting_down(), refusal="stopping")
         if problem := missing_threads(streams=int(kind == STREAMS)):
             raise CallError(ServerUnavailableError(problem), "RESOURCE_EXHAUSTED", "threads")
         limit, peer_limit = self._limits[kind]

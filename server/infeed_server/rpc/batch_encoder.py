@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from infeed.shared.errors import ServerUnavailableError
 from infeed.v1 import stream_pb2
 from infeed.wire.batch import EncodedBatch
 from infeed_server.engines import cgroup
-from infeed_server.engines.base import Answer
+from infeed_server.engines.base import Answer, shutting_down
 from infeed_server.engines.monitor import Monitor, record_stage
 from infeed_server.serving.catalog import BatchStream
 
@@ -53,16 +51,21 @@ class BatchEncoder:
         """Returns a future of the encoded answer, which is cancelled when the answer is."""
         encoded: Future[EncodedAnswer] = Future()
 
-        # Must not refer to `answer`, which refers to it: such a cycle would keep a batch in memory
-        # until the next garbage collection.
-        def on_answer(answered: Future[Answer]) -> None:
-            def make() -> EncodedAnswer:
-                return self._encode(stream, request, answered.result(), span)
-
+        # Neither may refer to `answer`, which refers to them: such a cycle would keep a batch in
+        # memory until the next garbage collection.
+        def settle(answered: Future[Answer]) -> None:
             try:
-                self._pool.submit(_settle, encoded, make)
+                encoded.set_result(self._encode(stream, request, answered.result(), span))
+            except CancelledError:
+                encoded.cancel()
+            except Exception as error:  # noqa: BLE001 - raised by `encoded.result()`
+                encoded.set_exception(error)
+
+        def on_answer(answered: Future[Answer]) -> None:
+            try:
+                self._pool.submit(settle, answered)
             except RuntimeError:  # the pool is shut down
-                encoded.set_exception(ServerUnavailableError("the server is shutting down"))
+                encoded.set_exception(shutting_down())
 
         answer.add_done_callback(on_answer)
         return encoded
@@ -86,13 +89,3 @@ class BatchEncoder:
         record_stage(self._monitor, stream.pipeline.name, "encode", begin, span)
         samples = sum(sample >= 0 for sample in batch.header.sample_ids)
         return EncodedAnswer(messages, samples, batch.header.payload_size, position, span)
-
-
-def _settle(future: Future[EncodedAnswer], make: Callable[[], EncodedAnswer]) -> None:
-    """Sets the result of a future, or the error that prevents it."""
-    try:
-        future.set_result(make())
-    except CancelledError:
-        future.cancel()
-    except Exception as error:  # noqa: BLE001 - raised by `future.result()`
-        future.set_exception(error)

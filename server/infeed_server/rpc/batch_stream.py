@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import grpc
 
 from infeed.shared.errors import InvalidRequestError, ServerUnavailableError, SourceError
-from infeed.shared.report import REPORT_INTERVAL_SECONDS
+from infeed.shared.report import REPORT_INTERVAL_SECONDS, ServerReport, TrainerReport
 from infeed.v1 import stream_pb2
 from infeed_server.engines.monitor import Monitor, record_stage
-from infeed_server.observe.jobs import ConnectedTrainer, JobKey, Jobs
+from infeed_server.observe.jobs import JobKey, Jobs
+from infeed_server.rpc.answer_queue import AnswerQueue
 from infeed_server.rpc.batch_encoder import BatchEncoder, EncodedAnswer
 from infeed_server.rpc.call import ServerCall
-from infeed_server.rpc.request_reader import RequestReader
 from infeed_server.rpc.trainer_log import TrainerLog
-from infeed_server.serving.auth import Caller
 from infeed_server.serving.catalog import BatchStream, Catalog
 
 if TYPE_CHECKING:
-    from infeed_server.rpc.request_tracer import RequestTracer
+    from infeed_server.rpc.request_tracer import StreamTracer
 
 _HEARTBEAT_INTERVAL_SECONDS = 5.0
 """Time between messages while no batch is ready: with more, clients take the server for lost."""
+
+Requests = Iterator[stream_pb2.StreamBatchesRequest]
+
+Trace: TypeAlias = "Callable[[stream_pb2.StreamOpen, str], StreamTracer]"
+"""Returns the tracer of a stream, from its opening and its peer."""
 
 
 class BatchStreams:
@@ -37,147 +44,184 @@ class BatchStreams:
         monitor: Monitor,
         trainers: TrainerLog,
         jobs: Jobs,
-        tracer: RequestTracer | None = None,
+        trace: Trace | None = None,
     ) -> None:
-        """Without a `tracer`, no batch is traced."""
-        self._catalog = catalog
-        self._encoder = encoder
-        self._monitor = monitor
-        self._trainers = trainers
-        self._jobs = jobs
-        self._tracer = tracer
-        self._readers: set[RequestReader] = set()
-        self._draining = self._ended = False
+        """Without `trace`, no batch is traced."""
+        self.catalog = catalog
+        self.encoder = encoder
+        self.monitor = monitor
+        self.trainers = trainers
+        self.jobs = jobs
+        self.trace = trace
+        self.draining = self.ended = False
+        self.open: set[_Stream] = set()
 
     def drain(self) -> None:
         """Makes open streams announce the shutdown. They continue until `end`."""
-        self._draining = True
+        self.draining = True
         self._wake()
 
     def end(self) -> None:
         """Ends the streams that are left, with a status."""
-        self._draining = self._ended = True
+        self.draining = self.ended = True
         self._wake()
 
-    def serve(
-        self, requests: Iterator[stream_pb2.StreamBatchesRequest], call: ServerCall
-    ) -> Iterator[bytes]:
+    def serve(self, requests: Requests, call: ServerCall) -> Iterator[bytes]:
         """Yields the responses of one call."""
         first = next(requests, None)
         if first is None or first.WhichOneof("event") != "open":
             raise InvalidRequestError("the first message of a stream must be StreamOpen")
-        caller: Caller = call.caller
-        caller.require_access(first.open.pipeline)
-        stream = self._catalog.visible_to(caller).open(first.open)
-        name = stream.pipeline.name
-        self._monitor.on_stream_opened(name)
-        key = JobKey(name, stream.seed, stream.batch_size, stream.world_size, first.open.job_name)
-        call.trainer = trainer = self._jobs.connect(
-            *(key, first.open.rank, first.open.feed_id, call.peer()),
-            shortage=stream.session.shortage_seconds,
-        )
-        traces = None if self._tracer is None else self._tracer.open_stream(first.open, call.peer())
-        reader = RequestReader(
-            stream,
-            self._encoder,
-            self._noted(requests, trainer),
-            lambda: caller.require_access(name),
-            lambda report: self._jobs.on_report(trainer, report),
-            traces,
-        )
-        closing = ExitStack()
-        closing.callback(self._monitor.on_stream_closed, name)
-        closing.callback(stream.session.close)
-        closing.callback(reader.stop)
-        closing.callback(self._jobs.disconnect, trainer)
-        close = _Once(closing)
+        call.caller.require_access(first.open.pipeline)
+        stream = _Stream(self, first.open, call)
         # The call may end while gRPC still holds this generator, so the end of either cleans up.
-        if not call.add_callback(close):
-            close()
+        if not call.context.add_callback(stream.close):
+            stream.close()
             return
-        self._readers.add(reader)
+        self.open.add(stream)
         try:
-            reader.start()
-            yield _opened(stream, first.open)
-            yield from self._responses(stream, reader, trainer)
+            yield from stream.responses(requests)
         except SourceError as error:
-            self._monitor.on_source_error(name, error)
+            self.monitor.on_source_error(stream.name, error)
             raise
         finally:
-            self._readers.discard(reader)
-            close()
+            self.open.discard(stream)
+            stream.close()
             # Not in `close`: a peer that has its last batch leaves before it counts as sent.
-            if traces is not None:
-                traces.close()
-
-    def _noted(
-        self, requests: Iterator[stream_pb2.StreamBatchesRequest], trainer: ConnectedTrainer
-    ) -> Iterator[stream_pb2.StreamBatchesRequest]:
-        """Yields the requests; logs the trainer at the first one, which has its position."""
-        for request in requests:
-            if trainer.position is None and request.WhichOneof("event") == "batch":
-                trainer.position = request.batch.start
-                self._trainers.on_begin(trainer)
-            yield request
+            if stream.traces is not None:
+                stream.traces.close()
 
     def _wake(self) -> None:
-        for reader in tuple(self._readers):
-            reader.wake()
+        for stream in tuple(self.open):
+            stream.answers.wake()
 
-    def _responses(
-        self, stream: BatchStream, reader: RequestReader, trainer: ConnectedTrainer
-    ) -> Iterator[bytes]:
+
+class _Stream:
+    """One stream that is open."""
+
+    def __init__(
+        self, streams: BatchStreams, opening: stream_pb2.StreamOpen, call: ServerCall
+    ) -> None:
+        self._streams = streams
+        self._opening = opening
+        self._caller = call.caller
+        self._stream = stream = streams.catalog.visible_to(call.caller).open(opening)
+        self.name = stream.pipeline.name
+        self.answers = AnswerQueue()
+        peer, trace = call.peer(), streams.trace
+        self.traces = None if trace is None else trace(opening, peer)
+        streams.monitor.on_stream_opened(self.name)
+        job = JobKey(self.name, stream.seed, stream.batch_size, stream.world_size, opening.job_name)
+        call.trainer = self._trainer = streams.jobs.connect(
+            job, opening.rank, opening.feed_id, peer, stream.session.shortage_seconds
+        )
+        self._report: ServerReport | None = None
+        """The answer to the last report, until it is sent."""
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Frees what the stream holds. Idempotent; called on any thread, and must not block."""
+        with self._lock:  # a request that was submitted to a closed session would never be freed
+            was_closed, self._closed = self._closed, True
+        if was_closed:
+            return
+        self._streams.jobs.disconnect(self._trainer)
+        self.answers.end()
+        self._stream.session.close()
+        self._streams.monitor.on_stream_closed(self.name)
+
+    def responses(self, requests: Requests) -> Iterator[bytes]:
+        """Yields the responses; reads the requests on another thread, so that the engine works
+        ahead."""
+        read = partial(contextvars.copy_context().run, self._read, requests)  # for the log
+        threading.Thread(target=read, name="infeed-requests", daemon=True).start()
+        yield _opened(self._stream, self._opening)
         is_announced = False
         heartbeat_at = time.monotonic() + _HEARTBEAT_INTERVAL_SECONDS
         while True:
-            if self._ended:
+            if self._streams.ended:
                 raise ServerUnavailableError("the server is shutting down: connect to another one")
-            if self._draining and not is_announced:
+            if self._streams.draining and not is_announced:
                 is_announced = True
-                yield _DRAINING
-            if (report := reader.take_report()) is not None:
+                yield _message(draining=stream_pb2.Draining())
+            report, self._report = self._report, None
+            if report is not None:
                 yield _message(report=report.to_proto())
-            if (answer := reader.take()) is not None:
-                yield from self._send(stream, answer)
-                trainer.position = answer.position
-            elif reader.ended:
+            if (answer := self.answers.take()) is not None:
+                yield from self._send(answer)
+            elif self.answers.ended:
                 return
-            elif reader.wait(heartbeat_at - time.monotonic()):
+            elif self.answers.wait(heartbeat_at - time.monotonic()):
                 continue
             else:
                 yield _HEARTBEAT
             heartbeat_at = time.monotonic() + _HEARTBEAT_INTERVAL_SECONDS
 
-    def _send(self, stream: BatchStream, encoded: EncodedAnswer) -> Iterator[bytes]:
+    def _send(self, encoded: EncodedAnswer) -> Iterator[bytes]:
         begin = time.perf_counter()
         # The caller keeps the answer until the next one; emptied, it does not keep its memory.
         try:
             while encoded.messages:
                 yield encoded.messages.popleft()
-            stream.session.on_sent()
+            self._stream.session.on_sent()
         finally:
             # A peer that has its last batch leaves before gRPC asks for another message.
             if not encoded.messages:
-                self._record_sent(stream.pipeline.name, encoded, begin)
+                self._trainer.position = encoded.position
+                self._record_sent(encoded, begin)
 
-    def _record_sent(self, pipeline: str, encoded: EncodedAnswer, begin: float) -> None:
+    def _record_sent(self, encoded: EncodedAnswer, begin: float) -> None:
+        monitor = self._streams.monitor
         if encoded.samples is not None:
-            self._monitor.on_batch_sent(pipeline, encoded.samples, encoded.payload_bytes)
-            record_stage(self._monitor, pipeline, "send", begin, encoded.span)
+            monitor.on_batch_sent(self.name, encoded.samples, encoded.payload_bytes)
+            record_stage(monitor, self.name, "send", begin, encoded.span)
         if encoded.span is not None:
             encoded.span.end("sent")
 
+    def _read(self, requests: Requests) -> None:
+        try:
+            for message in requests:
+                kind = message.WhichOneof("event")
+                if kind == "report":
+                    self._answer_report(message.report)
+                elif kind != "batch":
+                    raise InvalidRequestError(
+                        "after StreamOpen, a stream takes BatchRequest and TrainerReport only"
+                    )
+                elif not self._submit(message.batch):
+                    return
+        except grpc.RpcError:
+            pass  # the call has ended, and `close` was called or will be
+        except Exception as error:  # noqa: BLE001 - else the stream would seem to end normally
+            self.answers.add(error)
+        finally:
+            self.answers.add(None)
 
-class _Once:
-    """Closes a stack at the first call only, whichever thread makes it."""
+    def _submit(self, request: stream_pb2.BatchRequest) -> bool:
+        """Submits a request; returns whether the stream is open."""
+        if self._trainer.position is None:  # the first one has the trainer's position
+            self._trainer.position = request.start
+            self._streams.trainers.on_begin(self._trainer)
+        self.answers.require_room()
+        with self._lock:
+            if not self._closed:
+                self._caller.require_access(self.name)
+                traces = self.traces if request.traceparent else None
+                span = None if traces is None else traces.begin(request)
+                answer = self._stream.submit(request, span)
+                encode = self._streams.encoder.encode
+                self.answers.add(encode(self._stream, request, answer, span))
+            return not self._closed
 
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
-        self._unused = threading.Lock()
-
-    def __call__(self) -> None:
-        if self._unused.acquire(blocking=False):
-            self._stack.close()
+    def _answer_report(self, message: stream_pb2.TrainerReport) -> None:
+        self._caller.require_access(self.name)
+        try:
+            report = TrainerReport.from_proto(message)
+        except ValueError as error:
+            raise InvalidRequestError(str(error)) from error
+        if (answer := self._streams.jobs.on_report(self._trainer, report)) is not None:
+            self._report = answer
+            self.answers.wake()
 
 
 def _opened(stream: BatchStream, request: stream_pb2.StreamOpen) -> bytes:
@@ -195,4 +239,3 @@ def _message(**event: Any) -> bytes:
 
 
 _HEARTBEAT = _message(heartbeat=stream_pb2.Heartbeat())
-_DRAINING = _message(draining=stream_pb2.Draining())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ssl
 import time
 import urllib.parse
-from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -20,8 +19,10 @@ _MAX_LOGGED_METHOD_CHARS = 200
 class ServerCall:
     """A call of grpcio with what infeed knows of it."""
 
-    def __init__(self, method: str, context: grpc.ServicerContext) -> None:
+    def __init__(self, method: str, context: Any) -> None:
         self.method = method
+        self.context = context
+        """grpcio's. Its callbacks must not block: one thread makes all, and reads all events."""
         self.caller: Any = None
         """Set by `Admission`, for handlers."""
         self.trainer: ConnectedTrainer | None = None
@@ -31,11 +32,10 @@ class ServerCall:
         self.began_at = time.monotonic()
         self.sent_bytes = self.received_bytes = 0
         """Sizes of messages."""
-        self._context = context
 
     def peer(self) -> str:
         """Returns host:port, or `unix` for a client of a Unix socket."""
-        scheme, _, address = self._context.peer().partition(":")
+        scheme, _, address = self.context.peer().partition(":")
         return "unix" if scheme == "unix" else urllib.parse.unquote(address)
 
     @property
@@ -48,26 +48,11 @@ class ServerCall:
     @property
     def authorization(self) -> str | None:
         """The authorization header."""
-        metadata = self._context.invocation_metadata() or ()
+        metadata = self.context.invocation_metadata() or ()
         return next((str(value) for key, value in metadata if key == "authorization"), None)
 
     @property
     def client_certificate(self) -> bytes | None:
         """The client's verified certificate, DER; None without one."""
-        pem: Any = self._context.auth_context().get("x509_pem_cert")
+        pem = self.context.auth_context().get("x509_pem_cert")
         return ssl.PEM_cert_to_DER_cert(bytes(pem[0]).decode()) if pem else None
-
-    def cancel(self) -> None:
-        """Ends the call without a status of its own."""
-        self._context.cancel()
-
-    def set_trailers(self, trailers: tuple[tuple[str, str | bytes], ...]) -> None:
-        """Sets metadata that is sent with the status."""
-        self._context.set_trailing_metadata(trailers)
-
-    def add_callback(self, callback: Callable[[], None]) -> bool:
-        """Adds a function that is called at the end of the call; returns False when it has ended.
-
-        It must not block: one thread makes all these calls, and reads all events.
-        """
-        return bool(self._context.add_callback(callback))

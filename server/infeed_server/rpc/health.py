@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
 from grpc_health.v1 import health, health_pb2
 
@@ -22,30 +22,24 @@ class HealthServicer(health.HealthServicer):  # type: ignore[misc]
         super().__init__(experimental_non_blocking=False)
         self._reasons = {health.OVERALL_HEALTH: ""}
 
-    def set_serving(self, name: str, serving: bool, reason: str = "") -> None:
+    def set_serving(self, name: str, serving: bool, reason: str) -> None:
         """Sets a name's status; answers to `Check` have the reason in their metadata."""
         status = health_pb2.HealthCheckResponse
         self._reasons[name] = reason
         self.set(name, status.SERVING if serving else status.NOT_SERVING)
 
-    def Check(  # noqa: N802 - gRPC's name
-        self, request: health_pb2.HealthCheckRequest, call: ServerCall
-    ) -> health_pb2.HealthCheckResponse:
+    def Check(self, request: health_pb2.HealthCheckRequest, call: ServerCall) -> Any:  # noqa: N802
         """Returns the status of a name; NOT_FOUND when it is unknown."""
         if reason := self._reason(request.service):
-            call.set_trailers(((REASON_METADATA, reason.encode()),))
-        return super().Check(request, call)
+            call.context.set_trailing_metadata(((REASON_METADATA, reason.encode()),))
+        return super().Check(request, call.context)
 
-    def Watch(  # noqa: N802 - gRPC's name
-        self, request: health_pb2.HealthCheckRequest, call: ServerCall
-    ) -> Iterator[health_pb2.HealthCheckResponse]:
+    def Watch(self, request: health_pb2.HealthCheckRequest, call: ServerCall) -> Any:  # noqa: N802
         """Returns the status now and after every change; NOT_FOUND when the name is unknown."""
         self._reason(request.service)
-        watched: Iterator[health_pb2.HealthCheckResponse] = super().Watch(request, call)
-        return watched
+        return super().Watch(request, call.context)
 
     def _reason(self, name: str) -> str:
-        try:
-            return self._reasons[name]
-        except KeyError:
-            raise CallError(InvalidRequestError("unknown service"), "NOT_FOUND") from None
+        if name not in self._reasons:
+            raise CallError(InvalidRequestError("unknown service"), "NOT_FOUND")
+        return self._reasons[name]

@@ -8,9 +8,6 @@ from typing import Any
 
 from infeed_server.config.options import Options, option
 
-LIMITS = "Limits on trainers"
-"""The title of the limits in `infeed serve --help`."""
-
 _IPV6_CLIENT_BITS = 64
 """Prefix of the addresses that count as one host: a host can use any of them."""
 
@@ -18,7 +15,7 @@ _FINGERPRINT_CHARS = 16
 
 
 def _limit(default: Any, text: str, metavar: str = "N") -> Any:
-    return option(default, text, LIMITS, metavar=metavar, min=1)
+    return option(default, text, "Limits on trainers", metavar=metavar, min=1)
 
 
 class Limits(Options):
@@ -49,10 +46,8 @@ def client_name(peer: str, certificate: bytes | None = None) -> str:
         return f"the certificate {hashlib.sha256(certificate).hexdigest()[:_FINGERPRINT_CHARS]}"
     host = peer.rpartition(":")[0].strip("[]")
     try:
-        address = ipaddress.ip_address(host.partition("%")[0])
+        address = ipaddress.IPv6Address(host.partition("%")[0])
     except ValueError:
-        return host
-    if isinstance(address, ipaddress.IPv4Address):
         return host
     if address.ipv4_mapped:
         return str(address.ipv4_mapped)

@@ -6,45 +6,29 @@ span. The sampler of the server's provider may choose fewer of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from opentelemetry.context import Context
-from opentelemetry.trace import SpanKind, Tracer, TracerProvider, get_current_span
+from opentelemetry.trace import SpanKind, TracerProvider, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from infeed.shared.telemetry.batch_span import SPAN_NAME, BatchSpan, address_attributes
 from infeed.v1 import stream_pb2
 from infeed_server.version import VERSION
 
-_NOT_SENT = "the stream ended before the batch was sent"
-
 _PROPAGATOR = TraceContextTextMapPropagator()
-
-
-class RequestTracer:
-    """Traces the requests of all streams of a server."""
-
-    def __init__(self, provider: TracerProvider) -> None:
-        self._tracer = provider.get_tracer("infeed_server", VERSION)
-
-    def open_stream(self, message: stream_pb2.StreamOpen, peer: str) -> StreamTracer:
-        """Returns the tracer of a stream that is open."""
-        attributes = {
-            "infeed.pipeline": message.pipeline,
-            "infeed.feed": message.feed_id,
-            "infeed.rank": message.rank,
-            "infeed.world_size": message.world_size or 1,
-            **address_attributes("client", peer),
-        }
-        return StreamTracer(self._tracer, attributes)
 
 
 class StreamTracer:
     """Traces the requests of one stream. Thread-safe."""
 
-    def __init__(self, tracer: Tracer, attributes: Mapping[str, str | int]) -> None:
-        self._tracer = tracer
-        self._attributes = attributes
+    def __init__(self, provider: TracerProvider, opened: stream_pb2.StreamOpen, peer: str) -> None:
+        self._tracer = provider.get_tracer("infeed_server", VERSION)
+        self._attributes = {
+            "infeed.pipeline": opened.pipeline,
+            "infeed.feed": opened.feed_id,
+            "infeed.rank": opened.rank,
+            "infeed.world_size": opened.world_size or 1,
+            **address_attributes("client", peer),
+        }
         self._open: set[BatchSpan] = set()
 
     def begin(self, request: stream_pb2.BatchRequest) -> BatchSpan | None:
@@ -56,11 +40,8 @@ class StreamTracer:
         parent = _PROPAGATOR.extract(carrier, Context())
         if not get_current_span(parent).get_span_context().trace_flags.sampled:
             return None
-        attributes = {
-            **self._attributes,
-            "infeed.request_id": request.request_id,
-            "infeed.position": request.start,
-        }
+        own = {"infeed.request_id": request.request_id, "infeed.position": request.start}
+        attributes = {**self._attributes, **own}
         span = self._tracer.start_span(SPAN_NAME, parent, SpanKind.SERVER, attributes)
         if not span.get_span_context().trace_flags.sampled:
             span.end()
@@ -72,4 +53,4 @@ class StreamTracer:
     def close(self) -> None:
         """Ends the spans of the batches that were not sent."""
         for span in tuple(self._open):
-            span.end("failed", _NOT_SENT)
+            span.end("failed", "the stream ended before the batch was sent")

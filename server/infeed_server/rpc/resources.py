@@ -32,13 +32,11 @@ _MEMORY_OF_SERVER_BYTES = 256 << 20
 while it starts and without a line in its log."""
 
 
-def raise_file_limit() -> int:
-    """Raises the limit of open files to what the system allows; returns it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(ValueError, OSError):  # some systems allow less than they say
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+def raise_file_limit() -> None:
+    """Raises the limit of open files to what the system allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # some systems allow less than they say
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def max_connections() -> int:
@@ -60,16 +58,16 @@ def require_memory_for_start() -> None:
         )
 
 
-def missing_threads(streams: int = 0) -> str:
-    """Returns why the container has no threads for more streams; empty if it has."""
-    return _missing(_THREAD_RESERVE + streams * _THREADS_PER_STREAM)
-
-
 def require_threads_for_start(processes: int) -> None:
     """Raises `ConfigError` if the processes of a server could not serve a single stream."""
     needed = processes * _THREADS_OF_SERVER + _THREAD_RESERVE + _THREADS_PER_STREAM
     if problem := _missing(needed):
         raise ConfigError(f"a server needs at least {needed} threads, but {problem}")
+
+
+def missing_threads(streams: int = 0) -> str:
+    """Returns why the container has no threads for more streams; empty if it has."""
+    return _missing(_THREAD_RESERVE + streams * _THREADS_PER_STREAM)
 
 
 def _missing(needed: int) -> str:

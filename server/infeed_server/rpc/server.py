@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from concurrent import futures
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2_grpc
@@ -24,7 +23,7 @@ from infeed_server.engines.monitor import Monitor
 from infeed_server.observe.jobs import Jobs
 from infeed_server.rpc.admission import MAX_HEALTH_CALLS, STREAMS, Admission
 from infeed_server.rpc.batch_encoder import BatchEncoder
-from infeed_server.rpc.batch_stream import BatchStreams
+from infeed_server.rpc.batch_stream import BatchStreams, Trace
 from infeed_server.rpc.health import HealthServicer
 from infeed_server.rpc.interceptor import CallInterceptor
 from infeed_server.rpc.limits import Limits
@@ -34,9 +33,6 @@ from infeed_server.rpc.status import to_client_text
 from infeed_server.rpc.trainer_log import TrainerLog
 from infeed_server.serving.auth import TokenAuthenticator
 from infeed_server.serving.catalog import Catalog
-
-if TYPE_CHECKING:
-    from infeed_server.rpc.request_tracer import RequestTracer
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +54,7 @@ _MAX_STREAMS_OF_CONNECTION = 512
 _SPARE_THREADS = 8
 """Threads for calls over the limits, so that they are refused at once."""
 
-_DRAIN_POLL_INTERVAL_SECONDS = 0.02
+_DRAIN_POLL_SECONDS = 0.02
 
 _END_TIMEOUT_SECONDS = 1.0
 """Wait for the calls that are ended at shutdown. Only clients that do not read take as long."""
@@ -75,21 +71,21 @@ class RpcServer:
         limits: Limits = Limits(),  # noqa: B008 - immutable
         authenticator: TokenAuthenticator | None = None,
         jobs: Jobs | None = None,
-        tracer: RequestTracer | None = None,
+        trace: Trace | None = None,
     ) -> None:
         """Without `authenticator`, every client has access. `jobs` keeps the trainers' reports,
-        `tracer` makes the spans of batches."""
+        `trace` makes the spans of batches."""
         self.port = 0
         self._limits = limits
         self._requires_token = authenticator is not None
         self._admission = Admission(limits, authenticator)
         self._health = HealthServicer()
         self._encoder = BatchEncoder(monitor)
-        self._trainers = TrainerLog()
+        self.trainers = TrainerLog()
         jobs = jobs or Jobs(lambda *_: ServerReport())
-        self._streams = BatchStreams(catalog, self._encoder, monitor, self._trainers, jobs, tracer)
+        self._streams = BatchStreams(catalog, self._encoder, monitor, self.trainers, jobs, trace)
         self._servicer = FeedServicer(catalog, self._streams)
-        self._interceptor = CallInterceptor(self._admission, monitor, self._trainers)
+        self._interceptor = CallInterceptor(self._admission, monitor, self.trainers)
         threads = limits.max_streams + limits.max_calls + MAX_HEALTH_CALLS + _SPARE_THREADS
         self._pool = _CallThreads(threads, "infeed-rpc")
 
@@ -116,21 +112,15 @@ class RpcServer:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
+        self.start = self._server.start
         try:
             if credentials is None:
                 self.port = self._server.add_insecure_port(str(address))
             else:
                 self.port = self._server.add_secure_port(str(address), credentials)
         except RuntimeError as error:
-            message = f"cannot listen on {address}: {error}"
-            raise ConfigError(message, address=str(address)) from None
-
-    def start(self) -> None:
-        self._server.start()
-
-    def update(self) -> None:
-        """Does what is due every second."""
-        self._trainers.flush()
+            problem = f"cannot listen on {address}: {error}"
+            raise ConfigError(problem, address=str(address)) from None
 
     def set_serving(self, serving: bool, reason: str = "", pipeline: str = "") -> None:
         """Sets the health status of a pipeline, else of the server and of the feed service.
@@ -150,21 +140,19 @@ class RpcServer:
         Streams announce it in a message too: proxies do not forward GOAWAY.
         """
         self._health.enter_graceful_shutdown()
-        self._admission.stop()
+        self._admission.stopping = True
         ended = self._server.stop(grace + 2 * _END_TIMEOUT_SECONDS)
         self._streams.drain()
-        _wait_until(lambda: not self._admission.open_calls(STREAMS), grace)
+        deadline = time.monotonic() + grace
+        while self._admission.open_calls(STREAMS) and time.monotonic() < deadline:
+            time.sleep(_DRAIN_POLL_SECONDS)
         self._streams.end()
         ended.wait(_END_TIMEOUT_SECONDS)
         self._server.stop(None).wait(_END_TIMEOUT_SECONDS)
-        self.close()
-
-    def close(self) -> None:
-        """Frees the threads of a server that is stopped, or was never opened."""
         # Not all threads may end: one can wait for storage on behalf of a call that has ended.
         self._pool.shutdown(wait=False)
         self._encoder.close()
-        self._trainers.flush()
+        self.trainers.flush()
 
 
 class _CallThreads(futures.ThreadPoolExecutor):
@@ -202,10 +190,3 @@ def _options(limits: Limits, *, shares_port: bool) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", -1),
         *((name, round(1000 * value)) for name, value in seconds.items()),
     ]
-
-
-def _wait_until(condition: Callable[[], bool], timeout: float) -> None:
-    """Returns once the condition holds, or after `timeout` seconds."""
-    deadline = time.monotonic() + timeout
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(_DRAIN_POLL_INTERVAL_SECONDS)

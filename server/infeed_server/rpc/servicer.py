@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
+from google.protobuf.message import Message
 
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec.dataset import DatasetRequest
@@ -43,9 +44,7 @@ class FeedServicer(grpc.GenericRpcHandler):
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         return self._handlers.get(str(handler_call_details.method))
 
-    def _list(
-        self, request: messages.ListPipelinesRequest, caller: Caller
-    ) -> messages.ListPipelinesResponse:
+    def _list(self, request: messages.ListPipelinesRequest, caller: Caller) -> Message:
         size = min(request.page_size or _DEFAULT_PAGE_SIZE, _MAX_PAGE_SIZE)
         if size < 0:
             raise InvalidRequestError(f"page_size {size} is negative")
@@ -57,28 +56,22 @@ class FeedServicer(grpc.GenericRpcHandler):
             next_page_token=page[-1].name if len(remaining) > len(page) else "",
         )
 
-    def _get(
-        self, request: messages.GetPipelineRequest, caller: Caller
-    ) -> messages.GetPipelineResponse:
+    def _get(self, request: messages.GetPipelineRequest, caller: Caller) -> Message:
         caller.require_access(request.name)
         spec = self._catalog.visible_to(caller).engine(request.name).spec
         response = messages.GetPipelineResponse(pipeline=spec.to_proto())
         response.checksum = checksum(response.SerializeToString())
         return response
 
-    def _register(
-        self, request: messages.RegisterDatasetRequest, caller: Caller
-    ) -> messages.RegisterDatasetResponse:
+    def _register(self, request: messages.RegisterDatasetRequest, caller: Caller) -> Message:
         caller.require_access(request.pipeline)
         dataset = DatasetRequest.from_proto(request)
         return self._catalog.visible_to(caller).register(dataset).to_proto()
 
 
-def _unary(
-    method: Callable[[Any, Caller], Any], request_type: Any
-) -> grpc.RpcMethodHandler[Any, Any]:
+def _unary(method: Callable[[Any, Caller], Message], kind: Any) -> grpc.RpcMethodHandler[Any, Any]:
     return grpc.unary_unary_rpc_method_handler(
         lambda request, call: method(request, call.caller),
-        request_type.FromString,
+        kind.FromString,
         lambda message: message.SerializeToString(),
     )

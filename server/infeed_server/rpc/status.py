@@ -19,6 +19,9 @@ _MAX_MESSAGE_BYTES = 5500
 _MAX_METADATA_BYTES = 1500
 """Encoded sizes. Most clients refuse trailers above 8 KiB in total."""
 
+_QUOTED_PATH = re.compile(r"""(["'])(/[^"'\n]*/)([^"'/\n]+)\1""")
+_BARE_PATH = re.compile(r"(?<![\w.:/~\"'-])(/(?:[^/\s\"',:;()<>\[\]]+/)+)([^/\s\"',:;()<>\[\]]+)")
+
 
 class CallError(Exception):
     """Ends a call with the status of an error."""
@@ -63,33 +66,21 @@ def to_status(error: InfeedError) -> status_pb2.Status:
     detail.Pack(info)
     # Stripped: HTTP/2 forbids spaces at the ends of a header, which C-core does not encode.
     message = to_client_text(error.message, keep=error.metadata.get("file", "")).strip(" ")
-    return status_pb2.Status(
-        code=code_pb2.Code.Value(error.code), message=message, details=[detail]
-    )
+    code = code_pb2.Code.Value(error.code)
+    return status_pb2.Status(code=code, message=message, details=[detail])
 
 
 def to_client_text(text: str, keep: str = "") -> str:
-    """Returns text for a client: without the folders of the server's own files, and truncated to
-    what trailers can carry. The path of the data file that it is about, `keep`, stays."""
-    text = _replace_surrogates(_strip_folders(text, keep))
-    return _truncate(text, _MAX_MESSAGE_BYTES, _encoded_bytes)
-
-
-_QUOTED_PATH = re.compile(r"""(["'])(/[^"'\n]*/)([^"'/\n]+)\1""")
-_BARE_PATH = re.compile(r"(?<![\w.:/~\"'-])(/(?:[^/\s\"',:;()<>\[\]]+/)+)([^/\s\"',:;()<>\[\]]+)")
-
-
-def _strip_folders(text: str, keep: str) -> str:
-    """Removes the folders of the server's own files, as in tracebacks: clients must not learn them.
-
-    The path of the data file that the error is about, `keep`, stays.
-    """
+    """Returns text for a client: without the folders of the server's own files, as in tracebacks,
+    and truncated to what trailers can carry. The path of the data file that it is about, `keep`,
+    stays."""
 
     def strip(match: re.Match[str]) -> str:
         folder, name = match.groups()[-2:]
         return match[0] if folder + name in keep else match[0].replace(folder + name, name)
 
-    return _BARE_PATH.sub(strip, _QUOTED_PATH.sub(strip, text))
+    text = _replace_surrogates(_BARE_PATH.sub(strip, _QUOTED_PATH.sub(strip, text)))
+    return _truncate(text, _MAX_MESSAGE_BYTES, _encoded_bytes)
 
 
 def _replace_surrogates(text: str) -> str:

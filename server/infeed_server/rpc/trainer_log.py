@@ -57,32 +57,23 @@ class TrainerLog:
     def flush(self) -> None:
         """Logs the count of what was left out; called every second."""
         with self._lock:
-            left_out = self._begin_line() if self._left_out else None
+            left_out, self._left_out = self._left_out, Counter()
+            if left_out:
+                self._next_line_at = self._clock() + LINE_INTERVAL_SECONDS
         if left_out:
-            fields = {"left_out": left_out.total()}
-            log.info("trainers%s", _describe(left_out), extra={"fields": fields})
+            counts = ", ".join(f"{count} {event}" for event, count in left_out.items())
+            extra = {"fields": {"left_out": left_out.total()}}
+            log.info("trainers; without a line: %s", counts, extra=extra)
 
     def _add(self, event: str, trainer: ConnectedTrainer) -> None:
         with self._lock:
             if self._clock() < self._next_line_at:
                 self._left_out[event] += 1
                 return
-            left_out = self._begin_line()
+            self._next_line_at = self._clock() + LINE_INTERVAL_SECONDS
         fields: dict[str, Any] = {"event": event, **trainer_fields(trainer)}
         text = (
             "trainer %(event)s: %(pipeline)s, rank %(rank)d of %(world_size)d, feed %(feed)s, "
             "position %(position)d, %(peer)s"
         )
-        log.info(text + _describe(left_out), fields, extra={"fields": fields})
-
-    def _begin_line(self) -> Counter[str]:
-        """Returns the events that no line has yet, by their number."""
-        self._next_line_at = self._clock() + LINE_INTERVAL_SECONDS
-        left_out, self._left_out = self._left_out, Counter()
-        return left_out
-
-
-def _describe(left_out: Counter[str]) -> str:
-    if not left_out:
-        return ""
-    return "; without a line: " + ", ".join(f"{count} {event}" for event, count in left_out.items())
+        log.info(text, fields, extra={"fields": fields})

@@ -33,7 +33,17 @@ class TLSFiles:
         Warns of a certificate that is not valid now. It is no error: this clock may be wrong.
         """
         context = self._context()
-        _warn_if_not_valid(self.cert)
+        try:
+            first, last = _validity(self.cert)
+            now = datetime.now(timezone.utc)
+            if not first <= now <= last:
+                log.warning(
+                    "--tls-cert %s: %s: valid from %s to %s, and now it is %s; trainers refuse it",
+                    *(self.cert, "not valid yet" if now < first else "expired"),
+                    *(f"{time:%Y-%m-%d %H:%M:%S} UTC" for time in (first, last, now)),
+                )
+        except ValueError as error:  # OpenSSL accepts it, so the server does
+            log.debug("--tls-cert %s: its dates cannot be read: %s", self.cert, error)
         if self.client_ca is not None:
             load_ca(context, self.client_ca, "--tls-client-ca")
 
@@ -101,19 +111,3 @@ def _validity(pem: str) -> tuple[datetime, datetime]:
     """
     cert = x509.load_pem_x509_certificates(Path(pem).read_bytes())[0]
     return cert.not_valid_before_utc, cert.not_valid_after_utc
-
-
-def _warn_if_not_valid(cert: str) -> None:
-    try:
-        first, last = _validity(cert)
-    except ValueError as error:  # OpenSSL accepts it, so the server does
-        log.debug("--tls-cert %s: its dates cannot be read: %s", cert, error)
-        return
-    now = datetime.now(timezone.utc)
-    if first <= now <= last:
-        return
-    log.warning(
-        "--tls-cert %s: %s: valid from %s to %s, and now it is %s; trainers refuse it",
-        *(cert, "not valid yet" if now < first else "expired"),
-        *(time.strftime("%Y-%m-%d %H:%M:%S UTC") for time in (first, last, now)),
-    )

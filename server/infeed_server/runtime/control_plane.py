@@ -6,7 +6,7 @@ from functools import partial
 
 from infeed_server.control.access import Authorize
 from infeed_server.control.app import ControlState
-from infeed_server.control.http_server import ControlAccess, ControlServer, open_control_server
+from infeed_server.control.http_server import ControlServer, open_control_server
 from infeed_server.runtime.certificate import tls_files
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.serving.auth import TokenAuthenticator, require_token
@@ -21,11 +21,11 @@ def open_control_plane(state: ControlState, options: ServerOptions) -> ControlSe
         tokens = TokenAuthenticator(options.http_tokens, option="--http-tokens")
         authorize = tokens.require_access_to_all
     files = tls_files(options) if options.http_tls else None
-    access = ControlAccess(
+    return open_control_server(
+        state,
         options.http,
-        options.insecure,
-        tuple(options.http_hosts or ()),
+        insecure=options.insecure,
+        host_names=options.http_hosts,
         tls=files.http_context() if files else None,
         authorize=authorize,
     )
-    return open_control_server(state, access)

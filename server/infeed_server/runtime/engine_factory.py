@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from infeed_server.engines.base import Engine
 from infeed_server.engines.indexed.engine import IndexedEngine
-from infeed_server.engines.indexed.quarantine import QuarantineLog
+from infeed_server.engines.indexed.quarantine import Quarantine
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
 from infeed_server.engines.monitor import Monitor
 from infeed_server.engines.sequential.engine import SequentialEngine
@@ -42,4 +42,4 @@ def build(
         source.close()
         raise
     file = definition.quarantine or f"quarantine/{name}.jsonl"
-    return IndexedEngine(plan, QuarantineLog(file, name, definition.on_error), monitor, budget)
+    return IndexedEngine(plan, Quarantine(file, name, definition.on_error), monitor, budget)

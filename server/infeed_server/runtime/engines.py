@@ -89,14 +89,12 @@ def configure_engine(options: Options) -> OpenEngine | None:
     packages = _packages()
     given = options.model_dump(exclude_none=True)
     name = given.pop("engine")
-    if name != LOCAL and name not in packages:
+    if name not in engine_names():
         raise ConfigError(f"--engine {name!r}: it is {' or '.join(engine_names())}")
-    known = packages[name].options.model_fields if name in packages else {}
-    for added in given.keys() - known.keys():
-        owners = [
-            other for other, package in packages.items() if added in package.options.model_fields
-        ]
-        raise ConfigError(f"--{added.replace('_', '-')} goes with --engine {' or '.join(owners)}")
+    fields = {other: package.options.model_fields for other, package in packages.items()}
+    for added in given.keys() - fields.get(name, {}).keys():
+        owners = " or ".join(other for other, known in fields.items() if added in known)
+        raise ConfigError(f"--{added.replace('_', '-')} goes with --engine {owners}")
     return packages[name].configure(given) if name in packages else None
 
 

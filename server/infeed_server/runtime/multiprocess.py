@@ -14,8 +14,7 @@ from infeed.shared.errors import ConfigError
 from infeed_server.config.address import Address
 from infeed_server.control.app import ControlState
 from infeed_server.control.processes import ServerProcesses
-from infeed_server.observe.metric_tables import DESIRED_SERVERS
-from infeed_server.observe.metrics import CallbackCollector
+from infeed_server.observe.callback_metrics import DESIRED_SERVERS, CallbackCollector
 from infeed_server.observe.status import Status
 from infeed_server.processes.supervisor import ProcessGroup
 from infeed_server.runtime.certificate import tls_files

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,16 +14,17 @@ from infeed.shared.spec import PipelineSpec
 from infeed_server.config.address import Address
 from infeed_server.control.app import ControlState
 from infeed_server.control.health import Health
-from infeed_server.control.http_server import ControlServer
 from infeed_server.engines.base import Engine
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
-from infeed_server.observe.metrics import LabelledValues, Metrics
+from infeed_server.observe.callback_metrics import LabelledValues
+from infeed_server.observe.metrics import Metrics
 from infeed_server.observe.observer import UPDATE_INTERVAL_SECONDS, Observer
 from infeed_server.observe.preview import Previews
 from infeed_server.pipeline.load import Pipelines, located
 from infeed_server.processes.periodic import PeriodicTask
+from infeed_server.rpc.batch_stream import Trace
 from infeed_server.rpc.server import RpcServer
-from infeed_server.runtime.certificate import TLSFiles, tls_files
+from infeed_server.runtime.certificate import tls_files
 from infeed_server.runtime.control_plane import open_control_plane
 from infeed_server.runtime.engine_factory import build
 from infeed_server.runtime.engines import RemoteEngine
@@ -35,8 +37,6 @@ from infeed_server.version import VERSION
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
-
-    from infeed_server.rpc.request_tracer import RequestTracer
 
 NamedProgress = Callable[[str], ProgressCallback]
 """Pipeline name → callback for the progress of its index, in bytes."""
@@ -57,22 +57,21 @@ class Server:
         `tracer_provider` is OpenTelemetry's for the spans of batches; None: there are none.
         Raises `ConfigError`, `SourceError` or `UserCodeError`.
         """
-        self._options = options or ServerOptions()
-        self._tls = tls_files(self._options)
-        self.health = Health(self._options.readiness.value)
+        self._options = options = options or ServerOptions()
+        self._tls = tls_files(options)
+        self.health = Health(options.readiness.value)
         self.metrics = Metrics(version=VERSION, tensorflow=tf.__version__)
         self.observer = Observer(VERSION, self.metrics)
-        self._tracer_provider = tracer_provider
         self._engines: dict[str, Engine] = {}
-        self._warm_up = WarmUp(self.health)
-        self._updates = PeriodicTask("observer", UPDATE_INTERVAL_SECONDS, self._update)
+        self._warm_up = WarmUp(self.health, self._engines)
         self._remote: RemoteEngine | None = None
-        self._control: ControlServer | None = None
         self._rpc: RpcServer | None = None
+        self._closing = ExitStack()
+        """What `close` does, the last first."""
         try:
             self._open_control()
             self._open_pipelines(pipelines, progress)
-            self.address = self._open_rpc()
+            self.address = self._open_rpc(tracer_provider)
         except BaseException:  # also a signal
             self.close()
             raise
@@ -82,8 +81,11 @@ class Server:
         assert self._rpc is not None
         self.observer.update()  # rates of the first second need it
         self._rpc.start()
-        self._updates.start()
-        self._warm_up.start(self._engines)
+        updates = PeriodicTask("observer", UPDATE_INTERVAL_SECONDS, self._update)
+        self._closing.callback(updates.stop)
+        updates.start()
+        self._closing.callback(self._warm_up.stop)
+        self._warm_up.start()
         if self._remote:
             self._remote.watch(self._warm_up.on_remote_status)
 
@@ -103,14 +105,7 @@ class Server:
 
     def close(self) -> None:
         """Frees all resources."""
-        self._warm_up.stop()
-        self._updates.stop()
-        for engine in self._engines.values():
-            engine.close()
-        if self._remote:
-            self._remote.stop()
-        if self._control:
-            self._control.stop()
+        self._closing.close()
 
     def warm_cold(self) -> None:
         """Tries the first batch of each pipeline again that had a fault of storage."""
@@ -151,32 +146,32 @@ class Server:
     def _open_control(self) -> None:
         """Binds the addresses: an unusable one is an error at once, but opening a source takes
         minutes, during which the control plane answers."""
-        options = self._options
+        options, metrics = self._options, self.metrics
+        self._control = None
         listen = options.listen_address()
         if self._tls:
             self._tls.check()
-            expiry = partial(_expiry, self._tls)
-            self.metrics.read({"infeed_certificate_expiry_timestamp_seconds": expiry})
+            metrics.read({"infeed_certificate_expiry_timestamp_seconds": self._expiry})
         if not options.shares_port:
             listen.require_free()
         if options.engine:
             self._remote = options.engine(options.insecure)
-        self.metrics.read({"infeed_pipeline_ready": self._ready_pipelines})
+        metrics.read({"infeed_pipeline_ready": self._ready_pipelines})
         if options.unready_on_bad_data:
-            self.metrics.source_errors.subscribe(self._warm_up.on_source_error)
+            metrics.on_refused_data.append(self._warm_up.on_source_error)
+        previews = Previews(self._engines) if options.has_previews else None
+        status = self.observer.status
         state = ControlState(
-            self.health,
-            self.metrics.registry,
-            VERSION,
-            status=self.observer.status,
-            previews=Previews(self._engines) if options.has_previews else None,
+            self.health, metrics.registry, VERSION, status=status, previews=previews
         )
         self._control = open_control_plane(state, options)
         if self._control:
+            self._closing.callback(self._control.stop)
             self._control.start()
 
     def _open_pipelines(self, pipelines: Pipelines, progress: NamedProgress | None) -> None:
         if self._remote:
+            self._closing.callback(self._remote.stop)
             self._remote.start(self.metrics.registry)
         budget = MemoryBudget(unsent_limit(self._options))
         self.metrics.read({"infeed_unsent_limit_bytes": lambda: {(): budget.limit}})
@@ -190,13 +185,14 @@ class Server:
                 else:
                     engine = build(name, definition, self.metrics, on_progress, budget)
                 self._engines[name] = engine
+                self._closing.callback(engine.close)
                 if self._options.shares_port:
                     _require_shareable(engine)
             self.observer.watch(name, engine)
             self.health.set(name, ready=False, reason="making its first batch")
 
-    def _open_rpc(self) -> Address:
-        options, provider = self._options, self._tracer_provider
+    def _open_rpc(self, provider: TracerProvider | None) -> Address:
+        options = self._options
         listen = options.listen_address()
         self._rpc = rpc = RpcServer(
             Catalog(self._engines, self._warm_up.string_bytes),
@@ -204,7 +200,7 @@ class Server:
             limits=options,
             authenticator=TokenAuthenticator(options.tokens) if options.tokens else None,
             jobs=self.observer.jobs,
-            tracer=None if provider is None else _request_tracer(provider),
+            trace=None if provider is None else _trace(provider),
         )
         credentials = self._tls.credentials() if self._tls else None
         rpc.open(listen, credentials, shares_port=options.shares_port)
@@ -214,10 +210,15 @@ class Server:
     def _ready_pipelines(self) -> LabelledValues:
         return {(name,): float(part.ready) for name, part in self.health.parts.items()}
 
+    def _expiry(self) -> LabelledValues:
+        """Returns the end of the certificate, if it is known."""
+        end = self._tls.expires_at() if self._tls else None
+        return {} if end is None else {(): end}
+
     def _update(self) -> None:
         self.observer.update()
         if self._rpc:
-            self._rpc.update()
+            self._rpc.trainers.flush()
 
 
 def unsent_limit(options: ServerOptions) -> int:
@@ -226,16 +227,10 @@ def unsent_limit(options: ServerOptions) -> int:
     return default_limit() if limit is None else limit << 20
 
 
-def _expiry(tls: TLSFiles) -> LabelledValues:
-    """Returns the end of the certificate, if it is known."""
-    end = tls.expires_at()
-    return {} if end is None else {(): end}
+def _trace(provider: TracerProvider) -> Trace:
+    from infeed_server.rpc.request_tracer import StreamTracer  # noqa: PLC0415 - an extra
 
-
-def _request_tracer(provider: TracerProvider) -> RequestTracer:
-    from infeed_server.rpc.request_tracer import RequestTracer  # noqa: PLC0415 - an extra
-
-    return RequestTracer(provider)
+    return partial(StreamTracer, provider)
 
 
 def _require_shareable(engine: Engine) -> None:

@@ -26,12 +26,6 @@ _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL
 _OTLP = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 """Exporters of `otlp` by protocol; without a protocol, the first that is installed."""
 
-_GROUP = "opentelemetry_traces_exporter"
-"""The entry points by which OpenTelemetry's packages name their exporters."""
-
-_SERVICE_NAME = "infeed"
-"""The resource's name, unless the environment has another one."""
-
 _FLUSH_TIMEOUT_SECONDS = 2.0
 """Wait for the last spans at shutdown: a collector that does not answer must not delay it, so they
 may be lost."""
@@ -82,21 +76,19 @@ def _new_provider(names: list[str], environment: Mapping[str, str]) -> api.Trace
             "pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
         ) from None
     exporters = [_load_exporter(name, environment) for name in names]
-    named = environment.get("OTEL_SERVICE_NAME") or "service.name=" in environment.get(
-        "OTEL_RESOURCE_ATTRIBUTES", ""
-    )
+    attributes = environment.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    is_named = environment.get("OTEL_SERVICE_NAME") or "service.name=" in attributes
+    resource = Resource.create({} if is_named else {"service.name": "infeed"})
     # Ended by the server's own shutdown, which comes before the interpreter's.
-    provider = TracerProvider(
-        resource=Resource.create({} if named else {"service.name": _SERVICE_NAME}),
-        shutdown_on_exit=False,
-    )
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     for exporter in exporters:
         provider.add_span_processor(BatchSpanProcessor(exporter))
     return provider
 
 
 def _load_exporter(name: str, environment: Mapping[str, str]) -> Any:
-    found = {entry.name: entry for entry in entry_points(group=_GROUP)}
+    group = entry_points(group="opentelemetry_traces_exporter")
+    found = {entry.name: entry for entry in group}
     candidates = [name]
     if name == "otlp":
         protocol = next((environment[key] for key in _PROTOCOLS if environment.get(key)), None)

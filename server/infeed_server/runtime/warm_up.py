@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from infeed.shared.errors import InfeedError, SourceError
 from infeed_server.control.health import Health, Readiness
@@ -17,11 +18,11 @@ _WARM_UP_INTERVAL_SECONDS = 10.0
 class WarmUp:
     """Makes the first batch of each pipeline, and sets the pipeline's readiness."""
 
-    def __init__(self, health: Health) -> None:
+    def __init__(self, health: Health, engines: Mapping[str, Engine]) -> None:
         self.string_bytes: dict[str, int] = {}
         """Bytes of the byte strings of a sample, by pipeline: the mean of the first batch."""
         self._health = health
-        self._engines: dict[str, Engine] = {}
+        self._engines = engines
         self._cold: set[str] = set()
         """Pipelines whose first batch failed with a fault that can pass."""
         self._with_bad_data: set[str] = set()
@@ -30,10 +31,9 @@ class WarmUp:
         """Readiness of each pipeline before the remote engine failed; empty while it works."""
         self._retries = PeriodicTask("warm-up", _WARM_UP_INTERVAL_SECONDS, self.warm_cold)
 
-    def start(self, engines: dict[str, Engine]) -> None:
+    def start(self) -> None:
         """Returns when each pipeline has tried its first batch."""
-        self._engines = engines
-        for name in engines:
+        for name in self._engines:
             self._warm(name)
         if self._cold:
             self._retries.start()

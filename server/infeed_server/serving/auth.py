@@ -72,7 +72,7 @@ class Grant(Definition):
 
     @property
     def expires_at(self) -> datetime | None:
-        """Time from which the token is invalid; of a date it is midnight in UTC."""
+        """Time from which the token is invalid."""
         return None if self.expires is None else _end_of_validity(self.expires)
 
 
@@ -136,6 +136,7 @@ class TokenAuthenticator:
 
     def _grant(self, digest: str) -> Grant:
         """Returns the grant of a token's SHA-256 now. Raises `AuthenticationError`."""
+        # Found by its hash, so the time of the look-up tells nothing about a token.
         match = self._grants.value.get(digest)
         if match is None:
             raise AuthenticationError(

@@ -16,6 +16,7 @@ from typing_extensions import Self
 from infeed.shared.errors import SourceError
 from infeed_server.config.importer import explain_missing
 from infeed_server.config.model import Definition, Finding, KeyPath
+from infeed_server.sources.files import rebase
 
 Indices = npt.NDArray[np.int64]
 """Indices of samples in a source, one per slot."""
@@ -60,11 +61,7 @@ class Source(ABC):
 
     @abstractmethod
     def read(self, indices: Indices) -> Columns:
-        """Reads the columns of these samples, in this order.
-
-        Raises `SampleError` for the first sample that cannot be read, with `sample_id` in its
-        metadata.
-        """
+        """Reads samples, in this order. Raises `SampleError` with the first bad `sample_id`."""
 
     @abstractmethod
     def provenance(self, index: int) -> Provenance:
@@ -106,15 +103,16 @@ class SourceDefinition(Definition):
 
     kind: ClassVar[str]
 
+    def paths(self) -> dict[str, Any]:
+        """Returns the options that are paths and globs, lists of them or mappings to them."""
+        return {}
+
     def resolve(self, base: Path) -> Self:
         """Returns the definition with its relative paths and globs taken from `base`."""
-        raise NotImplementedError(type(self).__name__)
+        return self.model_copy(update={key: rebase(v, base) for key, v in self.paths().items()})
 
     def check(self) -> Iterator[Finding]:
-        """Yields what is missing outside of the definition: local files, modules, features.
-
-        Takes milliseconds, reads no sample but a first one, and does not load TensorFlow.
-        """
+        """Yields missing files, modules, features. Takes milliseconds, loads no TensorFlow."""
         return iter(())
 
 
@@ -124,10 +122,9 @@ class IndexedDefinition(SourceDefinition):
     def open(
         self, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
     ) -> Source:
-        """Opens the source. `progress` receives the progress of scans of its files.
+        """Opens the source, with the progress of scans of its files. Raises `SourceError`.
 
         With `keep_damaged`, damaged records that a scan finds are samples that cannot be read.
-        Raises `SourceError` when the source is missing or invalid.
         """
         raise NotImplementedError(type(self).__name__)
 
@@ -138,6 +135,11 @@ def find_missing(path: KeyPath, find: Callable[[], object]) -> Iterator[Finding]
         find()
     except SourceError as error:
         yield path, error.message
+
+
+def expand_type(value: Any) -> Any:
+    """Returns the options of a field, of which the name of a type alone stands for a scalar."""
+    return {"type": value} if isinstance(value, str) else value
 
 
 def check_code_name(value: Any) -> Any:
@@ -161,9 +163,6 @@ class CodeDefinition(SourceDefinition):
             return self.target
         named = self.target if hasattr(self.target, "__qualname__") else type(self.target)
         return f"{named.__module__}:{named.__qualname__}"
-
-    def resolve(self, base: Path) -> Self:  # noqa: ARG002 - it has no path
-        return self
 
     def check(self) -> Iterator[Finding]:
         if isinstance(self.target, str) and (missing := explain_missing(self.target)):

@@ -19,43 +19,40 @@ MAX_IDLE_HANDLES = 128
 class FileHandle:
     """One open file. Used by one thread at a time; closed with the last reference."""
 
+    _file: Any = None
+
     def __init__(self, path: str) -> None:
         """Raises `OSError` or `tf.errors.OpError`."""
-        self._fd = -1
-        self._remote: Any = None
-        if is_remote(path):
-            self._remote = tf.io.gfile.GFile(path, "rb")
+        self._remote = is_remote(path)
+        if self._remote:
+            self._file = tf.io.gfile.GFile(path, "rb")
         else:
             # Without O_NONBLOCK, which files ignore, opening a pipe waits for its writer.
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            self._file = os.fdopen(descriptor, "rb", buffering=0)
 
     def read(self, offset: int, size: int) -> bytes:
         """Reads `size` bytes from `offset` on, fewer only at the end of the file."""
-        if self._remote is not None:
-            self._remote.seek(offset)
-            content: bytes = self._remote.read(size)
-            return content
-        content = os.pread(self._fd, size, offset)
+        self._file.seek(offset)
+        content = b""
         # One call returns at most 2 GiB, and less after a signal or from a network file system.
-        while len(content) < size and (
-            rest := os.pread(self._fd, size - len(content), offset + len(content))
-        ):
+        while len(content) < size and (rest := self._file.read(size - len(content))):
             content += rest
         return content
 
     def stamp(self) -> FileStamp | None:
         """Returns the stamp of the open file, even if its path was replaced; None if remote."""
-        if self._remote is not None:
-            return None
-        stat = os.fstat(self._fd)
-        return FileStamp(stat.st_size, stat.st_mtime_ns)
+        return None if self._remote else FileStamp.of(os.fstat(self._file.fileno()))
 
     def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-        if self._remote is not None:
-            self._remote.close()
+        if self._file is not None:
+            self._file.close()
+
+    def __enter__(self) -> FileHandle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def __del__(self) -> None:
         self.close()
@@ -73,7 +70,10 @@ class FileHandlePool:
     @contextmanager
     def borrow(self, file: int) -> Iterator[FileHandle]:
         """Lends this thread a handle of the file. A handle is closed if the body raises."""
-        handle = self._take(file) or self._open_file(file)
+        with self._lock:
+            last = max((n for n, (other, _) in enumerate(self._idle) if other == file), default=-1)
+            idle = self._idle.pop(last)[1] if last >= 0 else None
+        handle = idle or self._open_file(file)
         try:
             yield handle
         except BaseException:
@@ -83,10 +83,3 @@ class FileHandlePool:
             self._idle.append((file, handle))
             if len(self._idle) > MAX_IDLE_HANDLES:
                 self._idle.pop(0)[1].close()
-
-    def _take(self, file: int) -> FileHandle | None:
-        with self._lock:
-            for place in reversed(range(len(self._idle))):
-                if self._idle[place][0] == file:
-                    return self._idle.pop(place)[1]
-        return None

@@ -6,15 +6,11 @@ import contextlib
 import glob
 import hashlib
 import json
-import lzma
 import os
-import struct
 import threading
 import time
-import tokenize
-import zipfile
-import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, NamedTuple
 
@@ -27,19 +23,6 @@ from infeed_server.sources.storage_faults import error_text
 
 INDEX_SUFFIX = ".infeed-index.npz"
 """Part of the name of every cached record index. Globs over data files skip such names."""
-
-NUMPY_FILE_ERRORS = (
-    OSError, EOFError, ValueError, KeyError, IndexError, TypeError, zipfile.BadZipFile, zlib.error,
-    lzma.LZMAError, struct.error, tokenize.TokenError, NotImplementedError, RuntimeError,
-    MemoryError,
-)  # fmt: skip
-"""A byte that changed can be anywhere: in the archive's directory, in a compressed stream, in a
-header, which NumPy parses as Python and allocates the stated size of. `RuntimeError` is an
-encrypted member's."""
-
-_MAX_LISTED_ENTRIES = 5
-"""Entries of a folder that an error names."""
-
 
 _SETTLED_SECONDS = 2.0
 """Age of data whose hash is remembered. Younger data may still be written to without another
@@ -60,9 +43,19 @@ class FileStamp(NamedTuple):
     size: int
     mtime_ns: int
 
+    @classmethod
+    def of(cls, stat: os.stat_result) -> FileStamp:
+        return cls(stat.st_size, stat.st_mtime_ns)
+
     def difference(self, now: FileStamp) -> str:
         """Returns the difference to the file's stamp of now, for an error."""
         return f"it had {self.size} bytes and has {now.size}, modified at another time"
+
+
+def abbreviate(items: Sequence[object], maximum: int = 5) -> str:
+    """Returns the first items, and the number of the others, for a message."""
+    more = len(items) - maximum
+    return ", ".join(map(str, items[:maximum])) + (f" and {more} more" if more > 0 else "")
 
 
 def file_errors() -> tuple[type[Exception], ...]:
@@ -75,9 +68,15 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
-def rebase(path: str, base: Path) -> str:
-    """Resolves a relative path against `base`. Absolute and remote paths stay as they are."""
-    return path if is_remote(path) or os.path.isabs(path) else str(base / path)  # noqa: PTH117
+def rebase(value: Any, base: Path) -> Any:
+    """Resolves relative paths in a value, a list or a mapping against `base`."""
+    if isinstance(value, list):
+        return [rebase(path, base) for path in value]
+    if isinstance(value, dict):
+        return {name: rebase(path, base) for name, path in value.items()}
+    if not isinstance(value, str) or is_remote(value) or os.path.isabs(value):  # noqa: PTH117
+        return value
+    return str(base / value)
 
 
 def absolute_path(path: str) -> str:
@@ -90,23 +89,26 @@ def stat_file(path: str) -> FileStamp:
     if is_remote(path):
         remote = tf.io.gfile.stat(path)
         return FileStamp(int(remote.length), int(remote.mtime_nsec))
-    local = Path(path).stat()
-    return FileStamp(local.st_size, local.st_mtime_ns)
+    return FileStamp.of(os.stat(path))  # noqa: PTH116
+
+
+@contextmanager
+def reading(path: str, task: str = "read") -> Iterator[None]:
+    """Turns errors of files in the block into a `SourceError`: cannot read the path."""
+    try:
+        yield
+    except file_errors() as error:
+        raise SourceError(f"cannot {task} {path!r}: {error_text(error)}", file=path) from error
 
 
 def read_stamp(path: str) -> FileStamp:
     """Returns what `stat_file` does. Raises `SourceError` when that fails."""
-    try:
+    with reading(path, "open"):
         return stat_file(path)
-    except file_errors() as error:
-        raise SourceError(f"cannot open {path!r}: {error_text(error)}", file=path) from error
 
 
 def changed_error(path: str, since: str, difference: str = "", first: str = "") -> SourceError:
-    """Returns the error for a file that is not the one that a server began with.
-
-    `since` is when that was: "it was opened". `first` is to be done before a restart.
-    """
+    """Returns the error for a file that changed; `first` is to be done before a restart."""
     detail = f": {difference}" if difference else ""
     return SourceError(
         f"{path} changed since {since}{detail}; {first}restart the server",
@@ -126,10 +128,8 @@ def read_bytes(path: str) -> bytes:
     """Reads a whole file. Raises `SourceError` when that fails, and for a pipe without end."""
     if os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113
         raise SourceError(f"cannot read {path!r}: it is not a regular file", file=path)
-    try:
+    with reading(path):
         return read_remote(path) if is_remote(path) else Path(path).read_bytes()
-    except file_errors() as error:
-        raise SourceError(f"cannot read {path!r}: {error_text(error)}", file=path) from error
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
@@ -156,10 +156,7 @@ def user_cache_dir() -> Path:
 
 
 def remembered(data: str, stamp: str, newest_ns: int, compute: Callable[[], str]) -> str:
-    """Returns `compute()`, from the cache if `data` had the same stamp before.
-
-    `data` is a path and the purpose of the hash, `newest_ns` the last modification time in it.
-    """
+    """Returns `compute()`, from the cache if `data`, modified at `newest_ns`, had the stamp."""
     key = hashlib.sha256(data.encode("utf-8", "surrogateescape")).hexdigest()[:32]
     file = user_cache_dir() / "hashes" / f"{key}.json"
     try:
@@ -191,8 +188,7 @@ def is_folder(path: str) -> bool:
 def expand_globs(patterns: Iterable[str]) -> list[str]:
     """Lists the files that paths and globs match: absolute, sorted, each once.
 
-    A local glob supports `*`, `?`, `[...]` and `**`. Raises `SourceError` for a pattern without a
-    match, with the nearest folder that exists.
+    Raises `SourceError` for a pattern without a match, with the nearest folder that exists.
     """
     found: set[str] = set()
     for pattern in patterns:
@@ -205,14 +201,9 @@ def expand_globs(patterns: Iterable[str]) -> list[str]:
 
 def _glob(pattern: str) -> list[str]:
     if is_remote(pattern):
-        try:
+        with reading(pattern, "list"), contextlib.suppress(tf.errors.NotFoundError):
             return [path for path in tf.io.gfile.glob(pattern) if not tf.io.gfile.isdir(path)]
-        except tf.errors.NotFoundError:
-            return []
-        except tf.errors.OpError as error:
-            raise SourceError(
-                f"cannot list {pattern!r}: {error_text(error)}", pattern=pattern
-            ) from error
+        return []
     # A pattern that is the name of a file, with brackets or stars in it, is meant literally.
     # Unlike `Path.is_file`, `isfile` returns False for a path that may not be searched.
     if os.path.isfile(pattern):  # noqa: PTH113
@@ -244,7 +235,5 @@ def describe_nearest_folder(path: str) -> str:
         )
     except file_errors() as error:
         return f"{folder!r} cannot be listed: {error_text(error)}"
-    listed = ", ".join(entries[:_MAX_LISTED_ENTRIES])
-    if len(entries) > _MAX_LISTED_ENTRIES:
-        listed += ", ..."
-    return f"the nearest folder that exists is {folder!r}, which holds {listed or 'nothing'}"
+    listed = abbreviate(entries) or "nothing"
+    return f"the nearest folder that exists is {folder!r}, which holds {listed}"

@@ -9,12 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from infeed.shared.errors import ConfigError
 from infeed_server.sources.arrays.source import ArraysSource
-from infeed_server.sources.base import (
-    IndexedDefinition,
-    ProgressCallback,
-    Source,
-    SourceDefinition,
-)
+from infeed_server.sources.base import IndexedDefinition, ProgressCallback, Source, SourceDefinition
 from infeed_server.sources.dataset.source import DatasetSource
 from infeed_server.sources.images.source import ImagesSource
 from infeed_server.sources.python.source import PythonSource

@@ -55,7 +55,7 @@ _sleep = time.sleep
 
 
 def is_storage_fault(error: BaseException) -> bool:
-    """Returns whether an error of a graph or a user's function is a fault of storage or resources.
+    """Returns whether an error is a fault of storage or resources.
 
     An `OSError` without a number is not: libraries raise it for files that they cannot decode.
     """
@@ -108,10 +108,7 @@ def retry_faults(
     subject: str,
     is_fault: Callable[[BaseException], bool] = is_read_fault,
 ) -> Result:
-    """Returns the operation's result, after retries if it fails with a storage fault.
-
-    Raises `SourceError` about `subject` after the last attempt, and other errors unchanged.
-    """
+    """Returns the operation's result, repeated after faults. Raises `SourceError`."""
     delays = iter(RETRY_DELAYS_SECONDS)
     while True:
         try:

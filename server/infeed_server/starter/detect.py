@@ -15,7 +15,6 @@ from infeed_server.starter.images import csv_drafts, image_drafts
 from infeed_server.starter.records import is_record_file, record_drafts
 from infeed_server.starter.shards import matching_files
 
-_PARQUET = (".parquet", ".pq")
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -68,7 +67,7 @@ def _files_starter(
         return Starter([*record_drafts(records, target, pattern)])
     if tables:
         return Starter(csv_drafts(Path(absolute_path(str(tables[0]))), target, labels))
-    if tables := of_kind(*_PARQUET):
+    if tables := of_kind(".parquet", ".pq"):
         from infeed_server.starter.parquet import parquet_drafts  # noqa: PLC0415 - needs PyArrow
 
         return Starter(parquet_drafts(tables, target, pattern))

@@ -22,7 +22,7 @@ WRITTEN_MODULE = "Written by infeed init."
 """Part of a Python module that `init` writes."""
 
 _DEFAULT_BATCH = 64
-_EVALUATION = ("val", "valid", "validation", "test", "eval", "dev")
+_EVALUATION = {"val", "valid", "validation", "test", "eval", "dev"}
 """Words in the name of a part of the data that is not for training."""
 
 
@@ -47,19 +47,22 @@ class Draft:
     files: dict[str, str] = field(default_factory=dict)
     """Name → content of files that are written beside the pipelines."""
 
+    @property
+    def is_for_training(self) -> bool:
+        """Whether the data is shuffled and augmented."""
+        return _EVALUATION.isdisjoint(re.split(r"[^a-z]+", self.name.lower()))
+
     def lines(self, suffix: str) -> Iterator[str]:
         """Yields the lines below the key `pipelines`; the name gets a suffix."""
         # The usual size, or for little data a power of two that fits.
         size = min(_DEFAULT_BATCH, 1 << max(self.samples, 1).bit_length() - 1)
-        batch: dict[str, Any] = {"size": size}
+        batch = {"size": size} if self.is_for_training else {"size": size, "remainder": "pad"}
         yield f"  {flow(self.name + suffix)}:"
         yield from (f"    {comment(text)}" for text in (*self.about, self.label) if text)
         yield "    source:"
         yield from (f"      {text}" for text in self.source)
-        if is_for_training(self.name):
+        if self.is_for_training:
             yield f"    shuffle: {self.shuffle}  # another order in each epoch; any number"
-        else:
-            batch["remainder"] = "pad"
         if self.transforms:
             yield "    transforms:"
         yield from (f"      {text}" for text in self.transforms)
@@ -130,15 +133,9 @@ def step(name: str, about: str = "", **options: Any) -> str:
     return f"- {line(name, options, about)}"
 
 
-def is_for_training(name: str) -> bool:
-    """Returns whether data of this name is shuffled and augmented."""
-    return not any(word in _EVALUATION for word in re.split(r"[^a-z]+", name.lower()))
-
-
-def pipeline_name(*parts: str) -> str:
-    """Returns a name of letters, digits and dashes, made of parts of a path."""
-    words = [re.sub(r"[^\w]+", "-", part).strip("-_") for part in parts]
-    return "-".join(word for word in words if word) or "data"
+def pipeline_name(text: str) -> str:
+    """Returns a name of letters, digits and dashes, made of a path's."""
+    return re.sub(r"[^\w]+", "-", text).strip("-_") or "data"
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:

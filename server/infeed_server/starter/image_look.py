@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from PIL import Image
+from PIL import ExifTags, Image
 
-from infeed_server.starter.draft import Draft, comment, is_for_training, step
+from infeed_server.starter.draft import Draft, comment, step
 
 MAX_LOOKED_AT = 64
 """Images that are opened, evenly spread: enough for sizes, few enough for a slow file system."""
@@ -31,7 +31,6 @@ _GEOMETRY_WORDS = {
 }
 """Words in the name of a field that has places in the image."""
 
-_ORIENTATION, _UPRIGHT = 0x0112, 1
 _TURNED = (5, 6, 7, 8)
 """Orientations in EXIF whose height is the width of the file."""
 
@@ -46,11 +45,11 @@ class ImageLook:
     formats: frozenset[str]
     sizes: tuple[tuple[int, int], ...]
     grey: int
-    turned: int = 0
+    turned: int
     """JPEGs that EXIF turns or mirrors."""
 
     @classmethod
-    def at(cls, images: Iterable[bytes | str]) -> ImageLook | None:
+    def at(cls, images: Sequence[Any]) -> ImageLook | None:
         """Reads the headers of images, given as contents or paths; None if none is an image."""
         formats, sizes, grey, turned = set(), [], 0, 0
         for image in images:
@@ -61,7 +60,7 @@ class ImageLook:
                     formats.add(str(opened.format))
                     sizes.append(size[::-1] if orientation in _TURNED else size)
                     grey += opened.mode in _GREY_MODES
-                    turned += orientation != _UPRIGHT
+                    turned += orientation != 1
             except (OSError, ValueError, Image.DecompressionBombError):
                 continue
         return cls(frozenset(formats), tuple(sizes), grey, turned) if sizes else None
@@ -69,17 +68,8 @@ class ImageLook:
     @classmethod
     def of_all(cls, values: Sequence[Any]) -> ImageLook | None:
         """Returns a look at the values of a field; None unless all are images."""
-        if not all(isinstance(value, bytes) for value in values):
-            return None
-        look = cls.at(values)
+        look = cls.at(values) if all(isinstance(value, bytes) for value in values) else None
         return look if look is not None and len(look.sizes) == len(values) else None
-
-    def suggest(self, draft: Draft, field: str, fields: Iterable[str]) -> None:
-        """Adds the transforms of a draft's first field of images."""
-        if not draft.transforms:
-            others = [other for other in fields if other != field]
-            training = is_for_training(draft.name)
-            draft.transforms = self.transforms(field, training=training, others=others)
 
     def describe(self) -> str:
         """Returns the formats, sizes and channels in words."""
@@ -92,13 +82,15 @@ class ImageLook:
         turned = f", {self.turned} of {len(self.sizes)} turned by EXIF" if self.turned else ""
         return f"{'/'.join(sorted(self.formats))}, {', '.join(sides)}{grey}{turned}"
 
-    def transforms(self, field: str, *, training: bool, others: Iterable[str] = ()) -> list[str]:
-        """Returns the suggested transforms: to images of one size, from 0 to 1.
+    def suggest(self, draft: Draft, field: str, fields: Iterable[str] = ()) -> None:
+        """Adds the transforms of a draft's first field of images: to one size, from 0 to 1.
 
-        No random one moves the image alone, where one of the `others` has places in it.
+        No random one moves the image alone, where another of the fields has places in it.
         """
-        attached = attached_field(others)
-        training = training and not attached
+        if draft.transforms:
+            return
+        attached = attached_field(other for other in fields if other != field)
+        training = draft.is_for_training and not attached
         is_grey = self.grey == len(self.sizes)
         decode: dict[str, Any] = {"field": field, "channels": 1 if is_grey else 3}
         if self.turned:
@@ -112,7 +104,9 @@ class ImageLook:
             name = "random_resized_crop" if training else "resize"
             about = "height, width" if training else "height, width; changes the proportions"
             about += f"; pixels in {attached!r} fit no longer" if attached else ""
-            lines.append(step(name, about, field=field, size=[self._crop()] * 2))
+            short = median(min(size) for size in self.sizes)
+            side = next((side for side in _CROPS if side <= short), _CROPS[-1])
+            lines.append(step(name, about, field=field, size=[side, side]))
         if training:
             lines.append(step("random_flip_left_right", FLIP, field=field))
         if attached:
@@ -121,35 +115,26 @@ class ImageLook:
         if not is_grey:
             usual = "also usual: mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]"
             lines.append(comment(usual))
-        return lines
-
-    def _crop(self) -> int:
-        """Returns the largest usual size that half of the images have."""
-        short = median(min(size) for size in self.sizes)
-        return next((side for side in _CROPS if side <= short), _CROPS[-1])
+        draft.transforms = lines
 
 
 def attached_field(names: Iterable[str]) -> str:
     """Returns the first field with places in an image, by its name; empty if there is none."""
-    words = ((name, re.findall(r"[A-Z]?[a-z]+", name)) for name in names)
-    return next(
-        (
-            name
-            for name, parts in words
-            if not _GEOMETRY_WORDS.isdisjoint(part.lower() for part in parts)
-        ),
-        "",
-    )
+    for name in names:
+        words = re.findall(r"[A-Z]?[a-z]+", name)
+        if not _GEOMETRY_WORDS.isdisjoint(word.lower() for word in words):
+            return name
+    return ""
 
 
 def _orientation(image: Image.Image) -> int:
     if image.format not in ("JPEG", "MPO"):  # of the others, decode_image reads no EXIF
-        return _UPRIGHT
+        return 1
     try:
-        found = image.getexif().get(_ORIENTATION, _UPRIGHT)
+        found = int(image.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:  # noqa: BLE001 - invalid EXIF counts as none, whatever Pillow raises for it
-        return _UPRIGHT
-    return found if found in range(1, 9) else _UPRIGHT
+        return 1
+    return found if found in range(1, 9) else 1
 
 
 def spread(count: int, most: int = MAX_LOOKED_AT) -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,7 +15,6 @@ from infeed_server.starter.draft import (
     WRITTEN_LABELS,
     Draft,
     comment,
-    is_for_training,
     line,
     listed,
     pipeline_name,
@@ -24,12 +25,11 @@ from infeed_server.starter.image_look import ImageLook, spread
 from infeed_server.starter.labels import (
     FOLDERS,
     NONE,
-    Candidate,
+    Column,
     Part,
     chosen_labels,
     find_labels,
     is_number,
-    labels_csv,
 )
 
 _PARTS = ("train", "training", "val", "valid", "validation", "test", "eval", "dev")
@@ -45,22 +45,20 @@ def image_drafts(folder: Path, target: Path, labels: str | None) -> list[Draft]:
     """
     listing = list_images(str(folder))
     names = [name for name in listing.folders if name.lower() in _PARTS]
-    if not names or any(image.path.partition("/")[0] not in names for image in listing.images):
-        beside = []  # the parts beside a folder that is one itself
-        if folder.name.lower() in _PARTS:
-            beside = [path for path in folder.parent.iterdir() if path.name.lower() in _PARTS]
-        parts = {folder.name: Part(listing, listing)}
-        classes = _classes_of_parts([folder, *beside])
+    if names and all(image.path.partition("/")[0] in names for image in listing.images):
+        folders = [folder / name for name in names]
+        parts = [Part(listing, list_images(f"{folder}/{name}"), f"{name}/") for name in names]
     else:
-        parts = {
-            f"{folder.name}-{name}": Part(listing, list_images(str(folder / name)), f"{name}/")
-            for name in names
-        }
-        classes = _classes_of_parts([folder / name for name in names])
-    return [
-        _labelled(_draft(pipeline_name(name), part.listing, target), part, target, labels, classes)
-        for name, part in parts.items()
-    ]
+        folders, parts = [folder], [Part(listing, listing)]
+        if folder.name.lower() in _PARTS:
+            folders = [path for path in folder.parent.iterdir() if path.name.lower() in _PARTS]
+    classes = _classes_of_parts(folders)
+    drafts = []
+    for part in parts:
+        draft = _draft(f"{folder.name}-{part.prefix}", part.listing, target)
+        _label(draft, part, target, labels, classes)
+        drafts.append(draft)
+    return drafts
 
 
 def csv_drafts(file: Path, target: Path, labels: str | None) -> list[Draft]:
@@ -82,6 +80,27 @@ def csv_drafts(file: Path, target: Path, labels: str | None) -> list[Draft]:
     return image_drafts(folder, target, labels or str(file))
 
 
+def _draft(name: str, listing: ImageListing, target: Path) -> Draft:
+    paths = [f"{listing.root}/{image.path}" for image in listing.images]
+    chosen = [paths[index] for index in spread(len(paths))]
+    look = ImageLook.at(chosen)
+    if look is None:
+        raise SourceError(
+            f"{listing.root!r}: none of {len(chosen)} images can be opened, such as {chosen[0]}",
+            file=listing.root,
+        )
+    about = [f"{len(paths)} images; of {len(chosen)} looked at: {look.describe()}"]
+    if damaged := len(chosen) - len(look.sizes):
+        about.append(f"of these, {damaged} cannot be opened: infeed check --scan names all")
+    others = Counter(path.suffix.lower() for path in Path(listing.root).rglob("*.*"))
+    if left := [f"{others[ending]} {ending}" for ending in _OTHER_FORMATS if others[ending]]:
+        about.append(f"left out: {', '.join(left)}; convert them to JPEG or PNG")
+    source = [line("images", relative(listing.root, target))]
+    draft = Draft(pipeline_name(name), about, source, len(paths))
+    look.suggest(draft, "image")
+    return draft
+
+
 def _classes_of_parts(folders: Sequence[Path]) -> Sequence[str]:
     """Returns the class folders of all parts together, if one part lacks some; otherwise none.
 
@@ -97,9 +116,9 @@ def _classes_of_parts(folders: Sequence[Path]) -> Sequence[str]:
     return union if any(part and list(part) != union for part in names) else []
 
 
-def _labelled(
+def _label(
     draft: Draft, part: Part, target: Path, labels: str | None, classes: Sequence[str]
-) -> Draft:
+) -> None:
     """Adds the labels of a part's images; `classes` are numbered instead of its own folders."""
     stray = [image.path for image in part.listing.images if "/" not in image.path]
     names = classes or part.listing.folders
@@ -110,14 +129,16 @@ def _labelled(
             file=part.listing.root,
         )
     if labels == FOLDERS or (labels is None and not stray and len(names) > 1):
-        return _with_folders(draft, part, names)
+        _add_folders(draft, part, names)
+        return
     found = None
     if labels is None:
         found = find_labels(part, draft.about)
     elif labels != NONE:
         found = chosen_labels(part, labels)
     if found is not None:
-        return _with_column(draft, found, target)
+        _add_column(draft, part, found, target)
+        return
     if part.listing.folders and stray:
         draft.about.append(
             f"no label by folder: {len(stray)} images are in none, such as {stray[0]}; move them, "
@@ -125,10 +146,9 @@ def _labelled(
         )
     draft.label = "no label was found" if labels is None else "no label"
     draft.source.append(comment("labels: labels.csv, with the columns file,label"))
-    return draft
 
 
-def _with_folders(draft: Draft, part: Part, classes: Sequence[str]) -> Draft:
+def _add_folders(draft: Draft, part: Part, classes: Sequence[str]) -> None:
     folders = {image.path: image.path.partition("/")[0] for image in part.listing.images}
     if list(classes) != list(part.listing.folders):
         numbers = {image: classes.index(folder) for image, folder in folders.items()}
@@ -148,66 +168,47 @@ def _with_folders(draft: Draft, part: Part, classes: Sequence[str]) -> Draft:
         for file in part.csv_files()
         if file.is_relative_to(part.whole.root)
     ]
-    return draft
 
 
-def _with_column(draft: Draft, found: Candidate, target: Path) -> Draft:
-    file = found.table.file
-    # Each part would number the classes that it has, and one may lack some.
-    is_part, classes = bool(found.part.prefix), found.classes()
-    labels: Mapping[str, str | int] = found.labels
-    values = sorted(set(found.labels.values()), key=lambda text: (len(text), text))
-    if classes and not is_part:
-        values = _numbered(classes)
-        labels = {image: classes.index(text) for image, text in found.labels.items()}
-    first, label = next(iter(labels.items()))
-    draft.label = (
-        f"label is the column {found.column} of {file.name}: {len(values)} different values: "
-        f"{listed([value[:40] for value in values])}; {first} has {str(label)[:40]}"
-    )
-    draft.about += found.notes()
-    if classes and is_part:
+def _add_column(draft: Draft, part: Part, column: Column, target: Path) -> None:
+    name, classes = column.file.name, column.classes()
+    labels: Mapping[str, str | int] = column.labels
+    values = sorted(set(column.labels.values()), key=lambda text: (len(text), text))
+    draft.about += [
+        f"left out: {count} row{'s' * (count > 1)} of {name} without {lack}"
+        for lack, count in column.left_out.items()
+        if count
+    ]
+    if classes and part.prefix:  # each part would number the classes that it has
         draft.about.append("the labels are text: number the classes alike in all parts")
-    if labels is found.labels and found.table.is_read_as(found.labels):
-        draft.source.append(line("labels", relative(file, target), "columns file,label"))
+    elif classes:
+        values = _numbered(classes)
+        labels = {image: classes.index(text) for image, text in column.labels.items()}
+    if labels is column.labels and column.is_plain:
+        draft.source.append(line("labels", relative(column.file, target), "columns file,label"))
     else:
         path = _write_labels(draft, labels)
-        draft.about.append(f"{path} was made from {file.name}, with the columns file,label")
-    texts = [text for text in found.labels.values() if not text.lstrip("+-").isdecimal()]
-    if texts and all(map(is_number, found.labels.values())):
+        draft.about.append(f"{path} was made from {name}, with the columns file,label")
+    first, label = next(iter(labels.items()))
+    draft.label = (
+        f"label is the column {column.name} of {name}: {len(values)} different values: "
+        f"{listed([value[:40] for value in values])}; {first} has {str(label)[:40]}"
+    )
+    texts = [text for text in column.labels.values() if not text.lstrip("+-").isdecimal()]
+    if texts and all(map(is_number, column.labels.values())):
         draft.transforms.append(step("string_to_number", "the CSV has text", field="label"))
     if missing := draft.samples - len(labels):
         draft.on_error = f"{missing} images have no label; others take their places"
-    return draft
 
 
 def _write_labels(draft: Draft, labels: Mapping[str, str | int]) -> str:
     """Adds a CSV of labels beside the pipelines, and returns its name."""
-    path = f"{draft.name}{WRITTEN_LABELS}"
-    draft.files[path] = labels_csv(labels)
+    path, out = f"{draft.name}{WRITTEN_LABELS}", io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([("file", "label"), *sorted(labels.items())])
+    draft.files[path] = out.getvalue()
     draft.source.append(line("labels", path, "columns file,label"))
     return path
 
 
 def _numbered(classes: Sequence[str]) -> list[str]:
     return [f"{number} {name}" for number, name in enumerate(classes)]
-
-
-def _draft(name: str, listing: ImageListing, target: Path) -> Draft:
-    paths = [f"{listing.root}/{image.path}" for image in listing.images]
-    chosen = [paths[index] for index in spread(len(paths))]
-    look = ImageLook.at(chosen)
-    if look is None:
-        raise SourceError(
-            f"{listing.root!r}: none of {len(chosen)} images can be opened, such as {chosen[0]}",
-            file=listing.root,
-        )
-    about = [f"{len(paths)} images; of {len(chosen)} looked at: {look.describe()}"]
-    if damaged := len(chosen) - len(look.sizes):
-        about.append(f"of these, {damaged} cannot be opened: infeed check --scan names all")
-    others = Counter(path.suffix.lower() for path in Path(listing.root).rglob("*.*"))
-    if left := [f"{others[ending]} {ending}" for ending in _OTHER_FORMATS if others[ending]]:
-        about.append(f"left out: {', '.join(left)}; convert them to JPEG or PNG")
-    source = [line("images", relative(listing.root, target))]
-    transforms = look.transforms("image", training=is_for_training(name))
-    return Draft(name, about, source, len(paths), transforms)

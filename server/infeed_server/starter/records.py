@@ -40,15 +40,14 @@ def record_drafts(files: Sequence[Path], target: Path, pattern: str = "") -> Ite
     """
     for name, group in shard_groups(files):
         features, records = _look_at(group)
-        plural = "s" if len(group) > 1 else ""
-        about = [f"{len(group)} file{plural}; features of {records} records"]
+        about = [f"{len(group)} file{'s' * (len(group) > 1)}; features of {records} records"]
         source = [line("tfrecord", shard_pattern(group, target, pattern)), "features:"]
         draft = Draft(name, about, source, records)
-        for feature, (kind, values) in features.items():
-            single = len(values) == records and all(len(row) == 1 for row in values)
-            look = ImageLook.of_all([row[0] for row in values]) if single else None
-            text = f"an image: {look.describe()}" if look else _describe(kind, values)
-            draft.source.append(f"  {_line(feature, kind, values, records, text)}")
+        for feature, (kind, rows) in features.items():
+            single = len(rows) == records and all(len(row) == 1 for row in rows)
+            look = ImageLook.of_all([row[0] for row in rows]) if single else None
+            text = f"an image: {look.describe()}" if look else _describe(kind, rows)
+            draft.source.append(f"  {_line(feature, kind, rows, records, text)}")
             if look:
                 look.suggest(draft, feature, features)
         yield draft
@@ -86,11 +85,9 @@ def _look_at(files: Sequence[Path]) -> tuple[Mapping[str, Feature], int]:
 def _line(name: str, kind: str, rows: Sequence[Sequence[Any]], records: int, about: str) -> str:
     """Returns the line of a feature below `features:`."""
     lengths = {len(values) for values in rows}
-    if len(rows) == records and lengths == {1}:
-        return line(name, kind, about)
-    if len(rows) == records and len(lengths) == 1 and 0 not in lengths:
-        return line(name, {"type": kind, "shape": [*lengths]}, about)
     longest = max(*lengths, 1)
+    if len(rows) == records and lengths == {longest}:
+        return line(name, kind if longest == 1 else {"type": kind, "shape": [longest]}, about)
     seen = f"{min(lengths)} to {max(lengths)} values" if lengths != {longest} else "not in all"
     # Records that were not looked at may have more.
     options = {"type": kind, "max_length": 2 << (longest - 1).bit_length()}

@@ -33,17 +33,12 @@ def shard_pattern(files: Sequence[Path], target: Path, given: str = "") -> str |
 
     `target` is the folder from which paths are relative.
     """
-    first = files[0]
-    patterns = [given]
-    if len(files) > 1 and (match := _SHARD.match(first.name)):
-        begin, end = first.name[: match.start("number")], match["rest"]
-        folder = glob.escape(str(first.parent))
-        patterns += [
-            f"{folder}/{glob.escape(begin)}{numbers}{glob.escape(end)}"
-            for numbers in ("*", "[0-9]*")
-        ]
+    first, patterns = files[0], [given]
+    if match := _SHARD.match(first.name):
+        begin = glob.escape(f"{first.parent}/{first.name[: match.start('number')]}")
+        patterns += [f"{begin}{digits}{glob.escape(match['rest'])}" for digits in ("*", "[0-9]*")]
     for pattern in patterns:
-        if len(files) > 1 and set(matching_files(pattern)) == set(files):
+        if len(files) > 1 and matching_files(pattern) == sorted(files):
             return relative(pattern, target)
     paths = [relative(file, target) for file in files]
     return paths if len(paths) > 1 else paths[0]

@@ -1,5 +1,13 @@
 """Transforms: operations on one sample, defined in YAML or Python."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainValidator, SerializeAsAny, create_model
+
+from infeed_server.config.model import as_tuple, did_you_mean
 from infeed_server.transforms.base import Transform
 from infeed_server.transforms.colour import (
     RandomBrightness,
@@ -24,32 +32,55 @@ from infeed_server.transforms.numeric import (
     StringToNumber,
 )
 from infeed_server.transforms.random_resized_crop import RandomResizedCrop
-from infeed_server.transforms.registry import REGISTRY, TransformList
 from infeed_server.transforms.user_map import Map
 
+_TRANSFORMS: tuple[type[Transform], ...] = (
+    *(DecodeImage, DecodeRaw, Resize, CenterCrop, RandomCrop, RandomResizedCrop),
+    *(RandomFlipLeftRight, RandomFlipUpDown),
+    *(RandomBrightness, RandomContrast, RandomSaturation, RandomHue),
+    *(Normalize, Cast, OneHot, StringToNumber, ConvertImageDtype),
+    *(Rename, Drop, Map, Cache),
+)
+
+REGISTRY: Mapping[str, type[Transform]] = {transform.name: transform for transform in _TRANSFORMS}
+"""Name in YAML → class of the transform."""
+
+_options: Any = {name: (transform | None, None) for name, transform in REGISTRY.items()}
+_ByName = create_model("_ByName", **_options)
+"""A model, so that pydantic adds the transform's name to the location of an error."""
+
+
+def _parse(value: Any) -> Transform:
+    """Builds a transform from its form in YAML: `{name: options}` or `name`. Keeps a built one."""
+    if isinstance(value, Transform):
+        return value
+    if isinstance(value, str):
+        value = {value: {}}
+    if not isinstance(value, dict) or len(value) != 1:
+        raise ValueError("should be one transform, as `name: {option: value}` or just its name")
+    name, options = next(iter(value.items()))
+    if name not in REGISTRY:
+        known = sorted(REGISTRY)
+        hint = did_you_mean(str(name), known)
+        raise ValueError(f"unknown transform {name!r}{hint}; known: {', '.join(known)}")
+    shorthand = REGISTRY[name].shorthand
+    if options is None:
+        options = {}
+    elif shorthand is not None and not isinstance(options, dict):
+        options = {shorthand: options}
+    transform: Transform = getattr(_ByName.model_validate({name: options}), name)
+    return transform
+
+
+AnyTransform = Annotated[SerializeAsAny[Transform], PlainValidator(_parse)]
+"""One transform, from YAML or from Python."""
+
+TransformList = Annotated[tuple[AnyTransform, ...], BeforeValidator(as_tuple)]
+"""The transforms of a pipeline, in order; YAML's list becomes a tuple."""
+
 __all__ = [
-    "REGISTRY",
-    "Cache",
-    "Cast",
-    "CenterCrop",
-    "ConvertImageDtype",
-    "DecodeImage",
-    "DecodeRaw",
-    "Drop",
-    "Map",
-    "Normalize",
-    "OneHot",
-    "RandomBrightness",
-    "RandomContrast",
-    "RandomCrop",
-    "RandomFlipLeftRight",
-    "RandomFlipUpDown",
-    "RandomHue",
-    "RandomResizedCrop",
-    "RandomSaturation",
-    "Rename",
-    "Resize",
-    "StringToNumber",
-    "Transform",
-    "TransformList",
-]
+    "REGISTRY", "AnyTransform", "Cache", "Cast", "CenterCrop", "ConvertImageDtype", "DecodeImage",
+    "DecodeRaw", "Drop", "Map", "Normalize", "OneHot", "RandomBrightness", "RandomContrast",
+    "RandomCrop", "RandomFlipLeftRight", "RandomFlipUpDown", "RandomHue", "RandomResizedCrop",
+    "RandomSaturation", "Rename", "Resize", "StringToNumber", "Transform", "TransformList",
+]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, TypeAlias
 
@@ -23,21 +24,24 @@ FieldName = Annotated[str, Field(min_length=1)]
 class Transform(Definition):
     """One operation on one sample.
 
-    `name` is its name in YAML. A subclass adds its options as fields and implements `apply`. The
-    documents have its docstring's first paragraph, its paragraph `Result:` (data type; shape), and
-    the docstring of each option.
+    A subclass adds its options as fields and implements `apply`. The documents have its docstring's
+    first paragraph, its paragraph `Result:` (data type; shape), and the docstring of each option.
     """
 
     name: ClassVar[str]
-    always_random: ClassVar[bool] = False
-    """Whether the result depends on the key, whatever the options."""
+    """The name in YAML: the class's, in snake case. Those that draw from the key begin with
+    `random_`."""
     shorthand: ClassVar[str | None] = None
     """The option that YAML may give alone: `map: module:attr` is `map: {function: module:attr}`."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        cls.name = snake_case(cls.__name__)
 
     @property
     def random(self) -> bool:
         """Whether the result depends on the key."""
-        return self.always_random
+        return self.name.startswith("random_")
 
     @property
     def display_name(self) -> str:
@@ -71,6 +75,11 @@ class Transform(Definition):
 
 Step = tuple[int, Transform]
 """A transform and its ordinal: its index in the user's list, part of its random key."""
+
+
+def snake_case(name: str) -> str:
+    """Returns `OneHot` as `one_hot`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 class FieldTransform(Transform):

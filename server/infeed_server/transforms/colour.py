@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import tensorflow as tf
 from pydantic import Field, model_validator
@@ -23,9 +23,15 @@ _COLOUR_TYPES = [name for name in IMAGE_TYPES if name != "float16"]
 
 
 class _ColourTransform(FieldTransform):
-    always_random: ClassVar[bool] = True
+    """A function of `tf.image`, by the transform's name and with its options."""
 
-    def _require_rgb(self, x: tf.Tensor) -> tf.Tensor:
+    @override
+    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
+        change = getattr(tf.image, f"stateless_{self.name}")
+        return change(self._require(x), **self.model_dump(exclude={"field"}), seed=key)
+
+    def _require(self, x: tf.Tensor) -> tf.Tensor:
+        """Returns the field as what the function takes, by default RGB."""
         pixels = require_image(x, self, _COLOUR_TYPES)
         if pixels.shape[2] not in (3, None):
             raise self.error(
@@ -58,16 +64,14 @@ class RandomBrightness(_ColourTransform):
     Result: type and shape kept.
     """
 
-    name: ClassVar[str] = "random_brightness"
-
     max_delta: NonNegative
     """Largest change, as a share of the type's range."""
 
     @override
-    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
+    def _require(self, x: tf.Tensor) -> tf.Tensor:
         values = require_numbers(x, self)
         require_type(values, self)
-        return tf.image.stateless_random_brightness(values, self.max_delta, key)
+        return values
 
 
 class RandomContrast(_FactorTransform):
@@ -78,12 +82,9 @@ class RandomContrast(_FactorTransform):
     Result: type and shape kept.
     """
 
-    name: ClassVar[str] = "random_contrast"
-
     @override
-    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        pixels = require_image(x, self, _COLOUR_TYPES)
-        return tf.image.stateless_random_contrast(pixels, self.lower, self.upper, key)
+    def _require(self, x: tf.Tensor) -> tf.Tensor:
+        return require_image(x, self, _COLOUR_TYPES)
 
 
 class RandomSaturation(_FactorTransform):
@@ -94,14 +95,6 @@ class RandomSaturation(_FactorTransform):
     Result: type and shape kept.
     """
 
-    name: ClassVar[str] = "random_saturation"
-
-    @override
-    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        return tf.image.stateless_random_saturation(
-            self._require_rgb(x), self.lower, self.upper, key
-        )
-
 
 class RandomHue(_ColourTransform):
     """Shifts the hue of an RGB image by up to ±`max_delta`.
@@ -111,11 +104,5 @@ class RandomHue(_ColourTransform):
     Result: type and shape kept.
     """
 
-    name: ClassVar[str] = "random_hue"
-
     max_delta: Annotated[float, Field(ge=0, le=0.5)]
     """Largest shift, as a share of the full circle of hues."""
-
-    @override
-    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        return tf.image.stateless_random_hue(self._require_rgb(x), self.max_delta, key)

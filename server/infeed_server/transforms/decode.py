@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from typing import Literal
 
 import tensorflow as tf
 from typing_extensions import override
@@ -23,8 +23,6 @@ class DecodeImage(FieldTransform):
 
     Result: bytes → `dtype`; `[height, width, channels]` of the upright image.
     """
-
-    name: ClassVar[str] = "decode_image"
 
     channels: Literal[0, 1, 3, 4] = 3
     """1 is greyscale, 3 RGB, 4 RGBA (a file without alpha becomes opaque), 0 as in the file, which
@@ -59,8 +57,6 @@ class DecodeRaw(FieldTransform):
 
     Result: bytes → `dtype`; `shape`.
     """
-
-    name: ClassVar[str] = "decode_raw"
 
     dtype: NumberType = "uint8"
     """Type of the numbers."""

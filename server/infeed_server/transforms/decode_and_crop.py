@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import tensorflow as tf
 from typing_extensions import override
@@ -34,8 +34,6 @@ class DecodeAndCrop(Transform):
     stores colour at half the resolution: the window's outermost columns cannot be smoothed with
     neighbours that were not decoded.
     """
-
-    name: ClassVar[str] = "decode_and_crop"
 
     decode: DecodeImage
     crop: Crop

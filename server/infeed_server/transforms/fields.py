@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 from typing_extensions import override
@@ -17,8 +17,6 @@ class Rename(Transform):
 
     Result: types and shapes kept.
     """
-
-    name: ClassVar[str] = "rename"
 
     # An alias, since `fields` is also the name of a method.
     names: Annotated[dict[FieldName, FieldName], Field(alias="fields", min_length=1)]
@@ -55,8 +53,6 @@ class Drop(Transform):
     Result: the other fields.
     """
 
-    name: ClassVar[str] = "drop"
-
     names: Annotated[Names, Field(alias="fields")]
     """Fields to remove, `[a, b]`."""
 
@@ -78,8 +74,6 @@ class Cache(Transform):
 
     Result: types and shapes kept.
     """
-
-    name: ClassVar[str] = "cache"
 
     limit_mb: Positive = 4096
     """Memory for all samples, in MiB, checked at start."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 import tensorflow as tf
 
 from infeed.shared.spec import FinishTransform
-from infeed_server.transforms.base import Step, Transform
+from infeed_server.transforms.base import Step
 from infeed_server.transforms.fields import Rename
 
 Specs = Mapping[str, tf.TensorSpec]
@@ -27,21 +27,24 @@ def plan_finish(
     whose move saves no bytes stay on the server.
     """
     moved: dict[int, FinishTransform] = {}
-    for field, chain in _movable_chains(steps, stages[-1]).items():
-        for position in _select_moves(chain, stages, steps):
-            finish = steps[position][1].finish_transform()
-            assert finish is not None
-            moved[position] = replace(finish, field=field)
+    for output, chain in _movable_chains(steps, stages[-1]).items():
+        # The field's bytes before each step of the chain, and after the last.
+        sizes = [_sample_bytes(stages[position][finish.field]) for position, finish in chain]
+        sizes.append(_sample_bytes(stages[-1][output]))
+        kept = max(count for count, size in enumerate(sizes) if size == min(sizes))
+        moved |= {position: replace(finish, field=output) for position, finish in chain[kept:]}
     host = [step for position, step in enumerate(steps) if position not in moved]
     return host, tuple(moved[position] for position in sorted(moved))
 
 
-def _movable_chains(steps: Sequence[Step], outputs: Specs) -> dict[str, list[int]]:
-    """Returns the positions of each output field's movable steps, in order.
+def _movable_chains(
+    steps: Sequence[Step], outputs: Specs
+) -> dict[str, list[tuple[int, FinishTransform]]]:
+    """Returns each output field's movable steps, in order.
 
     Goes backwards through the steps, and follows a field through `rename` to its earlier name.
     """
-    chains: dict[str, list[int]] = {field: [] for field in outputs}
+    chains: dict[str, list[tuple[int, FinishTransform]]] = {field: [] for field in outputs}
     # The name at this step → the name at the end, of fields that no later host step touches.
     names = {field: field for field in outputs}
     for position in reversed(range(len(steps))):
@@ -53,35 +56,18 @@ def _movable_chains(steps: Sequence[Step], outputs: Specs) -> dict[str, list[int
         touched = step.fields()
         finish = step.finish_transform()
         if finish is not None and finish.field in names:
-            chains[names[finish.field]].insert(0, position)
+            chains[names[finish.field]].insert(0, (position, finish))
             continue
         for name in list(names) if touched is None else touched:
             names.pop(name, None)
     return chains
 
 
-def _select_moves(
-    chain: Sequence[int], stages: Sequence[Specs], steps: Sequence[Step]
-) -> Sequence[int]:
-    """Returns the end of the chain that should run at the trainer."""
-    if not chain:
-        return ()
-    # The field's bytes on the wire if the first 0, 1, ... steps of the chain stay on the server.
-    sizes = [_field_bytes(chain[0], stages, steps[chain[0]][1])]
-    sizes += [_field_bytes(position + 1, stages, steps[position][1]) for position in chain]
-    kept = max(count for count, size in enumerate(sizes) if size == min(sizes))
-    return chain[kept:]
-
-
-def _field_bytes(stage: int, stages: Sequence[Specs], step: Transform) -> int:
-    """Returns the bytes of the step's field at a stage, per sample.
+def _sample_bytes(spec: tf.TensorSpec) -> int:
+    """Returns the bytes of a field, per sample.
 
     A size that varies counts as 1: it is the same along the whole chain, so the choice does not
     depend on it.
     """
-    finish = step.finish_transform()
-    assert finish is not None
-    spec = stages[stage][finish.field]
     sizes = spec.shape if spec.shape.rank is not None else ()
-    elements = math.prod(int(size or 1) for size in sizes)
-    return elements * int(spec.dtype.size)
+    return math.prod(int(size or 1) for size in sizes) * int(spec.dtype.size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import tensorflow as tf
 from typing_extensions import override
@@ -37,8 +37,6 @@ class Resize(FieldTransform):
 
     Result: type kept, or float32; `size`.
     """
-
-    name: ClassVar[str] = "resize"
 
     size: Size
     """Size of the result, in pixels."""
@@ -118,8 +116,6 @@ class CenterCrop(Crop):
     Result: type kept; `size`.
     """
 
-    name: ClassVar[str] = "center_crop"
-
     @override
     def choose_window(self, shape: tf.Tensor, key: Key) -> Window:
         with tf.control_dependencies(self._require_size(shape)):
@@ -133,9 +129,6 @@ class RandomCrop(Crop):
 
     Result: type kept; `size`.
     """
-
-    name: ClassVar[str] = "random_crop"
-    always_random: ClassVar[bool] = True
 
     @override
     def choose_window(self, shape: tf.Tensor, key: Key) -> Window:
@@ -155,8 +148,6 @@ def crop_to_window(pixels: tf.Tensor, window: Window) -> tf.Tensor:
 
 
 class _RandomFlip(FieldTransform):
-    always_random: ClassVar[bool] = True
-
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
         flip = getattr(tf.image, f"stateless_{self.name}")
@@ -171,8 +162,6 @@ class RandomFlipLeftRight(_RandomFlip):
     Result: type and shape kept.
     """
 
-    name: ClassVar[str] = "random_flip_left_right"
-
 
 class RandomFlipUpDown(_RandomFlip):
     """Flips the image vertically with probability 0.5.
@@ -181,5 +170,3 @@ class RandomFlipUpDown(_RandomFlip):
 
     Result: type and shape kept.
     """
-
-    name: ClassVar[str] = "random_flip_up_down"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -20,8 +20,6 @@ class Normalize(FieldTransform):
 
     Result: → `dtype`; shape kept.
     """
-
-    name: ClassVar[str] = "normalize"
 
     scale: Finite | None = None
     """First divisor; at least one of `scale`, `mean` and `std` is required."""
@@ -78,8 +76,6 @@ class Cast(FieldTransform):
     Result: → `dtype`; shape kept.
     """
 
-    name: ClassVar[str] = "cast"
-
     dtype: NumberType
     """Type of the result."""
 
@@ -97,8 +93,6 @@ class OneHot(FieldTransform):
 
     Result: integers → `dtype`; a new last dimension of `depth`.
     """
-
-    name: ClassVar[str] = "one_hot"
 
     depth: Positive
     """Number of classes; a label outside of [0, `depth`) gives only `off_value`."""
@@ -137,8 +131,6 @@ class StringToNumber(FieldTransform):
     Result: bytes → `dtype`; shape kept.
     """
 
-    name: ClassVar[str] = "string_to_number"
-
     dtype: Literal["int32", "int64", "float32", "float64"] = "float32"
     """Type of the result."""
 
@@ -161,8 +153,6 @@ class ConvertImageDtype(FieldTransform):
 
     Result: → `dtype`; shape kept.
     """
-
-    name: ClassVar[str] = "convert_image_dtype"
 
     dtype: Literal[
         "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",

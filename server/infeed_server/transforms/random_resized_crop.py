@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 import tensorflow as tf
 from pydantic import field_validator
@@ -27,9 +26,6 @@ class RandomResizedCrop(Crop):
 
     Result: type kept; `size`.
     """
-
-    name: ClassVar[str] = "random_resized_crop"
-    always_random: ClassVar[bool] = True
 
     scale: Range = (0.08, 1.0)
     """Range of the window's share of the image's area."""

@@ -44,7 +44,6 @@ class Map(Transform):
     Random: with a key.
     """
 
-    name: ClassVar[str] = "map"
     shorthand: ClassVar[str | None] = "function"
 
     function: str | Callable[..., Any]
@@ -72,14 +71,13 @@ class Map(Transform):
 
     @model_validator(mode="after")
     def _check_python(self) -> Self:
-        given = {
-            "fields": self.result_fields,
-            "identity": self.declared_identity,
-            "processes": self.processes,
-        }
-        names = [name for name, value in given.items() if value is not None]
-        if names and not self.python:
-            raise ValueError(f"{names[0]}: only a function in Python has it; add python: true")
+        for name, value in (
+            ("fields", self.result_fields),
+            ("identity", self.declared_identity),
+            ("processes", self.processes),
+        ):
+            if value is not None and not self.python:
+                raise ValueError(f"{name}: only a function in Python has it; add python: true")
         if self.processes and not isinstance(self.function, str):
             raise ValueError(
                 "worker processes load the function by its name; give function: as module:attr, or "
@@ -119,10 +117,8 @@ class Map(Transform):
     @override
     def identity(self) -> dict[str, Any]:
         function = self._load_function()
-        identity = {
-            **function_identity(function, self._module_name),
-            "keyed": self._takes_key(function),
-        }
+        identity = function_identity(function, self._module_name)
+        identity["keyed"] = self._takes_key(function)
         if self.python:
             # NumPy keeps the bits of its generators, but not of its distributions.
             fields = [str(field) for field in declared_fields(self.result_fields) or ()]
@@ -228,14 +224,13 @@ class Map(Transform):
         for field, value in returned.items():
             if not isinstance(field, str) or not field:
                 raise self._wrong_result(f"a dict with the key {field!r}")
+            described = f"a dict whose {field!r} is {_describe_value(value)}"
+            if value is None or isinstance(value, tf.__internal__.CompositeTensor):
+                raise self._wrong_result(described)
             try:
-                if value is None or isinstance(value, tf.__internal__.CompositeTensor):
-                    raise TypeError
                 sample[field] = tf.convert_to_tensor(value)
             except (TypeError, ValueError):
-                raise self._wrong_result(
-                    f"a dict whose {field!r} is {_describe_value(value)}"
-                ) from None
+                raise self._wrong_result(described) from None
         return sample
 
     def _wrong_result(self, result: str) -> ConfigError:
@@ -266,6 +261,6 @@ def _describe_value(value: Any) -> str:
     if isinstance(value, tf.Tensor):
         return describe_tensor(value)
     if isinstance(value, tuple | list):
-        items = ", ".join(_describe_value(item) for item in value)
-        return f"a {type(value).__name__} of {len(value)}" + (f": {items}" if items else "")
-    return "None" if value is None else f"{type(value).__name__}"
+        items = ", ".join(map(_describe_value, value))
+        return f"a {type(value).__name__} of {len(value)}: {items}"
+    return "None" if value is None else type(value).__name__

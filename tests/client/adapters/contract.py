@@ -208,7 +208,7 @@ class AdapterContract:
         try:
             copied = copy_of(iterator)
         except (infeed.InvalidRequestError, TypeError, NotImplementedError) as error:
-            problem = str(error)  # that of generators is Python's, that of loaders PyTorch's
+            problem = str(error)  # Python's for generators, PyTorch's for loaders
         if copied is None:
             assert type(iterator).__name__ in problem
         else:

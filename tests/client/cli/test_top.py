@@ -150,10 +150,12 @@ def test_tables_have_verdict_pipelines_and_trainers(serve_http: Serve) -> None:
     lines = result.output.splitlines()
     assert f"http://{address}  ready  infeed 1.2.3, up 1 h 2 min, 25 % of 4 processors" in lines[0]
     assert VERDICT["text"] in lines
+    assert run(address).output == result.output  # no terminal
+    assert json.loads(run(address, "--json").output) == STATUS
     # Markup and control characters of a name are text.
     pipeline = next(line for line in lines if "photos [bold]\\x1b[2J  " in line)
     assert pipeline.split()[2:] == [
-        *("ready", "8", "2", "kB/s", "2", "5", "7", "kB", "9"),
+        *("ready", "8", "2.0", "kB/s", "2", "5", "7.0", "kB", "9"),
         *("10", "%", "20", "%", "0", "%", "70", "%"),
     ]
     assert any("job photos-3-4x2-0: 2 of 2 ranks connected; highly input-bound" in x for x in lines)
@@ -162,18 +164,6 @@ def test_tables_have_verdict_pipelines_and_trainers(serve_http: Serve) -> None:
         *("1", "50.0", "%", "250", "ms", "2", "75", "%", "3", "14808", "1234", "0", "s", "ago")
     ]
     assert ranks[1][:-1] == [*("0", "-", "-", "-", "-", "-", "96", "-", "none", "yet")]
-
-
-def test_output_that_is_no_terminal_has_the_status_once(serve_http: Serve) -> None:
-    result = run(serve_http({"/api/v1/status": (200, STATUS)}))
-    assert result.exit_code == 0
-    assert result.output.count(VERDICT["text"]) == 2  # the server's, and the job's
-
-
-def test_json_is_that_of_the_api(serve_http: Serve) -> None:
-    result = run(serve_http({"/api/v1/status": (200, STATUS)}), "--json")
-    assert result.exit_code == 0
-    assert json.loads(result.output) == STATUS
 
 
 @pytest.mark.parametrize(
@@ -226,9 +216,6 @@ def test_the_port_of_trainers_is_an_error_that_says_so(sent: bytes) -> None:
 def test_another_server_is_an_error(serve_http: Serve) -> None:
     for answers in ({}, {"/": (200, "hello")}, {"/api/v1/status": (200, {"a": 1})}):
         assert "no control plane of infeed" in error(serve_http(answers))
-
-
-def test_the_servers_own_error_is_shown(serve_http: Serve) -> None:
     answers = {"/api/v1/status": (421, {"error": "unknown host name"})}
     assert "unknown host name" in error(serve_http(answers))
 
@@ -270,33 +257,22 @@ def test_columns_that_do_not_fit_are_left_out_whole(width: int, left_out: list[s
     assert sum(line.split()[:1] in (["0"], ["1"]) for line in lines) == 2
 
 
-def test_note_is_seen_with_more_trainers_than_lines() -> None:
-    status = copy.deepcopy(STATUS)
-    status["pipelines"][0]["jobs"][0]["trainers"] *= 50
-    lines = shown(status, 160, "no answer for 9 s").splitlines()
-    assert len(lines) > 100
-    assert "no answer for 9 s" in lines[1]
-
-
-def test_last_batch_refused_for_its_data_is_shown() -> None:
+def test_notes_are_before_the_trainers() -> None:
     status = copy.deepcopy(STATUS)
     (pipeline,) = status["pipelines"]
-    pipeline["totals"]["source_errors"] = 3.0
+    pipeline["totals"] |= {"source_errors": 3.0, "quarantine_failures": 1.0}
     pipeline["source_error"] = {"error": "a.npz\x1b changed"}
-    text = "batches refused for their data: 3, last: a.npz\\x1b changed"
-    assert text in shown(status, 400)
+    pipeline["jobs"][0]["trainers"] *= 50
+    text = shown(status, 400, "no answer for 9 s")
+    assert "no answer for 9 s" in text.splitlines()[1]
+    assert "batches refused for their data: 3, last: a.npz\\x1b changed" in text
+    assert ", 1 not logged" in text
 
 
 @pytest.mark.parametrize("uptime", ["NaN", '"x"'])
 def test_impossible_number_is_an_error(serve_http: Serve, uptime: str) -> None:
     text = json.dumps(STATUS).replace("3725.0", uptime)
     assert "another structure" in error(serve_http({"/api/v1/status": (200, text)}))
-
-
-def test_bad_samples_without_a_line_in_the_log_are_shown() -> None:
-    status = copy.deepcopy(STATUS)
-    status["pipelines"][0]["totals"]["quarantine_failures"] = 1.0
-    assert ", 1 not logged" in shown(status, 200)
 
 
 class FakeControl(ControlPlane):

@@ -124,14 +124,6 @@ def test_repeat_of_grain_reads_each_pass_again() -> None:
     assert labels(grain.experimental.RepeatIterDataset(dataset(), 2)) == EXPECTED * 2
 
 
-def test_options_and_debug_mode_of_grain_take_it() -> None:
-    timed = grain.experimental.DatasetOptions(
-        execution_tracking_mode=grain.experimental.ExecutionTrackingMode.STAGE_TIMING
-    )
-    chain = grain.experimental.WithOptionsIterDataset(dataset().map(dict), timed)
-    assert labels(chain) == EXPECTED
-
-
 # --- states ---
 
 
@@ -170,13 +162,6 @@ def test_state_can_be_read_after_close() -> None:
         next(iterator)
 
 
-def test_state_of_another_pipeline_is_refused_at_once() -> None:
-    iterator = iter(dataset())
-    iterator.set_state({**iter(dataset()).get_state(), "fingerprint": "another"})
-    with pytest.raises(infeed.CursorError, match="fingerprint"):
-        next(iterator)
-
-
 # --- iterators ---
 
 
@@ -198,20 +183,6 @@ def test_state_of_the_beginning_closes_its_connection() -> None:
         assert not server.opens
     finally:
         server.stop()
-
-
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        ({"seed": -1}, infeed.InvalidRequestError),
-        ({"timeout": "soon"}, infeed.InvalidRequestError),
-        ({"pipeline": "other"}, infeed.PipelineNotFoundError),
-    ],
-)
-def test_state_of_the_beginning_has_the_errors_of_connect(options: Any, error: Any) -> None:
-    options = {"pipeline": "fake", "transport": fake(), **options}
-    with pytest.raises(error):
-        iter(FeedDataset("fake", **options)).get_state()
 
 
 def test_dataset_and_iterator_connect_lazily() -> None:

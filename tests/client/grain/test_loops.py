@@ -1,4 +1,4 @@
-"""Loops as MaxText, big_vision and Grain's tutorial have them, with a feed as their iterator.
+"""Loops as MaxText and Grain's tutorial have them, with a feed as their iterator.
 
 Each is written from its documentation, as far as it touches the input; none knows infeed.
 """
@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.client.adapters.contract import COUNT, fake, numpy_batches
-
-import infeed
 
 grain = pytest.importorskip("grain")
 jax = pytest.importorskip("jax")
@@ -143,93 +140,6 @@ def test_maxtext_checkpoint_continues_the_loader(tmp_path: Path) -> None:
         restored = manager.restore(1, args=ocp.args.Composite(**items))
         assert restored["iter"] is resumed.local_iterator
     assert rest == labels_of(next(resumed) for _ in range(COUNT // BATCH - 1))
-
-
-def test_maxtext_remote_iterator_saves_its_state_as_text(tmp_path: Path) -> None:
-    class RemoteIterator:
-        """Lives in the process beside the accelerator, which makes the iterator itself."""
-
-        def __init__(self, get_dataset: Callable[[], Iterable[Any]]) -> None:
-            self.get_dataset = get_dataset
-            self.iterator: Any = iter(get_dataset())
-
-        def reset(self) -> None:
-            self.iterator = iter(self.get_dataset())
-
-        def save_state(self, path: Path) -> None:
-            path.write_text(json.dumps(self.iterator.get_state(), indent=4))
-
-        def restore_state(self, path: Path) -> None:
-            self.iterator.set_state(json.loads(path.read_text()))
-
-    remote = RemoteIterator(dataset)
-    next(remote.iterator)
-    remote.save_state(tmp_path / "state")
-    remote.reset()
-    remote.restore_state(tmp_path / "state")
-    rest = [int(x) for batch in remote.iterator for x in batch["label"]]
-    assert rest == expected_labels()[BATCH:]
-
-
-# --- big_vision: prefetched training, masked evaluation ---
-
-
-def prefetch_to_device(data: Iterable[Any], count: int, keep_on_cpu: Any = ()) -> Iterator[Any]:
-    """Yields batches that are on the devices `count` batches before the loop takes them."""
-    sharding = NamedSharding(mesh(), PartitionSpec("data"))
-
-    def put(batch: Any) -> Any:
-        return {
-            name: x if name in keep_on_cpu else jax.device_put(x, sharding)
-            for name, x in batch.items()
-        }
-
-    queue: collections.deque[Any] = collections.deque()
-    iterator = iter(data)
-    for batch in iterator:
-        queue.append(put(batch))
-        if len(queue) > count:
-            yield queue.popleft()
-    while queue:
-        yield queue.popleft()
-
-
-def test_big_vision_training_takes_as_many_steps_as_it_wants() -> None:
-    train = prefetch_to_device(dataset(epochs=None), 2)
-    seen = []
-    for _, batch in zip(range(1, 8), train, strict=False):
-        seen += np.asarray(batch["label"]).tolist()
-    assert len(seen) == 7 * BATCH
-    assert seen == expected_labels(epochs=3)[: len(seen)]
-
-
-@pytest.mark.parametrize("hosts", [1, 3])
-def test_big_vision_evaluation_counts_each_sample_once(hosts: int) -> None:
-    @jax.jit
-    def evaluate(batch: Any) -> Any:
-        mask = batch["_mask"]
-        right = (batch["label"] % 2 == 0) * mask
-        return right.sum(), mask.sum()
-
-    right = count = 0
-    ids: list[int] = []
-    steps = set()
-    for host in range(hosts):
-        transport = fake(remainder="pad")
-        shard = infeed.Shard(host, hosts)
-        evaluation = dataset(transport=transport, shard=shard, ids="_id", mask="_mask")
-        step_count = 0
-        for batch in prefetch_to_device(evaluation, 1, ("_id",)):
-            numbers = batch.pop("_id")
-            assert type(numbers) is np.ndarray
-            ids += numbers[np.asarray(batch["_mask"])].tolist()
-            results = evaluate(batch)
-            right, count = right + int(results[0]), count + int(results[1])
-            step_count += 1
-        steps.add(step_count)
-    assert sorted(ids) == list(range(COUNT))
-    assert (right, count) == (COUNT // 2, COUNT)
-    assert len(steps) == 1  # every host takes part in each collective step
 
 
 # --- Grain's tutorial: transformations, a loop by number of steps, Orbax ---

@@ -106,15 +106,3 @@ def test_v1_restores_the_saved_step_on_another_number(tmp_path: Path, chained: b
     )
     np.testing.assert_array_equal(loaded["model"]["w"], np.arange(3.0))
     assert ids(target) == rest
-
-
-def test_v1_checkpointer_takes_the_iterator(tmp_path: Path) -> None:
-    training = pytest.importorskip("orbax.checkpoint.experimental.v1").training
-    source, target = new_iterator(), new_iterator()
-    with training.Checkpointer(tmp_path) as checkpointer:
-        for step in range(1, 4):
-            next(source)
-            checkpointer.save_checkpointables(step, {"feed": source})
-        rest = ids(source)
-        checkpointer.load_checkpointables(3, {"feed": target})
-    assert ids(target) == rest

@@ -47,7 +47,7 @@ def read(devices: Any, server: str) -> dict[str, Any]:
         for _ in range(STEPS):
             batch = next(batches)
             assert len(batch["image"].sharding.device_set) == devices.size
-            # A program over all devices, between those of the finish transforms.
+            # A program over all devices, between the programs of the finish transforms.
             totals.append(float(batch["image"].sum()))
             steps.append(
                 {

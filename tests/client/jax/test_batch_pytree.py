@@ -40,11 +40,6 @@ def test_keys_are_those_of_a_dict(batches: list[infeed.Batch]) -> None:
     assert [path for path, _ in paths] == [path for path, _ in expected]
 
 
-def test_device_put_returns_device_arrays(batches: list[infeed.Batch]) -> None:
-    on_device = jax.device_put(batches[0])
-    assert all(isinstance(x, jax.Array) for x in on_device.values())
-
-
 def test_jit_takes_every_batch_with_one_trace(batches: list[infeed.Batch]) -> None:
     traces = []
 

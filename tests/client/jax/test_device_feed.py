@@ -80,7 +80,7 @@ def test_first_state_neither_connects_nor_calls_jax(
     with infeed.jax.connect("fake", "fake", transport=transport) as batches:
         with monkeypatch.context() as patch:
             # It waits for a lock that a signal handler's thread may hold.
-            patch.delattr("infeed.jax.connection.data_groups")
+            patch.delattr("infeed.jax.device_feed.data_groups")
             state = batches.state()
         assert transport.streams == 0
         assert state == batches.feed.state()

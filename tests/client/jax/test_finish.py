@@ -1,4 +1,4 @@
-"""Tests of the finish transforms in `jit`: those of NumPy, within one unit in the last place."""
+"""Tests of the finish transforms in `jit`: NumPy's values, within one unit in the last place."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 
 import infeed
 from infeed import client
-from infeed.adapters import lazy_feed
+from infeed.adapters import feed_adapter
 from infeed.shared.spec import Normalize
 from infeed.testing import FakeTransport
 
@@ -35,7 +35,7 @@ def test_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
         transport = FakeTransport(arrays, name="photos", finish_transforms=finish)
         return client.connect(target, pipeline, transport=transport, **options)
 
-    monkeypatch.setattr(lazy_feed, "connect", connect)
+    monkeypatch.setattr(feed_adapter, "connect", connect)
     monkeypatch.setattr(infeed, "connect", connect)
     monkeypatch.setattr(jax.distributed, "initialize", lambda: None)
     steps = []

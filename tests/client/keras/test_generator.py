@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -91,26 +89,3 @@ def test_wrong_options_are_refused_at_once(fake: FakeTransport, options: Any, me
         pytest.raises(InvalidRequestError, match=message),
     ):
         infeed.keras.generator(feed, **options)
-
-
-def run(code: str) -> str:
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=100
-    )
-    return result.stdout
-
-
-def test_importing_it_imports_no_framework() -> None:
-    names = ("keras", "tensorflow", "jax", "torch")
-    code = f"import infeed.keras, sys; print([name for name in {names} if name in sys.modules])"
-    assert run(code) == "[]\n"
-
-
-def test_without_keras_the_extra_is_named() -> None:
-    assert "pip install 'infeed[keras]'" in run(
-        "import importlib.util\n"
-        "importlib.util.find_spec = lambda name: None\n"
-        "import infeed\n"
-        "try:\n    infeed.keras\n"
-        "except infeed.MissingExtraError as error:\n    print(error)"
-    )

@@ -11,6 +11,7 @@ from infeed.loadtest import LoadPlan, Tally
 from infeed.loadtest.records import STEP, Point
 from infeed.shared.report import ServerReport, TrainerReport
 from infeed.shared.spec import Array, OnError
+from infeed.stats import Stats
 from infeed.testing import FakeTransport
 
 SLOTS = 4
@@ -36,20 +37,26 @@ def steps(numbers: list[int], rank: int = 0, ranks: int = 1, **figures: Any) -> 
 
 
 def point(made: Array, at: float = 1.0, **values: Any) -> Point:
+    """Returns a point with these steps; what `Stats` has goes there."""
+    report = TrainerReport(
+        seconds=1.0, steps=max(2, len(made)), total_steps=max(1, len(made)), streams=1
+    )
+    stats: dict[str, Any] = dict.fromkeys(Stats.__match_args__, 0) | {
+        "bytes": 100 * len(made),
+        "report": report,
+        "server_reports": {},
+        "lost_servers": (),
+        **{name: value for name, value in values.items() if name in Stats.__match_args__},
+    }
     given: dict[str, Any] = {
         "sample_ids": (made["start"][:, None] + np.arange(SLOTS)) % 40,
         "state": {"position": len(made)},
-        "first_batch_seconds": 0.1,
-        "bytes": 100 * len(made),
-        "reconnects": 0,
+        "connect_seconds": 0.1,
         "cpu_seconds": 0.5,
         "max_memory_bytes": 1 << 20,
-        "report": TrainerReport(
-            seconds=1.0, steps=max(2, len(made)), total_steps=max(1, len(made)), streams=1
-        ),
-        "servers": {},
+        **{name: value for name, value in values.items() if name not in stats},
     }
-    return Point(steps=made, at=at, **{**given, **values})
+    return Point(steps=made, at=at, stats=Stats(**stats), **given)
 
 
 def busy_server(**values: Any) -> ServerReport:

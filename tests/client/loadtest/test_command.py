@@ -34,11 +34,6 @@ def test_the_report_is_text_json_and_html(serve: Any, tmp_path: Path) -> None:
     assert files["html"].read_text().startswith("<!doctype html>")
 
 
-def test_json_alone_goes_to_standard_output(serve: Any) -> None:
-    result = run(serve(fake()).address, "numbers", *QUICK, "--json", "-")
-    assert json.loads(result.stdout)["pipeline"] == "numbers"
-
-
 def test_a_missed_threshold_is_named(serve: Any) -> None:
     options = ("--min-samples-per-second", "1e7")
     result = run(serve(fake()).address, "numbers", *QUICK, *options)
@@ -57,26 +52,23 @@ def test_the_search_ends_with_a_number(serve: Any) -> None:
     assert [probe["trainers"] for probe in search["probes"]] == [1, 2]
 
 
-@pytest.mark.parametrize(("ended", "status"), [("interrupted", 130), ("failures", 1)])
 def test_a_search_that_is_ended_reports_its_last_test(
-    serve: Any, monkeypatch: pytest.MonkeyPatch, ended: str, status: int
+    serve: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = loadtest.run_load
 
     def run_load(*arguments: Any, **options: Any) -> Any:
         tally = real(*arguments, **options)
-        if tally.plan.trainers == 2:
-            setattr(tally, ended, ["rank 1: it broke"])
+        tally.interrupted = tally.plan.trainers == 2
         return tally
 
     monkeypatch.setattr(loadtest, "run_load", run_load)
     options = ("--threads", "--trainers", "8", "--step-ms", "1", "--duration", "0.2")
     least = ("--min-utilisation", "0.000001")
     result = run(serve(fake()).address, "numbers", *options, *least, "--find-max")
-    assert result.exit_code == status, result.output
+    assert result.exit_code == 130, result.output
     assert "2 ranks of one job" in result.stdout
-    assert ("interrupted: the figures so far" in result.stdout) is (ended == "interrupted")
-    assert ("FAILED rank 1: it broke" in result.stdout) is (ended == "failures")
+    assert "interrupted: the figures so far" in result.stdout
 
 
 @pytest.mark.parametrize(

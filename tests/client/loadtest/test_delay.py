@@ -44,8 +44,8 @@ def echo(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 @contextmanager
 def connected(server: str, delay: float, jitter: float = 0.0) -> Iterator[socket.socket]:
     """Connects to a server through a proxy."""
-    with workers._proxy(server, delay, jitter) as address:
-        host, _, port = address.partition(":")
+    with workers.route(server, {}, 2 * delay, 2 * jitter) as path:
+        host, _, port = path.target.partition(":")
         with socket.create_connection((host, int(port)), HANG_SECONDS) as client:
             yield client
 
@@ -70,5 +70,5 @@ def test_bytes_arrive_late_and_in_order_until_the_end(echo: str, jitter: float) 
 
 
 def test_server_that_is_away_closes_the_connection(new_address: Callable[[], str]) -> None:
-    with connected(new_address(), 0.0) as client:
+    with connected(new_address(), 0.001) as client:
         assert client.recv(1) == b""

@@ -26,23 +26,13 @@ def with_server(address: str = "127.0.0.1:1", **values: Any) -> Summary:
     for at, cpu in ((0.0, 0.0), (0.95, 0.475)):
         made.add(0, point(steps([], 0), at, cpu_seconds=cpu))
     server = busy_server(**{"cores": 2.0, **idle, **values})
-    made.add(0, point(steps(list(range(10)), **figures), 0.96, servers={address: server}))
+    made.add(0, point(steps(list(range(10)), **figures), 0.96, server_reports={address: server}))
     return summarize(made)
 
 
 def test_forecast_leaves_out_the_processors_of_other_processes() -> None:
     assert with_server("a:1").forecast.capacity == pytest.approx(40.0)
     assert with_server("a:1", available_cores=1.0).forecast.capacity == pytest.approx(20.0)
-    assert not with_server("a:1").forecast.shares_machine
-
-
-def test_trainers_on_the_machine_of_the_server_grow_with_it() -> None:
-    # The server uses 0.5 processors, the trainer too, and others 0.25 of 2: 0.75 are free.
-    forecast = with_server(available_cores=1.25).forecast
-    assert forecast.capacity == pytest.approx(10 * 1.75, rel=0.02)
-    assert forecast.shares_machine
-    assert with_server(available_cores=0.4).forecast.capacity == pytest.approx(10.0)
-    assert with_server(transform_seconds=1.0).forecast.capacity == pytest.approx(10.0)
 
 
 def test_forecast_of_a_lower_utilisation_is_of_more_trainers() -> None:
@@ -58,7 +48,7 @@ def test_servers_are_enough_while_windows_fill() -> None:
     waits, busy = np.full(5, 0.002), np.full(5, 0.2)
     figures = {"requested_at": np.arange(5) / 5, "wait_seconds": waits, "busy_seconds": busy}
     # The server makes 10 batches/s all the time, of which half fill the window.
-    made.add(0, point(steps(list(range(5)), **figures), 1.0, servers={"a:1": busy_server()}))
+    made.add(0, point(steps(list(range(5)), **figures), 1.0, server_reports={"a:1": busy_server()}))
     summary = summarize(made)
     assert summary.forecast.demand == pytest.approx(5.0, rel=0.1)
     assert (summary.forecast.servers, summary.forecast.max_trainers) == (1, 2)
@@ -75,18 +65,6 @@ def test_notes_name_the_processors_of_other_processes() -> None:
     assert not [line for line in notes(trainers, made) if "other processes" in line]
 
 
-def test_what_trainers_take_without_waits_can_be_made() -> None:
-    made = tally(LoadPlan(trainers=2, step_seconds=0.01, warm_up_seconds=0.0))
-    # Other processes leave so little of the machine that the server could make 10 batches/s more.
-    busy = busy_server(batches=150, cores=2.0, available_cores=1.0)
-    for rank in range(2):
-        made.add(rank, point(steps(list(range(100)), rank, 2), servers={"a:1": busy}))
-    forecast = summarize(made).forecast
-    assert forecast.demand == pytest.approx(200)
-    assert forecast.capacity == pytest.approx(200)
-    assert forecast.max_trainers == 2
-
-
 @pytest.mark.parametrize(
     ("changes", "end"),
     [
@@ -100,3 +78,13 @@ def test_servers_are_advised_where_trainers_need_them(changes: dict[str, Any], e
     summary = replace(with_server("a:1"), forecast=replace(forecast, **changes))
     (line,) = forecast_lines(summary)
     assert line.endswith(end)
+
+
+def test_what_trainers_take_without_waits_can_be_made() -> None:
+    made = tally(LoadPlan(trainers=2, step_seconds=0.01, warm_up_seconds=0.0))
+    # By its busy processors, the server could make 75 batches/s.
+    busy = busy_server(batches=75, seconds=1.0)
+    for rank in range(2):
+        made.add(rank, point(steps(list(range(100)), rank, 2), server_reports={"a:1": busy}))
+    forecast = summarize(made).forecast
+    assert forecast.demand == forecast.capacity == pytest.approx(200)

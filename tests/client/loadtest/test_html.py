@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from tests.client.loadtest.samples import busy_server, fake, point, repeating, steps, tally
+from tests.client.loadtest.samples import busy_server, fake, point, repeating, steps
 
 from infeed.loadtest import LoadPlan, Tally, check, summarize
 from infeed.loadtest.find_max import Probe, Search
@@ -47,7 +47,7 @@ def page(name: str = "numbers", trainers: int = 3) -> str:
         made.start(rank, 0.0)
         memory = {"memory_bytes": 500_000_000, "memory_limit_bytes": 2_000_000_000}
         servers = {"<a>:1": busy_server(**memory), "b:1": busy_server(memory_bytes=1_240_000_000)}
-        made.add(rank, point(steps(list(range(20)), rank, trainers), servers=servers))
+        made.add(rank, point(steps(list(range(20)), rank, trainers), server_reports=servers))
     made.all_began_at, made.ended_at = 0.0, 3.5
     made.events.append((0.5, "rank 1 is <killed>"))
     search = Search((Probe(1, 0.99, 10.0, 2), Probe(2, 0.5, 11.0, 2)), 1, True)
@@ -62,6 +62,22 @@ def test_the_page_is_well_formed_and_alone() -> None:
     assert not {tag for tag, _ in reader.seen} & {"script", "link", "img", "iframe", "object"}
     assert not [attrs for _, attrs in reader.seen if attrs.keys() & {"src", "href", "onclick"}]
     assert not re.search(r"https?:|url\((?!#)|@import", text)
+    drawn = [attrs for tag, attrs in reader.seen if tag == "svg"]
+    assert len(drawn) == 5  # throughput, waits, trainers, and two servers
+    assert all(svg["role"] == "img" and svg["aria-label"] for svg in drawn)
+
+
+def test_page_has_colours_values_memory_and_search() -> None:
+    text = page()
+    assert "stroke: var(--c1)" in text
+    assert "#fe00" not in text
+    assert re.search(r"<title>0 s: \d+ samples/s\nrank 1 is &lt;killed&gt;</title>", text)
+    for part in (
+        *("<td>500 MB (25 %)</td>", "<td>1.2 GB</td>", "3 MB of memory"),
+        "Number of trainers: 1 trainer can be fed; the forecast of the first test was 2",
+        '<th scope="row">2</th><td>50.0 %</td><td>11</td><td>2</td>',
+    ):
+        assert part in text
 
 
 def test_an_inexact_audit_has_its_reason_in_the_tile() -> None:
@@ -71,21 +87,6 @@ def test_an_inexact_audit_has_its_reason_in_the_tile() -> None:
     assert "every sample position once" not in text
 
 
-def test_trainer_without_a_step_has_no_waits() -> None:
-    made = tally(LoadPlan(trainers=2, warm_up_seconds=0))
-    made.add(0, point(steps(list(range(20)), 0, 2)))
-    text = html_report(check(summarize(made), made), made)
-    assert '<th scope="row">1</th><td>0</td><td>-</td><td>-</td>' in text
-
-
-def test_each_plot_has_a_name() -> None:
-    reader = Reader()
-    reader.feed(page())
-    drawn = [attrs for tag, attrs in reader.seen if tag == "svg"]
-    assert len(drawn) == 5  # throughput, waits, trainers, and two servers
-    assert all(svg["role"] == "img" and svg["aria-label"] for svg in drawn)
-
-
 def test_names_from_elsewhere_are_escaped() -> None:
     text = page("<script>alert(1)</script>")
     assert "<script" not in text
@@ -93,31 +94,8 @@ def test_names_from_elsewhere_are_escaped() -> None:
     assert "<a>:1" not in text
 
 
-def test_page_has_the_colours_of_its_theme() -> None:
-    text = page()
-    assert "stroke: var(--c1)" in text
-    assert "#fe00" not in text
-
-
-def test_points_under_the_pointer_have_values_and_events() -> None:
-    assert re.search(r"<title>0 s: \d+ samples/s\nrank 1 is &lt;killed&gt;</title>", page())
-
-
 def test_html_without_its_packages_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
     monkeypatch.delitem(sys.modules, "infeed.loadtest.report_html")
     with pytest.raises(MissingExtraError, match=r"pip install 'infeed\[loadtest\]'"):
         importlib.import_module("infeed.loadtest.report_html")
-
-
-def test_the_page_has_the_memory_of_both_sides() -> None:
-    text = page()
-    assert "<td>500 MB (25 %)</td>" in text
-    assert "<td>1.2 GB</td>" in text
-    assert "3 MB of memory" in text  # of the trainers
-
-
-def test_page_has_the_tests_of_a_search() -> None:
-    text = page()
-    assert "Number of trainers: 1 trainer can be fed; the forecast of the first test was 2" in text
-    assert '<th scope="row">2</th><td>50.0 %</td><td>11</td><td>2</td>' in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ def test_every_rank_makes_its_steps_and_the_delivery_is_exact(independent: bool)
     until(lambda: not infeed_threads())
 
 
-def test_a_killed_trainer_resumes_and_loses_nothing() -> None:
+def test_killed_and_stalled_trainers_lose_nothing() -> None:
     killed = threading.Event()
 
     def before_batch(position: int) -> None:
@@ -43,20 +44,15 @@ def test_a_killed_trainer_resumes_and_loses_nothing() -> None:
         if tally.events:
             killed.set()
 
-    plan = LoadPlan(trainers=2, steps=40, step_seconds=0, threads=True, kills=(Kill(1, 0.0),))
+    faults: dict[str, Any] = {"kills": (Kill(1, 0.0),), "stalls": (Stall(0, 0.0, 0.01),)}
+    plan = LoadPlan(trainers=2, steps=40, step_seconds=0, threads=True, **faults)
     made = run(plan, fake(before_batch=before_batch), progress=progress)
     assert made.failures == []
     assert [len(trainer.lives) for trainer in made.trainers] == [1, 2]
     assert [trainer.step_count for trainer in made.trainers] == [40, 40]
     assert check(summarize(made), made).ok
-    assert [text for _, text in made.events] == ["rank 1 is killed"]
-
-
-def test_a_stalled_trainer_goes_on() -> None:
-    stall = Stall(0, 0.0, 0.01)
-    plan = LoadPlan(trainers=1, steps=50, step_seconds=0.001, threads=True, stalls=(stall,))
-    made = run(plan, fake())
-    assert made.trainers[0].step_count == 50
+    texts = [text for _, text in made.events]
+    assert texts == ["rank 0 stalls for 0.01 s", "rank 1 is killed"]
 
 
 def test_a_trainer_that_fails_ends_the_test_with_its_name() -> None:
@@ -71,47 +67,47 @@ def test_a_trainer_that_fails_ends_the_test_with_its_name() -> None:
     assert not check(summarize(made), made).ok
 
 
-def test_an_interrupt_leaves_the_report_so_far() -> None:
+def interrupted(is_due: Callable[[Tally], object], **options: Any) -> Tally:
+    """Runs a load test that is interrupted when a tally is due."""
+
     def progress(tally: Tally) -> None:
-        if tally.trainers[0].step_count and not tally.interrupted:
+        if is_due(tally) and not tally.interrupted:
             signal.raise_signal(signal.SIGINT)
 
-    plan = LoadPlan(trainers=2, duration_seconds=600, step_seconds=0.001, threads=True)
-    made = run(plan, fake(), progress=progress)
-    assert made.interrupted
-    assert made.trainers[0].step_count
-    assert check(summarize(made), made).exact
+    made = run(LoadPlan(step_seconds=0.001, threads=True, **options), fake(), progress=progress)
+    assert (made.interrupted, made.failures) == (True, [])
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     until(lambda: not infeed_threads())
+    return made
 
 
-def test_an_interrupt_before_the_last_start_leaves_a_report() -> None:
-    def progress(tally: Tally) -> None:
-        if tally.trainers[0].step_count and not tally.interrupted:
-            signal.raise_signal(signal.SIGINT)
-
-    plan = LoadPlan(trainers=3, ramp_seconds=600, step_seconds=0.001, threads=True)
-    made = run(plan, fake(), progress=progress)
-    assert (made.interrupted, made.failures) == (True, [])
-    assert [len(trainer.lives) for trainer in made.trainers] == [1, 0, 0]
-    text = text_report(summarize(made), made)
-    assert "interrupted: the figures so far" in text
-    assert "nothing was measured, for 2 of 3 trainers had no batch when the test ended" in text
-    until(lambda: not infeed_threads())
+def test_an_interrupt_leaves_the_report_so_far() -> None:
+    made = interrupted(lambda tally: tally.trainers[0].step_count, trainers=2, duration_seconds=600)
+    assert check(summarize(made), made).exact
 
 
-def test_an_interrupt_in_the_warm_up_is_named() -> None:
-    def progress(tally: Tally) -> None:
-        if tally.all_began_at is not None and not tally.interrupted:
-            signal.raise_signal(signal.SIGINT)
-
-    plan = LoadPlan(
-        trainers=1, duration_seconds=900, warm_up_seconds=600, step_seconds=0.001, threads=True
-    )
-    made = run(plan, fake(), progress=progress)
-    assert "nothing was measured, for the test ended in its warm-up of 600 s" in text_report(
-        summarize(made), made
-    )
+@pytest.mark.parametrize(
+    ("options", "due", "text"),
+    [
+        (
+            {"trainers": 3, "ramp_seconds": 600},
+            lambda tally: tally.begun,
+            "2 of 3 trainers had no batch when the test ended",
+        ),
+        (
+            {"trainers": 1, "duration_seconds": 900, "warm_up_seconds": 600},
+            lambda tally: tally.all_began_at,
+            "the test ended in its warm-up of 600 s",
+        ),
+    ],
+)
+def test_an_interrupt_before_the_measured_time_is_named(
+    options: dict[str, Any], due: Any, text: str
+) -> None:
+    made = interrupted(due, **options)
+    report = text_report(summarize(made), made)
+    assert "interrupted: the figures so far" in report
+    assert f"nothing was measured, for {text}" in report
 
 
 def test_servers_that_stop_for_good_are_seen() -> None:
@@ -187,12 +183,6 @@ def test_processes_behind_a_proxy_are_killed_and_leave_nothing(
 def test_a_proxy_weakens_no_security(target: str, connection: Any, named: str) -> None:
     with pytest.raises(InvalidRequestError, match=named), route(target, connection, 0.01, 0.0):
         pass
-
-
-def test_the_name_of_a_certificate_is_kept_behind_a_proxy(
-    started: list[workers.Process],
-) -> None:
     with route("localhost:7470", {"tls": True}, 0.01, 0.0) as path:
         assert path.connection["tls"].server_name == "localhost"
         assert path.addresses == {path.target: "localhost:7470"}
-    assert [process.returncode for process in started] == [-signal.SIGKILL]

@@ -15,18 +15,18 @@ def test_reports_that_overlap_count_once() -> None:
         for at in range(1, 7)
     ]
     merged = merged_report(reports, 1.5)
-    assert (merged.seconds, merged.batches) == (4.0, 6 + 4)  # that of 2 began before
+    assert (merged.seconds, merged.batches) == (4.0, 6 + 4)  # the report of 2 began before
     assert (merged.cores, merged.source_seconds) == (4.0, 2.0)
 
 
-def test_memory_is_the_most_and_processors_are_means() -> None:
+def test_a_restarted_server_is_one_with_the_most_memory() -> None:
     reports = [
-        (float(at), busy_server(batches=at, memory_bytes=memory, available_cores=at / 4))
+        (float(at), busy_server(process_id=at, memory_bytes=memory, available_cores=at / 4))
         for at, memory in ((1, 5), (2, 9), (3, 7))
     ]
     merged = merged_report(reports, 0.0)
-    assert (merged.seconds, merged.batches, merged.memory_bytes) == (3.0, 6, 9)
-    assert merged.available_cores == pytest.approx(0.5)
+    assert (merged.seconds, merged.batches, merged.memory_bytes) == (3.0, 30, 9)
+    assert (merged.cores, merged.available_cores) == (1.0, pytest.approx(0.5))
 
 
 def test_processes_behind_one_address_are_one_server() -> None:
@@ -41,9 +41,3 @@ def test_processes_behind_one_address_are_one_server() -> None:
     # Process 2 has ended, and 3 is in its place.
     reports += [(9.0, busy_server(processes=2, process_id=number)) for number in (1, 3)]
     assert merged_report(reports, 8.0).batches == 20
-
-
-def test_restarted_server_is_the_same_server() -> None:
-    reports = [(at, busy_server(process_id=int(at))) for at in (1.0, 2.0)]
-    merged = merged_report(reports, 0.0)
-    assert (merged.seconds, merged.batches, merged.cores) == (2.0, 20, 1.0)

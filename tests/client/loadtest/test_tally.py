@@ -17,14 +17,6 @@ def test_steps_that_all_ranks_made_are_counted() -> None:
     assert (audit.outcome.end, audit.batches, audit.total("once")) == (16, 4, 16)
 
 
-def test_a_lost_batch_is_found() -> None:
-    made = tally(LoadPlan(trainers=1))
-    made.add(0, point(steps([0, 2, 3])))
-    (audit,) = audits(made)
-    assert not audit.exact
-    assert audit.outcome.gaps == ((4, 8),)
-
-
 def test_a_batch_that_comes_again_after_a_restart_is_found() -> None:
     made = tally(LoadPlan(trainers=1))
     made.add(0, point(steps([0, 1])))
@@ -59,6 +51,6 @@ def test_equal_warnings_of_ranks_are_one_event_of_the_server() -> None:
 def test_the_last_report_of_a_server_that_is_gone_counts_once() -> None:
     made = tally(LoadPlan(trainers=1))
     for at in (1.0, 2.0):
-        made.add(0, point(steps([]), at, servers={"a": busy_server()}))
-    made.add(0, point(steps([]), 3.0, servers={"a": busy_server(batches=11)}))
+        made.add(0, point(steps([]), at, server_reports={"a": busy_server()}))
+    made.add(0, point(steps([]), 3.0, server_reports={"a": busy_server(batches=11)}))
     assert [at for at, _ in made.servers["a"]] == [1.0, 3.0]

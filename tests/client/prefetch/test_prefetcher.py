@@ -16,7 +16,6 @@ from infeed.prefetch import prefetcher as prefetcher_module
 from infeed.prefetch import server_state as state_module
 from infeed.prefetch.server_reader import ServerReader
 from infeed.shared.errors import (
-    FingerprintError,
     ServerUnavailableError,
     StallError,
 )
@@ -66,19 +65,6 @@ def test_stall_error_names_the_lost_connection(
         with pytest.raises(StallError, match="reconnecting after"):
             consume(feed, 10, timeout=0.1)
     assert not infeed_threads()
-
-
-def test_other_pipeline_after_a_restart_fails_the_feed(
-    serve: Any, fake: FakeTransport, arrays: Any
-) -> None:
-    server = serve(fake)
-    with infeed.connect(server.address, "fake", prefetch_bytes=1) as feed:
-        next(feed)
-        server.stop()
-        server.pipelines["fake"] = FakeTransport({**arrays, "label": arrays["label"] + 1})
-        server.start()
-        with pytest.raises(FingerprintError, match=fake.spec.fingerprint):
-            consume(feed, 10)
 
 
 class ResolvingFake(FakeTransport):

@@ -58,7 +58,7 @@ class BlockedCall:
         self._result: Any = self
         self.thread = threading.Thread(target=self._run, args=(call,), daemon=True)
         self.thread.start()
-        until(lambda: blocked_in(self.thread, "wait", "_wait"))
+        until(lambda: blocked_in(self.thread, "wait", "wait_for_step"))
 
     def _run(self, call: Callable[[], Any]) -> None:
         self._result = call()
@@ -128,13 +128,3 @@ def test_lost_connection_wakes_the_other_reader() -> None:
         pool.receive(second, step)
     pool.end(first, LOST)
     assert waiting.result() == 0
-
-
-def test_thread_that_stops_waiting_is_forgotten() -> None:
-    pool = Pool("a")
-    stream = pool.connect("a")
-    assert [pool.wait_for_step(stream) for _ in range(8)] == list(range(8))
-    waiting = BlockedCall(lambda: pool.wait_for_step(stream))
-    end_stream(pool, stream)
-    waiting.result()
-    assert pool._waiting == ()

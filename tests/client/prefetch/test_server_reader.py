@@ -95,23 +95,23 @@ def test_each_error_ends_one_stream() -> None:
         calls.append(Call(raising(error)))
         return calls[-1]
 
-    reader_of(pool, open_stream)._run()
+    reader_of(pool, open_stream)._read_streams()
     assert pool.errors == [error, error]
     assert [call.closed for call in calls] == [1, 1]
     pool = Pool(2)
-    reader_of(pool, raising(error))._run()
+    reader_of(pool, raising(error))._read_streams()
     assert pool.errors == [error, error]
 
 
 def test_end_of_the_stream_is_a_loss_unless_the_feed_ended() -> None:
     pool = Pool(1)
-    reader_of(pool, Call)._run()
+    reader_of(pool, Call)._read_streams()
     (error,) = pool.errors
     assert isinstance(error, ServerUnavailableError)
     assert str(error) == "host:1 ended the stream"
     pool = Pool(1)
     pool.ended = True
-    reader_of(pool, Call)._run()
+    reader_of(pool, Call)._read_streams()
     assert pool.errors == []
 
 
@@ -128,7 +128,7 @@ def test_stream_whose_announced_end_does_not_come_is_cancelled() -> None:
     call = Call(next_message)
     reader = reader_of(pool, lambda: call)
     reader.cancel_overdue()  # there is no stream yet
-    reader._run()
+    reader._read_streams()
     assert call.cancelled == 1
     (error,) = pool.errors
     assert str(error) == (
@@ -153,5 +153,5 @@ def test_stop_just_before_the_stream_is_read_cancels_it() -> None:
             return result
 
     reader._stopping = Stopping()
-    reader._run()
+    reader._read_streams()
     assert call.cancelled == 1

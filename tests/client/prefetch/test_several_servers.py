@@ -11,12 +11,8 @@ import pytest
 from tests.client.waiting import HANG_SECONDS, until
 
 import infeed
-from infeed.prefetch import coordinator as coordinator_module
 from infeed.prefetch import server_pool as pool_module
 from infeed.prefetch import step_scheduler as scheduler_module
-from infeed.shared.errors import (
-    ServerUnavailableError,
-)
 from infeed.testing import FakeTransport
 
 STEPS = 37
@@ -101,64 +97,3 @@ def test_server_that_starts_later_is_used(serve: Any, arrays: Any) -> None:
         second.start()
         until(lambda: next(feed) and len(feed.stats().servers) == 2)
         assert set(feed.stats().servers) == {first.address, second.address}
-
-
-def test_draining_server_sends_only_the_steps_in_flight(arrays: Any) -> None:
-    """The transport reports a GOAWAY in the same way."""
-    callbacks: list[Any] = []
-    requested: list[int] = []
-
-    class Draining(FakeTransport):
-        def open_stream(self, server: str, requests: Any, on_draining: Any) -> Any:
-            callbacks.append(on_draining)
-            return super().open_stream(server, requests, on_draining)
-
-    def record(start: int) -> None:
-        requested.append(start)
-        if len(requested) == 5:
-            callbacks[0]()
-
-    transport = Draining(arrays, batch_size=4, seed=3, before_batch=record)
-    with infeed.connect("fake", "fake", epochs=3, transport=transport) as feed:
-        check_all_epochs(feed, arrays)
-        assert feed.stats().reconnects == 1
-    assert transport.streams == 2
-    assert requested == [4 * k for k in range(STEPS)]
-
-
-def test_stream_whose_end_does_not_come_is_opened_again(arrays: Any, monkeypatch: Any) -> None:
-    """A proxy can keep a stream open whose server is gone."""
-    monkeypatch.setattr(coordinator_module, "MAX_DRAIN_SILENCE_SECONDS", 0.0)
-    cancelled = threading.Event()
-
-    class Stuck:
-        """A call that announces its end after three batches, and then waits for its cancelling."""
-
-        def __init__(self, call: Any, on_draining: Any) -> None:
-            self.server, self.read_into, self.close = call.server, call.read_into, call.close
-            self._call, self._on_draining, self._messages = call, on_draining, 0
-
-        def next(self) -> int | None:
-            self._messages += 1
-            if self._messages <= 7:
-                size: int | None = self._call.next()
-                return size
-            self._on_draining()
-            assert cancelled.wait(60)
-            raise ServerUnavailableError("cancelled")
-
-        def cancel(self) -> None:
-            cancelled.set()
-            self._call.cancel()
-
-    class BehindProxy(FakeTransport):
-        def open_stream(self, server: str, requests: Any, on_draining: Any) -> Any:
-            call = super().open_stream(server, requests, on_draining)
-            return Stuck(call, on_draining) if self.streams == 1 else call
-
-    transport = BehindProxy(arrays, batch_size=4, seed=3)
-    with infeed.connect("fake", "fake", epochs=3, transport=transport) as feed:
-        check_all_epochs(feed, arrays)
-        assert feed.stats().reconnects == 1
-    assert cancelled.is_set()
-    assert transport.streams == 2

@@ -14,7 +14,7 @@ import pytest
 from tests.client.waiting import HANG_SECONDS, Clock, blocked_in, until
 
 from infeed.http2.tls_config import TLS
-from infeed.rpc import failover
+from infeed.rpc import channel
 from infeed.rpc.channel import GrpcTransport
 from infeed.rpc.credentials import Credentials
 from infeed.shared.errors import (
@@ -86,7 +86,7 @@ def test_unavailable_error_names_target_timeout_and_reason(
     unavailable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(failover, "time", clock)
+    monkeypatch.setattr(channel, "time", clock)
     transport = GrpcTransport(unavailable)
     with pytest.raises(
         ServerUnavailableError, match=rf"{unavailable} within 4 s.*[Cc]onn.*refused"
@@ -101,7 +101,7 @@ def test_unavailable_error_names_target_timeout_and_reason(
 def test_wait_for_a_server_is_logged_with_the_last_error(
     listens: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(failover, "NOTICE_SECONDS", 0.05)
+    monkeypatch.setattr(channel, "NOTICE_SECONDS", 0.05)
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         if listens:
@@ -117,13 +117,32 @@ def test_wait_for_a_server_is_logged_with_the_last_error(
     assert line.endswith(f" s so far: no server at {target}: {problem}")
 
 
+def test_slow_server_gets_twice_the_time_at_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "time", Clock())
+    attempts: list[float] = []
+
+    class Call:
+        def __init__(self, *_: Any, connect_timeout: float, **__: Any) -> None:
+            attempts.append(connect_timeout)
+
+        def next(self) -> None:
+            raise ServerUnavailableError("it did not respond in time")
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(channel, "GrpcCall", Call)
+    with pytest.raises(ServerUnavailableError, match="did not respond in time"):
+        GrpcTransport("a:1").get_pipeline("fake", timeout=0.3)
+    assert attempts[:3] == [5.0, 10.0, 20.0]
+
+
 def test_call_waits_for_the_server_to_start(
     serve: Any, fake: FakeTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = serve(fake)
     server.stop()
     clock = Clock(on_sleep=lambda: len(clock.pauses) == 3 and server.start())
-    monkeypatch.setattr(failover, "time", clock)
+    monkeypatch.setattr(channel, "time", clock)
     transport = GrpcTransport(server.address)
     assert transport.get_pipeline("fake", timeout=HANG_SECONDS) == fake.spec
     assert len(clock.pauses) == 3
@@ -241,8 +260,8 @@ def test_refusal_precedes_an_unavailable_server(
     unavailable: str, peer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(failover, "time", clock)
-    monkeypatch.setattr(failover, "MAX_BACKOFF_SECONDS", HANG_SECONDS)
+    monkeypatch.setattr(channel, "time", clock)
+    monkeypatch.setattr(channel, "MAX_BACKOFF_SECONDS", HANG_SECONDS)
     transport = GrpcTransport(f"{unavailable},{peer(refuse(7, []))}")
     with pytest.raises(PermissionDeniedError):
         transport.get_pipeline("fake", timeout=HANG_SECONDS)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.examples import examples
 
-from infeed.rpc.status import CODES, error_from_details, map_http_error, map_status
+from infeed.rpc.status import CODES, error_from_details, map_status
 from infeed.shared import errors
 from infeed.shared.errors import (
     AuthenticationError,
@@ -109,13 +109,6 @@ def test_unknown_status_is_a_server_error(status: str) -> None:
     error = map_status(GRPC, {"grpc-status": status}, "host:1")
     assert isinstance(error, ServerError)
     assert f"host:1 failed with status {status}: no reason given" in error.message
-
-
-def test_success_is_no_error() -> None:
-    assert map_status(GRPC, {"grpc-status": "0"}, "host:1") is None
-    assert map_status({**GRPC, "grpc-status": "0"}, {}, "host:1") is None
-    assert map_http_error(GRPC, "host:1") is None
-    assert map_http_error({**GRPC, "content-type": "application/grpc+proto"}, "host:1") is None
 
 
 def test_trailers_precede_headers() -> None:

@@ -134,25 +134,10 @@ SHORT = ServerReport(seconds=5.0, batches=10, cores=2.0)
 @pytest.mark.parametrize(
     ("cause", "detail", "servers", "trainer"),
     [
-        (  # 10 of 15 seconds for the transforms, 20 of 50 seconds of processors
-            "transforms",
-            "the pipeline waited 67 % of the time for the transforms, with 40 %" + IN_USE,
-            [
-                replace(BUSY, transform_seconds=9.0, cpu_seconds=16.0),
-                replace(SHORT, transform_seconds=1.0, cpu_seconds=4.0),
-            ],
-            WAITING,
-        ),
         (
             "storage",
             "the pipeline waited 40 % of the time for the source",
             [replace(BUSY, source_seconds=4.0, transform_seconds=4.0)],
-            WAITING,
-        ),
-        (
-            "transforms",
-            "the pipeline waited 50 % of the time for the transforms, with 95 %" + IN_USE,
-            [replace(BUSY, transform_seconds=5.0)],
             WAITING,
         ),
         (  # 12 of 50 seconds of processors
@@ -179,12 +164,6 @@ SHORT = ServerReport(seconds=5.0, batches=10, cores=2.0)
             replace(WAITING, cpu_seconds=15.0, streams=2),
         ),
         (
-            "client CPU",
-            "its receiving threads were busy 80 % of the time",
-            [SERVER],
-            replace(WAITING, cpu_seconds=8.0, streams=0),
-        ),
-        (
             "network rate",
             "a batch was under way 50 % of the time, at 100 MB/s",
             [SERVER],
@@ -202,12 +181,6 @@ SHORT = ServerReport(seconds=5.0, batches=10, cores=2.0)
             [replace(FULL, encode_seconds=5.0)],
             WAITING,
         ),
-        (
-            "server budget",
-            "for 50 % of the time, only the memory limit kept a batch from being begun",
-            [replace(FULL, shortage_seconds=5.0, encode_seconds=4.9)],
-            WAITING,
-        ),
         (  # 9 of 15 seconds
             "server budget",
             "for 60 % of the time, only the memory limit kept a batch from being begun",
@@ -220,11 +193,6 @@ def test_figures_of_a_cause(
     cause: str, detail: str, servers: list[ServerReport], trainer: TrainerReport
 ) -> None:
     assert find_cause(trainer, servers) == (cause, detail)
-
-
-def test_shares_end_at_100_percent() -> None:
-    busy = replace(WAITING, cpu_seconds=13.0)
-    assert find_cause(busy, [SERVER])[1] == "its receiving threads were busy 100 % of the time"
 
 
 def test_consumption_is_that_of_the_slowest_rank() -> None:

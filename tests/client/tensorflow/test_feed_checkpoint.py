@@ -297,15 +297,6 @@ def test_a_batch_after_the_end_of_its_iteration_is_for_the_next() -> None:
     assert reader.completed == 1
 
 
-def test_tracking_again_keeps_the_batches() -> None:
-    with connect() as feed:
-        reader = BatchReader()
-        reader.track(feed)
-        kept = reader.take(feed, reader.begin(feed))
-        reader.track(feed)
-        assert reader.take(feed, reader.begin(feed)) is kept
-
-
 def test_only_rank_0_writes(tmp_path: Path) -> None:
     for rank in (1, 0):
         options = {"shard": infeed.Shard(rank, 3)}
@@ -329,28 +320,6 @@ def test_a_kill_while_saving_leaves_the_checkpoint_before(
     assert len(list(tmp_path.iterdir())) == 2  # one of them is unfinished
     assert_resumes(tmp_path, whole, 2)
     assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_dropout_continues_with_its_seed(tmp_path: Path) -> None:
-    def train(folder: Path, *callbacks: Any) -> list[Any]:
-        inputs = tf.keras.Input((1,))
-        hidden = tf.keras.layers.Dense(8, kernel_initializer="ones")(inputs)
-        outputs = tf.keras.layers.Dense(1, kernel_initializer="ones")(
-            tf.keras.layers.Dropout(0.5, seed=3)(hidden)
-        )
-        model = tf.keras.Model(inputs, outputs)
-        model.compile(tf.keras.optimizers.Adam(0.1), "mse")
-        with connect(FeedCheckpoint.saved_state(folder)) as feed:
-            checkpoint = FeedCheckpoint(feed, folder, save_every=1)
-            options = {"epochs": 2, "initial_epoch": checkpoint.initial_epoch}
-            with suppress(Killed):
-                model.fit(by_epochs(feed), callbacks=[checkpoint, *callbacks], **QUIET, **options)
-        return model.get_weights()  # type: ignore[no-any-return]
-
-    whole = train(tmp_path / "whole")
-    train(tmp_path / "killed", KillAfter(4))
-    for resumed, expected in zip(train(tmp_path / "killed"), whole, strict=True):
-        np.testing.assert_array_equal(resumed, expected)
 
 
 # --- mistakes ---

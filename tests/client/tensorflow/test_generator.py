@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 import threading
 from typing import Any
 
@@ -15,7 +13,6 @@ from tests.client.waiting import HANG_SECONDS, any_blocked_in, infeed_threads, u
 import infeed
 from infeed.prefetch import prefetcher
 from infeed.shared.errors import FeedClosedError, InvalidRequestError, SampleError
-from infeed.shared.spec import Normalize
 from infeed.testing import FakeTransport
 
 tf = pytest.importorskip("tensorflow")
@@ -115,49 +112,6 @@ def test_a_second_iteration_continues_the_feed(fake: FakeTransport) -> None:
     assert np.concatenate(labels).tolist() == fake.sample_ids(3, 0, 24).tolist()
 
 
-def new_model() -> Any:
-    tf.keras.utils.set_random_seed(0)
-    layers = [tf.keras.layers.Flatten(), tf.keras.layers.Dense(2)]
-    model = tf.keras.Sequential([tf.keras.Input((3, 4)), *layers])
-    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile("adam", loss, metrics=["accuracy"])
-    return model
-
-
-@pytest.fixture
-def learnable() -> FakeTransport:
-    label = np.arange(96) % 2
-    image = np.full((96, 3, 4), 100, np.uint8)
-    image[:, 0, 0] += (100 * label).astype(np.uint8)
-    return FakeTransport(
-        {"image": image, "label": label},
-        batch_size=8,
-        finish_transforms=[Normalize("image", 50.0, (2.0,))],
-    )
-
-
-def test_keras_fits_an_endless_feed(learnable: FakeTransport) -> None:
-    with connect(learnable) as feed:
-        dataset = infeed.tensorflow.from_generator(feed)
-        steps = feed.steps_per_epoch
-        # shuffle=False: by default Keras warns that it cannot shuffle a dataset.
-        fitted = new_model().fit(dataset, epochs=3, steps_per_epoch=steps, shuffle=False, verbose=0)
-        history = fitted.history
-        assert len(history["loss"]) == 3
-        assert history["loss"][-1] < history["loss"][0]
-        # Keras may have prefetched a few batches.
-        assert 36 <= feed.state()["position"] / 8 <= 36 + 16
-
-
-@pytest.mark.parametrize("remainder", ["drop", "pad"])
-def test_keras_fits_a_finite_feed(learnable: FakeTransport, remainder: Any) -> None:
-    with connect(learnable, epochs=1, batch_size=20, remainder=remainder) as feed:
-        dataset = infeed.tensorflow.from_generator(feed)
-        fitted = new_model().fit(dataset, shuffle=False, verbose=0)
-        assert len(fitted.history["loss"]) == 1
-        assert feed.steps_left == 0
-
-
 def test_an_error_of_the_feed_is_raised(arrays: Any) -> None:
     def fail(start: int) -> None:
         if start == 4:
@@ -211,14 +165,3 @@ def test_a_closed_feed_raises(fake: FakeTransport) -> None:
     feed.close()
     with pytest.raises(tf.errors.UnknownError, match=FeedClosedError.__name__):
         next(iter(dataset))
-
-
-def test_a_missing_tensorflow_raises() -> None:
-    code = (
-        "import sys; sys.modules['tensorflow'] = None\n"
-        "import infeed\n"
-        "try:\n    infeed.tensorflow\n"
-        "except infeed.MissingExtraError as error:\n    print(error)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install 'infeed[tensorflow]'" in done.stdout

@@ -93,7 +93,7 @@ def test_processes_share_the_samples(
     ids = [result["ids"] for result in results]
     assert sorted([*ids[0], *ids[1]]) == sorted([*range(COUNT)] * EPOCHS)
     assert len(ids[0]) == len(ids[1])
-    # The weights of Keras' `fit` are those of all workers.
+    # Keras' `fit` has trained the same weights on all workers.
     assert [result["counts"] for result in results] == [[EPOCHS] * COUNT] * 2
 
 

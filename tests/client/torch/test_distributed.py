@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,15 @@ def address() -> Any:
     server.stop()
 
 
-def train(library: str, address: str, folder: Path, count: int = 2, *state: str) -> list[Any]:
-    """Runs as many ranks; returns what each has written."""
+def train(
+    library: str,
+    address: str,
+    folder: Path,
+    count: int = 2,
+    *state: str,
+    may_fail: Sequence[int] = (),
+) -> list[Any]:
+    """Runs as many ranks; returns what each has written. A rank in `may_fail` may end anyhow."""
     folder.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "tests.client.torch.rank", library, address, folder, *state]
     path = os.pathsep.join([str(ROOT), *sys.path])
@@ -44,12 +52,16 @@ def train(library: str, address: str, folder: Path, count: int = 2, *state: str)
         environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port.number)}
         processes = [subprocess.Popen(command, env=environment | rank, cwd=ROOT) for rank in ranks]
         try:
-            assert [process.wait(timeout=300) for process in processes] == [0] * len(ranks)
+            exits = [process.wait(timeout=300) for process in processes]
+            assert [x for rank, x in enumerate(exits) if rank not in may_fail] == [0] * (
+                len(ranks) - len(may_fail)
+            )
         finally:
             for process in processes:
                 process.kill()
                 process.wait()
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(count)]
+    files = [folder / f"{rank}.json" for rank in range(count)]
+    return [json.loads(path.read_text()) for path in files if path.exists()]
 
 
 STEPS = -(-COUNT // 8)
@@ -79,9 +91,12 @@ def test_loader_that_accelerate_would_cut_is_refused(
     program: str, address: str, tmp_path: Path
 ) -> None:
     pytest.importorskip("accelerate")
-    ranks = train(program, address, tmp_path)
-    assert [rank["seen"] for rank in ranks] == [[], []]
-    for rank in ranks[: 1 if program == "prepared_dispatching" else 2]:
+    # Rank 0 alone reads a loader whose batches Accelerate dispatches; its end fails the other one,
+    # which gloo may abort.
+    may_fail = [1] if program == "prepared_dispatching" else []
+    ranks = train(program, address, tmp_path, may_fail=may_fail)
+    for rank in ranks[: 2 - len(may_fail)]:
+        assert rank["seen"] == []
         assert "in a loader that Accelerate has prepared" in rank["error"]
 
 

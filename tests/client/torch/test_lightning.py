@@ -254,24 +254,6 @@ def test_limit_without_a_short_epoch_is_accepted(
     assert batches(module.seen) == expected
 
 
-def test_dataset_that_a_step_reads_itself_is_left_alone(tmp_path: Path) -> None:
-    class Reading(Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.other, self.read = dataset(), []
-
-        def training_step(self, batch: Any, index: int) -> Any:
-            self.read.append(next(self.other)["x"].tolist())
-            return super().training_step(batch, index)
-
-    first = fit(dataset(epochs=1), AtEpochEnd(tmp_path), module=Reading(), max_epochs=1)
-    assert first.read == stream(STEPS)
-    assert first.other.state_dict()["cursor"]["position"] == 4 * STEPS
-    second = resumed(dataset(epochs=1), tmp_path, Reading(), max_epochs=2)
-    assert second.read == stream(STEPS)
-    assert batches(second.seen) == passes(2)[1]
-
-
 def test_package_pytorch_lightning_has_the_same_hooks(tmp_path: Path) -> None:
     other = pytest.importorskip("pytorch_lightning")
 

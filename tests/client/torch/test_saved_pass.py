@@ -28,10 +28,10 @@ CURSOR = {"version": 1, "pipeline": "fake", "fingerprint": "a", "seed": 3, "posi
     ("state", "problem"),
     [
         ({}, "lacks version|lacks pipeline"),
-        ({"cursor": None}, "has the keys cursor and until_epoch, not cursor"),
+        ({"cursor": None}, "has a cursor and an until_epoch of 1 or more, not"),
         ({"cursor": {}, "until_epoch": 1}, "lacks"),
-        ({"cursor": CURSOR, "until_epoch": 0}, "until_epoch must be from 1 to"),
-        ({"cursor": CURSOR, "until_epoch": "1"}, "until_epoch must be an integer from 1 to"),
+        ({"cursor": CURSOR, "until_epoch": 0}, "an until_epoch of 1 or more"),
+        ({"cursor": CURSOR, "until_epoch": "1"}, "an until_epoch of 1 or more"),
         (7, "not int"),
     ],
 )
@@ -51,11 +51,6 @@ def test_state_of_a_finite_pass_continues_in_an_endless_one() -> None:
     with dataset(state=state_of_a_step(epochs=1)) as data:
         given = ids(batch for _, batch in zip(range(2 * STEPS), data, strict=False))
     assert given == stream(2 * STEPS + 1)[1:]
-
-
-def test_length_after_a_state_of_a_longer_pass_is_the_rest() -> None:
-    with dataset(epochs=1, state=state_of_a_step(epochs=3)) as data:
-        assert len(data) == len(ids(data)) == 3 * COUNT // 4 - 1
 
 
 def test_next_pass_begins_behind_epochs_of_the_remainder() -> None:

@@ -13,7 +13,7 @@ import infeed  # noqa: E402
 from infeed.shared.spec import BYTES, DATA_TYPES  # noqa: E402
 from infeed.testing import FakeTransport  # noqa: E402
 from infeed.torch import connect  # noqa: E402
-from infeed.torch.tensors import copy_to_device, to_tensor  # noqa: E402
+from infeed.torch.tensor_feed import copy_to_device, to_tensor  # noqa: E402
 
 
 def first_batch(arrays: dict[str, Any], **options: Any) -> dict[str, Any]:

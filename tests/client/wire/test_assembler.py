@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,7 @@ class Message:
 
 def new_assembler(buffers: BufferPool | None = None) -> BatchAssembler:
     return BatchAssembler(
-        CONTRACT, map(PendingRequest, (request(), request(1, 18))), buffers or BufferPool()
+        CONTRACT, deque(map(PendingRequest, (request(), request(1, 18)))), buffers or BufferPool()
     )
 
 
@@ -145,7 +146,7 @@ def assemble_words(payload_size: int | None = None) -> list[Any]:
         head = message.SerializeToString()
     assembler = BatchAssembler(
         StreamContract("ab", WORDS, 3, 3, 9, OPENING),
-        iter([PendingRequest(request())]),
+        deque([PendingRequest(request())]),
         BufferPool(),
     )
     spec = [field.to_proto() for field in WORDS]

@@ -1,4 +1,4 @@
-"""Chunk messages equal those of protobuf, and nothing else is parsed as one."""
+"""Chunk messages equal what protobuf makes, and nothing else is parsed as one."""
 
 from __future__ import annotations
 

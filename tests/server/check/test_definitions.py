@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -18,35 +17,20 @@ GOOD = """
 pipelines:
   photos:
     source: {images: photos, labels: labels.csv}
-    transforms:
-      - decode_image: {field: image}
-      - map: functions_of_check:flip
-      - resize: {field: made_by_the_function, size: [4, 4]}
+    transforms: [decode_image: {field: image}, map: functions_of_check:flip]
     batch: {size: 2}
   records:
     source:
       tfrecord: [data-*.tfrecord]
       features:
         image: bytes
-        label: int64
         box: {type: float, shape: [4]}
         tokens: {type: int64, max_length: 8}
         absent: {type: int64, max_length: 8}
-    transforms:
-      - rename: {fields: {image: picture}}
-      - drop: {fields: [tokens_length]}
-      - decode_image: {field: picture}
     batch: {size: 2}
-  digits:
-    source: {arrays: digits.npz}
-    transforms: [{cast: {field: x, dtype: float32}}]
-    batch: {size: 2}
-  one:
-    source: {arrays: {x: x.npy}}
-    transforms: [{cast: {field: x, dtype: float32}}]
-    batch: {size: 2}
-  own:
-    source: {dataset: functions_of_check:numbers}
+  digits: {source: {arrays: digits.npz}, batch: {size: 2}}
+  one: {source: {arrays: {x: x.npy}}, batch: {size: 2}}
+  own: {source: {dataset: functions_of_check:numbers}}
 """
 
 
@@ -55,25 +39,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("check")
     (folder / "photos").mkdir()
     (folder / "empty").mkdir()
-    (folder / "notes").mkdir()
-    (folder / "notes" / "a.txt").write_text("not an image")
     jpeg = io.BytesIO()
     Image.new("RGB", (6, 5)).save(jpeg, "JPEG")
     (folder / "photos" / "a.jpg").write_bytes(jpeg.getvalue())
     (folder / "labels.csv").write_text("file,label\na.jpg,1\n")
-    features = {
-        "image": [jpeg.getvalue()],
-        "label": [3],
-        "box": [0.5, 1.0, 2.0, 3.0],
-        "tokens": [1, 2],
-    }
+    box = [0.5, 1.0, 2.0, 3.0]
+    features = {"image": [jpeg.getvalue()], "label": [3], "box": box, "tokens": [1, 2]}
     write_records(folder / "data-0.tfrecord", [example(features)] * 3)
     write_records(folder / "raw.tfrecord", [b"no example"])
     (folder / "cut.tfrecord").write_bytes((folder / "raw.tfrecord").read_bytes()[:-5])
     np.savez(folder / "digits.npz", x=np.arange(4), y=np.arange(4))
     np.save(folder / "x.npy", np.arange(4))
-    with zipfile.ZipFile(folder / "no_arrays.npz", "w"):
-        pass
     (folder / "functions_of_check.py").write_text(
         "import tensorflow\n\ndef flip(sample): ...\n\ndef numbers(): ...\n"
     )
@@ -139,10 +115,8 @@ pipeline: {}
     ("source", "problem"),
     [
         ("images: empty", "images: no image in 'empty': none of its 0 files ends with .jpg"),
-        ("images: notes", "images: no image in 'notes': none of its 1 files ends with .jpg"),
         ("images: labels.csv", "images: no folder 'labels.csv'"),
         ("arrays: photos", "arrays: 'photos' is a folder; name its files"),
-        ("arrays: labels.csv", "arrays: 'labels.csv' is neither .npy nor .npz"),
         ("arrays: {x: x.npy, y: y.npy}", "arrays.y: no file matches 'y.npy'"),
         (
             "dataset: functions_of_check:number",
@@ -163,10 +137,6 @@ pipeline: {}
         (
             "{tfrecord: cut.tfrecord, features: {x: bytes}}",
             "tfrecord: cut.tfrecord is truncated: it ends inside the record at byte 0",
-        ),
-        (
-            "{tfrecord: labels.csv, features: {x: bytes}}",
-            "tfrecord: labels.csv is not a TFRecord file, or its first record is corrupt",
         ),
     ],
 )

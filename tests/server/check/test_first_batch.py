@@ -72,20 +72,8 @@ PHOTOS = (
             "6: pipelines.p.transforms: field 'image' ends with the shape [?, ?, 3], which varies",
         ),
         (
-            PHOTOS + "[resize: {field: image, size: [4, 4]}]",
-            "6: pipelines.p.transforms[0].resize: field 'image' holds encoded bytes; put decode_",
-        ),
-        (
-            PHOTOS + "[random_flip_left_right: {field: image}]",
-            "6: pipelines.p.transforms[0].random_flip_left_right: field 'image' holds encoded byt",
-        ),
-        (
             PHOTOS + "[decode_image: {field: imgae}]",
             "6: pipelines.p.transforms[0].decode_image: no field 'imgae' (did you mean 'image'?);",
-        ),
-        (
-            PHOTOS + "[drop: {fields: [z]}]",
-            "6: pipelines.p.transforms[0].drop: no field 'z'; available: image",
         ),
         (
             "source: {python: modules_of_first_batch:Rows}\n    batch: {size: 2}",

@@ -97,15 +97,10 @@ def test_json_is_one_line_with_fields_and_traceback(record: logging.LogRecord) -
     line = JsonFormatter().format(record)
     assert "\n" not in line
     values = json.loads(line)
-    del values["time"]
     assert values.pop("traceback").endswith("KeyError: 'x'")
-    assert values == {
-        "level": "info",
-        "logger": "infeed_server.rpc",
-        "message": "rank 3\nconnected",
-        "rank": 3,
-        "peer": "[::1]:7",
-    }
+    assert (values["level"], values["logger"]) == ("info", "infeed_server.rpc")
+    assert (values["message"], values["rank"]) == ("rank 3\nconnected", 3)
+    assert values["peer"] == "[::1]:7"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +113,7 @@ def test_child_processes_get_the_options(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(state, "handlers", [])  # those of pytest
+    monkeypatch.setattr(state, "handlers", [])  # pytest has some
     chosen = {"quiet": False, "verbose": False, **options}
     logs.set_up_service_logging(LogFormat.JSON, **chosen)
     assert os.environ[logs.FORMAT_VARIABLE] == "json"

@@ -53,11 +53,6 @@ def test_text_has_the_stages_the_rates_and_the_servers(folder: Path) -> None:
     for text in ("measured: ", "forecast: ", "server"):
         assert text in result.stdout
     assert "the trainers take 80 samples/s: 1 server like this host" in result.stdout
-
-
-def test_standard_error_has_the_step_under_way(folder: Path) -> None:
-    result = run("good.yaml", "numbers", "--seconds", "0.2")
-    assert result.exit_code == 0, result.output
     for step in ("samples for the stages", "read arrays", "0: cast", "the whole pipeline"):
         assert f"profile of numbers: {step}\n" in result.stderr
     assert "profile of" not in result.stdout

@@ -60,9 +60,7 @@ def problems(value: Any) -> list[str]:
         ),
         ({"aliased": {}}, "aliased.class: missing; it is required"),
         ({"leaf": {"size": "3"}}, "leaf.size: should be a valid integer, not '3'"),
-        ({"leaf": {"size": True}}, "leaf.size: should be a valid integer, not True"),
         ({"leaf": 3}, "leaf: should be a valid mapping, not 3"),
-        ({"named": []}, "named: should be a valid mapping, not []"),
         ({"leaf": {"colour": None}}, "leaf.colour: should be a valid string"),
         ({"leaf": {"{x}": 1}}, "leaf.{x}: unknown key '{x}'; allowed: colour, size"),
     ],
@@ -71,17 +69,6 @@ def problems(value: Any) -> list[str]:
 def test_problem_has_place_and_description(value: Any, problem: str) -> None:
     (line,) = problems(value)
     assert line.startswith(problem)
-
-
-def test_all_problems_of_a_model_are_listed() -> None:
-    assert problems({"leaf": {"siz": 1, "size": "3"}, "lef": 1}) == [
-        "leaf.size: should be a valid integer, not '3'",
-        "leaf.siz: unknown key 'siz' (did you mean 'size'?); allowed: colour, size",
-        (
-            "lef: unknown key 'lef' (did you mean 'leaf'?); allowed: aliased, either, leaf, "
-            "leaves, named, one_of"
-        ),
-    ]
 
 
 def test_union_members_are_not_in_the_place() -> None:
@@ -95,12 +82,6 @@ def test_unknown_key_of_a_union_lists_the_keys_of_each_member() -> None:
     assert problems({"one_of": {"sise": 1}}) == [
         "one_of.sise: unknown key 'sise' (did you mean 'size'?); allowed: colour, size",
         "one_of.sise: unknown key 'sise'; allowed: weight",
-    ]
-
-
-def test_key_that_looks_like_a_union_stays_in_the_place() -> None:
-    assert problems({"named": {"a[1]": {"size": "x"}}}) == [
-        "named.a[1].size: should be a valid integer, not 'x'"
     ]
 
 

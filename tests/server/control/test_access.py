@@ -7,28 +7,19 @@ import http.client
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from tests.harness.http_get import Get, fetch
 
 from infeed.shared.errors import AuthenticationError, PermissionDeniedError
 from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.health import Health
 from infeed_server.control.http_server import ControlServer
 
-
-class Answer(NamedTuple):
-    """The answer to a request."""
-
-    status: int
-    body: str
-    challenges: list[str]
-
-
-Fetch = Callable[..., Answer]
-
-Get = Callable[[str, str], tuple[int, str]]
+GetHost = Callable[[str, str], tuple[int, str]]
 
 
 def authorize(authorization: str | None) -> None:
@@ -39,20 +30,11 @@ def authorize(authorization: str | None) -> None:
 
 
 @pytest.fixture
-def fetch(state: ControlState) -> Iterator[Fetch]:
-    """Returns a function that GETs a path, with an Authorization header if one is given."""
+def get(state: ControlState) -> Iterator[Get]:
+    """GETs a path of a control plane that requires a token."""
     state.health.set("secret-project", False, "no file /data/secret")
     with ControlServer(create_app(state, authorize=authorize), "127.0.0.1", 0) as server:
-
-        def fetch(path: str, authorization: str | None = None) -> Answer:
-            headers = {} if authorization is None else {"authorization": authorization}
-            with closing(http.client.HTTPConnection(server.address, timeout=60)) as connection:
-                connection.request("GET", path, headers=headers)
-                response = connection.getresponse()
-                challenges = response.headers.get_all("www-authenticate") or []
-                return Answer(response.status, response.read().decode(), challenges)
-
-        yield fetch
+        yield partial(fetch, server.address)
 
 
 def basic(password: str) -> str:
@@ -60,44 +42,45 @@ def basic(password: str) -> str:
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/api/v1", "/nowhere", "/livez/"])
-def test_a_request_without_a_token_is_refused(fetch: Fetch, path: str) -> None:
-    answer = fetch(path)
+def test_a_request_without_a_token_is_refused(get: Get, path: str) -> None:
+    answer = get(path)
     assert answer.status == 401
-    assert "--token-file FILE" in json.loads(answer.body)["error"]
-    assert "Authorization: Bearer TOKEN" in json.loads(answer.body)["error"]
-    assert [challenge.split()[0] for challenge in answer.challenges] == ["Basic", "Bearer"]
+    assert "--token-file FILE" in answer.json["error"]
+    assert "Authorization: Bearer TOKEN" in answer.json["error"]
+    challenges = answer.headers.get_all("www-authenticate") or []
+    assert [challenge.split()[0] for challenge in challenges] == ["Basic", "Bearer"]
 
 
 @pytest.mark.parametrize(
     "header", ["Bearer infeed_all", basic("infeed_all"), "basic Zm86aW5mZWVkX2FsbA=="]
 )
-def test_a_token_is_accepted_as_bearer_or_password(fetch: Fetch, header: str) -> None:
-    assert fetch("/metrics", header).status == 200
+def test_a_token_is_accepted_as_bearer_or_password(get: Get, header: str) -> None:
+    assert get("/metrics", authorization=header).status == 200
 
 
 @pytest.mark.parametrize(
     "header", ["Bearer other", basic("other"), "Basic !!!", "Basic /w==", "Basic", "Basic YQ=="]
 )
-def test_other_credentials_are_refused(fetch: Fetch, header: str) -> None:
-    answer = fetch("/metrics", header)
-    assert (answer.status, json.loads(answer.body)) == (401, {"error": "no token"})
+def test_other_credentials_are_refused(get: Get, header: str) -> None:
+    answer = get("/metrics", authorization=header)
+    assert (answer.status, answer.json) == (401, {"error": "no token"})
 
 
-def test_a_token_without_access_to_all_is_refused(fetch: Fetch) -> None:
-    answer = fetch("/metrics", "Bearer infeed_some")
-    assert (answer.status, json.loads(answer.body)) == (403, {"error": "it may read some"})
+def test_a_token_without_access_to_all_is_refused(get: Get) -> None:
+    answer = get("/metrics", authorization="Bearer infeed_some")
+    assert (answer.status, answer.json) == (403, {"error": "it may read some"})
 
 
-def test_probes_need_no_token_and_show_no_reasons(fetch: Fetch) -> None:
-    assert json.loads(fetch("/livez").body) == {"status": "ok"}
-    answer = fetch("/readyz")
-    assert (answer.status, json.loads(answer.body)) == (503, {"ready": False})
-    full: Any = json.loads(fetch("/readyz", "Bearer infeed_all").body)
+def test_probes_need_no_token_and_show_no_reasons(get: Get) -> None:
+    assert get("/livez").json == {"status": "ok"}
+    answer = get("/readyz")
+    assert (answer.status, answer.json) == (503, {"ready": False})
+    full: Any = get("/readyz", authorization="Bearer infeed_all").json
     assert full["pipelines"]["secret-project"]["reason"] == "no file /data/secret"
 
 
 @pytest.fixture(scope="module")
-def get_host() -> Iterator[Get]:
+def get_host() -> Iterator[GetHost]:
     """Requests a path with a Host header, none if it is empty; returns status and body."""
     state = ControlState(Health(), CollectorRegistry(), "1")
     app = create_app(state, {"localhost", "Infeed.Example.org"})
@@ -124,7 +107,7 @@ def get_host() -> Iterator[Get]:
         *("localhost:7471", "LOCALHOST", "infeed.example.org", "infeed.example.org.:7471", ""),
     ],
 )
-def test_addresses_and_known_names_are_allowed(get_host: Get, host: str) -> None:
+def test_addresses_and_known_names_are_allowed(get_host: GetHost, host: str) -> None:
     assert get_host("/livez", host)[0] == 200
 
 
@@ -135,7 +118,7 @@ def test_addresses_and_known_names_are_allowed(get_host: Get, host: str) -> None
         *("1.2.3", "localhost:7471:7471", "infeed.example.org@evil", ":7471x", "7471"),
     ],
 )
-def test_other_names_are_refused_with_the_remedy(get_host: Get, host: str) -> None:
+def test_other_names_are_refused_with_the_remedy(get_host: GetHost, host: str) -> None:
     for path in ("/metrics", "/livez", "/none"):
         status, body = get_host(path, host)
         assert status == 421

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Callable
-from typing import Any
 
 import pytest
+from tests.harness.http_get import Get, fetch
 
 from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.health import Health
 from infeed_server.control.http_server import ControlServer
 from infeed_server.observe.metrics import Metrics
-
-Get = Callable[..., Any]
 
 
 def test_livez_is_ok_while_nothing_is_ready(get: Get):
@@ -51,11 +48,8 @@ def test_readyz_has_the_key_of_its_parts():
     health = Health()
     health.set("a", True, "fine")
     app = create_app(ControlState(health, Metrics("1", "2").registry, "1", parts="workers"))
-    with (
-        ControlServer(app, "127.0.0.1", 0) as server,
-        urllib.request.urlopen(f"http://{server.address}/readyz", timeout=60) as response,
-    ):
-        body = json.load(response)
+    with ControlServer(app, "127.0.0.1", 0) as server:
+        body = fetch(server.address, "/readyz").json
     assert body["workers"] == {"a": {"ready": True, "reason": "fine"}}
     assert "pipelines" not in body
 

@@ -55,7 +55,7 @@ def test_draining_is_final():
     health = Health()
     health.set("train", True, "first batch made")
     health.drain()
-    health.drain("again")
+    health.drain()
     health.set("train", True, "too late")
     assert health.overall == Readiness(False, "shutting down")
     assert health.parts == {"train": Readiness(False, "shutting down")}
@@ -79,7 +79,7 @@ def test_late_subscriber_gets_current_state_and_each_change_once():
         ("", Readiness(False, "1 of 1 not ready: train: the disk is gone")),
     ]
     received.clear()
-    health.drain("shutting down")
+    health.drain()
     stopped = Readiness(False, "shutting down")
     assert received == [("train", stopped), ("", stopped)]
 

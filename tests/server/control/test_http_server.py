@@ -17,7 +17,7 @@ from infeed.shared.errors import ConfigError
 from infeed_server.config.address import Address
 from infeed_server.control import http_server
 from infeed_server.control.app import ControlState, create_app
-from infeed_server.control.http_server import ControlAccess, ControlServer, open_control_server
+from infeed_server.control.http_server import ControlServer, open_control_server
 
 HOST = "127.43.0.4"
 """A loopback address of these tests alone, so that a free port stays free."""
@@ -71,12 +71,12 @@ def test_invalid_http_option_is_refused(
     state: ControlState, http: str, insecure: bool, message: str
 ):
     with pytest.raises(ConfigError, match=message):
-        open_control_server(state, ControlAccess(http, insecure))
+        open_control_server(state, http, insecure=insecure)
 
 
 @pytest.mark.parametrize("http", [None, "off"])
 def test_http_option_off_opens_no_server(state: ControlState, http: str | None):
-    assert open_control_server(state, ControlAccess(http)) is None
+    assert open_control_server(state, http) is None
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_stop_does_not_wait_for_a_hanging_request():
 
 
 def test_host_names_other_than_the_given_ones_are_refused(state: ControlState):
-    server = open_control_server(state, ControlAccess(f"{HOST}:0", host_names=("known",)))
+    server = open_control_server(state, f"{HOST}:0", host_names=("known",))
     assert server is not None
     statuses = {}
     with server:

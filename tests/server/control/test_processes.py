@@ -89,7 +89,7 @@ def test_process_without_an_answer_is_not_ready(processes: list[Process]) -> Non
     assert 'process="1"' not in body
 
 
-def test_process_that_exits_during_its_request_leaves_the_others_ready(
+def test_process_that_exits_in_its_request_leaves_others_ready(
     processes: list[Process],
 ) -> None:
     first, second = processes

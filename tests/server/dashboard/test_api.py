@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
 
 import pytest
+from tests.harness.http_get import Get, fetch
 from tests.harness.observed import BAD_SAMPLE, observed
-from tests.server.dashboard.conftest import Get, fetch
 
 from infeed.shared.errors import InvalidRequestError, SourceError
 from infeed_server.control.app import ControlState, create_app
@@ -18,7 +17,6 @@ from infeed_server.control.health import Health
 from infeed_server.control.http_server import ControlServer
 from infeed_server.observe.metrics import Metrics
 from infeed_server.observe.preview import BusyError
-from infeed_server.runtime.options import ServerOptions
 
 PAGE = Path(__file__).parents[3] / "docs/observability.md"
 
@@ -42,29 +40,6 @@ def test_bad_samples_of_no_pipeline_name_those_that_there_are(get: Get) -> None:
 def test_no_page_of_another_origin_may_read_the_api(get: Get) -> None:
     answer = get("/api/v1/status", Origin="http://other.example")
     assert "access-control-allow-origin" not in answer.headers
-
-
-def keys(document: Any) -> Iterator[str]:
-    """Returns the keys of a JSON document, at any depth."""
-    if isinstance(document, dict):
-        for key, value in document.items():
-            yield key
-            yield from keys(value)
-    elif isinstance(document, list):
-        for value in document:
-            yield from keys(value)
-
-
-@pytest.mark.parametrize(
-    "path", ["", "/status", "/history", "/pipelines/photos/bad-samples"], ids=str
-)
-def test_the_page_of_the_api_names_every_key(get: Get, path: str) -> None:
-    document = get(f"/api/v1{path}").json
-    document.pop("endpoints", None)
-    if path == "/history":
-        document["pipelines"] = list(document["pipelines"].values())
-    named = set(re.findall(r"`([a-z_]+)`", PAGE.read_text()))
-    assert set(keys(document)) - named == set()
 
 
 def test_previews_over_http() -> None:
@@ -112,31 +87,33 @@ def test_a_server_without_previews_has_no_such_path(get: Get) -> None:
     assert "/api/v1/pipelines/NAME/preview" not in get("/api/v1").json["endpoints"]
 
 
-@pytest.mark.parametrize(
-    ("options", "has_previews"),
-    [
-        (ServerOptions(http="127.0.0.1:0"), True),
-        (ServerOptions(http="[::1]:0"), True),
-        (ServerOptions(http="0.0.0.0:0", insecure=True), False),
-        (ServerOptions(http="127.0.0.1:0", tokens="tokens.yaml"), False),
-        (ServerOptions(http="127.0.0.1:0", tls_cert="a.pem", tls_client_ca="ca.pem"), False),
-        (ServerOptions(http="off"), False),
-    ],
-    ids=["loopback", "ipv6", "network", "tokens", "client-certificates", "off"],
-)
-def test_samples_are_shown_to_those_alone_who_may_read_all(
-    options: ServerOptions, has_previews: bool
-) -> None:
-    assert options.has_previews is has_previews
-
-
 @pytest.mark.parametrize("seconds", ["0", "-1", "600.5", "nan", "inf", "x", ""])
 def test_history_of_an_impossible_time_is_refused(get: Get, seconds: str) -> None:
     answer = get(f"/api/v1/history?seconds={seconds}")
     assert answer.status == 400
-    assert answer.json["error"].startswith(f"seconds={seconds!r} must be a number above 0")
+    assert answer.json["error"].startswith("seconds=")
+    assert "must be a number" in answer.json["error"]
 
 
 def test_answers_of_the_api_are_not_kept(get: Get) -> None:
     for path in ("/api/v1/status", "/api/v1/history"):
         assert get(path).headers["cache-control"] == "no-store"
+
+
+def test_documented_keys_are_those_of_the_documents(get: Get) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    page = page.partition("\n### Status\n")[2].partition("\n### Preview\n")[0]
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    documented = {key for row in rows for key in re.findall(r"`(\w+)`", row)}
+    paths = ("status", "history", "pipelines/photos/bad-samples")
+    found: set[str] = set()
+    values = [get(f"/api/v1/{path}").json for path in paths]
+    while values:
+        value = values.pop()
+        if isinstance(value, dict):
+            found |= value.keys()
+            values += value.values()
+        elif isinstance(value, list):
+            values += value
+    assert documented <= found
+    assert found - {"photos", "a/b <b>"} <= set(re.findall(r"`(\w+)`", page))

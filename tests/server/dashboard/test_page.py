@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urljoin
 
 import pytest
-from tests.server.dashboard.conftest import Get
+from tests.harness.http_get import Get
 
 from infeed_server.dashboard.routes import accepts_page
 
@@ -103,7 +103,6 @@ def test_no_data_becomes_html() -> None:
     "path",
     [
         "/dashboard/",
-        "/dashboard/index.html",
         "/dashboard/none.js",
         "/dashboard/../routes.py",
         "/dashboard/%2e%2e/routes.py",

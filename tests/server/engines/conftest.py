@@ -11,11 +11,12 @@ import pytest
 from tests.harness.clock import ManualClock
 from tests.harness.waiting import wait_until
 
+from infeed_server.engines.base import Request
 from infeed_server.engines.sequential import engine as engine_module
 from infeed_server.engines.sequential import progress as log_module
 from infeed_server.engines.sequential import shared_reader as reader_module
-from infeed_server.engines.sequential.progress import ProgressLogger
-from infeed_server.engines.sequential.ranks import RankTracker
+from infeed_server.engines.sequential.ranks import RankStream, RankTracker
+from infeed_server.engines.sequential.shared_reader import SharedReader
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.runtime.server import Server
 
@@ -52,16 +53,17 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
 
 
 @pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, int]]:
-    """The requests that have waited for other ranks: (rank, end position)."""
-    waits: set[tuple[int, int]] = set()
+def waits(monkeypatch: pytest.MonkeyPatch) -> set[Request]:
+    """The requests that have waited for other ranks."""
+    waits: set[Request] = set()
+    must_wait = SharedReader._must_wait
 
-    class RecordingLogger(ProgressLogger):
-        def log_waiting(self, ranks: RankTracker, reason: str) -> None:
-            waits.add((self._rank, self._target))
-            super().log_waiting(ranks, reason)
+    def record(reader: SharedReader, stream: RankStream) -> bool:
+        if is_waiting := must_wait(reader, stream):
+            waits.update(stream.request for stream in reader._streams if stream.request)
+        return is_waiting
 
-    monkeypatch.setattr(reader_module, "ProgressLogger", RecordingLogger)
+    monkeypatch.setattr(SharedReader, "_must_wait", record)
     return waits
 
 

@@ -43,10 +43,8 @@ ROOT = "1:name=systemd:/\n0::/"
     [
         (ROOT, {}, HOST_BYTES),
         (ROOT, {"memory.max": "max"}, HOST_BYTES),
-        (ROOT, {"memory.max": "6000000"}, HOST_BYTES),
         (ROOT, {"memory.max": "1000000"}, 1_000_000),
         (ROOT, {"memory.max": "3000000", "memory.high": "2000000"}, 2_000_000),
-        (ROOT, {"memory.max": "3000000", "memory.high": "max"}, 3_000_000),
         (
             "0::/slice/unit",
             {"slice/unit/memory.max": "3000000", "slice/memory.max": "1000000"},
@@ -72,7 +70,6 @@ def test_lowest_limit_of_memory_counts(
         (ROOT, {}, HOST_CPUS),
         (ROOT, {"cpu.max": "max 100000"}, HOST_CPUS),
         (ROOT, {"cpu.max": "100000 100000"}, 1),
-        (ROOT, {"cpu.max": "50000 100000"}, 1),
         (ROOT, {"cpu.max": "150000 100000"}, 2),
         (
             "0::/slice/unit",

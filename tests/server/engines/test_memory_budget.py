@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 from tests.harness.clock import ManualClock
 from tests.harness.examples import examples
 
-from infeed_server.engines import cgroup
-from infeed_server.engines import memory_budget as module
 from infeed_server.engines.memory_budget import (
     MAX_BATCHES,
     MAX_STREAM_BYTES,
@@ -34,11 +32,6 @@ def fill(quota: StreamQuota) -> int:
     return quota.batches
 
 
-def test_two_batches_of_any_size_are_always_held() -> None:
-    budget = MemoryBudget(1)
-    assert [fill(open_quota(budget, 1 << 40)) for _ in range(5)] == [MIN_BATCHES] * 5
-
-
 def test_minimum_while_the_batch_size_is_unknown() -> None:
     quota = open_quota(MemoryBudget(LARGE))
     assert fill(quota) == MIN_BATCHES
@@ -50,13 +43,6 @@ def test_stream_has_its_own_limit_in_bytes() -> None:
     budget = MemoryBudget(LARGE)
     assert fill(open_quota(budget, MAX_STREAM_BYTES // 5)) == 5
     assert fill(open_quota(budget, MAX_STREAM_BYTES // 5 + 1)) == 4
-
-
-def test_single_stream_may_hold_a_ninth() -> None:
-    budget = MemoryBudget(90_000)
-    quota = open_quota(budget, 1000)
-    assert fill(quota) == 10
-    assert (budget.held_batches("p"), budget.held_bytes("p")) == (10, 10_000)
 
 
 def test_each_batch_counts_as_the_largest() -> None:
@@ -143,11 +129,6 @@ def test_total_is_the_budget_and_two_batches_each_at_most(limit: int, steps: lis
         beyond = sum(max(0, quota.batches - MIN_BATCHES) * quota._batch_bytes for quota in quotas)
         assert beyond <= limit
         assert all(quota.batches <= MAX_BATCHES for quota in quotas)
-
-
-def test_default_limit_is_a_quarter_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cgroup, "memory_bytes", lambda: 8 << 30)
-    assert module.default_limit() == 2 << 30
 
 
 def test_shortage_is_the_time_in_which_only_the_limit_has_no_room() -> None:

@@ -62,7 +62,7 @@ def test_trainer_that_no_longer_reports_is_in_no_figure() -> None:
     assert history["wait_share"][-1] is None
 
 
-def test_verdict_of_the_status_is_that_of_a_job_also_while_reports_change(
+def test_verdict_of_the_status_is_the_verdict_of_its_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     observer = observed("photos", "other")

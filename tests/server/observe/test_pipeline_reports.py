@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from infeed_server.engines import cgroup
 from infeed_server.engines.state_clock import PipelineState
+from infeed_server.observe import usage
 from infeed_server.observe.pipeline_reports import PipelineReports
-from infeed_server.observe.usage import Usage
 from infeed_server.sources.python.work_meter import PythonWork
 
 
 class Pipeline:
     """A pipeline whose counters the test sets."""
 
-    def __init__(self) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        names = {"cpu_seconds": "cpu", "idle_seconds": "idle", "resident_bytes": "memory"}
+        for function, name in names.items():
+            monkeypatch.setattr(usage, function, partial(getattr, self, name))
         self.now = self.cpu = 0.0
         self.idle: float | None = 0.0
         self.memory = 1000
@@ -28,11 +33,8 @@ class Pipeline:
             "transform": 0.0,
         }
         self.totals = Counter(batches=0, bytes=0, encode_seconds=0, send_seconds=0)
-        self.reports = PipelineReports(lambda: self.now, self._usage())
+        self.reports = PipelineReports(lambda: self.now)
         self.reports.watch("p", lambda: self.seconds)
-
-    def _usage(self) -> Usage:
-        return Usage(lambda: self.cpu, lambda: self.idle, lambda: self.memory)
 
     def run(self, seconds: int, **states: float) -> None:
         """Runs for some seconds, with the share of each state in every second."""
@@ -49,8 +51,16 @@ class Pipeline:
         self.reports.update({"p": self.totals})
 
 
-def test_report_covers_the_last_ten_seconds() -> None:
-    pipeline = Pipeline()
+NewPipeline = Callable[[], Pipeline]
+
+
+@pytest.fixture
+def new_pipeline(monkeypatch: pytest.MonkeyPatch) -> NewPipeline:
+    return partial(Pipeline, monkeypatch)
+
+
+def test_report_covers_the_last_ten_seconds(new_pipeline: NewPipeline) -> None:
+    pipeline = new_pipeline()
     assert pipeline.reports.report("p").seconds == 0
     pipeline.run(50, source=1.0)
     pipeline.run(10, transform=0.75, no_budget=0.25)
@@ -64,8 +74,8 @@ def test_report_covers_the_last_ten_seconds() -> None:
     assert report.cpu_seconds == pytest.approx(5.0)
 
 
-def test_states_of_several_batch_sizes_add_up_to_the_time() -> None:
-    pipeline = Pipeline()
+def test_states_of_several_batch_sizes_add_up_to_the_time(new_pipeline: NewPipeline) -> None:
+    pipeline = new_pipeline()
     pipeline.run(20, transform=0.5, no_request=1.5)  # one of two sizes works half of the time
     report = pipeline.reports.report("p")
     assert (report.transform_seconds, report.no_request_seconds) == (5.0, 5.0)
@@ -75,8 +85,8 @@ def test_states_of_several_batch_sizes_add_up_to_the_time() -> None:
     assert report.no_request_seconds == 0
 
 
-def test_report_has_the_memory_of_the_moment_and_the_limit() -> None:
-    pipeline = Pipeline()
+def test_report_has_the_memory_of_the_moment_and_the_limit(new_pipeline: NewPipeline) -> None:
+    pipeline = new_pipeline()
     assert pipeline.reports.report("p").memory_limit_bytes == cgroup.memory_bytes()
     assert pipeline.reports.process.memory_bytes == 1000
     pipeline.run(20)
@@ -105,7 +115,7 @@ def test_processors_that_others_use_are_not_available(
 ) -> None:
     monkeypatch.setattr(cgroup, "cpu_count", lambda: 4)
     monkeypatch.setattr(cgroup, "_process_count", processes)
-    pipeline = Pipeline()
+    pipeline = Pipeline(monkeypatch)
     for second in range(20):
         pipeline.idle = None if idle is None else second * idle
         pipeline.run(1)
@@ -114,16 +124,16 @@ def test_processors_that_others_use_are_not_available(
     assert report.usable_cores == pytest.approx(available)
 
 
-def test_server_without_any_processor_is_not_one_that_is_unknown() -> None:
-    pipeline = Pipeline()
+def test_server_without_any_processor_is_not_one_that_is_unknown(new_pipeline: NewPipeline) -> None:
+    pipeline = new_pipeline()
     for _ in range(20):
         pipeline.now += 1
         pipeline.update()
     assert pipeline.reports.report("p").available_cores == 0.01
 
 
-def test_report_on_fewer_seconds_leaves_out_what_was_before() -> None:
-    pipeline = Pipeline()
+def test_report_on_fewer_seconds_leaves_out_what_was_before(new_pipeline: NewPipeline) -> None:
+    pipeline = new_pipeline()
     pipeline.run(10, no_request=1.0)
     pipeline.run(3, source=1.0)
     report = pipeline.reports.report("p", 3.0)
@@ -133,9 +143,9 @@ def test_report_on_fewer_seconds_leaves_out_what_was_before() -> None:
     assert pipeline.reports.report("p", 0.0).seconds == 0
 
 
-def test_report_has_the_work_of_python_code() -> None:
+def test_report_has_the_work_of_python_code(new_pipeline: NewPipeline) -> None:
     work = PythonWork(4, 0.0, 0, 7, 1.5)
-    pipeline = Pipeline()
+    pipeline = new_pipeline()
     pipeline.reports.watch("p", lambda: pipeline.seconds, lambda: work, is_sequential=True)
     pipeline.run(1)
     work = PythonWork(4, 3.0, 20, 7, 1.5)

@@ -132,12 +132,12 @@ def test_processes_of_one_host_are_one_server_in_the_verdict() -> None:
     assert "; 3 such servers would be enough" in status["verdict"]["text"]
 
 
-def test_verdict_with_a_process_that_does_not_answer_counts_whole_servers() -> None:
+def test_silent_process_counts_in_the_servers_of_a_verdict() -> None:
     (job,) = merged(process(2, {0: 0.6, 1: 0.6}, 1.0))["pipelines"][0]["jobs"]
     assert job["verdict"]["servers"] == 3
 
 
-def test_desired_servers_are_hosts_whose_processes_share_the_ranks_of_a_job() -> None:
+def test_processes_with_the_ranks_of_a_job_are_one_server() -> None:
     documents = [process(2, {0: 0.6}, 1.0), process(2, {1: 0.6}, 1.0)]
     status = Status(Fake(documents), clock=lambda: 5.0)
     assert status.desired_servers == 0

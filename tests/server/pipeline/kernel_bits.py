@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from infeed_server.transforms import REGISTRY
 from infeed_server.transforms.decode_and_crop import fuse_decode_and_crop
-from infeed_server.transforms.registry import REGISTRY
 
 SIZE = [97, 113]
 METHODS = (

@@ -67,13 +67,9 @@ def base(data: Path) -> str:
     [
         {"transforms": [RESIZE]},
         {"transforms": [FLIP, RESIZE]},
-        {"transforms": [RESIZE, FLIP, FLIP]},
-        {"transforms": [{"resize": {"field": "image", "size": [4, 5]}}, FLIP]},
         {"transforms": [RESIZE, "cache", FLIP]},
         {"transforms": [RESIZE, FLIP, {"normalize": {"field": "image", "scale": 255.0}}]},
-        {"on_error": "substitute"},
         {"on_error": "mask"},
-        {"shuffle": {"mode": "none", "seed": 1}},
         {"shuffle": {"mode": "window", "seed": 1}},
         {"shuffle": {"mode": "window", "seed": 1, "window": 5, "block": 2}},
     ],

@@ -47,11 +47,6 @@ def test_elementwise_tail_is_left_to_the_trainer() -> None:
     assert not plan.is_passthrough
 
 
-def test_arrays_without_host_transforms_are_a_passthrough() -> None:
-    assert plan_of(NORMALIZE).is_passthrough
-    assert not plan_of({"random_flip_left_right": {"field": "image"}}).is_passthrough
-
-
 def test_spec_has_the_values_of_the_definition() -> None:
     plan = plan_of(
         shuffle={"mode": "global", "seed": 9},

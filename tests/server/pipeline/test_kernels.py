@@ -49,7 +49,7 @@ def test_flags_of_xla_matter_and_others_do_not() -> None:
 
 
 @pytest.mark.slow
-def test_transforms_make_the_same_bits_with_every_selection_of_kernels() -> None:
+def test_transforms_make_the_same_bits_with_all_kernels() -> None:
     environments = [
         {"TF_ENABLE_ONEDNN_OPTS": "0"},
         *({"ONEDNN_MAX_CPU_ISA": isa} for isa in ("SSE41", "AVX2", "ALL")),

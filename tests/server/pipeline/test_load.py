@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from infeed.shared.errors import ConfigError, SourceError, UserCodeError
@@ -54,14 +53,8 @@ def test_paths_are_relative_to_the_file(file: str, tmp_path: Path) -> None:
             ConfigError("batch.size: 2 is too few"),
             "{}:6: pipelines.first.batch.size: 2 is",
         ),
-        ("first", ConfigError("on_error: wrong"), "{}:4: pipelines.first.on_error: wrong"),
         ("first", ConfigError("Everything: is wrong"), "{}:4: pipelines.first: Everything: is"),
         ("first", SourceError("no file: x"), "{}:5: pipelines.first.source: no file: x"),
-        (
-            "second",
-            ConfigError("transforms[1].resize.size: too small"),
-            "{}:15: pipelines.second.transforms[1].resize.size: too small",
-        ),
         (
             "second",
             UserCodeError("transforms[0].map: f raised\nTraceback"),
@@ -76,13 +69,6 @@ def test_errors_are_located(file: str, name: str, error: Any, location: str) -> 
     assert caught.value is error
     assert str(error).startswith(location.format(file))
     assert error.message == str(error)
-
-
-def test_location_without_a_file_is_the_path() -> None:
-    pipeline = load.parse({"source": {"arrays": {"x": np.arange(3)}}, "batch": {"size": 1}})
-    with pytest.raises(ConfigError) as caught, load.located({"one": pipeline}, "one"):
-        raise ConfigError("batch.size: wrong")
-    assert str(caught.value) == "pipelines.one.batch.size: wrong"
 
 
 def test_parse_lists_every_problem() -> None:

@@ -64,6 +64,10 @@ def rarely(sample, rng):
     return {"label": sample["label"]}
 
 
+def same(sample):
+    return sample
+
+
 def wild(sample):
     return {"x": np.random.normal()}
 
@@ -220,7 +224,10 @@ def test_substitutes_of_unlucky_draws_are_the_same_everywhere(engine: Any) -> No
     ("options", "message"),
     [
         ({"function": "wild"}, r"transforms\[0\].map: two calls with sample 0 and the same random"),
-        ({"function": "listed"}, r"transforms\[0\].map: the result of sample 0 is a list; own_fun"),
+        (
+            {"function": "listed"},
+            r"sample 0 of .* after transforms\[0\].map is a list; own_functions",
+        ),
         (
             {"function": "opaque"},
             r"\].map: own_functions:opaque has no identity.* it holds 'shape'",
@@ -284,6 +291,27 @@ def test_records_are_parsed_before_the_function(engine: Any, tmp_path: Path) -> 
     made = engine(fragile, source=source, on_error="mask", shuffle={"mode": "none"})
     assert read(made).sample_ids.tolist() == [0, 1, 2, -1, 4, -1, -1, 7]
     Path("quarantine/p.jsonl").unlink()
+
+
+def test_zeros_at_the_end_of_values_are_kept(engine: Any, tmp_path: Path) -> None:
+    file = tmp_path / "r.tfrecord"
+    with tf.io.TFRecordWriter(str(file)) as out:
+        for number in range(8):
+            texts = {"name": [b"%d\0\0" % number], "names": [b"a\0", b"\0"]}
+            feature = {
+                name: tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+                for name, values in texts.items()
+            }
+            example = tf.train.Example(features=tf.train.Features(feature=feature))
+            out.write(example.SerializeToString())
+    features = {"name": "bytes", "names": {"type": "bytes", "shape": [2]}}
+    source = {"tfrecord": str(file), "features": features}
+    for processes in (0, 1):
+        made = engine({"function": "same", "processes": processes}, source=source)
+        batch = read(made)
+        ids = batch.sample_ids.tolist()
+        assert batch.arrays["name"].tolist() == [b"%d\0\0" % number for number in ids]
+        assert batch.arrays["names"].tolist() == [[b"a\0", b"\0"]] * 8
 
 
 def test_documented_function_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,8 +107,3 @@ def test_memory_is_checked_in_advance() -> None:
 
     with pytest.raises(ConfigError, match=r"^transforms\[1\].cache: field 't' holds byte strings"):
         cached_source(text)
-
-
-def test_without_a_cache_all_steps_remain() -> None:
-    pipeline = parse({"source": {"arrays": {"x": np.arange(3)}}, "transforms": []})
-    assert split_at_cache(list(enumerate(pipeline.transforms))) == (None, [])

@@ -132,7 +132,7 @@ with signals.exit_after_interrupt(lambda: print("before the exit", flush=True)):
 """
 
 
-def test_interrupt_ends_a_process_whose_main_thread_does_not_handle_it() -> None:
+def test_interrupt_ends_a_process_whose_main_thread_is_stuck() -> None:
     command = [sys.executable, "-c", INTERRUPTED]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -59,7 +59,7 @@ def test_run_without_a_batch_has_no_forecast() -> None:
 def test_servers_are_the_demand_over_the_rate(
     trainers: int, servers: int, utilisation: float
 ) -> None:
-    result = fleet(made(), trainers=trainers, step_seconds=0.02)
+    result = fleet(made(), trainers, 0.02)
     assert result.samples == pytest.approx(500 * trainers)
     assert (result.servers, result.utilisation) == (servers, pytest.approx(utilisation))
 

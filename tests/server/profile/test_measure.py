@@ -30,11 +30,6 @@ def burn(sample):
     return {**sample, "x": x}
 
 
-def through_python(sample):
-    y = tf.numpy_function(lambda x: x, [sample["x"]], tf.float32, stateful=False)
-    return {**sample, "x": tf.ensure_shape(y, sample["x"].shape)}
-
-
 def double(sample):
     return {"x": sample["x"] * 2}
 
@@ -64,10 +59,9 @@ def opening(name: str) -> Iterator[Any]:
 
 
 def profile_of(
-    folder: Path, source: str, transforms: str, options: Options | None = None, **more: str
+    folder: Path, source: str, transforms: str, options: Options | None = None
 ) -> Profile:
     lines = [source, f"transforms: {transforms}", "batch: {size: 4}"]
-    lines += [f"{key}: {value}" for key, value in more.items()]
     file = folder / "pipelines.yaml"
     file.write_text("pipelines:\n  p:\n" + "".join(f"    {line}\n" for line in lines))
     pipelines = parse_yaml(str(file))
@@ -104,15 +98,7 @@ def test_artificial_heavy_function_is_the_most_expensive_stage(folder: Path) -> 
     profile = profile_of(folder, "source: {arrays: x.npz}", transforms)
     heaviest = max(profile.stages, key=lambda stage: stage.cost.cpu)
     assert heaviest.name == "map functions_of_profile:burn"
-    assert not heaviest.runs_python
     assert heaviest.cost.cpu > sum(stage.cost.cpu for stage in profile.server_stages) / 2
-
-
-def test_function_that_calls_python_in_the_graph_is_noted(folder: Path) -> None:
-    profile = profile_of(
-        folder, "source: {arrays: x.npz}", "[map: functions_of_profile:through_python]"
-    )
-    assert [stage.runs_python for stage in profile.stages if stage.kind == "transform"] == [True]
 
 
 def test_function_in_python_is_a_stage_beside_reading(folder: Path) -> None:
@@ -134,21 +120,14 @@ def test_stages_before_cache_are_those_of_the_first_epoch(folder: Path) -> None:
         "random_flip_left_right: {field: image}]"
     )
     profile = profile_of(folder, PHOTOS, transforms)
-    cached = {stage.name: stage.cached for stage in profile.stages}
-    assert cached == {
-        "read images": True,
-        "decode_image": True,
-        "resize": True,
-        "read cache": False,
-        "random_flip_left_right": False,
-        "batch": False,
-        "encode": False,
-    }
+    cached = [stage.name for stage in profile.stages if stage.cached]
+    assert cached == ["read images", "decode_image", "resize"]
+    others = ["random_flip_left_right", "read cache", "batch", "encode"]
+    assert [stage.name for stage in profile.stages if not stage.cached] == others
 
 
-@pytest.mark.parametrize("on_error", ["raise", "mask"])
 def test_bad_samples_are_counted_and_left_out(
-    folder: Path, tmp_path: Path, on_error: str, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for photo in (folder / "photos").iterdir():
@@ -157,8 +136,8 @@ def test_bad_samples_are_counted_and_left_out(
     (tmp_path / "some" / "03.jpg").write_bytes(b"not an image")
     transforms = "[decode_image: {field: image}, resize: {field: image, size: [8, 8]}]"
     source = f"source: {{images: {tmp_path / 'some'}}}"
-    profile = profile_of(folder, source, transforms, on_error=on_error)
-    assert (profile.bad_samples, profile.samples) == (1, 12)
+    profile = profile_of(folder, source, transforms)
+    assert (profile.bad_samples, profile.samples) == (1, 11)
     assert "03.jpg" in profile.bad_example
     assert "transforms[0].decode_image" in profile.bad_example
     assert profile.run is not None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
 import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import grpc
 import pytest
+import trustme
 import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
@@ -151,6 +153,38 @@ def test_renewed_certificate_is_used_for_new_connections(
         presented = ssl.get_server_certificate(("127.0.0.1", live.server.port))
         expected = pki.server if names[1] == "server" else pki.elsewhere
         assert ssl.PEM_cert_to_DER_cert(presented) == ssl.PEM_cert_to_DER_cert(expected.read_text())
+
+
+def test_renewed_key_and_authority_are_used_for_new_connections(
+    start: Any, pki: Any, tmp_path: Path, channels: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reloading, "CHECK_INTERVAL_SECONDS", 0.0)
+    cert, key, ca = (tmp_path / name for name in ("cert.pem", "key.pem", "ca.pem"))
+    for file, content in ((cert, pki.server), (key, pki.server_key), (ca, pki.ca)):
+        file.write_bytes(content.read_bytes())
+    live = start(credentials=TLSFiles(str(cert), str(key), str(ca)).credentials())
+    assert get(channels(live, cert="trainer"), "held") == "held"
+    trustme.CA().cert_pem.write_to_path(str(ca))  # another authority: the trainer's is unknown
+    with pytest.raises(grpc.RpcError) as caught:
+        get(channels(live, cert="trainer"), "held")
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    ca.write_bytes(pki.ca.read_bytes())
+    assert get(channels(live, cert="trainer"), "held") == "held"
+    cert.write_bytes(pki.trainer.read_bytes())  # without its key yet: the pair before stays
+    assert get(channels(live, cert="trainer"), "held") == "held"
+    key.write_bytes(pki.trainer_key.read_bytes())
+    assert presented_to(live, pki) == ssl.PEM_cert_to_DER_cert(pki.trainer.read_text())
+
+
+def presented_to(live: Any, pki: Any) -> bytes | None:
+    """Returns the certificate that a server presents to a trainer with a certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    context.load_cert_chain(pki.trainer, pki.trainer_key)
+    address = ("127.0.0.1", live.server.port)
+    with socket.create_connection(address, 60) as plain, context.wrap_socket(plain) as secure:
+        return secure.getpeercert(binary_form=True)
 
 
 # Tokens.

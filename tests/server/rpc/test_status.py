@@ -56,7 +56,6 @@ def send_error() -> Iterator[SendError]:
                 iter([feed_service_pb2.GetPipelineRequest()]),
                 timeout=60,
                 on_draining=lambda: None,
-                on_closed=lambda _: None,
             )
             with contextlib.closing(call), pytest.raises(InfeedError) as caught:
                 call.next()

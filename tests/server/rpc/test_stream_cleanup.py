@@ -80,8 +80,7 @@ def unread_channel(server: Any) -> grpc.Channel:
 
 def stream_threads() -> int:
     """Returns the number of threads that serve single streams."""
-    names = ("infeed-requests", "infeed-sequence")
-    return sum(thread.name.startswith(names) for thread in threading.enumerate())
+    return sum(thread.name.startswith("infeed-requests") for thread in threading.enumerate())
 
 
 def test_client_that_reads_nothing_and_leaves(server: Any, open_call: Any, eventually: Any) -> None:

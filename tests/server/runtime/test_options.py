@@ -108,7 +108,9 @@ def test_tls_without_a_certificate_is_refused(option: str, value: Any) -> None:
     ("options", "has_previews"),
     [
         (ServerOptions(), True),
+        (ServerOptions(http="[::1]:0"), True),
         (ServerOptions(tokens="t.yaml"), False),
+        (ServerOptions(tls_cert="c.pem", tls_client_ca="ca.pem"), False),
         (ServerOptions(http="0.0.0.0:7471"), False),
         (ServerOptions(http="0.0.0.0:7471", tokens="t.yaml", http_tokens="h.yaml"), True),
         (ServerOptions(http="off", http_tokens="h.yaml"), False),

@@ -7,8 +7,6 @@ import os
 import socket
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from tests.harness.http_get import fetch
 from tests.harness.waiting import wait_until
 
 import infeed
@@ -47,12 +46,8 @@ def read_samples(server: Server, name: str = "n") -> list[int]:
 
 
 def get(address: str | None, path: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(f"http://{address}{path}", timeout=60) as response:
-            return response.status, response.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
+    answer = fetch(str(address), path)
+    return answer.status, answer.body
 
 
 def health_status(server: Server, name: str = "") -> str:
@@ -83,7 +78,7 @@ def is_free(address: object) -> bool:
 
 
 def engine_threads() -> set[str]:
-    """Returns the threads of engines and control planes; those of gRPC end later."""
+    """Returns the threads of engines and control planes; the threads of gRPC end later."""
     return {
         thread.name
         for thread in threading.enumerate()

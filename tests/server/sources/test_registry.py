@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from pydantic import ValidationError
 
 from infeed import ConfigError
@@ -43,6 +42,42 @@ def test_key_selects_the_source_class(options: dict[str, Any], source_class: typ
     assert Holder(source=source).source is source
 
 
+@pytest.mark.parametrize(
+    ("options", "resolved"),
+    [
+        (
+            {"tfrecord": ["a-*", "/b", "gs://c/d"], "features": {"x": "bytes"}, "index": "i"},
+            {"tfrecord": ["/base/a-*", "/b", "gs://c/d"], "index": "/base/i"},
+        ),
+        ({"tfrecord": "a", "features": {"x": "bytes"}}, {"tfrecord": "/base/a", "index": None}),
+        ({"images": "a", "labels": "l.csv"}, {"images": "/base/a", "labels": "/base/l.csv"}),
+        ({"images": "gs://a", "labels": "folders"}, {"images": "gs://a", "labels": "folders"}),
+        ({"arrays": "a.npz"}, {"arrays": "/base/a.npz"}),
+        ({"arrays": {"x": "x.npy"}}, {"arrays": {"x": "/base/x.npy"}}),
+        ({"arrays": {"x": np.arange(3)}}, {"arrays": {"x": "int64(3,)"}}),
+        ({"python": "m:make"}, {"python": "m:make"}),
+        ({"python": Definition}, {"python": "infeed_server.config.model:Definition"}),
+        ({"dataset": open_source}, {"dataset": "infeed_server.sources.registry:open_source"}),
+    ],
+)
+def test_relative_paths_are_resolved(options: Any, resolved: Any) -> None:
+    source = Holder.model_validate({"source": options}).source.resolve(Path("/base"))
+    dumped = source.model_dump(mode="json")
+    assert {key: dumped[key] for key in resolved} == resolved
+
+
+@pytest.mark.parametrize("kind", ["python", "dataset"])
+@pytest.mark.parametrize("name", ["make", ":make", "m:"])
+def test_code_without_a_name_is_refused(kind: str, name: str) -> None:
+    with pytest.raises(ValidationError, match="it is named module:attr"):
+        Holder.model_validate({"source": {kind: name}})
+
+
+def test_sequential_source_cannot_be_opened() -> None:
+    with pytest.raises(ConfigError, match="m:make is sequential"):
+        open_source(DatasetSource(dataset="m:make"))
+
+
 @pytest.mark.parametrize("options", [{}, {"csv": "a"}, 3, "tfrecord", None, ["arrays"]])
 def test_source_without_a_known_key_is_refused(options: Any) -> None:
     with pytest.raises(ValidationError) as caught:
@@ -66,27 +101,3 @@ def test_option_errors_keep_their_location() -> None:
     assert ("source", "features", "x", "type") in locations
     assert ("source", "lables") in locations
     assert any(location[:2] == ("source", "tfrecord") for location in locations)
-
-
-def test_open_source_opens_indexed_sources_only(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", x=np.arange(3))
-    with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as writer:
-        writer.write(b"one")
-    (tmp_path / "a.png").write_bytes(b"")
-    reports: list[tuple[int, int]] = []
-
-    def report(done: int, total: int) -> None:
-        reports.append((done, total))
-
-    records = TFRecordSource.model_validate(
-        {"tfrecord": "*.tfrecord", "features": {"x": "bytes"}}
-    ).resolve(tmp_path)
-    assert len(open_source(records, report)) == 1
-    assert reports == [(19, 19)]
-    assert len(open_source(records, keep_damaged=True)) == 1
-    assert len(open_source(ArraysSource(arrays="a.npz").resolve(tmp_path))) == 3
-    assert len(open_source(ImagesSource(images=str(tmp_path)))) == 1
-    python = PythonSource(python=lambda: [1, 2], identity="v1")
-    assert len(open_source(python)) == 2
-    with pytest.raises(ConfigError, match="m:make is sequential"):
-        open_source(DatasetSource(dataset="m:make"))

@@ -49,13 +49,7 @@ def test_class_folders(data: Path) -> None:
     assert "# label is the class folder: 2 classes, in each folder 6 images: 0 cat, " in written
 
 
-def test_image_that_cannot_be_opened_is_counted(data: Path, tmp_path: Path) -> None:
-    (tmp_path / "a.jpg").write_bytes((data / "flat" / "0.jpg").read_bytes())
-    (tmp_path / "b.jpg").write_bytes(b"not an image")
-    assert "# of these, 1 cannot be opened: infeed check --scan names" in text(tmp_path, ".")
-
-
-def test_flat_folder_of_grey_images_of_one_size(data: Path) -> None:
+def test_flat_folder_of_grey_images_of_one_size(data: Path, tmp_path: Path) -> None:
     pipeline = definitions(data, "flat")["flat"]
     assert pipeline["source"] == {"images": "flat"}
     assert pipeline["transforms"][:2] == [
@@ -63,6 +57,9 @@ def test_flat_folder_of_grey_images_of_one_size(data: Path) -> None:
         {"resize": {"field": "image", "size": [32, 32]}},
     ]
     assert "# labels: labels.csv, with the columns file,label" in text(data, "flat")
+    (tmp_path / "a.jpg").write_bytes((data / "flat" / "0.jpg").read_bytes())
+    (tmp_path / "b.jpg").write_bytes(b"not an image")
+    assert "# of these, 1 cannot be opened: infeed check --scan names" in text(tmp_path, ".")
 
 
 @pytest.mark.parametrize("path", ["csv/labels.csv", "csv/images"])
@@ -70,15 +67,6 @@ def test_csv_that_the_source_reads_is_used_as_it_is(data: Path, path: str) -> No
     (pipeline,) = definitions(data, path).values()
     assert pipeline["source"] == {"images": "csv/images", "labels": "csv/labels.csv"}
     assert starter_for(str(data / path), data).files == {}
-
-
-def test_csv_of_paths_from_another_folder_is_converted(data: Path) -> None:
-    # Its rows are relative to the folder `images` below.
-    starter = starter_for(str(data / "csv"), data)
-    assert starter.files["csv-labels.infeed.csv"].splitlines()[:2] == [
-        "file,label",
-        "images/0.jpg,0",
-    ]
 
 
 def test_csv_with_other_columns_is_converted(data: Path) -> None:
@@ -110,8 +98,7 @@ def test_parts_are_pipelines(data: Path) -> None:
 def test_records(data: Path, path: str) -> None:
     pipelines = definitions(data, path)
     assert list(pipelines) == (["train", "val"] if path == "records" else ["train"])
-    source = pipelines["train"]["source"]
-    assert source == {
+    assert pipelines["train"]["source"] == {
         "tfrecord": "records/train-*-of-00002" if path == "records" else path,
         "features": {
             "box": {"type": "float", "shape": [4]},
@@ -126,23 +113,16 @@ def test_records(data: Path, path: str) -> None:
     }
     assert pipelines["train"]["batch"] == {"size": 16}
     written = text(data, path)
-    for comment in (
-        "# 2 files; features of 16 records",
-        "image/encoded: bytes  # an image: JPEG, height 30, width 40",
-        "label: int64  # 0 to 3",
-        "name: bytes  # text: cat, dog",
-        "# 1 to 3 values; 0 to 2",
-    ):
+    assert "# 2 files; features of 16 records" in written
+    assert "image/encoded: bytes  # an image: JPEG, height 30, width 40" in written
+    for comment in ("int64  # 0 to 3", "bytes  # text: cat, dog", "# 1 to 3 values; 0 to 2"):
         assert comment in written
 
 
-def test_images_with_boxes_are_not_moved_alone(data: Path) -> None:
+def test_images_with_boxes_are_not_moved_alone(data: Path, tmp_path: Path) -> None:
     train = definitions(data, "records")["train"]
     assert names(train) == ["decode_image", "resize", "normalize"]
     assert "# no crop or flip, which would not move 'box'" in text(data, "records")
-
-
-def test_arrays_with_boxes_are_not_flipped(tmp_path: Path) -> None:
     image = np.zeros((4, 8, 8, 3), np.uint8)
     np.savez(tmp_path / "train.npz", image=image, gt_boxes=np.zeros((4, 2, 4)))
     assert names(definitions(tmp_path, "train.npz")["train"]) == ["cast", "normalize"]
@@ -276,9 +256,5 @@ def test_parquet_of_many_bytes_is_shuffled_in_windows(
     table: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("infeed_server.starter.parquet._MAX_SHUFFLED_BYTES", 1)
-    assert definitions(tmp_path, ".")["train"]["shuffle"] == {
-        "seed": 0,
-        "mode": "window",
-        "block": 5,
-        "window": 20,
-    }
+    shuffle = definitions(tmp_path, ".")["train"]["shuffle"]
+    assert shuffle == {"seed": 0, "mode": "window", "block": 5, "window": 20}

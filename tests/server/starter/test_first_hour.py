@@ -14,7 +14,6 @@ from infeed.cli import new_app
 from infeed_server.pipeline.load import from_yaml
 
 KINDS = {
-    "folders": {"folders": {"image": (8, 32, 32, 3), "label": (8,)}},
     "other-csv/table.csv": {"pictures": {"image": (8, 32, 32, 3), "label": (8,)}},
     "parts": {
         "parts-train": {"image": (4, 30, 40, 3), "label": (4,)},

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from pydantic import ValidationError
 from tests.harness.pictures import encode
 
 from infeed.shared.errors import ConfigError
@@ -39,14 +38,6 @@ def test_jpeg_equals_tensorflow(run_each: Any, jpegs: list[bytes], channels: int
 def test_channels_are_static(spec: Any, channels: int, static: int | None) -> None:
     after = spec(DecodeImage(field="image", channels=channels), {"image": BYTES})
     assert after["image"] == tf.TensorSpec([None, None, static], tf.uint8)
-
-
-def test_bytes_that_are_not_an_image_fail_the_sample(run: Any) -> None:
-    message = (
-        r"(?s)decode_image: field image must be a JPEG, PNG, GIF, BMP or WebP; .*110.*111.*116"
-    )
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        run(DecodeImage(field="image"), {"image": b"not an image at all"})
 
 
 @pytest.mark.parametrize("image_format", ["JPEG", "PNG", "BMP", "GIF", "WEBP"])
@@ -103,11 +94,6 @@ def test_bomb_is_refused_by_its_header(run_eagerly: Any, kind: str) -> None:
         run_eagerly(DecodeImage(field="image"), {"image": bytes(bombs()[kind])})
 
 
-def test_decoding_twice_is_refused(spec: Any, image: Any) -> None:
-    with pytest.raises(ConfigError, match=r"decode_image: field 'image' holds uint8\[40, 50, 3\]"):
-        spec(DecodeImage(field="image"), {"image": tf.TensorSpec(image.shape, tf.uint8)})
-
-
 def test_missing_field_is_refused_with_the_available(spec: Any) -> None:
     message = r"no field 'img' \(did you mean 'image'\?\); available: image, label"
     with pytest.raises(ConfigError, match=message):
@@ -129,11 +115,6 @@ def test_decode_raw(run: Any, spec: Any, dtype: Any) -> None:
     assert spec(transform, {"x": BYTES})["x"] == tf.TensorSpec([2, 3, 4], tf.as_dtype(dtype))
 
 
-def test_decode_raw_scalar(run: Any) -> None:
-    result = run(DecodeRaw(field="x", dtype="int16", shape=()), {"x": b"\x01\x02"})["x"]
-    assert result == 0x0201
-
-
 @pytest.mark.parametrize("length", [0, 23, 25, 47])
 def test_decode_raw_of_wrong_length_fails_the_sample(run: Any, key: Any, length: int) -> None:
     transform = DecodeRaw(field="x", dtype="float16", shape=(3, 4))
@@ -142,12 +123,3 @@ def test_decode_raw_of_wrong_length_fails_the_sample(run: Any, key: Any, length:
         run(transform, {"x": bytes(length)})
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"{message} {length}"):
         transform.apply({"x": tf.constant(bytes(length))}, key)
-
-
-def test_options_are_checked() -> None:
-    with pytest.raises(ValidationError):
-        DecodeImage(field="x", channels=2)  # type: ignore[arg-type]
-    with pytest.raises(ValidationError):
-        DecodeRaw(field="x", dtype="bytes", shape=(1,))  # type: ignore[arg-type]
-    with pytest.raises(ValidationError):
-        DecodeRaw(field="x", shape=(0,))

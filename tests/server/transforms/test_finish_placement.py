@@ -76,19 +76,6 @@ def test_step_before_a_host_step_stays() -> None:
     assert plan(SCALE, Map(function=lambda sample: sample)) == ([0, 1], ())
 
 
-def test_step_before_a_host_step_of_another_field_moves() -> None:
-    other = RandomFlipLeftRight(field="other")
-    before = {**FIELDS, "other": IMAGE}
-    assert plan(SCALE, other, before=before) == ([1], (spec.Normalize("image", scale=255.0),))
-
-
-def test_step_before_cache_and_drop_moves() -> None:
-    assert plan(SCALE, Cache(), Drop(fields=("name",))) == (
-        [1, 2],
-        (spec.Normalize("image", scale=255.0),),
-    )
-
-
 def test_chain_is_split_where_bytes_are_fewest() -> None:
     small = Cast(field="label", dtype="uint8")
     assert plan(small, OneHot(field="label", depth=9)) == ([0], (spec.OneHot("label", 9),))
@@ -111,13 +98,6 @@ def test_moved_steps_of_several_fields_keep_their_order() -> None:
 
 def _with_x() -> dict[str, tf.TensorSpec]:
     return {**FIELDS, "x": tf.TensorSpec([], tf.uint8)}
-
-
-def test_bfloat16_counts_two_bytes() -> None:
-    half = Cast(field="floats", dtype="bfloat16")
-    assert plan(half) == ([0], ())
-    widen = Normalize(field="image", scale=255.0, dtype="bfloat16")
-    assert plan(widen)[1] == (spec.Normalize("image", scale=255.0, data_type="bfloat16"),)
 
 
 def test_moved_step_has_the_later_name_of_its_field() -> None:

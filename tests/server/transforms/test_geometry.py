@@ -17,7 +17,6 @@ from infeed_server.transforms import (
     RandomCrop,
     RandomFlipLeftRight,
     RandomFlipUpDown,
-    RandomResizedCrop,
     Resize,
 )
 from infeed_server.transforms.geometry import ResizeMethod, resize
@@ -70,13 +69,6 @@ def test_resize_keeps_float_types(run: Any, image: Any, dtype: str) -> None:
     floats = tf.cast(image, dtype)
     result = run(Resize(field="image", size=(8, 9)), {"image": floats})["image"]
     np.testing.assert_array_equal(result, tf.cast(tf.image.resize(floats, [8, 9]), dtype))
-
-
-@pytest.mark.parametrize("dtype", [None, "float32"])
-def test_resize_to_the_same_size_keeps_the_pixels(run: Any, image: Any, dtype: Any) -> None:
-    result = run(Resize(field="image", size=(40, 50), dtype=dtype), {"image": image})["image"]
-    assert result.dtype == (dtype or np.uint8)
-    np.testing.assert_array_equal(result, image)
 
 
 @pytest.mark.parametrize(
@@ -132,13 +124,6 @@ def test_crop_of_too_small_an_image_fails_with_its_size(run: Any, key: Any, crop
 def test_crop_of_too_small_a_static_shape_is_refused(spec: Any, crop: Any) -> None:
     with pytest.raises(ConfigError, match=r"at least 9 x 2 pixels.* it is \[8, 8\]"):
         spec(crop(field="image", size=(9, 2)), {"image": tf.TensorSpec([8, 8, 3], tf.uint8)})
-
-
-@pytest.mark.parametrize("crop", [CenterCrop, RandomCrop, RandomResizedCrop])
-def test_crop_makes_the_shape_static(spec: Any, crop: Any) -> None:
-    before = {"image": tf.TensorSpec([None, None, 3], tf.uint8)}
-    after = spec(crop(field="image", size=(4, 5)), before)
-    assert after["image"] == tf.TensorSpec([4, 5, 3], tf.uint8)
 
 
 @pytest.mark.parametrize(

@@ -48,11 +48,8 @@ RGB = {"scale": 255.0, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.22
     # Each set of operands, and each type that they are converted to.
     [
         ({"scale": 255.0}, "float32"),
-        ({"scale": 3}, "float32"),
         ({"mean": 0.5, "std": [0.3]}, "float32"),
-        ({"mean": RGB["mean"], "std": RGB["std"]}, "float32"),
         ({"scale": 7.0, "std": [0.1, 0.7, 0.3]}, "float32"),
-        ({"std": 0.3}, "float32"),
         *((RGB, result) for result in FLOATS),
     ],
     ids=str,
@@ -67,13 +64,6 @@ def test_normalize_equals_its_finish_transform(run: Any, options: Any, result: s
 @pytest.mark.parametrize("dtype", NUMBERS)
 def test_normalize_accepts_every_type(run: Any, dtype: str) -> None:
     assert_same_bits(Normalize(field="x", scale=255.0, mean=(0.5,)), values(dtype), run)
-
-
-def test_normalize_subtracts_the_mean_and_divides_by_the_deviation() -> None:
-    transform = Normalize(field="x", scale=2.0, mean=(1.0, 2.0, 3.0), std=(4.0, 8.0, 0.5))
-    x = tf.constant([[10, 20, 30]], tf.uint8)
-    result = transform.apply({"x": x}, tf.zeros([2], tf.int64))["x"]
-    assert result.numpy().tolist() == [[1.0, 1.0, 24.0]]
 
 
 @examples(25)
@@ -109,9 +99,6 @@ def test_normalize_with_wrong_operand_length_is_refused(spec: Any, shape: Any) -
         ({"std": [1.0, 0.0]}, "std 0 is 0 in float32"),
         ({"scale": 1e-30, "dtype": "float16"}, "scale 1e-30 is 0 in float16"),
         ({"mean": 1e10, "dtype": "float16"}, "mean 1e.10 is inf in float16"),
-        ({"mean": []}, "at least 1 item"),
-        ({"scale": float("inf")}, "finite"),
-        ({"scale": 1, "dtype": "uint8"}, "float16"),
     ],
     ids=str,
 )
@@ -172,10 +159,6 @@ def test_one_hot_with_invalid_options_is_refused() -> None:
         OneHot(field="x", depth=3, dtype="int32", on_value=0.5)
     with pytest.raises(ValidationError, match=r"off_value -1.0 cannot be represented in uint8"):
         OneHot(field="x", depth=3, dtype="uint8", off_value=-1.0)
-    with pytest.raises(ValidationError, match=r"on_value 256.0 cannot be represented in uint8"):
-        OneHot(field="x", depth=3, dtype="uint8", on_value=256.0)
-    with pytest.raises(ValidationError):
-        OneHot(field="x", depth=0)
 
 
 @pytest.mark.parametrize(
@@ -191,11 +174,6 @@ def test_string_to_number(run: Any, dtype: Any) -> None:
     got = run(StringToNumber(field="x", dtype=dtype), {"x": [b"7", b"-12"]})["x"]
     np.testing.assert_array_equal(got, np.array([7, -12], dtype))
     assert got.dtype == dtype
-
-
-def test_string_to_number_of_other_text_fails_the_sample(run: Any) -> None:
-    with pytest.raises(tf.errors.InvalidArgumentError, match="cat"):
-        run(StringToNumber(field="x", dtype="int64"), {"x": b"cat"})
 
 
 def test_string_to_number_of_numbers_is_refused(spec: Any) -> None:

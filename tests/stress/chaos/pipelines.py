@@ -34,15 +34,16 @@ class ServedPipeline:
 def photos(folder: Path, images: Path | None = None) -> ServedPipeline:
     """Writes a pipeline of photos: a batch has 4.8 MB on the wire, 19.3 MB when finished.
 
-    Without `images`, they are those of `INFEED_TEST_PHOTOS`, or drawn.
+    Without `images`, they are from `INFEED_TEST_PHOTOS`, or drawn.
     """
-    images = images or _photo_folder()
-    definition = _write_definition(
-        folder,
-        f"""
+    images = (images or Path(os.environ.get("INFEED_TEST_PHOTOS") or drawn_photos())).resolve()
+    labels = images / "labels.csv"
+    if not labels.is_file():
+        raise HarnessError(f"INFEED_TEST_PHOTOS: no file {labels}; unset it to draw photos")
+    text = f"""
 pipelines:
   photos:
-    source: {{images: {images.resolve()}, labels: {images.resolve()}/labels.csv}}
+    source: {{images: {images}, labels: {labels}}}
     shuffle: {{seed: 17}}
     transforms:
       - decode_image: {{field: image, channels: 3}}
@@ -50,50 +51,28 @@ pipelines:
       - random_flip_left_right: {{field: image}}
       - normalize: {{field: image, scale: 255.0}}
     batch: {{size: 32}}
-""",
-    )
-    rows = (images / "labels.csv").read_text().splitlines()
-    count = sum(row != "file,label" for row in rows)
-    return ServedPipeline("photos", definition, count, 32, 0.25, 40_000_000, 8 << 20)
+"""
+    (folder / "pipelines.yaml").write_text(text)
+    count = sum(row != "file,label" for row in labels.read_text().splitlines())
+    return ServedPipeline("photos", folder / "pipelines.yaml", count, 32, 0.25, 40_000_000, 8 << 20)
 
 
 def arrays(folder: Path) -> ServedPipeline:
     rng = np.random.default_rng(0)
-    np.savez(
-        folder / "arrays.npz",
-        x=rng.random((_ARRAY_SAMPLES, 32), np.float32),
-        label=np.arange(_ARRAY_SAMPLES),
-    )
-    definition = _write_definition(
-        folder,
-        f"""
+    x = rng.random((_ARRAY_SAMPLES, 32), np.float32)
+    np.savez(folder / "arrays.npz", x=x, label=np.arange(_ARRAY_SAMPLES))
+    text = f"""
 pipelines:
   arrays:
     source: {{arrays: {folder}/arrays.npz}}
     shuffle: {{seed: 17}}
     batch: {{size: 16}}
-""",
-    )
+"""
+    (folder / "pipelines.yaml").write_text(text)
+    window = 16 * 132 * 8
     return ServedPipeline(
-        "arrays", definition, _ARRAY_SAMPLES, 16, 0.05, 16 * 132 * 8, 16 * 132 * 8
+        "arrays", folder / "pipelines.yaml", _ARRAY_SAMPLES, 16, 0.05, window, window
     )
-
-
-def _photo_folder() -> Path:
-    chosen = os.environ.get("INFEED_TEST_PHOTOS")
-    if not chosen:
-        return drawn_photos()
-    if not Path(chosen, "labels.csv").is_file():
-        raise HarnessError(
-            f"INFEED_TEST_PHOTOS: no file {chosen}/labels.csv; unset it to draw photos"
-        )
-    return Path(chosen)
-
-
-def _write_definition(folder: Path, text: str) -> Path:
-    definition = folder / "pipelines.yaml"
-    definition.write_text(text)
-    return definition
 
 
 PIPELINES = {"photos": photos, "arrays": arrays}

@@ -1,4 +1,4 @@
-"""Server that is killed, terminated, frozen and restarted, always on the same port."""
+"""Servers that are killed, terminated, frozen and restarted, one of them behind a faulty proxy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 
 from tests.harness.ports import ReservedPort
 from tests.harness.server import InfeedServer, Launch, spawn
-from tests.harness.waiting import HarnessError
+from tests.harness.waiting import HarnessError, wait_until
+from tests.stress.chaos.faulty_proxy import FaultyProxy
+from tests.stress.chaos.schedule import PROXIED, SERVERS, Event, FaultKind
 
 
 class FaultyServer(InfeedServer):
@@ -31,11 +33,6 @@ class FaultyServer(InfeedServer):
     @property
     def frozen(self) -> bool:
         return self._resume_timer is not None and self._resume_timer.is_alive()
-
-    @property
-    def can_answer(self) -> bool:
-        """Whether it serves and is not frozen."""
-        return self.running and self.serves and not self.frozen
 
     def check(self) -> None:
         """Raises `HarnessError` if it ended without a signal from this run."""
@@ -81,3 +78,60 @@ class FaultyServer(InfeedServer):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class FaultyServers:
+    """The servers of a run. A context manager that starts and ends all of them."""
+
+    def __init__(self, definition: Path, folder: Path, launch: Launch) -> None:
+        self.servers = [FaultyServer(definition, folder, launch=launch) for _ in range(SERVERS)]
+        self.proxy = FaultyProxy(self.servers[PROXIED].port)
+        addresses = [server.address for server in self.servers]
+        addresses[PROXIED] = self.proxy.address
+        self.target = ",".join(addresses)
+
+    def start(self) -> None:
+        """Starts the servers that are down, and waits until all serve without faults."""
+        wait_until(lambda: not any(item.frozen for item in self.servers), "the last freeze ends")
+        for server in self.servers:
+            if not server.running:
+                server.start()
+        for server in self.servers:
+            server.wait_until_serving()
+
+    def ready_for(self, event: Event) -> bool:
+        """Whether the event's server is down, or for a fault answers."""
+        server = self.servers[event.server]
+        server.check()
+        if event.kind is FaultKind.RESTART:
+            return not server.running
+        stalled = event.server == PROXIED and self.proxy.stalled
+        return server.running and server.serves and not server.frozen and not stalled
+
+    def apply(self, event: Event) -> None:
+        server = self.servers[event.server]
+        if event.kind is FaultKind.KILL:
+            server.kill()
+        elif event.kind is FaultKind.TERMINATE:
+            server.ask_to_stop()
+        elif event.kind is FaultKind.FREEZE:
+            server.freeze(event.seconds)
+        elif event.kind is FaultKind.RESTART:
+            server.start()
+        elif event.kind is FaultKind.STALL:
+            self.proxy.stall(event.seconds)
+        else:
+            self.proxy.reset(event.bytes)
+
+    def __enter__(self) -> FaultyServers:
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.proxy.close()
+        for server in self.servers:
+            server.close()

@@ -1,9 +1,9 @@
 """Trainer kills: a job that is repeatedly killed and resumed from its last checkpoint.
 
-The checkpoint is one cursor for the whole job, that of the last step which *every* rank has saved.
+The checkpoint is one cursor for the whole job, saved at the last step which *every* rank has saved.
 Later steps of single ranks are discarded and taken again by the next job, which has another world
 size and often another batch size. The committed steps together must hold every sample once an
-epoch, equal to those of an undisturbed run.
+epoch, equal to the samples of an undisturbed run.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ from typing import Any
 
 from tests.harness.server import Launch, spawn
 from tests.harness.waiting import HarnessError
-from tests.stress.chaos.audit import Audit, audit
-from tests.stress.chaos.job import Job
-from tests.stress.chaos.journal import Step, committed_steps
+from tests.stress.chaos.job import Audit, Job, audit
 from tests.stress.chaos.pipelines import ServedPipeline
 from tests.stress.chaos.servers import FaultyServer
-from tests.stress.chaos.trainer import Task
+from tests.stress.chaos.trainer import Step, Task
 
 WORLD_SIZES = (1, 2, 3, 4)
 
@@ -34,7 +32,7 @@ _MAX_STEP_SECONDS = 0.3
 """Maximum time from a step to the kill after it."""
 
 _MAX_SURVIVAL_SECONDS = 0.3
-"""Maximum time from the kill of one rank to that of the others."""
+"""Maximum time from the kill of one rank to the kill of the others."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +48,9 @@ class Generation:
 
 @dataclass(frozen=True)
 class TrainerKills:
-    """Result. `samples_equal` of `audit.samples` equal those of an undisturbed run."""
+    """Result. `samples_equal` of `audit.samples` equal an undisturbed run's."""
 
     pipeline: str
-    seed: int
     kills: int
     seconds: float
     generations: list[Generation]
@@ -97,7 +94,7 @@ def run_trainer_kills(
                     job.wait()
                 else:
                     _kill(job, rng)
-            ranks = committed_steps(job.journals)
+            ranks = job.committed_steps()
             cursor = _checkpoint(ranks) or cursor
             rank_steps = [step for rank in ranks for step in rank]
             steps += rank_steps
@@ -109,7 +106,6 @@ def run_trainer_kills(
         expected = _undisturbed_samples(served, folder, server.address, epochs, launch)
     return TrainerKills(
         pipeline=served.name,
-        seed=seed,
         kills=count,
         seconds=time.monotonic() - begin,
         generations=generations,
@@ -147,8 +143,7 @@ def _undisturbed_samples(
     """Returns the digest of the sample at each position, from an undisturbed job of one rank."""
     task = Task(target, served.name, 1, served.batch_size, epochs=epochs)
     with Job(folder / "undisturbed", task, launch) as job:
-        job.wait()
-        (steps,) = committed_steps(job.journals)
+        (steps,) = job.wait()
     return dict(_samples(steps))
 
 

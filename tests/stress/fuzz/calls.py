@@ -1,4 +1,4 @@
-"""gRPC calls of the server fuzzer: their requests and their allowed outcomes."""
+"""gRPC calls of the server's fuzzing: their requests and their allowed outcomes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from tests.stress.fuzz.case import Kinds
+from tests.stress.fuzz.response_order import Check
 
 from infeed.rpc.status import CODES
 from infeed.shared.spec import PipelineSpec
@@ -18,9 +18,6 @@ HEALTH = "/grpc.health.v1.Health/"
 
 ALLOWED_CODES = frozenset(CODES) - {"UNKNOWN", "INTERNAL"}
 """Allowed status codes by default; the other two mean an unexpected error in the server."""
-
-Check: TypeAlias = "Callable[[list[bytes]], str | None]"
-"""Returns the problem of a call's responses, or None."""
 
 
 @dataclass
@@ -51,7 +48,18 @@ class Catalog:
 
 Draw: TypeAlias = "Callable[[random.Random, Catalog], Call]"
 
-CALLS: Kinds[Draw] = Kinds()
+CALLS: dict[Draw, float] = {}
+"""Functions that draw calls, with their relative frequencies."""
+
+
+def kind(weight: float) -> Callable[[Draw], Draw]:
+    """Registers a function that draws calls."""
+
+    def register(draw: Draw) -> Draw:
+        CALLS[draw] = weight
+        return draw
+
+    return register
 
 
 def event(**values: Any) -> bytes:

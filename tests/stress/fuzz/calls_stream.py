@@ -6,17 +6,16 @@ import random
 from typing import Any
 
 from tests.stress.fuzz.calls import (
-    CALLS,
     FEED,
     Call,
     Catalog,
     batch_request,
     event,
+    kind,
     open_request,
     step_requests,
 )
-from tests.stress.fuzz.case import mutate
-from tests.stress.fuzz.odd import corrupt, odd_number
+from tests.stress.fuzz.odd import corrupt, mutate, odd_number
 from tests.stress.fuzz.response_order import in_order
 
 from infeed.shared.spec import PipelineSpec
@@ -32,7 +31,7 @@ def call(messages: list[bytes], *codes: str, **more: Any) -> Call:
     return Call(PATH, messages, codes=frozenset(codes), **more)
 
 
-@CALLS.add(8)
+@kind(8)
 def good_stream(rng: random.Random, catalog: Catalog) -> Call:
     """Draws a valid stream, which must be answered completely."""
     spec = catalog.pipeline(rng)
@@ -41,7 +40,7 @@ def good_stream(rng: random.Random, catalog: Catalog) -> Call:
     return call(messages, "OK", check=in_order(steps))
 
 
-@CALLS.add(5)
+@kind(5)
 def wrong_order(rng: random.Random, catalog: Catalog) -> Call:
     spec = catalog.pipeline(rng)
     first, batches = open_request(spec), step_requests(spec, range(3))
@@ -61,7 +60,7 @@ def wrong_order(rng: random.Random, catalog: Catalog) -> Call:
     return call(messages, "INVALID_ARGUMENT", check=in_order([0], complete=False))
 
 
-@CALLS.add(12)
+@kind(12)
 def odd_stream(rng: random.Random, catalog: Catalog) -> Call:
     """Draws odd values in the first messages: also ranks that wait for absent ones, far positions,
     or the id of another feed."""
@@ -81,7 +80,7 @@ def odd_stream(rng: random.Random, catalog: Catalog) -> Call:
     return call(messages, *codes, cancel_after_seconds=_CANCEL_SECONDS, check=check)
 
 
-@CALLS.add(8)
+@kind(8)
 def odd_requests(rng: random.Random, catalog: Catalog) -> Call:
     """Draws boundary values as positions and counts, after some valid requests."""
     spec = catalog.pipeline(rng)
@@ -100,7 +99,7 @@ def odd_requests(rng: random.Random, catalog: Catalog) -> Call:
     return call(messages, "INVALID_ARGUMENT" if is_invalid else "OK", check=check)
 
 
-@CALLS.add(2)
+@kind(2)
 def far_in_a_sequence(rng: random.Random, catalog: Catalog) -> Call:
     """Draws a position that an endless data set takes years to reach."""
     messages = [
@@ -110,7 +109,7 @@ def far_in_a_sequence(rng: random.Random, catalog: Catalog) -> Call:
     return call(messages, "OK", cancel_after_seconds=rng.uniform(0, _CANCEL_SECONDS))
 
 
-@CALLS.add(6)
+@kind(6)
 def garbage_in_a_stream(rng: random.Random, catalog: Catalog) -> Call:
     """Draws random bytes, or a request with changed bytes, among valid requests."""
     spec = catalog.specs[rng.choice(["numbers", "files"])]
@@ -124,7 +123,7 @@ def garbage_in_a_stream(rng: random.Random, catalog: Catalog) -> Call:
     return call(messages, "OK", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION")
 
 
-@CALLS.add(0.1)
+@kind(0.1)
 def thousands_outstanding(rng: random.Random, catalog: Catalog) -> Call:
     """Draws more requests than a stream may have; accepted ones are answered."""
     spec = catalog.specs["numbers"]
@@ -137,7 +136,7 @@ def thousands_outstanding(rng: random.Random, catalog: Catalog) -> Call:
     )
 
 
-@CALLS.add(8)
+@kind(8)
 def left_at_any_point(rng: random.Random, catalog: Catalog) -> Call:
     """Draws a valid stream that is truncated anywhere, and cancelled at once or shortly after."""
     spec: PipelineSpec = catalog.pipeline(rng)

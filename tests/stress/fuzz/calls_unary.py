@@ -6,14 +6,13 @@ import random
 
 from grpc_health.v1 import health_pb2
 from tests.stress.fuzz.calls import (
-    CALLS,
     FEED,
     HEALTH,
     Call,
     Catalog,
+    kind,
 )
-from tests.stress.fuzz.case import mutate
-from tests.stress.fuzz.odd import odd_number, odd_string
+from tests.stress.fuzz.odd import mutate, odd_number, odd_string
 
 from infeed.v1 import feed_service_pb2 as service
 
@@ -37,7 +36,7 @@ def _call(method: str, message: bytes) -> Call:
     return Call(method, [message], cancel_after_seconds=watched, codes=_PARSED)
 
 
-@CALLS.add(3)
+@kind(3)
 def other_messages(rng: random.Random, catalog: Catalog) -> Call:
     """Draws an unknown method, no message, several, or one that is too large."""
     variant = rng.randrange(4)
@@ -56,7 +55,7 @@ def other_messages(rng: random.Random, catalog: Catalog) -> Call:
     )
 
 
-@CALLS.add(5)
+@kind(5)
 def mutated_message(rng: random.Random, catalog: Catalog) -> Call:
     method, good = rng.choice(
         [
@@ -68,7 +67,7 @@ def mutated_message(rng: random.Random, catalog: Catalog) -> Call:
     return _call(method, mutate(rng, good))
 
 
-@CALLS.add(8)
+@kind(8)
 def garbage(rng: random.Random, catalog: Catalog) -> Call:
     """Draws random bytes, unknown fields, nested groups, overlong numbers, or invalid UTF-8."""
     body = rng.choice(
@@ -84,7 +83,7 @@ def garbage(rng: random.Random, catalog: Catalog) -> Call:
     return _call(rng.choice(METHODS), body)
 
 
-@CALLS.add(4)
+@kind(4)
 def odd_pages(rng: random.Random, catalog: Catalog) -> Call:
     size = odd_number(rng, 32)
     request = service.ListPipelinesRequest(page_size=size, page_token=odd_string(rng)[:20000])
@@ -102,7 +101,7 @@ def odd_pages(rng: random.Random, catalog: Catalog) -> Call:
     return Call(f"{FEED}ListPipelines", [request.SerializeToString()], codes=codes, check=check)
 
 
-@CALLS.add(4)
+@kind(4)
 def unknown_names(rng: random.Random, catalog: Catalog) -> Call:
     name = odd_string(rng) + str(rng.random())
     if rng.random() < 0.5:

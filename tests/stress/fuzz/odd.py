@@ -1,4 +1,4 @@
-"""Odd values: strings and numbers at the limits of their types, and messages that have them."""
+"""Odd values at the limits of their types, and messages and bytes that have them."""
 
 from __future__ import annotations
 
@@ -99,3 +99,31 @@ def _zero(field: FieldDescriptor) -> Any:
         return False
     is_float = field.cpp_type in (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT)
     return 0.0 if is_float else 0
+
+
+def mutate(rng: random.Random, data: bytes, *, max_changes: int = 4) -> bytes:
+    """Returns the data with some bytes changed, removed, inserted or repeated."""
+    out = bytearray(data)
+    for _ in range(rng.randint(1, max_changes)):
+        start = rng.randrange(len(out) + 1)
+        end = min(len(out), start + rng.choice((1, 1, 1, 2, 4, 8, rng.randint(1, 64))))
+        variant = rng.randrange(6)
+        if variant == 0 and start < len(out):
+            out[start] ^= 1 << rng.randrange(8)
+        elif variant == 1 and start < len(out):
+            out[start] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+        elif variant == 2:
+            del out[start:end]
+        elif variant == 3:
+            out[start:start] = rng.randbytes(rng.choice((1, 1, 2, 4, 9)))
+        elif variant == 4:
+            out[start:start] = out[start:end]
+        else:
+            out[start:end] = rng.randbytes(end - start)
+    return bytes(out)
+
+
+def random_pieces(rng: random.Random, data: bytes, max_pieces: int = 6) -> list[bytes]:
+    """Returns the data in at most `max_pieces` pieces, cut at random offsets."""
+    cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.randint(0, max_pieces - 1)))
+    return [data[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]

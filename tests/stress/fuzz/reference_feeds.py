@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from tests.stress.fuzz.server_under_test import NAMES
@@ -35,13 +34,11 @@ def _digest(batch: infeed.Batch) -> str:
 class ReferenceFeeds:
     """Reads all pipelines repeatedly on a thread, and compares their batches."""
 
-    def __init__(self, address: str, on_problem: Callable[[str], None]) -> None:
-        """Reads the expected batches; `on_problem` is called with each difference."""
+    def __init__(self, address: str) -> None:
+        """Reads the expected batches."""
         self._address = address
-        self._on_problem = on_problem
+        self.problems: list[str] = []
         self._expected = {name: batch_digests(address, name) for name in NAMES}
-        self.feeds = 0
-        """Number of completed feeds."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reference-feeds", daemon=True)
 
@@ -58,13 +55,12 @@ class ReferenceFeeds:
         try:
             received = batch_digests(self._address, name)
         except Exception as error:  # noqa: BLE001 - any error of a valid feed is a problem
-            self._on_problem(f"a feed of {name!r} failed: {type(error).__name__}: {error}")
+            self.problems.append(f"a feed of {name!r} failed: {type(error).__name__}: {error}")
             return
         if received != self._expected[name]:
             pairs = itertools.zip_longest(received, self._expected[name], fillvalue="no batch")
             one, other = next((one, other) for one, other in pairs if one != other)
-            self._on_problem(f"a feed of {name!r} got other batches: {one}; before, {other}")
-        self.feeds += 1
+            self.problems.append(f"a feed of {name!r} got other batches: {one}; before, {other}")
 
     def _run(self) -> None:
         while not self._stopping.is_set():

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import numpy as np
-from tests.stress.fuzz.case import Kinds, mutate, random_pieces
-from tests.stress.fuzz.odd import corrupt, odd_number
+from tests.stress.fuzz.odd import corrupt, mutate, odd_number, random_pieces
 from tests.stress.fuzz.sessions import Session, plan_epoch, replay_messages
 
 from infeed.batch import Batch
@@ -21,7 +20,13 @@ from infeed.wire.chunk import encode_chunk
 Reply: TypeAlias = "Callable[[random.Random, Session], str]"
 """Plays one case and returns its outcome. Raises `WrongResultError`, or an unexpected error."""
 
-REPLIES: Kinds[Reply] = Kinds()
+REPLIES: list[Reply] = []
+
+
+def reply(play: Reply) -> Reply:
+    """Registers a function that plays cases."""
+    REPLIES.append(play)
+    return play
 
 
 class WrongResultError(Exception):
@@ -69,7 +74,7 @@ def compare(
         raise WrongResultError(f"step {step} has other slots")
 
 
-@REPLIES.add(4)
+@reply
 def mutated_messages(rng: random.Random, session: Session) -> str:
     messages = list(session.messages)
     for _ in range(rng.randint(1, 3)):
@@ -78,7 +83,7 @@ def mutated_messages(rng: random.Random, session: Session) -> str:
     return run_client(session, lambda: replay_messages(session.assembler(), messages))
 
 
-@REPLIES.add(3)
+@reply
 def shuffled_messages(rng: random.Random, session: Session) -> str:
     messages = list(session.messages)
     end = stream_pb2.EndOfData(request_id=rng.randrange(4), position_count=odd_number(rng))
@@ -105,7 +110,7 @@ def shuffled_messages(rng: random.Random, session: Session) -> str:
     return run_client(session, lambda: replay_messages(session.assembler(), messages), same=False)
 
 
-@REPLIES.add(10)
+@reply
 def odd_messages(rng: random.Random, session: Session) -> str:
     """Plays odd values in the description of the stream, or in the header of a batch."""
     messages = list(session.messages)
@@ -123,7 +128,7 @@ def odd_messages(rng: random.Random, session: Session) -> str:
     return run_client(session, lambda: replay_messages(session.assembler(), messages))
 
 
-@REPLIES.add(5)
+@reply
 def odd_pipeline(rng: random.Random, session: Session) -> str:
     """Plans a feed of a pipeline that a server describes with odd values."""
     message = session.spec.to_proto()
@@ -136,7 +141,7 @@ def odd_pipeline(rng: random.Random, session: Session) -> str:
     return "planned"
 
 
-@REPLIES.add(4)
+@reply
 def other_payload(rng: random.Random, session: Session) -> str:
     """Plays a changed payload with a correct checksum, also in the offsets of byte strings."""
     messages = list(session.messages[:1])

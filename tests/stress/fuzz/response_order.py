@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from tests.stress.fuzz.calls import Check
+from collections.abc import Callable
+from typing import TypeAlias
 
 from infeed.v1 import stream_pb2
 from infeed.wire.chunk import MAX_HEAD_BYTES, parse_head
+
+Check: TypeAlias = "Callable[[list[bytes]], str | None]"
+"""Returns the problem of a call's responses, or None."""
 
 
 def in_order(requested: list[int], *, complete: bool = True) -> Check:

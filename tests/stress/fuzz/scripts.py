@@ -10,9 +10,8 @@ from typing import cast
 
 from google.rpc import error_details_pb2, status_pb2
 from tests.stress.fuzz import frames
-from tests.stress.fuzz.case import mutate, random_pieces
-from tests.stress.fuzz.odd import odd_number, odd_string
-from tests.stress.fuzz.replies import REPLIES, run_client
+from tests.stress.fuzz.odd import mutate, odd_number, odd_string, random_pieces
+from tests.stress.fuzz.replies import reply, run_client
 from tests.stress.fuzz.sessions import Session
 
 from infeed.http2.socket import ClientSocket
@@ -71,7 +70,6 @@ def scripted_call(data: Sequence[bytes]) -> GrpcCall:
         iter([stream_pb2.StreamBatchesRequest()]),
         timeout=None,
         on_draining=lambda: None,
-        on_closed=lambda _: None,
         credentials=_ScriptedCredentials(data),
     )
 
@@ -86,14 +84,14 @@ def replay_bytes(session: Session, data: list[bytes]) -> Iterator[ReceivedBatch]
                 yield result
 
 
-@REPLIES.add(8)
+@reply
 def mutated_bytes(rng: random.Random, session: Session) -> str:
     """Plays a session with changed bytes at any level."""
     data = mutate(rng, session.stream_response)
     return run_client(session, lambda: replay_bytes(session, random_pieces(rng, data)))
 
 
-@REPLIES.add(5)
+@reply
 def odd_ends(rng: random.Random, session: Session) -> str:
     """Plays unusual headers and trailers, with valid messages in between or without any."""
     out = [frames.settings(initial_window=1 << 20)]

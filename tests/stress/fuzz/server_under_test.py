@@ -51,6 +51,11 @@ def rows():
     return tf.data.Dataset.range(64).filter(few).map(named)
 """
 
+_MAX_EXTRA_MEGABYTES = 64
+_MAX_EXTRA_THREADS = 64
+"""Threads of batch sizes that are kept warm and that the warm-up may not have used."""
+_MAX_EXTRA_FILES = 4
+
 _SAMPLES = 48
 _PHOTOS = 9
 
@@ -65,8 +70,12 @@ class ResourceUsage:
     threads: int
     files: int
 
-    def __str__(self) -> str:
-        return f"{self.megabytes:.0f} MB, {self.threads} threads, {self.files} files"
+    def exceeds(self, before: ResourceUsage) -> bool:
+        return (
+            self.megabytes > before.megabytes + _MAX_EXTRA_MEGABYTES
+            or self.threads > before.threads + _MAX_EXTRA_THREADS
+            or self.files > before.files + _MAX_EXTRA_FILES
+        )
 
 
 @dataclass(frozen=True)
@@ -80,30 +89,18 @@ class ServerUnderTest:
     def address(self) -> str:
         return self._server.address
 
-    @property
-    def alive(self) -> bool:
-        return not self._server.ended
-
     def resource_usage(self) -> ResourceUsage:
         proc = Path(f"/proc/{self._server.pid}")
         lines = (proc / "status").read_text().splitlines()
-        fields = {name: value.split()[0] for name, _, value in map(_split, lines) if value.strip()}
+        fields = dict(line.split()[:2] for line in lines if len(line.split()) > 1)
         # Without file pages, such as libraries, which the kernel can evict.
-        megabytes = int(fields["RssAnon"]) * 1024 / 1e6
-        return ResourceUsage(megabytes, int(fields["Threads"]), len(list((proc / "fd").iterdir())))
+        megabytes = int(fields["RssAnon:"]) * 1024 / 1e6
+        return ResourceUsage(megabytes, int(fields["Threads:"]), len(list((proc / "fd").iterdir())))
 
     def errors_in_log(self) -> list[str]:
         """Returns the log's errors, which no peer may cause."""
         lines = self._server.log.splitlines()
         return [line for line in lines if re.search(r"Traceback|ERROR|CRITICAL", line)]
-
-    @property
-    def log_tail(self) -> str:
-        return "\n".join(self._server.log.splitlines()[-40:])
-
-
-def _split(line: str) -> tuple[str, str, str]:
-    return line.partition(":")
 
 
 @contextmanager

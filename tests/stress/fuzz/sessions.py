@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,8 +42,8 @@ class Session:
     """Decoded batches, by step."""
 
     @property
-    def requests(self) -> Iterator[PendingRequest]:
-        return iter([PendingRequest(request(self.plan, step)) for step in range(self.steps)])
+    def requests(self) -> deque[PendingRequest]:
+        return deque(PendingRequest(request(self.plan, step)) for step in range(self.steps))
 
     @property
     def steps(self) -> int:

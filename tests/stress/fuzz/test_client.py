@@ -1,35 +1,47 @@
-"""Client fuzzer: a share of its cases, and checks that violations are detected."""
+"""Hostile replies to a client: an `InfeedError` or correct batches, in bounded memory."""
 
 from __future__ import annotations
 
+import random
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
 import numpy as np
 import pytest
-from tests.stress.fuzz.client_fuzzer import bounded, fuzz_client, run_cases
-from tests.stress.fuzz.replies import REPLIES, WrongResultError, compare, run_client
-from tests.stress.fuzz.report import Report
-from tests.stress.fuzz.scripts import replay_bytes
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.harness.examples import examples
+from tests.stress.fuzz.replies import REPLIES, Reply, WrongResultError, compare, run_client
+from tests.stress.fuzz.scripts import replay_bytes  # registers its kinds of replies, too
 from tests.stress.fuzz.sessions import NAMES, Session, replay_messages
 
-SEED = 12
+_EXTRA_BYTES = 4 << 30
+"""Additional address space, thread stacks included; a larger allocation is a violation."""
 
 
-def test_thousand_client_cases_have_no_violation(sessions: tuple[Session, ...]) -> None:
-    report = Report(SEED, "client")
-    with bounded():
-        run_cases(report, sessions, REPLIES.cases(1000))
-    assert report.problems == []
-    assert report.cases >= 1000
-    assert set(report.outcomes) == set(REPLIES.known)
+@pytest.fixture
+def bounded() -> Iterator[None]:
+    """Limits this process's address space to `_EXTRA_BYTES` more than its current size."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = pages * resource.getpagesize() + _EXTRA_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_twenty_thousand_client_cases_have_no_violation() -> None:
-    report = Report(SEED, "client")
-    fuzz_client(report, 20_000)
-    print(report)
-    assert report.problems == []
-    assert report.cases >= 20_000
+@pytest.mark.parametrize("play", REPLIES, ids=lambda play: play.__name__)
+def test_hostile_replies_have_no_violation(
+    sessions: tuple[Session, ...], bounded: None, play: Reply
+) -> None:
+    @examples(500)
+    @given(rng=st.randoms(use_true_random=True))
+    def run(rng: random.Random) -> None:
+        play(rng, rng.choice(sessions))
+
+    run()
 
 
 @pytest.mark.parametrize("index", range(len(NAMES)))

@@ -14,7 +14,7 @@ TOLERANCE_SHARE = 0.05
 the freed memory of as many batches as were in progress at once: more on a busy machine."""
 
 TOLERANCE_HANDLES = 4.0
-"""Maximum growth of open files and threads: those of requests in progress."""
+"""Maximum growth of open files and threads: handles of requests in progress."""
 
 _PARTS = 5
 """Parts of a curve. The first is the start-up; a flat curve's last is no higher than its second."""

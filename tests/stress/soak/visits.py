@@ -37,7 +37,7 @@ def tidy(task: Task, number: int) -> None:
     else:
         feed.next()
         del feed
-    while threading.active_count() > 1:  # those of the feed, which hold its batches
+    while threading.active_count() > 1:  # the feed's, which hold its batches
         time.sleep(0.001)
 
 

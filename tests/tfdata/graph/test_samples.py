@@ -15,11 +15,12 @@ import tensorflow as tf
 from PIL import Image
 from tests.harness import pictures
 
+from infeed import SourceError
 from infeed_server import Pipeline
 from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.pipeline.load import parse
-from infeed_server.sources import open_source
-from infeed_tfdata.graph import Variant, plan_data_service, samples
+from infeed_server.sources import ArraysSource, open_source
+from infeed_tfdata.graph import Variant, plan_data_service, readers, samples
 
 N = 40
 ONCE = Variant(6, 5, 1, "pad")
@@ -299,6 +300,24 @@ def test_invalid_or_unlabelled_images_are_substituted(album: Path, assert_equal:
     batches = assert_equal(definition, Variant(7, 3, 1, "pad"))
     ids = np.concatenate([batch.sample_ids[batch.mask] for batch in batches])
     assert not {4, 8} & set(ids.tolist())
+
+
+def test_file_changed_while_its_constants_are_made_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "x.npy"
+    np.save(file, np.arange(N))
+    reader = readers.graph_reader(open_source(ArraysSource(arrays=str(file))))
+    reader.build()
+    to_wire = readers.to_wire
+
+    def written_to(rows: Any) -> Any:
+        os.utime(file, ns=(1, 1))
+        return to_wire(rows)
+
+    monkeypatch.setattr(readers, "to_wire", written_to)
+    with pytest.raises(SourceError, match="changed since it was opened"):
+        reader.build()
 
 
 @pytest.mark.parametrize("on_error", ["raise", "mask", "substitute"])

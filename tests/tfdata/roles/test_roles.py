@@ -59,7 +59,7 @@ def test_dispatcher_continues_from_its_journal(
     second.stop()
 
 
-def test_dispatcher_starts_without_an_incomplete_record_of_its_journal(
+def test_dispatcher_starts_without_an_incomplete_record(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = new_dispatcher(work_dir=str(tmp_path))

@@ -15,7 +15,7 @@ from infeed.shared.errors import ConfigError
 from infeed_server.config.address import Address
 from infeed_server.engines.memory_budget import MemoryBudget
 from infeed_server.engines.sequential.engine import SequentialEngine
-from infeed_server.observe.metrics import LabelledValues
+from infeed_server.observe.callback_metrics import LabelledValues
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.sources import ProgressCallback

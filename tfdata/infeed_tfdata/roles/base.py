@@ -13,7 +13,7 @@ from infeed.shared.errors import ConfigError
 from infeed_server.config.address import Address
 from infeed_server.control.app import ControlState
 from infeed_server.control.health import Readiness
-from infeed_server.control.http_server import ControlAccess, open_control_server
+from infeed_server.control.http_server import open_control_server
 from infeed_server.version import VERSION
 from infeed_tfdata.options import RoleOptions
 from infeed_tfdata.roles.address import parse_advertise
@@ -101,8 +101,9 @@ def control_plane(
 ) -> Iterator[str | None]:
     """Serves the control plane, and yields its address."""
     state = ControlState(health, registry, VERSION, parts)
-    hosts = tuple(options.http_host or ())
-    control = open_control_server(state, ControlAccess(options.http, options.insecure, hosts))
+    control = open_control_server(
+        state, options.http, insecure=options.insecure, host_names=options.http_host
+    )
     if control is None:
         yield None
         return

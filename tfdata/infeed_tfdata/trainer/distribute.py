@@ -27,7 +27,7 @@ from infeed.shared.spec import PipelineSpec
 from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed.shared.tensorflow.finish import finish
 from infeed.shared.tensorflow.from_callable import take_elements
-from infeed.tensorflow.elements import disable_auto_shard
+from infeed.tensorflow.generator import disable_auto_shard
 from infeed_tfdata.trainer.options import DistributeArguments, DistributeOptions, ShardingPolicy
 from infeed_tfdata.trainer.preflight import check_service, fetch_element_spec
 

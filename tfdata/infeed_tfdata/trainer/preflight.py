@@ -14,7 +14,7 @@ import tensorflow as tf
 from infeed.shared.errors import ConfigError, ProtocolError, ServerUnavailableError
 from infeed.shared.spec import PipelineSpec
 from infeed.shared.spec.dataset import RegisteredDataset
-from infeed.tensorflow.elements import batch_tensor_spec
+from infeed.tensorflow.generator import batch_tensor_spec
 from infeed_tfdata.rpc import STATIC_SHARDING, DispatcherClient, WorkerCheck
 from infeed_tfdata.trainer.options import SHARDING_POLICIES, DistributeOptions, ShardingPolicy
 

@@ -7,24 +7,22 @@ from infeed.shared.spec.dtypes import (
     numpy_dtype,
     shared_range,
 )
-from infeed.shared.spec.finish import (
-    Cast,
-    FinishTransform,
-    Normalize,
-    OneHot,
-    finish_from_proto,
-    finish_to_proto,
-)
 from infeed.shared.spec.pipeline import (
     MAX_BATCH_SIZE,
+    Cast,
     FieldSpec,
     FinishPlacement,
+    FinishTransform,
     Guarantee,
+    Normalize,
+    OneHot,
     OnError,
     PipelineSpec,
     Remainder,
     RemainderScope,
     Spec,
+    finish_from_proto,
+    finish_to_proto,
 )
 
 __all__ = [

@@ -117,12 +117,10 @@ _Taken = tuple[BatchSpan, int, float, SpanContext]
 class BatchTracer:
     """Makes the spans of a feed's batches that the provider's sampler chooses. Thread-safe.
 
-    A batch is requested long before a step takes it. Its span is the child of the span that was
-    current when the request became possible: in the last call of `Feed.next`, before the first one
-    in `connect`. It has a link to the span of the step that took it, if that is another one.
-
-    The training's thread only puts taken batches into a queue: spans are made by `flush`, on
-    another thread.
+    A batch's span is the child of the span that was current when the request became possible: in
+    the last call of `Feed.next`, before the first one in `connect`. It has a link to the span of
+    the step that took it, if that is another one. The training's thread only puts taken batches
+    into a queue: spans are made by `flush`, on another thread.
     """
 
     def __init__(self, provider: TracerProvider, attributes: Mapping[str, str | int]) -> None:
@@ -140,17 +138,9 @@ class BatchTracer:
 
     def begin(self, server: str, step: int, position: int) -> BatchSpan | None:
         """Returns the span of a batch that is about to be requested; None if it is not sampled."""
-        span = self._tracer.start_span(
-            SPAN_NAME,
-            self._parent,
-            SpanKind.CLIENT,
-            {
-                **self._attributes,
-                "infeed.step": step,
-                "infeed.position": position,
-                **address_attributes("server", server),
-            },
-        )
+        own = {"infeed.step": step, "infeed.position": position}
+        attributes = {**self._attributes, **own, **address_attributes("server", server)}
+        span = self._tracer.start_span(SPAN_NAME, self._parent, SpanKind.CLIENT, attributes)
         if not span.get_span_context().trace_flags.sampled:
             span.end()
             return None
@@ -178,7 +168,7 @@ class BatchTracer:
         while True:
             try:
                 span, at, wait_seconds, step = self._taken.get_nowait()
-            except queue.Empty:
+            except queue.Empty:  # not `while not empty`: two threads may flush
                 return
             span.add_interval("wait", at - round(wait_seconds * 1e9), at)
             span.span.set_attribute("infeed.wait_seconds", wait_seconds)

@@ -12,7 +12,7 @@ Element = Any
 """A nested structure of arrays."""
 
 Signature = Any
-"""The same structure of `tf.TensorSpec`, with fully known shapes."""
+"""The same structure of `tf.TensorSpec`."""
 
 
 def from_callable(
@@ -82,4 +82,5 @@ def take_elements(pairs: tf.data.Dataset) -> tf.data.Dataset:
 
 def _zeros(spec: tf.TensorSpec) -> Any:
     dtype = spec.dtype.as_numpy_dtype
-    return np.full(spec.shape, b"" if dtype is object else 0, dtype)
+    shape = [size or 0 for size in spec.shape]
+    return np.full(shape, b"" if dtype is object else 0, dtype)

@@ -24,7 +24,7 @@ from infeed.shared.errors import (
 )
 from infeed.shared.spec import Array
 from infeed_server.engines.indexed.batch_task import BatchTask, complete
-from infeed_server.engines.indexed.quarantine import QuarantineLog, RecentBadSamples
+from infeed_server.engines.indexed.quarantine import Quarantine
 from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.indexed_plan import IndexedPlan
@@ -52,12 +52,11 @@ class BadSampleHandler:
     seen before, so every server chooses the same.
     """
 
-    def __init__(self, plan: IndexedPlan, quarantine: QuarantineLog, monitor: Monitor) -> None:
+    def __init__(self, plan: IndexedPlan, quarantine: Quarantine, monitor: Monitor) -> None:
         self._plan = plan
         self._action = plan.spec.on_error
         self._quarantine = quarantine
         self._monitor = monitor
-        self.recent = RecentBadSamples(self._action)
         self._known_bad: set[int] = set()
         self._thread = ThreadPoolExecutor(1, f"infeed-bad-samples-{plan.spec.name}")
 
@@ -76,10 +75,10 @@ class BadSampleHandler:
         if self._action == "raise" or not self._known_bad:
             return
         for slot in range(len(task.index)):
-            while (
-                int(task.index[slot]) in self._known_bad and task.substitutions < _MAX_SUBSTITUTIONS
-            ):
-                self.recent.add_known(int(task.index[slot]))
+            while task.substitutions < _MAX_SUBSTITUTIONS:
+                if (sample := int(task.index[slot])) not in self._known_bad:
+                    break
+                self._quarantine.count_again(sample)
                 self._substitute(task, slot)
 
     def close(self) -> None:
@@ -110,9 +109,8 @@ class BadSampleHandler:
     def _substitute_until_good(self, task: BatchTask, slot: int) -> None:
         source, steps = self._plan.uncached
         while failure := find_bad_sample(source, steps, int(task.index[slot]), task.key[slot]):
-            if not self._quarantine.add(failure.error):
+            if not self._quarantine.add(failure.error, task, slot):
                 self._monitor.on_quarantine_failed(self._plan.spec.name)
-            self.recent.add(failure.error, task, slot)
             # The sample of a masked slot is not delivered, so it is no reason to fail.
             if self._action == "raise" and task.mask[slot]:
                 self._monitor.on_bad_sample(self._plan.spec.name, self._action)

@@ -22,14 +22,13 @@ from infeed_server.engines.base import (
 from infeed_server.engines.indexed.bad_samples import BadSampleHandler
 from infeed_server.engines.indexed.batch_pipeline import BatchPipeline
 from infeed_server.engines.indexed.batch_task import BatchTask
-from infeed_server.engines.indexed.quarantine import QuarantineLog
+from infeed_server.engines.indexed.quarantine import Quarantine
 from infeed_server.engines.memory_budget import MemoryBudget, StreamQuota
 from infeed_server.engines.monitor import Monitor
 from infeed_server.engines.state_clock import STATES, StateSeconds, total_seconds
 from infeed_server.order import SampleOrder
 from infeed_server.pipeline.indexed_plan import IndexedPlan
-from infeed_server.pipeline.sample_stage import SampleStage
-from infeed_server.pipeline.sample_stages import sample_stages
+from infeed_server.pipeline.sample_stages import SampleStage, sample_stages
 from infeed_server.sources.python.mapped import python_work
 from infeed_server.sources.python.work_meter import PythonWork
 
@@ -47,11 +46,12 @@ class IndexedEngine(Engine):
     """Serves an indexed pipeline through one batch pipeline for each batch size in use."""
 
     def __init__(
-        self, plan: IndexedPlan, quarantine: QuarantineLog, monitor: Monitor, budget: MemoryBudget
+        self, plan: IndexedPlan, quarantine: Quarantine, monitor: Monitor, budget: MemoryBudget
     ) -> None:
         super().__init__(budget)
         self._plan = plan
         self._monitor = monitor
+        self._quarantine = quarantine
         self._bad_samples = BadSampleHandler(plan, quarantine, monitor)
         self._pipelines: OrderedDict[int, BatchPipeline] = OrderedDict()
         self._ended_seconds: StateSeconds = dict.fromkeys(STATES, 0.0)
@@ -94,7 +94,7 @@ class IndexedEngine(Engine):
         return python_work(self._plan.uncached[0])
 
     def bad_samples(self) -> list[dict[str, Any]]:
-        return self._bad_samples.recent.to_json()
+        return self._quarantine.to_json()
 
     def provenance(self, sample_id: int) -> tuple[str | None, int | None]:
         origin = self._plan.source.provenance(sample_id)

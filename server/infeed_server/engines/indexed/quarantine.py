@@ -1,4 +1,4 @@
-"""Records of bad samples: the quarantine log, and the last ones in memory for the control plane."""
+"""The quarantine: the log of bad samples, and the last of them in memory for the control plane."""
 
 from __future__ import annotations
 
@@ -17,99 +17,76 @@ from infeed_server.pipeline.sample_key import format_key
 
 log = logging.getLogger(__name__)
 
-MAX_BAD_SAMPLES = 100
-"""Samples that are kept; the quarantine log has all."""
+_MAX_RECENT = 100
+"""Samples that are kept in memory; the log has all."""
 
 
-class QuarantineLog:
-    """The log of bad samples: one JSON object per line, each sample once."""
+class Quarantine:
+    """The bad samples of a pipeline: one JSON object per line of a file, each once. Thread-safe."""
 
     def __init__(self, file: str, pipeline: str, action: OnError) -> None:
         self.file = Path(file)
         self._pipeline = pipeline
         self._action = action
-        self._logged: set[str] = set()
+        self._logged: set[int] = set()
+        self._recent: OrderedDict[int, dict[str, Any]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def add(self, error: InfeedError) -> bool:
-        """Writes a line: time, pipeline, action, sample_id, file, offset, stage, reason, error.
-
-        Returns False if the log cannot be written.
-        """
-        sample = error.metadata.get("sample_id", "")
-        with self._lock:
-            if sample in self._logged:
-                return True
-            self._logged.add(sample)
-            line = {
-                "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
-                "pipeline": self._pipeline,
-                "action": self._action,
-                **error.metadata,
-                "reason": error.reason,
-                "error": error.message,
-            }
-            log.warning(
-                *("bad sample in %r (%s): %s", self._pipeline, self._action, error.message),
-                extra={"fields": {"pipeline": self._pipeline, **error.metadata}},
-            )
-            try:
-                self.file.parent.mkdir(parents=True, exist_ok=True)
-                with self.file.open("a", encoding="utf-8") as out:
-                    out.write(json.dumps(line) + "\n")
-            except OSError as problem:
-                # The log must not stop the training; the warning above has the content.
-                log.error("cannot write the quarantine log %s: %s", self.file, problem.strerror)
-                return False
-        return True
-
-
-class RecentBadSamples:
-    """The last bad samples, each with how often it was requested. Thread-safe."""
-
-    def __init__(self, action: OnError) -> None:
-        self._action = action
-        self._samples: OrderedDict[int, dict[str, Any]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def add(self, error: InfeedError, task: BatchTask, slot: int) -> None:
+    def add(self, error: InfeedError, task: BatchTask, slot: int) -> bool:
         """Adds the sample of a slot of a failed batch, with the error that it caused.
 
-        `position` is the slot's, and `epoch` is of the batch's first sample.
+        `position` is the slot's, and `epoch` is of the batch's first sample. Returns False if the
+        log cannot be written.
         """
-        metadata, sample = error.metadata, int(task.index[slot])
+        sample, metadata = int(task.index[slot]), error.metadata
+        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        problem = {"reason": error.reason, "error": error.message}
+        offset = str(metadata.get("offset"))  # errors keep text
         with self._lock:
-            count = self._samples.get(sample, {"count": 0})["count"] + 1
-            self._samples[sample] = {
-                "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+            count = self._recent.pop(sample, {"count": 0})["count"] + 1
+            self._recent[sample] = {
+                "time": now,
                 "sample_id": sample,
                 "count": count,
                 "key": format_key(task.key[slot]),
                 "file": metadata.get("file"),
-                "offset": _as_int(metadata.get("offset")),
+                "offset": int(offset) if offset.isdecimal() else None,
                 "epoch": task.epoch,
                 "position": task.request.start + slot,
                 "stage": metadata.get("stage"),
                 "action": self._action,
-                "reason": error.reason,
-                "error": error.message,
+                **problem,
             }
-            self._samples.move_to_end(sample)
-            if len(self._samples) > MAX_BAD_SAMPLES:
-                self._samples.popitem(last=False)
+            if len(self._recent) > _MAX_RECENT:
+                self._recent.popitem(last=False)
+            if sample in self._logged:
+                return True
+            self._logged.add(sample)
+            fields = {"pipeline": self._pipeline, "action": self._action, **metadata}
+            return self._write({"time": now, **fields, **problem}, fields)
 
-    def add_known(self, sample: int) -> None:
+    def count_again(self, sample: int) -> None:
         """Counts a sample again that is known to be bad, and was not tried."""
         with self._lock:
-            if sample in self._samples:
-                self._samples[sample]["count"] += 1
+            if sample in self._recent:
+                self._recent[sample]["count"] += 1
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Returns the samples for JSON, the last one first."""
+        """Returns the recent samples for JSON, the last one first."""
         with self._lock:
-            return [dict(sample) for sample in reversed(self._samples.values())]
+            return [dict(sample) for sample in reversed(self._recent.values())]
 
-
-def _as_int(value: object) -> int | None:
-    """Returns metadata as the number that it was: errors keep text."""
-    return int(str(value)) if str(value).isdecimal() else None
+    def _write(self, line: dict[str, Any], fields: dict[str, Any]) -> bool:
+        log.warning(
+            *("bad sample in %r (%s): %s", self._pipeline, self._action, line["error"]),
+            extra={"fields": fields},
+        )
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            with self.file.open("a", encoding="utf-8") as out:
+                out.write(json.dumps(line) + "\n")
+        except OSError as problem:
+            # The log must not stop the training; the warning above has the content.
+            log.error("cannot write the quarantine log %s: %s", self.file, problem.strerror)
+            return False
+        return True

@@ -9,14 +9,17 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 
-from infeed.shared.errors import InfeedError, ServerError
+from infeed.shared.errors import CursorError, InfeedError, ServerUnavailableError
 from infeed.shared.spec import PipelineSpec
 from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed_server.engines.base import (
     Answer,
+    EndOfData,
     Engine,
     Request,
     Trainer,
@@ -24,14 +27,11 @@ from infeed_server.engines.base import (
     shutting_down,
 )
 from infeed_server.engines.memory_budget import MemoryBudget
-from infeed_server.engines.sequential import errors
-from infeed_server.engines.sequential.base import DatasetBackend
-from infeed_server.engines.sequential.ranks import DISCONNECT_TIMEOUT_SECONDS, RankTracker
+from infeed_server.engines.sequential.ranks import RankTracker
 from infeed_server.engines.sequential.session import SequentialSession
-from infeed_server.engines.sequential.shared_reader import IsWanted, SharedReader, WrongReaderError
-from infeed_server.engines.sequential.window import ReadKey
+from infeed_server.engines.sequential.shared_reader import SharedReader, WrongReaderError
+from infeed_server.engines.sequential.window import DatasetBackend, ReadKey, cut_batch
 from infeed_server.engines.state_clock import PipelineState, StateClock, StateSeconds
-from infeed_server.processes.periodic import PeriodicTask
 
 log = logging.getLogger(__name__)
 
@@ -42,36 +42,22 @@ it is refused, since two jobs would otherwise replace each other's reader at eve
 _MAX_WINDOW_BYTES = 512 << 20
 """Bytes of all windows of one pipeline, unless their minimum of a few steps is more."""
 
-_IDLE_CHECK_INTERVAL_SECONDS = 10.0
-"""Between checks for idle readers, which hold the memory of their windows."""
-
-
-@dataclass(eq=False)
-class _Stream:
-    """One stream, with its current reader."""
-
-    trainer: Trainer
-    epochs: int
-    reader: SharedReader | None = None
+_Found = tuple["Future[Answer]", Callable[[], Answer]]
+"""A request's future, and the function that makes its answer or raises its error."""
 
 
 class SequentialEngine(Engine):
-    """Serves a sequential pipeline."""
+    """Serves a sequential pipeline. One condition guards the engine, its sessions and readers."""
 
     def __init__(self, dataset: DatasetBackend, budget: MemoryBudget) -> None:
         super().__init__(budget)
         self._dataset = dataset
         self._readers: list[SharedReader] = []
+        """The least recently connected one first."""
         self._sessions: set[SequentialSession] = set()
-        self._reading = 0
-        """Blocks that are read now, by any reader."""
+        self._changed = threading.Condition()
         self._clock = StateClock(self._state)
-        self._lock = threading.Lock()
         self._closed = False
-        self._idle_checks = PeriodicTask(
-            f"idle-{self.spec.name}", _IDLE_CHECK_INTERVAL_SECONDS, self._close_idle_readers
-        )
-        self._idle_checks.start()
 
     @property
     def spec(self) -> PipelineSpec:
@@ -80,178 +66,195 @@ class SequentialEngine(Engine):
     def register(self, request: DatasetRequest, caller: str) -> RegisteredDataset:
         return self._dataset.register(request, caller)
 
-    def open(
-        self,
-        slots: int,  # noqa: ARG002 - each request has its slots
-        epochs: int,
-        trainer: Trainer,
-    ) -> SequentialSession:
+    def open(self, slots: int, epochs: int, trainer: Trainer) -> SequentialSession:  # noqa: ARG002
         if trainer.job_name and not self._dataset.supports_jobs:
             raise requires_other_engine(self.spec.name, "jobs to take part in")
         if not trainer.feed_id:
             trainer = replace(trainer, feed_id=uuid.uuid4().hex)
-        stream = _Stream(trainer, epochs)
-        with self._lock:
+        with self._changed:
             if self._closed:
                 raise shutting_down()
+            quota = self._budget.open_quota(self.spec.name)
             session = SequentialSession(
-                partial(self._answer, stream),
-                self._budget.open_quota(self.spec.name),
-                on_sent=partial(self._on_sent, stream),
-                on_closed=partial(self._on_closed, stream),
-                on_queue=self._clock.update,
+                trainer, epochs, quota, self._changed, self._serve, self._on_closed
             )
             self._sessions.add(session)
-        session.start(f"infeed-sequence-{self.spec.name}")
         return session
 
     def warm_up(self) -> Answer:
         size = self.spec.batch_size
-        request = Request(self.spec.seed, 0, self.spec.stride(size), size)
-        stream = _Stream(Trainer(feed_id=uuid.uuid4().hex), 0)
+        session = self.open(size, 0, Trainer())
         try:
-            return self._answer(stream, request, lambda: not self._closed)
+            request = Request(self.spec.seed, 0, self.spec.stride(size), size)
+            return session.submit(request).result()
         finally:
-            if stream.reader is not None and self.spec.guarantee.resume == "none":
-                self._discard(stream.reader)  # no other stream can use it
-            self._disconnect(stream)
+            with self._changed:
+                if session.reader is not None and self.spec.guarantee.resume == "none":
+                    self._discard(session.reader)  # no other stream can use it
+            session.close()
 
     def queued_requests(self) -> int:
-        with self._lock:
+        with self._changed:
             return sum(session.queued for session in self._sessions)
 
     def window_bytes(self) -> int:
-        with self._lock:
-            return sum(reader.window_bytes for reader in self._readers)
+        with self._changed:
+            return sum(reader.window.nbytes for reader in self._readers)
 
     def state_seconds(self) -> StateSeconds:
         return self._clock.seconds()
 
     def close(self) -> None:
-        with self._lock:
+        with self._changed:
             self._closed = True
-            sessions, readers = list(self._sessions), self._readers
-            self._readers = []
-        self._idle_checks.stop()
+            sessions = list(self._sessions)
+            for reader in list(self._readers):
+                self._discard(reader)
         for session in sessions:
             session.close()
-        for reader in readers:
-            reader.close()
 
     def _state(self) -> PipelineState:
-        if self._reading:
+        if any(reader.is_reading for reader in tuple(self._readers)):
             return "transform"  # what of it is reading, only the data set knows
         queued = any(session.queued for session in tuple(self._sessions))
         return "no_budget" if queued else "no_request"
 
-    def _count_reading(self, change: int) -> None:
-        with self._lock:
-            self._reading += change
-        self._clock.update()
+    def _on_progress(self, reader: SharedReader) -> None:
+        """Serves the streams of a reader that has read a block, or has ended."""
+        with self._changed:
+            if reader.has_ended:
+                self._discard(reader)
+            sessions = [session for session in self._sessions if session.reader is reader]
+        self._serve(sessions)
 
-    def _on_sent(self, stream: _Stream, request: Request) -> None:
-        if (reader := stream.reader) is not None:
-            reader.on_sent(stream.trainer, request.start)
-
-    def _on_closed(self, stream: _Stream, session: SequentialSession) -> None:
-        with self._lock:
+    def _on_closed(self, session: SequentialSession) -> None:
+        with self._changed:
             self._sessions.discard(session)
+            self._disconnect(session)
         self._clock.update()
-        self._disconnect(stream)
 
-    def _disconnect(self, stream: _Stream) -> None:
-        reader, stream.reader = stream.reader, None
-        if reader is not None:
-            reader.disconnect(stream.trainer)
+    def _disconnect(self, session: SequentialSession) -> None:
+        if session.reader is not None and session.stream is not None:
+            session.reader.disconnect(session.stream)
+            self._changed.notify_all()
+        session.reader = session.stream = None
 
-    def _close_idle_readers(self) -> None:
-        """Closes readers idle for longer than a trainer takes to reconnect."""
-        with self._lock:
-            idle = {
-                reader
-                for reader in self._readers
-                if (reader.idle_seconds or 0.0) >= DISCONNECT_TIMEOUT_SECONDS
-            }
-            self._readers = [reader for reader in self._readers if reader not in idle]
-        for reader in idle:
-            reader.close()
+    def _discard(self, reader: SharedReader) -> None:
+        self._readers = [other for other in self._readers if other is not reader]
+        reader.close()
 
-    def _answer(self, stream: _Stream, request: Request, is_wanted: IsWanted) -> Answer:
-        """Reads up to a request and returns its answer."""
-        while True:
-            reader = stream.reader or self._connect(stream, request)
+    def _serve(self, sessions: Iterable[SequentialSession]) -> None:
+        """Answers the requests of sessions as far as the data for them is read."""
+        found: list[_Found] = []
+        with self._changed:
+            for session in sessions:
+                while request := session.start_next():
+                    make = self._find(session, request)
+                    if make is None:
+                        break
+                    found.append((session.finish_next(), make))
+            self._changed.notify_all()
+        self._clock.update()
+        for future, make in found:
             try:
-                answer = reader.answer(request, stream.trainer.rank, is_wanted)
-            except WrongReaderError:
-                self._disconnect(stream)
-                continue
-            except InfeedError:
-                self._discard(reader)
-                raise
-            except Exception as error:
-                self._discard(reader)
-                raise self._dataset.translate_error(error) or ServerError(str(error)) from error
-            if answer is None:  # only this stream is closed; the reader stays usable
-                raise shutting_down()
-            return answer
+                future.set_result(make())
+            except Exception as error:  # noqa: BLE001 - the stream ends with it
+                future.set_exception(error)
 
-    def _connect(self, stream: _Stream, request: Request) -> SharedReader:
-        """Connects a stream to the reader closest before its request, or to a new one."""
-        trainer = stream.trainer
+    def _find(self, session: SequentialSession, request: Request) -> Callable[[], Answer] | None:
+        """Returns the function that makes the answer, or raises its error; None: not read yet."""
+        try:
+            while True:
+                reader = session.reader or self._connect(session, request)
+                assert session.stream is not None
+                if session.stream.request is not request:
+                    reader.ranks.on_request(session.stream, request)
+                try:
+                    if not reader.has_read(request):
+                        return None
+                except WrongReaderError:
+                    self._disconnect(session)
+                    continue
+                break
+        except InfeedError as error:
+            return partial(_raise, error)
+        needed = request.min_position_count or (request.start + 1 if request.count else 0)
+        end = reader.end_before(needed)
+        if end is not None:
+            return partial(EndOfData, end)
+        return partial(
+            cut_batch,
+            self._dataset.spec.wire_spec,
+            reader.window.covering(request),
+            request,
+            last_epoch=max(session.epochs - 1, 0),
+            position_count=reader.end_before(request.step_end),
+            blocks_are_batches=self._dataset.elements_are_batches,
+        )
+
+    def _connect(self, session: SequentialSession, request: Request) -> SharedReader:
+        """Connects a session to the reader closest before its request, or to a new one."""
+        trainer = session.trainer
         stride = self.spec.stride(request.slots)
         step = trainer.world_size * stride
         begin = max(0, request.start - trainer.rank * stride)
-        with self._lock:
-            if self._closed:
-                raise shutting_down()
-            key = ReadKey(request.seed, request.slots, stream.epochs)
-            if self._dataset.supports_jobs:
-                key = key._replace(job_name=trainer.job_name, remainder=trainer.remainder)
-            usable = [
-                reader
-                for reader in self._readers
-                if reader.key == key and reader.can_serve(trainer, request.start, step)
-            ]
-            replaced = None
-            if usable:
-                reader = max(usable, key=lambda candidate: candidate.start)
-                self._readers.remove(reader)
-            else:
-                self._check_can_start(trainer, request.start, step)
-                replaced = self._remove_idle_reader()
-                reader = SharedReader(
-                    self._dataset,
-                    key,
-                    RankTracker(trainer.world_size, begin, step),
-                    lambda: _MAX_WINDOW_BYTES // max(2, len(self._readers)),
-                    trainer.caller,
-                    self._count_reading,
-                )
-            self._readers.append(reader)
-            reader.connect(trainer, begin, step)
-            stream.reader = reader
-        if replaced is not None:
-            replaced.close()
-        if not usable and begin:
-            log.info("%s: rereads the data up to position %d", self.spec.name, request.start)
+        key = ReadKey(request.seed, request.slots, session.epochs)
+        if self._dataset.supports_jobs:
+            key = key._replace(job_name=trainer.job_name, remainder=trainer.remainder)
+        usable = [
+            reader
+            for reader in self._readers
+            if reader.key == key and reader.can_serve(trainer, request.start, step)
+        ]
+        if usable:
+            reader = max(usable, key=lambda candidate: candidate.start)
+            self._readers.remove(reader)
+        else:
+            self._check_can_start(trainer, request.start, step)
+            self._make_room()
+            reader = SharedReader(
+                self._dataset,
+                key,
+                RankTracker(trainer.world_size, begin, step),
+                lambda: _MAX_WINDOW_BYTES // max(2, len(self._readers)),
+                self._changed,
+                self._on_progress,
+            )
+            reader.start_reading(trainer.caller)
+            if begin:
+                log.info("%s: rereads the data up to position %d", self.spec.name, request.start)
+        self._readers.append(reader)
+        session.reader, session.stream = reader, reader.connect(trainer, begin, step)
         return reader
 
-    def _remove_idle_reader(self) -> SharedReader | None:
-        """Removes and returns the least recently used idle reader, where there are too many."""
+    def _make_room(self) -> None:
+        """Closes the least recently used idle reader, where there are too many."""
         if len(self._readers) < _MAX_READERS:
-            return None
-        for reader in self._readers:
-            if reader.idle_seconds is not None:
-                self._readers.remove(reader)
-                return reader
-        raise errors.too_many_jobs(self.spec.name, _MAX_READERS)
+            return
+        idle = [reader for reader in self._readers if reader.ranks.idle_seconds is not None]
+        if not idle:
+            raise ServerUnavailableError(
+                f"{self.spec.name!r} has {_MAX_READERS} jobs that read at different positions, the "
+                "maximum, and each reads the whole dataset: use another server, or wait until a "
+                "job ends",
+                pipeline=self.spec.name,
+            )
+        self._discard(idle[0])
 
     def _check_can_start(self, trainer: Trainer, start: int, step: int) -> None:
         """Raises `CursorError` where a new reader cannot repeat what was read before `start`."""
         if self.spec.guarantee.resume == "none" and start >= step:
-            raise errors.cannot_continue(self.spec, trainer, start)
+            raise CursorError(
+                f"{self.spec.name!r} cannot continue at position {start} for rank {trainer.rank} "
+                f"of {trainer.world_size}: its batches have no order, and the read that this feed "
+                "began no longer exists, because the server restarted, the feed changed servers, "
+                "or its rank fell too far behind the others. A new read would repeat samples; "
+                "start without a cursor, or make the dataset deterministic (seeds, "
+                "options.deterministic) on the local engine",
+                pipeline=self.spec.name,
+                position=start,
+            )
 
-    def _discard(self, reader: SharedReader) -> None:
-        with self._lock:
-            self._readers = [other for other in self._readers if other is not reader]
-        reader.close()
+
+def _raise(error: InfeedError) -> Answer:
+    raise error

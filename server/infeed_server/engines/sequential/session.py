@@ -1,106 +1,111 @@
-"""The session of one stream of a sequential pipeline: a thread that answers its requests."""
+"""The session of one stream of a sequential pipeline: its requests, and its limit of work ahead."""
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from infeed.shared.errors import InfeedError
-from infeed_server.engines.base import Answer, Request, Session, shutting_down
+from infeed_server.engines.base import Answer, Request, Session, Trainer, shutting_down
 from infeed_server.engines.memory_budget import StreamQuota
-from infeed_server.engines.sequential.shared_reader import IsWanted
-
-_Pending = tuple[Request, "Future[Answer]"]
+from infeed_server.engines.sequential.ranks import RankStream
+from infeed_server.engines.sequential.shared_reader import SharedReader
 
 
 class SequentialSession(Session):
-    """Answers requests in order, which is the order of the dataset.
+    """Has its requests answered in order, which is the order of the dataset.
 
-    It waits while its quota is full of unsent answers, so a stalled stream holds a fixed amount
-    and does not advance the dataset.
+    No work starts while its quota is full of unsent answers, so a stalled stream holds a fixed
+    amount and does not advance the dataset.
     """
 
     def __init__(
         self,
-        answer: Callable[[Request, IsWanted], Answer],
+        trainer: Trainer,
+        epochs: int,
         quota: StreamQuota,
-        on_sent: Callable[[Request], None],
+        changed: threading.Condition,
+        serve: Callable[[Sequence[SequentialSession]], None],
         on_closed: Callable[[SequentialSession], None],
-        on_queue: Callable[[], None],
     ) -> None:
-        """`answer` makes an answer while it is wanted. `on_sent` is called with each request whose
-        answer is sent, `on_closed` when the session's thread ends, `on_queue` when the number of
-        requests that wait has changed."""
+        """`changed` guards the session. `serve` answers what can be answered now."""
         super().__init__(quota)
-        self._answer = answer
-        self._on_sent = on_sent
+        self.trainer = trainer
+        self.epochs = epochs
+        self.reader: SharedReader | None = None
+        self.stream: RankStream | None = None
+        self._changed = changed
+        self._serve = serve
         self._on_closed = on_closed
-        self._on_queue = on_queue
-        self._unsent: queue.SimpleQueue[Request] = queue.SimpleQueue()
-        self._pending: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()
-        self._waits_for_quota = False
+        self._pending: deque[tuple[Request, Future[Answer]]] = deque()
+        self._unsent: deque[int] = deque()
+        self._began_at: float | None = None
+        """The time at which the work on the first pending request began."""
         self._closed = False
-        self._changed = threading.Condition()
-
-    def start(self, name: str) -> None:
-        threading.Thread(target=self._run, name=name, daemon=True).start()
 
     @property
     def queued(self) -> int:
         """The number of requests on which no work has started."""
-        return self._pending.qsize() + self._waits_for_quota
+        return len(self._pending) - (self._began_at is not None)
 
     def submit(self, request: Request) -> Future[Answer]:
         future: Future[Answer] = Future()
-        if self._closed:
-            future.set_exception(shutting_down())
-        else:
-            self._pending.put((request, future))
-            self._on_queue()
+        with self._changed:
+            if self._closed:
+                future.set_exception(shutting_down())
+                return future
+            self._pending.append((request, future))
+        self._serve([self])
         return future
 
     def on_sent(self) -> None:
         self._quota.release()
-        self._on_sent(self._unsent.get_nowait())
         with self._changed:
-            self._changed.notify()
+            position = self._unsent.popleft()
+            if self.reader is not None and self.stream is not None:
+                self.reader.ranks.on_sent(self.stream, position)
+        self._serve([self])
 
     def close(self) -> None:
         self._quota.close()
         with self._changed:
             self._closed = True
-            self._changed.notify()
-        self._pending.put(None)
-
-    def _run(self) -> None:
-        while (pending := self._pending.get()) is not None:
-            self._wait_for_quota()
-            self._on_queue()
-            self._process(*pending)
-            del pending  # or the last answer would be held while the next request is awaited
+            pending = [
+                future
+                for _, future in self._pending
+                if future.running() or future.set_running_or_notify_cancel()
+            ]
+            self._pending.clear()
+            self._began_at = None
         self._on_closed(self)
+        for future in pending:
+            future.set_exception(shutting_down())
 
-    def _wait_for_quota(self) -> None:
-        with self._changed:
-            self._waits_for_quota = True
-            while not (self._closed or self._quota.try_acquire()):
-                self._changed.wait()
-            self._waits_for_quota = False
+    def start_next(self) -> Request | None:
+        """Returns the first pending request, where the quota has room for its answer."""
+        while self._pending:
+            request, future = self._pending[0]
+            if self._began_at is None:
+                if not self._quota.try_acquire():
+                    return None
+                if not future.set_running_or_notify_cancel():
+                    self._quota.release()
+                    self._pending.popleft()
+                    continue
+                self._began_at = time.perf_counter()
+            return request
+        return None
 
-    def _process(self, request: Request, future: Future[Answer]) -> None:
-        if not future.set_running_or_notify_cancel():
-            return
-        try:
-            if self._closed:
-                raise shutting_down()
-            began_at = time.perf_counter()
-            answer = self._answer(request, lambda: not self._closed)
-            if request.span is not None:
-                request.span.add("transform", time.perf_counter() - began_at)
-            self._unsent.put(request)
-            future.set_result(answer)
-        except InfeedError as error:
-            future.set_exception(error)
+    def finish_next(self) -> Future[Answer]:
+        """Removes the first pending request, whose answer can be made, and returns its future."""
+        request, future = self._pending.popleft()
+        assert self._began_at is not None
+        if request.span is not None:
+            request.span.add("transform", time.perf_counter() - self._began_at)
+        self._began_at = None
+        self._unsent.append(request.start)
+        if self.reader is not None and self.stream is not None:
+            self.reader.ranks.on_answer(self.stream)
+        return future

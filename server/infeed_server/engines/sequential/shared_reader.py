@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+import time
+from collections.abc import Callable, Generator
 
-from infeed_server.engines.base import Answer, EndOfData, Request, Trainer
-from infeed_server.engines.sequential import errors
-from infeed_server.engines.sequential.base import DatasetBackend
-from infeed_server.engines.sequential.progress import ProgressLogger
-from infeed_server.engines.sequential.ranks import RankTracker
-from infeed_server.engines.sequential.window import Block, ReadKey, Window, cut_batch
+from infeed.shared.errors import InfeedError, InvalidRequestError, ServerError
+from infeed_server.engines.base import Request, Trainer
+from infeed_server.engines.sequential.progress import ReadProgress
+from infeed_server.engines.sequential.ranks import (
+    DISCONNECT_TIMEOUT_SECONDS,
+    RankStream,
+    RankTracker,
+)
+from infeed_server.engines.sequential.window import Block, DatasetBackend, ReadKey, Window
 
 _MAX_STEP_BYTES = 2 << 30
 """Bytes of a step that are kept to find out whether the data ends inside of it."""
@@ -21,9 +25,7 @@ _CONNECT_TIMEOUT_SECONDS = 300.0
 """A bound on waiting for the first connection of all ranks, for a dataset without an order."""
 
 _CHECK_INTERVAL_SECONDS = 0.25
-
-IsWanted = Callable[[], bool]
-"""Returns whether a stream still waits for the answer."""
+"""Between checks whether a rank has left."""
 
 
 class WrongReaderError(Exception):
@@ -31,10 +33,11 @@ class WrongReaderError(Exception):
 
 
 class SharedReader:
-    """Reads a dataset once. Thread-safe; one caller at a time reads the next block.
+    """Reads a dataset once, on its own thread, as far as its streams request.
 
     Blocks that a rank may still request stay in the window. When it is full, faster ranks wait for
-    the slowest.
+    the slowest. Everything is guarded by the engine's condition `changed`, which its methods expect
+    to be held; a block is read without it.
     """
 
     def __init__(
@@ -43,258 +46,241 @@ class SharedReader:
         key: ReadKey,
         ranks: RankTracker,
         window_share: Callable[[], int],
-        caller: str = "",
-        on_reading: Callable[[int], None] = lambda _: None,
+        changed: threading.Condition,
+        on_progress: Callable[[SharedReader], None],
     ) -> None:
         """`window_share` returns the bytes that the window may hold now; three steps always may.
-        `caller` is the name that limits on callers count by. `on_reading` is called with 1 before
-        a block is read, and with -1 after."""
+        `on_progress` is called without `changed` after each block, and when the reader ends."""
         self.key = key
-        self._ranks = ranks
+        self.ranks = ranks
+        self.position = 0
+        self.is_reading = False
+        self.error: InfeedError | None = None
+        self.window = Window()
         self._ordered = dataset.spec.guarantee.order == "deterministic"
         self._dataset = dataset
         self._name = dataset.spec.name
         self._window_share = window_share
-        self._on_reading = on_reading
-        self._window = Window()
-        self._position = 0
+        self._changed = changed
+        self._on_progress = on_progress
+        self._streams: list[RankStream] = []
         self._end: int | None = None
-        self._error: Exception | None = None
+        self._progress: ReadProgress | None = None
         self._closed = False
-        self._reading = False
-        self._changed = threading.Condition()
-        self._blocks = dataset.read(key, caller)
 
-    @property
-    def window_bytes(self) -> int:
-        """The bytes of the window's blocks."""
-        return self._window.nbytes
+    def start_reading(self, caller: str) -> None:
+        """Starts the thread. `caller` is the name that limits on callers count by."""
+        blocks = self._dataset.read(self.key, caller)
+        name = f"infeed-dataset-{self._name}"
+        threading.Thread(target=self._run, args=(blocks,), name=name, daemon=True).start()
 
     @property
     def start(self) -> int:
         """The first position that can be read here."""
-        with self._changed:
-            return self._start
+        start = self.window.start
+        return self.position if start is None else start
 
     @property
-    def idle_seconds(self) -> float | None:
-        """Seconds since the last stream ended; None while one is open."""
-        with self._changed:
-            return self._ranks.idle_seconds
+    def has_ended(self) -> bool:
+        """Whether no further block is read, after an error or `close`."""
+        return self._closed or self.error is not None
 
     def can_serve(self, trainer: Trainer, start: int, step: int) -> bool:
         """Returns whether a stream that requests this position next can read here.
 
         `step` is the positions that the trainer's job takes in one step.
         """
-        with self._changed:
-            ranks = self._ranks
-            if self._closed or self._error is not None or start < self._start:
-                return False
-            if ranks.has_feed(trainer):
-                return True
-            if not self._ordered:
-                # A disconnected rank's positions are kept for its reconnect.
-                return start < step and ranks.is_free(trainer) and ranks.all_connected
-            # A rank far from the others would wait for them, or make them wait.
-            front = max(self._position, ranks.low_watermark() or 0)
-            near = start < front + 2 * step
-            return ranks.idle_seconds is not None or (near and ranks.is_free(trainer))
+        ranks = self.ranks
+        if self.has_ended or start < self.start:
+            return False
+        if ranks.has_feed(trainer):
+            return True
+        if not self._ordered:
+            # A disconnected rank's positions are kept for its reconnect.
+            return start < step and ranks.is_free(trainer) and ranks.all_connected
+        # A rank far from the others would wait for them, or make them wait.
+        near = start < max(self.position, ranks.low_watermark() or 0) + 2 * step
+        return ranks.idle_seconds is not None or (near and ranks.is_free(trainer))
 
-    def connect(self, trainer: Trainer, begin: int, step: int) -> None:
+    def connect(self, trainer: Trainer, begin: int, step: int) -> RankStream:
         """Adds a stream of the trainer, whose first step begins at position `begin`."""
-        with self._changed:
-            if self._ranks.idle_seconds is not None and not self._ranks.has_feed(trainer):
-                # Another job takes over.
-                self._ranks = RankTracker(trainer.world_size, begin, step)
-            self._ranks.connect(trainer)
+        if self.ranks.idle_seconds is not None and not self.ranks.has_feed(trainer):
+            self.ranks = RankTracker(trainer.world_size, begin, step)  # another job takes over
+        stream = self.ranks.connect(trainer)
+        self._streams.append(stream)
+        return stream
 
-    def disconnect(self, trainer: Trainer) -> None:
-        """Removes a stream of the trainer."""
-        with self._changed:
-            self._ranks.disconnect(trainer)
-            self._changed.notify_all()
-
-    def on_sent(self, trainer: Trainer, position: int) -> None:
-        """Records that the batch at this position is sent to the trainer."""
-        with self._changed:
-            self._ranks.on_sent(trainer, position)
-            self._changed.notify_all()
+    def disconnect(self, stream: RankStream) -> None:
+        """Removes a stream."""
+        self._streams.remove(stream)
+        self.ranks.disconnect(stream)
 
     def close(self) -> None:
         """Releases the dataset: at once, or when the block in progress is read."""
-        with self._changed:
-            self._release()
-
-    def answer(self, request: Request, rank: int, is_wanted: IsWanted) -> Answer | None:
-        """Reads up to a request and returns its answer; None where it is no longer wanted.
-
-        Where the data ends inside the request, the remaining slots are zeros, masked.
-        Raises `WrongReaderError`, `InvalidRequestError` and the errors of the dataset.
-        """
-        required = max(request.start + request.count, request.min_position_count)
-        target = max(required, request.step_end)
-        progress = ProgressLogger(self._name, rank, self._position, target)
-        with self._waiting(rank, request.start):
-            while True:
-                with self._changed:
-                    if self._can_answer(request, required, target):
-                        covered = self._cover(request)
-                        break
-                    if not is_wanted():
-                        return None
-                    if self._reading or self._must_wait(request, progress):
-                        self._changed.wait(_CHECK_INTERVAL_SECONDS)
-                        continue
-                    if self._step_is_too_large(request):
-                        world_size = self._ranks.world_size
-                        raise errors.step_too_large(self._name, world_size, _MAX_STEP_BYTES)
-                    self._reading = True
-                progress.log_reading(self._read_block())
-        if isinstance(covered, EndOfData):
-            return covered
-        blocks, position_count = covered
-        batch = cut_batch(
-            self._dataset.spec.wire_spec,
-            blocks,
-            request,
-            last_epoch=max(self.key.epochs - 1, 0),
-            blocks_are_batches=self._dataset.elements_are_batches,
-        )
-        return replace(batch, position_count=position_count)
-
-    @property
-    def _start(self) -> int:
-        start = self._window.start
-        return self._position if start is None else start
-
-    @property
-    def _limit_bytes(self) -> int:
-        return self._window.limit_bytes(self._window_share(), self._ranks.world_size)
-
-    @contextmanager
-    def _waiting(self, rank: int, position: int) -> Iterator[None]:
-        with self._changed:
-            self._ranks.on_request(rank, position)
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._ranks.on_answer(rank)
-                self._changed.notify_all()
-
-    def _can_answer(self, request: Request, required: int, target: int) -> bool:
-        """Returns whether enough is read: up to `target`, or to `required` if that is too much."""
-        if self._has_read(target, request):
-            return True
-        # The step may be too large to be read for the end of the data.
-        return self._position >= required and self._step_is_too_large(request)
-
-    def _cover(self, request: Request) -> EndOfData | tuple[list[Block], int | None]:
-        """Returns the blocks of a request, and the end of the data if it is inside of its step."""
-        needed = request.min_position_count or (request.start + 1 if request.count else 0)
-        if self._end is not None and self._end < needed:
-            return EndOfData(self._end)
-        ends_in_step = self._end is not None and self._end < request.step_end
-        return self._window.covering(request), self._end if ends_in_step else None
-
-    def _release(self) -> None:
         self._closed = True
-        if not self._reading:
-            self._blocks.close()
         self._changed.notify_all()
 
-    def _has_read(self, target: int, request: Request) -> bool:
-        if request.start < self._start:
+    def has_read(self, request: Request) -> bool:
+        """Returns whether the window has what the answer to a request needs.
+
+        Raises `WrongReaderError`, and the error that has ended the read.
+        """
+        if request.start < self.start:
             raise WrongReaderError
-        all_ranks = self._ordered or not self._ranks.missing
-        if all_ranks and (self._end is not None or self._position >= target):
+        required, target = _required(request), _target(request)
+        is_read = self._end is not None or self.position >= target
+        # A step too large to be read for the end of the data is answered without it.
+        is_read = is_read or (self.position >= required and self._is_full(request))
+        if is_read and (self._ordered or not self.ranks.missing):
             return True
-        if self._error is not None:
-            raise errors.repeated(self._error)
+        if self.error is not None:
+            # A copy: raised again and again, its traceback would grow, on several threads.
+            error = copy.copy(self.error)
+            error.__cause__ = self.error
+            raise error
         if self._closed:
             raise WrongReaderError
         return False
 
-    def _must_wait(self, request: Request, progress: ProgressLogger) -> bool:
+    def end_before(self, position: int) -> int | None:
+        """Returns the end of the data, if it is known and before the position."""
+        return self._end if self._end is not None and self._end < position else None
+
+    def _run(self, blocks: Generator[Block, None, None]) -> None:
+        with contextlib.closing(blocks):
+            while self._wait_for_request():
+                self._read_block(blocks)
+                self._on_progress(self)
+            self._on_progress(self)
+
+    def _wait_for_request(self) -> bool:
+        """Waits until a request needs the next block. Returns False when the reader has ended."""
+        with self._changed:
+            while not self.has_ended:
+                waiting = [
+                    (stream.request.start, number)
+                    for number, stream in enumerate(self._streams)
+                    if stream.request is not None
+                ]
+                if waiting and not self._must_wait(self._streams[min(waiting)[1]]):
+                    self.is_reading = True
+                    return True
+                if (self.ranks.idle_seconds or 0.0) >= DISCONNECT_TIMEOUT_SECONDS:
+                    self._closed = True
+                elif not self.has_ended:
+                    self._changed.wait(_CHECK_INTERVAL_SECONDS)
+            return False
+
+    def _must_wait(self, stream: RankStream) -> bool:
         """Returns whether other ranks must connect, or catch up, before the next block is read."""
-        if not self._ordered and self._ranks.missing:
+        request, ranks = stream.request, self.ranks
+        assert request is not None
+        if self._progress is None or self._progress.request is not request:
+            rank, target = stream.trainer.rank, _target(request)
+            self._progress = ReadProgress(self._name, rank, request, self.position, target)
+        if not self._ordered and ranks.missing:
             self._check_ranks_connect()
-            progress.log_waiting(
-                self._ranks, "it has no order, so all ranks must connect before any is served"
-            )
-            return True
-        self._evict(request.start)
-        low = self._ranks.low_watermark()
-        behind = low is not None and low < request.start
-        if behind and self._window.nbytes >= self._limit_bytes:
-            progress.log_waiting(self._ranks, "the window is full")
-            return True
-        return False
+            reason = "it has no order, so all ranks must connect before any is served"
+        else:
+            low = ranks.low_watermark()
+            keep = min(low or 0, request.start)
+            if keep < request.start:  # for a slower rank, the previous step is kept too
+                keep -= ranks.step
+            self.window.evict_before(keep, self._limit_bytes)
+            if low is None or low >= request.start or self.window.nbytes < self._limit_bytes:
+                if self._is_full(request):
+                    self.error = _step_too_large(self._name, ranks.world_size)
+                return self.error is not None
+            reason = "the window is full"
+        self._progress.log_waiting(ranks, reason)
+        return True
 
     def _check_ranks_connect(self) -> None:
-        """Raises an error where not all ranks can connect any more."""
-        if not self._ranks.all_connected:
+        """Ends the read where not all ranks can connect any more."""
+        if not self.ranks.all_connected:
             # The disconnected rank might not return. Nothing is read yet, so the others can use
             # another reader.
-            self._release()
-            raise WrongReaderError
-        if self._ranks.age_seconds >= _CONNECT_TIMEOUT_SECONDS:
-            self._error = errors.missing_ranks(
-                self._name, self._ranks.world_size, self._ranks.missing, _CONNECT_TIMEOUT_SECONDS
-            )
-            raise errors.repeated(self._error)
+            self._closed = True
+        elif self.ranks.age_seconds >= _CONNECT_TIMEOUT_SECONDS:
+            self.error = _missing_ranks(self._name, self.ranks)
 
-    def _step_is_too_large(self, request: Request) -> bool:
+    @property
+    def _limit_bytes(self) -> int:
+        return self.window.limit_bytes(self._window_share(), self.ranks.world_size)
+
+    def _is_full(self, request: Request) -> bool:
         """Returns whether no more of the request's step can be kept."""
-        full = self._window.nbytes >= max(_MAX_STEP_BYTES, self._limit_bytes)
-        return full and self._position >= request.start
+        full = self.window.nbytes >= max(_MAX_STEP_BYTES, self._limit_bytes)
+        return full and self.position >= request.start
 
-    def _evict(self, start: int) -> None:
-        """Evicts the oldest blocks where the window is full.
-
-        The previous step is kept too, unless the request at `start` is itself the slowest.
-        """
-        low = min(self._ranks.low_watermark() or 0, start)
-        keep = low - (self._ranks.step if low < start else 0)
-        self._window.evict_before(keep, self._limit_bytes)
-
-    def _read_block(self) -> int:
-        """Reads one block, without the lock, so that other ranks can use the window.
-
-        Returns the position that is reached.
-        """
-        block, failure = None, None
-        self._on_reading(1)
+    def _read_block(self, blocks: Generator[Block, None, None]) -> None:
+        """Reads one block, without the lock, so that other ranks can use the window."""
+        block, error = None, None
+        began_at = time.monotonic()
         try:
-            block = next(self._blocks, None)
+            block = next(blocks, None)
             if block is not None and block.start == 0:
                 self._dataset.check_first_block(self.key, block.to_numpy())
-        except Exception as error:  # noqa: BLE001 - raised below, with the lock
-            failure = error
-        finally:
-            self._on_reading(-1)
+        except Exception as raised:  # noqa: BLE001 - the user's code may raise anything
+            error = self._translate(raised)
+        seconds = time.monotonic() - began_at
         with self._changed:
-            self._reading = False
-            self._changed.notify_all()
-            if self._closed:
-                self._blocks.close()
-            if failure is not None:
-                # The generator is exhausted now; later callers must not mistake that for the end.
-                self._error = failure
-                raise errors.repeated(failure)
-            if block is None:
-                self._end = self._position
-            else:
-                self._append(block)
-            return self._position
+            self.is_reading = False
+            try:
+                if block is not None and error is None:
+                    self._append(block)
+                    assert self._progress is not None
+                    self._progress.on_block(self.position, seconds)
+                elif error is None:
+                    self._end = self.position
+            except Exception as raised:  # noqa: BLE001 - without this thread, streams would hang
+                error = self._translate(raised)
+            self.error = error
+
+    def _translate(self, error: Exception) -> InfeedError:
+        if isinstance(error, InfeedError):
+            return error
+        result = self._dataset.translate_error(error) or ServerError(str(error))
+        result.__cause__ = error
+        return result
 
     def _append(self, block: Block) -> None:
-        self._position = block.end
-        low = self._ranks.low_watermark()
+        low = self.ranks.low_watermark()
         if low is not None and block.end <= low:
             # Skipped on the way to the ranks. Earlier blocks go too: a rank that requested them
             # would otherwise take the gap behind them for empty slots.
-            self._window.clear()
-            return
-        self._window.append(block.to_numpy())
+            self.window.clear()
+        else:
+            self.window.append(block.to_numpy())
+        self.position = block.end  # last: the window has what is before it, or never had
+
+
+def _required(request: Request) -> int:
+    """Returns the position up to which the data must be read for an answer."""
+    return max(request.start + request.count, request.min_position_count)
+
+
+def _target(request: Request) -> int:
+    """Returns the position up to which the data is read, to find its end."""
+    return max(_required(request), request.step_end)
+
+
+def _missing_ranks(pipeline: str, ranks: RankTracker) -> InvalidRequestError:
+    missing = ranks.missing
+    return InvalidRequestError(
+        f"{pipeline!r} has no order, so all {ranks.world_size} ranks must share one read of it; "
+        f"{len(missing)} of them, such as rank {missing[0]}, did not connect to this server within "
+        f"{_CONNECT_TIMEOUT_SECONDS:g} s: start all ranks, with one server as their target",
+        pipeline=pipeline,
+        missing=len(missing),
+    )
+
+
+def _step_too_large(pipeline: str, world_size: int) -> InvalidRequestError:
+    limit = f"{_MAX_STEP_BYTES >> 20} MiB"
+    return InvalidRequestError(
+        f"a step of {world_size} ranks of {pipeline!r} takes more than {limit}, the maximum that "
+        " is kept to find out whether the data, of unknown length, ends inside of "
+        'the step: use smaller batches, remainder="pad" or no epochs',
+        pipeline=pipeline,
+    )

@@ -1,16 +1,18 @@
-"""The window of a shared reader: blocks of consecutive positions, and the batches cut from them."""
+"""Blocks of consecutive positions, the window of a reader, and the batches cut from them."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from infeed.shared.spec import Array, Remainder, Spec
+from infeed.shared.errors import InfeedError
+from infeed.shared.spec import Array, PipelineSpec, Remainder, Spec
+from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed_server.engines.base import HostBatch, Request
 from infeed_server.sources.base import array_bytes
 
@@ -62,6 +64,37 @@ class Block:
         return replace(self, arrays={name: np.asarray(x) for name, x in self.arrays.items()})
 
 
+class DatasetBackend(Protocol):
+    """A dataset that can be read from its beginning, any number of times concurrently."""
+
+    @property
+    def spec(self) -> PipelineSpec:
+        """The spec of the pipeline."""
+
+    @property
+    def elements_are_batches(self) -> bool:
+        """Whether each element is one position, sent to the trainer as it is."""
+
+    @property
+    def supports_jobs(self) -> bool:
+        """Whether several readers can share a job, by its name."""
+
+    def read(self, key: ReadKey, caller: str) -> Generator[Block, None, None]:
+        """Yields the elements of one read, and may block for each; `close` releases everything.
+
+        `caller` is the name that limits on callers count by.
+        """
+
+    def check_first_block(self, key: ReadKey, block: Block) -> None:
+        """Checks the first block of a read. Raises `SourceError` where it cannot be right."""
+
+    def translate_error(self, error: Exception) -> InfeedError | None:
+        """Returns the error for the trainer; None where the cause is unknown."""
+
+    def register(self, request: DatasetRequest, caller: str) -> RegisteredDataset:
+        """Registers the dataset as `Engine.register` does."""
+
+
 class Window:
     """Consecutive blocks that ranks may still request. Not thread-safe."""
 
@@ -103,14 +136,15 @@ def cut_batch(
     fields: Spec,
     blocks: Sequence[Block],
     request: Request,
-    last_epoch: int,
     *,
+    last_epoch: int,
+    position_count: int | None,
     blocks_are_batches: bool,
 ) -> HostBatch:
     """Cuts the rows of a request from its blocks; the remaining slots are empty.
 
     With `blocks_are_batches` a block is one position, used whole. `last_epoch` is the epoch of an
-    empty batch.
+    empty batch, `position_count` the batch's.
     """
     cuts = [slice(None) if blocks_are_batches else _rows(block, request) for block in blocks]
     ids = [block.sample_ids[cut] for block, cut in zip(blocks, cuts, strict=True)]
@@ -120,7 +154,7 @@ def cut_batch(
         arrays[field.name] = _concatenate(rows, request.slots, partial(field.zeros, request.slots))
     sample_ids = _concatenate(ids, request.slots, lambda: np.full(request.slots, -1, np.int64))
     epoch = blocks[0].epoch if blocks else last_epoch
-    return HostBatch(request.start, epoch, arrays, sample_ids, sample_ids >= 0)
+    return HostBatch(request.start, epoch, arrays, sample_ids, sample_ids >= 0, position_count)
 
 
 def _overlap(block: Block, request: Request) -> int:

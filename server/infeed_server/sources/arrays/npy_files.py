@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import io
-import math
 import mmap
 import os
 import struct
 import zipfile
-import zlib
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from tokenize import TokenError
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as npy
 
-from infeed.shared.errors import SourceError
+from infeed.shared.errors import InfeedError, SourceError
 from infeed.shared.spec import Array
 from infeed_server.sources.base import ProgressCallback
 from infeed_server.sources.files import (
-    NUMPY_FILE_ERRORS,
     FileStamp,
     absolute_path,
     changed_error,
@@ -39,117 +38,63 @@ _HASH_BLOCK = 8 << 20
 """Bytes hashed between two calls of the progress callback."""
 
 
-def _never_changed() -> None:
-    """Does nothing: an array in memory has no file that could change."""
-
-
 @dataclass(frozen=True)
 class StoredArray:
-    """One array, its file, and a text that identifies its content.
-
-    `check` raises `SourceError` when the mapped file has changed.
-    """
+    """One array, its file, a text that identifies its content, and the mapping it is in."""
 
     array: Array
     file: str
     content: str
-    check: Callable[[], None] = _never_changed
+    mapped: MappedFile | None = None
 
 
 def open_npy(path: str, progress: ProgressCallback | None = None) -> StoredArray:
     """Opens the array of a .npy file; hashes its content. Raises `SourceError`."""
-    try:
+    with _reading(path, "npy"):
         if is_remote(path):
             blob = read_bytes(path)
-            array = np.load(io.BytesIO(blob), allow_pickle=False)
-            return StoredArray(array, path, hashlib.sha256(blob).hexdigest())
-        with _MappedFile(path) as mapped:
-            array = mapped.array(0)
-            digest = mapped.remembered("npy", partial(mapped.digest, progress))
-            return StoredArray(array, path, digest, mapped.check)
-    except NUMPY_FILE_ERRORS as error:
-        raise _unreadable(path, error) from error
+            return StoredArray(_load(blob), path, hashlib.sha256(blob).hexdigest())
+        mapped = MappedFile(path)
+        array = mapped.array(0)
+        digest = mapped.remembered("npy", partial(mapped.digest, progress))
+        return StoredArray(array, path, digest, mapped)
 
 
 def open_npz(path: str, progress: ProgressCallback | None = None) -> dict[str, StoredArray]:
-    """Opens the arrays of a .npz file by name: maps uncompressed ones, loads compressed ones.
-
-    Verifies their CRCs. Raises `SourceError`.
-    """
-    try:
-        if is_remote(path):
-            return _open_members(path, io.BytesIO(read_bytes(path)), None)
-        with _MappedFile(path) as mapped:
-            arrays = _open_members(path, mapped.file, mapped)
-            mapped.remembered("npz", partial(_verify_members, mapped, progress))
-            return arrays
-    except NUMPY_FILE_ERRORS as error:
-        raise _unreadable(path, error) from error
-
-
-def _open_members(path: str, file: Any, mapped: _MappedFile | None) -> dict[str, StoredArray]:
-    arrays = {}
-    with zipfile.ZipFile(file) as archive:
-        for info in archive.infolist():
-            if not info.filename.endswith(".npy"):
-                raise SourceError(
-                    f"{path}: its member {info.filename!r} is not an array", file=path
-                )
-            if mapped is not None and info.compress_type == zipfile.ZIP_STORED:
-                array, check = mapped.array(mapped.data_offset(info)), mapped.check
-            else:
-                # zipfile verifies the CRC of a member that is read to its end.
-                blob = archive.read(info)
-                array, check = np.load(io.BytesIO(blob), allow_pickle=False), _never_changed
-            content = f"{info.CRC:08x} {info.file_size}"
-            arrays[info.filename.removesuffix(".npy")] = StoredArray(array, path, content, check)
-    return arrays
+    """Opens the arrays of a .npz by name, and verifies their CRCs. Raises `SourceError`."""
+    with _reading(path, "npz"):
+        mapped = None if is_remote(path) else MappedFile(path)
+        file: IO[bytes] = mapped.file if mapped else io.BytesIO(read_bytes(path))
+        with zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+            arrays = {
+                info.filename.removesuffix(".npy"): _open_member(path, archive, info, mapped)
+                for info in members
+            }
+            if mapped:
+                stored = [info for info in members if info.compress_type == zipfile.ZIP_STORED]
+                opened = map(archive.open, stored)  # zipfile verifies what is read to its end
+                mapped.remembered("npz", partial(mapped.verify, opened, progress))
+        return arrays
 
 
-def _verify_members(mapped: _MappedFile, progress: ProgressCallback | None) -> str:
-    """Verifies the CRCs of the mapped members. Raises `ValueError` with the damaged one."""
-    with zipfile.ZipFile(mapped.file) as archive:
-        members = archive.infolist()
-    stored = [member for member in members if member.compress_type == zipfile.ZIP_STORED]
-    for info in stored:
-        crc = 0
-        for block in mapped.blocks(mapped.data_offset(info), info.file_size, progress):
-            crc = zlib.crc32(block, crc)
-        if crc != info.CRC:
-            raise ValueError(
-                f"its member {info.filename!r} is damaged: its CRC is {crc:08x}, and should be "
-                f"{info.CRC:08x}"
-            )
-    return "verified"
-
-
-class _MappedFile:
+class MappedFile:
     """A memory-mapped file. It stays mapped as long as an array of it is in use."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._stamp = self._current_stamp()
+        self.file = os.fdopen(self._fd, "rb", closefd=False)
+        self._stamp = FileStamp.of(os.fstat(self._fd))
         self._map = mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ)
-
-    def __enter__(self) -> _MappedFile:
-        self.file: BinaryIO = os.fdopen(os.dup(self._fd), "rb")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.file.close()
 
     def __del__(self) -> None:
         if hasattr(self, "_fd"):
             os.close(self._fd)
 
-    def _current_stamp(self) -> FileStamp:
-        stat = os.fstat(self._fd)
-        return FileStamp(stat.st_size, stat.st_mtime_ns)
-
     def check(self) -> None:
         """Raises `SourceError` when the file, and with it the mapped memory, has changed."""
-        if self._current_stamp() != self._stamp:
+        if FileStamp.of(os.fstat(self._fd)) != self._stamp:
             raise changed_error(self.path, "it was opened")
 
     def data_offset(self, info: zipfile.ZipInfo) -> int:
@@ -171,10 +116,11 @@ class _MappedFile:
                 "it holds Python objects, which are not loaded; save it with a dtype of numbers "
                 "or strings"
             )
-        begin, size = self.file.tell(), dtype.itemsize * math.prod(shape)
-        if begin + size > self._stamp.size:
-            raise ValueError(f"it ends inside the data, which takes {size} bytes")
-        array: Array = np.ndarray(shape, dtype, self._map, begin, order="F" if fortran else "C")
+        begin, order = self.file.tell(), "F" if fortran else "C"
+        try:
+            array: Array = np.ndarray(shape, dtype, self._map, begin, order=order)  # type: ignore[arg-type]
+        except TypeError:
+            raise ValueError(f"it ends inside the data of {shape} {dtype} values") from None
         return array
 
     def remembered(self, purpose: str, compute: Callable[[], str]) -> str:
@@ -194,24 +140,55 @@ class _MappedFile:
     def digest(self, progress: ProgressCallback | None = None) -> str:
         """Returns a hash of the file."""
         digest = hashlib.sha256()
-        for block in self.blocks(0, self._stamp.size, progress):
+        self.file.seek(0)
+        for block in self._blocks([self.file], progress):
             digest.update(block)
         return digest.hexdigest()
 
-    def blocks(
-        self, begin: int, size: int, progress: ProgressCallback | None
-    ) -> Iterator[memoryview]:
-        """Yields a part of the file in blocks; reports the progress through a large file."""
-        with memoryview(self._map) as content:
-            for start in range(begin, begin + size, _HASH_BLOCK):
-                end = min(start + _HASH_BLOCK, begin + size)
-                with content[start:end] as block:
-                    yield block
-                if progress is not None and self._stamp.size > _MAX_HASHED_ALWAYS:
-                    progress(end, self._stamp.size)
+    def verify(self, members: Iterable[IO[bytes]], progress: ProgressCallback | None) -> str:
+        """Reads members to their ends. Raises `BadZipFile` for the first that is damaged."""
+        deque(self._blocks(members, progress), maxlen=0)
+        return "verified"
+
+    def _blocks(
+        self, files: Iterable[IO[bytes]], progress: ProgressCallback | None
+    ) -> Iterator[bytes]:
+        done = 0
+        for file in files:
+            while block := file.read(_HASH_BLOCK):
+                yield block
+                done += len(block)
+                if progress is not None:
+                    progress(done, self._stamp.size)
 
 
-def _unreadable(path: str, error: Exception) -> SourceError:
-    kind = "npz" if path.endswith(".npz") else "npy"
-    problem = "its header is damaged" if isinstance(error, TokenError) else error_text(error)
-    return SourceError(f"cannot read {path!r} as .{kind}: {problem}", file=path)
+def _open_member(
+    path: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, mapped: MappedFile | None
+) -> StoredArray:
+    if not info.filename.endswith(".npy"):
+        raise SourceError(f"{path}: its member {info.filename!r} is not an array", file=path)
+    if info.flag_bits & 1:
+        raise SourceError(
+            f"{path}: its member {info.filename!r} is encrypted, and arrays are read without a "
+            "password; unpack it and save the arrays with numpy.savez",
+            file=path,
+        )
+    content = f"{info.CRC:08x} {info.file_size}"
+    if mapped is not None and info.compress_type == zipfile.ZIP_STORED:
+        return StoredArray(mapped.array(mapped.data_offset(info)), path, content, mapped)
+    return StoredArray(_load(archive.read(info)), path, content)
+
+
+def _load(blob: bytes) -> Any:
+    return np.load(io.BytesIO(blob), allow_pickle=False)
+
+
+@contextmanager
+def _reading(path: str, kind: str) -> Iterator[None]:
+    try:
+        yield
+    except InfeedError:
+        raise
+    except Exception as error:  # NumPy and zipfile raise many for a byte that changed
+        problem = "its header is damaged" if isinstance(error, TokenError) else error_text(error)
+        raise SourceError(f"cannot read {path!r} as .{kind}: {problem}", file=path) from error

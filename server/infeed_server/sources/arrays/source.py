@@ -11,10 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 from pydantic import field_serializer, field_validator
-from typing_extensions import Self
 
 from infeed.shared.errors import SourceError
-from infeed.shared.spec import BYTES, DATA_TYPES, Array
+from infeed.shared.spec import Array
 from infeed_server.config.model import Finding
 from infeed_server.sources.arrays.npy_files import StoredArray, open_npy, open_npz
 from infeed_server.sources.base import (
@@ -26,7 +25,8 @@ from infeed_server.sources.base import (
     Source,
     find_missing,
 )
-from infeed_server.sources.files import PathString, expand_globs, is_remote, rebase
+from infeed_server.sources.files import PathString, expand_globs, is_remote
+from infeed_server.sources.python.values import UnfitError, check_data_type, to_value
 
 _IN_MEMORY = "<memory>"
 
@@ -58,11 +58,8 @@ class ArraysSource(IndexedDefinition):
             return value
         return {n: v if isinstance(v, str) else f"{v.dtype}{v.shape}" for n, v in value.items()}
 
-    def resolve(self, base: Path) -> Self:
-        if isinstance(self.arrays, str):
-            return self.model_copy(update={"arrays": rebase(self.arrays, base)})
-        arrays = {n: rebase(v, base) if isinstance(v, str) else v for n, v in self.arrays.items()}
-        return self.model_copy(update={"arrays": arrays})
+    def paths(self) -> dict[str, Any]:
+        return {"arrays": self.arrays}
 
     def check(self) -> Iterator[Finding]:
         named = {"": self.arrays} if isinstance(self.arrays, str) else self.arrays
@@ -116,8 +113,8 @@ class ArrayReader(Source):
 
     def check_files(self) -> None:
         """Raises `SourceError` when a mapped file has changed."""
-        for check in {stored.check for stored in self.stored.values()}:
-            check()
+        for mapped in {stored.mapped for stored in self.stored.values() if stored.mapped}:
+            mapped.check()
 
     def _hash(self) -> str:
         digest = hashlib.sha256(b"arrays\n")
@@ -144,13 +141,11 @@ def _open_one(name: str, value: str | Array, progress: ProgressCallback | None) 
         return open_npy(path, progress)
     array = value
     if array.dtype.hasobject:
-        strings = [item.encode() if isinstance(item, str) else item for item in array.flat]
-        if not all(isinstance(item, bytes) for item in strings):
-            raise SourceError(f"the array {name!r} holds Python objects that are not strings")
-        array = np.empty(array.size, object)
-        array[:] = strings
-        array = array.reshape(value.shape)
-        content = b"".join(b"%d:%b" % (len(item), item) for item in strings)
+        try:
+            array = to_value(array).array
+        except UnfitError as error:
+            raise SourceError(f"the array {name!r} {error}") from None
+        content = b"".join(b"%d:%b" % (len(item), item) for item in array.flat)
     else:
         content = array.tobytes()
     return StoredArray(array, _IN_MEMORY, hashlib.sha256(content).hexdigest())
@@ -166,13 +161,11 @@ def _spec(name: str, stored: StoredArray) -> tf.TensorSpec:
         )
     if array.dtype.kind in "SUO":
         return tf.TensorSpec(array.shape[1:], tf.string)
-    if array.dtype.name not in DATA_TYPES:
-        known = ", ".join(data_type for data_type in DATA_TYPES if data_type != BYTES)
-        raise SourceError(
-            f"the array {name!r} of {stored.file} has the unsupported data type {array.dtype}; "
-            f"supported: strings, {known}",
-            file=stored.file,
-        )
+    try:
+        check_data_type(array)
+    except UnfitError as error:
+        text = f"the array {name!r} of {stored.file} {error}"
+        raise SourceError(text, file=stored.file) from None
     return tf.TensorSpec(array.shape[1:], tf.as_dtype(array.dtype.newbyteorder("=")))
 
 

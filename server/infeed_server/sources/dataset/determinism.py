@@ -28,10 +28,7 @@ _PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 def is_deterministic(dataset: tf.data.Dataset) -> bool:
     """Returns whether two runs of the dataset give the same elements in the same order.
 
-    False for a dataset that may reorder its elements, that draws random numbers from state, or
-    that reads from TensorFlow's data service, whose workers deliver in any order. Python functions
-    (`py_function`, `from_generator`) cannot be analysed and count as deterministic; so do
-    `shuffle` and the stateless random ops, which follow the seed.
+    Python functions (`py_function`, `from_generator`) count as deterministic.
     """
     if dataset.options().deterministic is False:
         return False
@@ -41,8 +38,7 @@ def is_deterministic(dataset: tf.data.Dataset) -> bool:
 def iter_stages(dataset: tf.data.Dataset) -> Iterator[Any]:
     """Yields the dataset and all its inputs, transitively.
 
-    The methods are private to TensorFlow: the public alternative, serialising the graph, would
-    copy every array in the dataset.
+    The methods are private: the public way, serialising the graph, would copy every array.
     """
     pending = [dataset]
     while pending:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, ClassVar
 
@@ -13,12 +14,18 @@ import tensorflow as tf
 from pydantic import AfterValidator, Field, field_serializer
 
 from infeed.shared.errors import ConfigError, InfeedError
+from infeed.shared.spec import BYTES, DATA_TYPES
 from infeed_server.config.function_identity import function_identity
 from infeed_server.config.importer import load
-from infeed_server.config.user_errors import user_code_error
 from infeed_server.sources.base import CodeDefinition, check_code_name
 from infeed_server.sources.dataset import determinism
-from infeed_server.sources.dataset.elements import to_named_fields
+from infeed_server.sources.python.user_code import user_errors
+
+_DEFAULT_NAMES = {
+    1: ("features",),
+    2: ("features", "label"),
+    3: ("features", "label", "sample_weight"),
+}
 
 _seed_lock = threading.Lock()
 """Held while a user's function runs: TensorFlow has one seed for the process."""
@@ -47,23 +54,18 @@ class DatasetSource(CodeDefinition):
     def make(self, seed: int) -> tf.data.Dataset:
         """Calls the function with TensorFlow's seed set; returns a dataset of flat dicts.
 
-        Raises `ConfigError` for a function that does not exist and for elements that cannot be
-        served, and `UserCodeError` for an exception in the function.
+        Raises `ConfigError` for what cannot be served, and `UserCodeError`.
         """
         function = self._load_function()
         with _seed_lock, _own_graph() as graph:
             tf.random.set_seed(seed)
-            try:
+            with user_errors(f"the function {self.label}", InfeedError):
                 dataset = function()
-            except InfeedError:
-                raise
-            except Exception as error:
-                raise user_code_error(f"the function {self.label}", error) from error
             if not isinstance(dataset, tf.data.Dataset):
                 raise ConfigError(
                     f"{self.label} returned a {type(dataset).__name__}, not a tf.data.Dataset"
                 )
-            named = to_named_fields(dataset, self.fields, self.label)
+            named = _to_named_fields(dataset, self.fields, self.label)
         named._infeed_graph = graph  # datasets and iterators derived from it keep it
         return named
 
@@ -82,31 +84,104 @@ class DatasetSource(CodeDefinition):
     def _load_function(self) -> Callable[[], Any]:
         if not isinstance(self.dataset, str):
             return self.dataset
-        try:
-            function = load(self.dataset)
-        except InfeedError:
-            raise
-        except Exception as error:
-            raise user_code_error(f"the module of {self.dataset}", error) from error
+        with user_errors(f"the module of {self.dataset}", InfeedError):
+            function: Any = load(self.dataset)
         if not callable(function):
             raise ConfigError(
                 f"{self.dataset} is a {type(function).__name__}, not a function that returns a "
                 "tf.data.Dataset"
             )
-        loaded: Callable[[], Any] = function
-        return loaded
+        return function  # type: ignore[no-any-return]
 
 
 @contextmanager
 def _own_graph() -> Iterator[tf.Graph]:
     """Executes the block eagerly, with a default graph of its own.
 
-    TensorFlow keeps the Python functions of a dataset (`from_generator`, `py_function`), and what
-    they refer to, as long as the default graph. The one of the process would keep them forever, and
-    each seed makes new ones.
+    TensorFlow keeps the Python functions of a dataset as long as the default graph: the one of the
+    process would keep the functions of each seed forever.
     """
     from tensorflow.python.eager import context  # noqa: PLC0415 - it loads TensorFlow
 
     graph = tf.Graph()
     with graph.as_default(), context.eager_mode():
         yield graph
+
+
+def _to_named_fields(
+    dataset: tf.data.Dataset, names: Sequence[str] | None, label: str
+) -> tf.data.Dataset:
+    """Returns the dataset with flat dicts of tensors. Raises `ConfigError` for other elements.
+
+    The components of a tuple are named by `names`; a dict keeps its own.
+    """
+    spec = dataset.element_spec
+    names = _component_names(spec, names, label)
+    fields = list(_flatten(spec, names, label))
+    for name, count in Counter(name for name, _ in fields).items():
+        if count > 1:
+            raise ConfigError(f"{label}: two components of an element are both named {name!r}")
+    for name, field_spec in fields:
+        if problem := _problem(field_spec):
+            raise ConfigError(f"{label}: field {name!r} of its elements is {problem}")
+    if isinstance(spec, dict) and list(spec.items()) == fields:
+        return dataset
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def as_dict(*parts: Any) -> dict[str, tf.Tensor]:
+        # tf.data passes a plain tuple as several arguments, and anything else as one.
+        return dict(_flatten(parts[0] if len(parts) == 1 else parts, names, label))
+
+    return dataset.map(as_dict)
+
+
+def _component_names(spec: Any, names: Sequence[str] | None, label: str) -> Sequence[str]:
+    if isinstance(spec, Mapping):
+        if names is None:
+            return ("",)
+        own = ", ".join(map(str, spec))
+        problem = f"its elements are dicts, which keep their names ({own}); leave out fields"
+        raise ConfigError(f"{label}: {problem}")
+    count = len(spec) if isinstance(spec, tuple) else 1
+    if names is None:
+        names = getattr(spec, "_fields", None) or _DEFAULT_NAMES.get(count)
+    if names is None:
+        raise ConfigError(
+            f"{label}: its elements are tuples of {count}; name their components with fields: "
+            "[...], or return dicts"
+        )
+    if len(names) != count:
+        raise ConfigError(
+            f"{label}: fields has {len(names)} names ({', '.join(names)}), but an element has "
+            f"{count} components"
+        )
+    return names
+
+
+def _flatten(element: Any, names: Sequence[str], label: str) -> Iterable[tuple[str, Any]]:
+    parts = element if isinstance(element, tuple) else (element,)
+    for name, part in zip(names, parts, strict=True):
+        if not isinstance(part, Mapping):
+            yield name, part
+            continue
+        for key, value in part.items():
+            if not isinstance(key, str):
+                raise ConfigError(f"{label}: the name {key!r} in an element is not a string")
+            nested = isinstance(value, Mapping)
+            yield from _flatten(value, (key,), label) if nested else [(key, value)]
+
+
+def _problem(spec: Any) -> str | None:
+    """Returns why a component cannot be served."""
+    if isinstance(spec, tuple):
+        return f"a tuple of {len(spec)}; return a dict that names each"
+    if isinstance(spec, tf.RaggedTensorSpec):
+        return "ragged; make it dense: .to_tensor(shape=...)"
+    if isinstance(spec, tf.SparseTensorSpec):
+        return "sparse; make it dense: tf.sparse.to_dense(...)"
+    if not isinstance(spec, tf.TensorSpec):
+        return f"a {type(spec).__name__.removesuffix('Spec')}, not a tensor"
+    data_type = BYTES if spec.dtype == tf.string else spec.dtype.name
+    if data_type not in DATA_TYPES:
+        return f"{data_type}; supported: {', '.join(DATA_TYPES)}"
+    return None

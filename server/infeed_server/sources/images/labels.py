@@ -6,7 +6,7 @@ import csv
 import io
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +16,14 @@ from pydantic import field_validator
 
 from infeed.shared.errors import SourceError
 from infeed_server.config.model import Definition
-from infeed_server.sources.files import read_bytes
+from infeed_server.sources.files import abbreviate, read_bytes
 from infeed_server.sources.images.listing import ImageListing
 
-_INTEGER = re.compile(r"[+-]?[0-9]+\Z")
-_MAX_DIGITS = 64
+_INTEGER = re.compile(r"[+-]?0*([0-9]+)\Z")
+_MAX_DIGITS = 19
+"""Digits of 64 bits: a number with more is not parsed, as Python would refuse thousands."""
+_MAX_SHOWN = 64
 """Characters of a label that an error shows."""
-_MAX_LISTED = 5
-"""Items of a list that an error names."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Labels:
 
     values: npt.NDArray[Any]
     """int64, or objects of `bytes`."""
-    missing: frozenset[int]
+    missing: frozenset[int] = frozenset()
     """Indices of the images without a label."""
     class_names: tuple[str, ...] = ()
     """The name of each class, for labels from folders or file names."""
@@ -61,10 +61,7 @@ class FileNameLabels(Definition):
 
 
 def labels_from_folders(listing: ImageListing) -> Labels:
-    """Labels each image with the index of its top folder among all top folders, sorted.
-
-    Raises `SourceError` for images outside of any folder.
-    """
+    """Labels each image with the number of its top folder. Raises `SourceError` for one in none."""
     loose = [file.path for file in listing.images if "/" not in file.path]
     if loose:
         raise SourceError(
@@ -72,54 +69,49 @@ def labels_from_folders(listing: ImageListing) -> Labels:
             f"but these are in none: {abbreviate(loose)}",
             file=f"{listing.root}/{loose[0]}",
         )
-    index = {name: number for number, name in enumerate(listing.folders)}
-    values = [index[file.path.partition("/")[0]] for file in listing.images]
-    return Labels(np.array(values, np.int64), frozenset(), listing.folders)
+    return _of_classes([file.path.partition("/")[0] for file in listing.images], listing.folders)
 
 
 def labels_from_file_names(pattern: str, listing: ImageListing) -> Labels:
-    """Labels each image with the index of the class in its file name among all classes, sorted.
-
-    Raises `SourceError` when the pattern does not match a name.
-    """
+    """Labels each image with the number of the class in its name. Raises `SourceError`."""
     matches = [re.search(pattern, posixpath.basename(file.path)) for file in listing.images]
-    pairs = zip(listing.images, matches, strict=True)
-    unmatched = [file.path for file, match in pairs if match is None or match[1] is None]
+    classes: list[Any] = [match[1] if match else None for match in matches]
+    unmatched = [
+        file.path for file, name in zip(listing.images, classes, strict=True) if name is None
+    ]
     if unmatched:
         raise SourceError(
             f"labels: the pattern {pattern!r} does not match these names: {abbreviate(unmatched)}",
             file=f"{listing.root}/{unmatched[0]}",
         )
-    classes = [match[1] for match in matches if match is not None]
-    names = tuple(sorted(set(classes)))
+    return _of_classes(classes, sorted(set(classes)))
+
+
+def _of_classes(classes: Sequence[str], names: Sequence[str]) -> Labels:
     index = {name: number for number, name in enumerate(names)}
     values = np.array([index[name] for name in classes], np.int64)
-    return Labels(values, frozenset(), names)
+    return Labels(values, class_names=tuple(names))
 
 
 def labels_from_csv(path: str, listing: ImageListing) -> Labels:
     """Reads labels from a CSV with the columns file and label, with or without a header line.
 
-    Files are relative to the folder of images. Labels are int64 if all are integers, else byte
-    strings. An image without a row is `missing`. Raises `SourceError`, with line numbers, for a
-    row that names no image, a second row of an image, and a row of the wrong width.
+    Labels are int64 if all are integers, else byte strings. Raises `SourceError`, with a line, for
+    a row that names no image, a second row of an image, and a row of the wrong width.
     """
-    rows = _read_rows(path)
     index = {image.path: number for number, image in enumerate(listing.images)}
     lines: dict[int, int] = {}
-    texts: dict[int, str] = {}
+    texts = [""] * len(index)
     unknown = []
-    for line, file, label in rows:
+    for line, file, label in _read_rows(path):
         number = index.get(posixpath.normpath(file))
         if number is None:
             unknown.append(f"line {line}: {file!r}")
-        elif number in lines:
-            raise SourceError(
-                f"{path}, line {line}: {file!r} has a label already, in line {lines[number]}",
-                file=path,
-            )
-        else:
-            lines[number], texts[number] = line, label
+            continue
+        if number in lines:
+            before = f"has a label already, in line {lines[number]}"
+            raise SourceError(f"{path}, line {line}: {file!r} {before}", file=path)
+        lines[number], texts[number] = line, label
     if unknown:
         is_header = unknown[0].startswith("line 1:")
         hint = "; a line of column names must have file and label" if is_header else ""
@@ -130,36 +122,31 @@ def labels_from_csv(path: str, listing: ImageListing) -> Labels:
             "--labels FILE write a CSV without them",
             file=path,
         )
-    if not texts:
+    if not lines:
         raise SourceError(f"{path} contains no label; it needs rows file,label", file=path)
-    missing = frozenset(range(len(listing.images))) - texts.keys()
-    return Labels(_to_array(texts, len(listing.images), path), missing)
+    missing = frozenset(number for number in range(len(texts)) if number not in lines)
+    return Labels(_to_array(texts, path), missing)
 
 
-def _to_array(texts: dict[int, str], count: int, path: str) -> npt.NDArray[Any]:
-    if not all(_INTEGER.match(text) for text in texts.values()):
-        strings = np.full(count, b"", object)
-        for number, text in texts.items():
-            strings[number] = text.encode()
+def _to_array(texts: Sequence[str], path: str) -> npt.NDArray[Any]:
+    """Returns labels as int64, or as `bytes` unless all are integers or missing."""
+    matches = [_INTEGER.match(text or "0") for text in texts]
+    if not all(matches):
+        strings = np.empty(len(texts), object)
+        strings[:] = [text.encode() for text in texts]
         return strings
-    integers = np.zeros(count, np.int64)
-    for number, text in texts.items():
-        try:
-            integers[number] = int(text)
-        except (OverflowError, ValueError):  # Python parses no thousands of digits
+    for text, match in zip(texts, matches, strict=True):
+        if match and (len(match[1]) > _MAX_DIGITS or not -(1 << 63) <= int(text or 0) < 1 << 63):
             raise SourceError(
-                f"{path}: the label {text[:_MAX_DIGITS]} does not fit into 64 bits; number the "
+                f"{path}: the label {text[:_MAX_SHOWN]} does not fit into 64 bits; number the "
                 "classes from 0",
                 file=path,
-            ) from None
-    return integers
+            )
+    return np.array([int(text or 0) for text in texts], np.int64)
 
 
 def read_csv(path: str, delimiters: str = ",") -> list[tuple[int, list[str]]]:
-    """Returns line number and cells of each row, with the delimiter that its first line has most.
-
-    Raises `SourceError` for a file that is no CSV.
-    """
+    """Returns number and cells of each row, split by a delimiter. Raises `SourceError`."""
     try:
         text = read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -173,37 +160,25 @@ def read_csv(path: str, delimiters: str = ",") -> list[tuple[int, list[str]]]:
         raise SourceError(f"{path}, line {reader.line_num}: {error}", file=path) from error
 
 
-def _read_rows(path: str) -> list[tuple[int, str, str]]:
-    """Reads line number, file and label of each row."""
+def _read_rows(path: str) -> Iterator[tuple[int, str, str]]:
+    """Yields line number, file and label of each row."""
     table = read_csv(path)
     if not table:
         raise SourceError(f"{path} is empty; it needs the columns file,label", file=path)
     header = [cell.lower() for cell in table[0][1]]
+    file, label = 0, 1
     if "file" in header and "label" in header:
-        columns = header.index("file"), header.index("label")
-        width = len(header)
-        table = table[1:]
-    elif len(header) == 2:
-        columns, width = (0, 1), 2
-    else:
-        raise SourceError(
-            f"{path}: the first line names the columns {', '.join(table[0][1])}; file and label "
-            "are required",
-            file=path,
-        )
-    rows = []
+        file, label = header.index("file"), header.index("label")
+        del table[0]
+    elif len(header) != 2:
+        names = ", ".join(table[0][1])
+        text = f"{path}: the first line names the columns {names}; file and label are required"
+        raise SourceError(text, file=path)
     for line, row in table:
-        if len(row) != width or not row[columns[0]] or not row[columns[1]]:
+        if len(row) != len(header) or not row[file] or not row[label]:
             raise SourceError(
-                f"{path}, line {line}: {','.join(row)!r} is not a row of {width} columns with a "
-                "file and a label",
+                f"{path}, line {line}: {','.join(row)!r} is not a row of {len(header)} columns "
+                "with a file and a label",
                 file=path,
             )
-        rows.append((line, row[columns[0]], row[columns[1]]))
-    return rows
-
-
-def abbreviate(items: Sequence[str]) -> str:
-    """Returns the first items, and the number of the others."""
-    more = len(items) - _MAX_LISTED
-    return ", ".join(items[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+        yield line, row[file], row[label]

@@ -6,7 +6,7 @@ import errno
 import logging
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from stat import S_ISREG
 from typing import NamedTuple
 
@@ -49,96 +49,87 @@ class ImageListing:
 
 
 def list_images(root: str, *, stat_remote: bool = False) -> ImageListing:
-    """Lists all images below a folder, recursively. Names that begin with a dot are skipped.
+    """Lists all images below a folder, except names that begin with a dot. Raises `SourceError`.
 
-    Listing a remote folder takes one request per folder; its files have stamps only with
-    `stat_remote`, which takes one per file. Images that are no files, or links to none, are left
-    out, and counted in a warning. Raises `SourceError` when the folder does not exist, cannot be
-    read or contains no image.
+    Remote files have stamps only with `stat_remote`: it takes a request for each. Images that are
+    no files, or links to none, are left out, and counted in a warning.
     """
-    folders: list[str] = []
-    images: list[ImageFile] = []
-    dangling: list[str] = []
-    base, others = root.rstrip("/") + "/", 0
-    try:
-        for path in _walk(root, folders):
-            if not _is_image(path):
-                others += 1
-            elif is_remote(root):
-                stamp = stat_file(base + path) if stat_remote else ()
-                images.append(ImageFile(path, *stamp))
-            elif (stat := _stat_regular(base + path)) is None:
-                dangling.append(path)
-            else:
-                images.append(ImageFile(path, stat.st_size, stat.st_mtime_ns))
-    except file_errors() as error:
-        raise _unlistable(root, error) from error
-    if dangling:
+    walk = _Walk(root)
+    images = tuple(sorted(walk.images(stat_remote=stat_remote)))
+    if walk.dangling:
         log.warning(
             "%s: %d images are no files, or links to none, and are left out, such as %s",
-            root,
-            len(dangling),
-            min(dangling),
+            *(root, len(walk.dangling), min(walk.dangling)),
         )
     if not images:
-        raise _without_image(root, others)
-    return ImageListing(root, tuple(sorted(images)), tuple(sorted(folders)))
+        raise walk.without_image()
+    return ImageListing(root, images, tuple(sorted(walk.folders)))
 
 
 def require_images(root: str) -> None:
-    """Raises `SourceError` unless a local folder contains an image; stops at the first one."""
-    others = 0
-    try:
-        for path in _walk(root, []):
-            if _is_image(path) and _stat_regular(f"{root}/{path}"):
-                return
-            others += 1
-    except OSError as error:
-        raise _unlistable(root, error) from error
-    raise _without_image(root, others)
+    """Raises `SourceError` unless a folder contains an image; stops at the first one."""
+    walk = _Walk(root)
+    if next(walk.images(), None) is None:
+        raise walk.without_image()
 
 
-def _unlistable(root: str, error: Exception) -> SourceError:
-    path = getattr(error, "filename", None) or root
-    return SourceError(f"cannot list {path!r}: {error_text(error)}", file=path)
+@dataclass
+class _Walk:
+    """A walk through the files below a folder, and what it found besides images."""
 
+    root: str
+    folders: list[str] = field(default_factory=list)
+    """The direct subfolders."""
+    dangling: list[str] = field(default_factory=list)
+    """Images that are no files, or links to none."""
+    others: int = 0
 
-def _without_image(root: str, others: int) -> SourceError:
-    return SourceError(
-        f"no image in {root!r}: none of its {others} files ends with {', '.join(EXTENSIONS)}",
-        file=root,
-    )
+    def images(self, *, stat_remote: bool = False) -> Iterator[ImageFile]:
+        """Yields the images. Raises `SourceError` for a folder that cannot be listed."""
+        base = self.root.rstrip("/") + "/"
+        try:
+            for path in self._files(base):
+                if not path.lower().endswith(EXTENSIONS):
+                    self.others += 1
+                elif is_remote(self.root):
+                    yield ImageFile(path, *(stat_file(base + path) if stat_remote else ()))
+                elif (stat := _stat_regular(base + path)) is None:
+                    self.dangling.append(path)
+                else:
+                    yield ImageFile(path, stat.st_size, stat.st_mtime_ns)
+        except file_errors() as error:
+            path = getattr(error, "filename", None) or self.root
+            raise SourceError(f"cannot list {path!r}: {error_text(error)}", file=path) from error
 
+    def without_image(self) -> SourceError:
+        others = self.others + len(self.dangling)
+        endings = ", ".join(EXTENSIONS)
+        text = f"no image in {self.root!r}: none of its {others} files ends with {endings}"
+        return SourceError(text, file=self.root)
 
-def _is_image(name: str) -> bool:
-    return name.lower().endswith(EXTENSIONS)
-
-
-def _walk(root: str, top: list[str]) -> Iterator[str]:
-    """Yields the paths of the files below a folder, following links; appends subfolders to `top`.
-
-    Raises `SourceError` for a missing folder, and for a link to one that contains it.
-    """
-    if not is_folder(root):
-        raise SourceError(f"no folder {root!r}; {describe_nearest_folder(root)}", file=root)
-    base = root.rstrip("/") + "/"
-    remote = is_remote(root)
-    walk = tf.io.gfile.walk(root) if remote else os.walk(root, onerror=_fail, followlinks=True)
-    above: dict[str, frozenset[str]] = {}
-    for folder, folders, names in walk:
-        if not remote:
-            real = os.path.realpath(folder)
-            parents = above.get(os.path.dirname(folder), frozenset())  # noqa: PTH120
-            if real in parents:
-                raise SourceError(f"{folder!r} is a link to a folder that contains it", file=folder)
-            above[folder] = parents | {real}
-        # Depending on the file system, gfile returns folders with a slash at the end or without.
-        # Both walks descend into the folders that are left in the list.
-        folders[:] = [name.rstrip("/") for name in folders if not name.startswith(".")]
-        prefix = f"{folder.rstrip('/')}/"[len(base) :]
-        if not prefix:
-            top.extend(folders)
-        yield from (prefix + name for name in names if not name.startswith("."))
+    def _files(self, base: str) -> Iterator[str]:
+        """Yields the paths of the files. Raises `SourceError` for a link to what contains it."""
+        root = self.root
+        if not is_folder(root):
+            raise SourceError(f"no folder {root!r}; {describe_nearest_folder(root)}", file=root)
+        remote = is_remote(root)
+        walk = tf.io.gfile.walk(root) if remote else os.walk(root, onerror=_fail, followlinks=True)
+        above: dict[str, frozenset[str]] = {}
+        for folder, folders, names in walk:
+            if not remote:
+                real = os.path.realpath(folder)
+                parents = above.get(os.path.dirname(folder), frozenset())  # noqa: PTH120
+                if real in parents:
+                    problem = "is a link to a folder that contains it"
+                    raise SourceError(f"{folder!r} {problem}", file=folder)
+                above[folder] = parents | {real}
+            # Depending on the file system, gfile returns folders with a slash at the end or
+            # without. Both walks descend into the folders that are left in the list.
+            folders[:] = [name.rstrip("/") for name in folders if not name.startswith(".")]
+            prefix = f"{folder.rstrip('/')}/"[len(base) :]
+            if not prefix:
+                self.folders += folders
+            yield from (prefix + name for name in names if not name.startswith("."))
 
 
 def _fail(error: OSError) -> None:

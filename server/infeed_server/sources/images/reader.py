@@ -59,8 +59,7 @@ class ImageReader(Source):
     def read(self, indices: Indices) -> Columns:
         """Returns images and labels.
 
-        Raises `SampleError` for the first image without a CSV row, and `SourceError` for a file
-        that cannot be read, or changed since it was listed.
+        Raises `SampleError` for an image without a CSV row, and `SourceError` for one that changed.
         """
         missing = self.labels.missing if self.labels else frozenset()
         for index in indices.tolist() if missing else ():
@@ -117,16 +116,10 @@ class ImageReader(Source):
 
 
 def _read_local(path: str, size: int) -> tuple[bytes, FileStamp]:
-    """Returns the first `size` bytes of a file, and its stamp after they were read.
-
-    So they are of the stamp's version: a change before or during the read changes the stamp.
-    """
-    handle = FileHandle(path)
-    try:
+    """Returns the first `size` bytes of a file, and its stamp behind the read."""
+    with FileHandle(path) as handle:
         content = handle.read(0, size)
         stamp = handle.stamp()
-    finally:
-        handle.close()
     assert stamp is not None
     if len(content) < size <= stamp.size:
         raise OSError(errno.EIO, f"only {len(content)} of its {size} bytes are read")

@@ -2,39 +2,51 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
-from typing import ClassVar, Literal
-
-from typing_extensions import Self
+from typing import Any, ClassVar, Literal
 
 from infeed.shared.errors import SourceError
 from infeed_server.config.model import Finding
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback, find_missing
 from infeed_server.sources.files import (
     PathString,
+    abbreviate,
     absolute_path,
     expand_globs,
     is_remote,
-    rebase,
+    read_bytes,
+    remembered,
 )
-from infeed_server.sources.images.identity import Identity, images_identity
 from infeed_server.sources.images.labels import (
     FileNameLabels,
     Labels,
-    abbreviate,
     labels_from_csv,
     labels_from_file_names,
     labels_from_folders,
 )
-from infeed_server.sources.images.listing import ImageListing, list_images, require_images
+from infeed_server.sources.images.listing import (
+    ImageFile,
+    ImageListing,
+    list_images,
+    require_images,
+)
 from infeed_server.sources.images.reader import ImageReader
 
 log = logging.getLogger(__name__)
 
 _FOLDERS = "folders"
+
+Identity = Literal["names", "size", "modified", "content"]
+
+_HASH_THREADS = 8
+"""Threads that read files to hash them: more hide more of a file system's latency."""
+_HASHED_TOGETHER = 1024
+"""Files given to the threads at a time: each has a future in memory."""
 
 
 class ImagesSource(IndexedDefinition):
@@ -57,11 +69,9 @@ class ImagesSource(IndexedDefinition):
     """What of the files is part of the fingerprint, besides names and labels: see below; the
     default is `size`, for a remote directory `names`."""
 
-    def resolve(self, base: Path) -> Self:
-        labels = self.labels
-        if isinstance(labels, str) and labels != _FOLDERS:
-            labels = rebase(labels, base)
-        return self.model_copy(update={"images": rebase(self.images, base), "labels": labels})
+    def paths(self) -> dict[str, Any]:
+        labels = {"labels": self.labels} if self.labels != _FOLDERS else {}
+        return {"images": self.images, **labels}
 
     def check(self) -> Iterator[Finding]:
         if not is_remote(self.images):
@@ -87,9 +97,7 @@ class ImagesSource(IndexedDefinition):
             csv = absolute_path(self.labels)
             labels = labels_from_csv(csv, listing)
             self._report_missing(labels, csv, listing)
-        return ImageReader(
-            listing, labels, csv, images_identity(listing, labels, identity, progress)
-        )
+        return ImageReader(listing, labels, csv, _identity(listing, labels, identity, progress))
 
     def _report_missing(self, labels: Labels, csv: str, listing: ImageListing) -> None:
         """Logs the images without a label, or raises `SourceError` for them."""
@@ -107,3 +115,57 @@ class ImagesSource(IndexedDefinition):
                 file=csv,
             )
         log.warning("%s; each is a bad sample, see on_error", problem)
+
+
+def _identity(
+    listing: ImageListing,
+    labels: Labels | None,
+    identity: Identity,
+    progress: ProgressCallback | None = None,
+) -> str:
+    """Returns the hash. With `content`, reads every file, unless all stamps are as remembered."""
+    digest = hashlib.sha256(f"images {identity}\n".encode())
+    for number, file in enumerate(listing.images):
+        label = b"" if labels is None or number in labels.missing else labels.values[number]
+        label = label if isinstance(label, bytes) else str(label).encode()
+        digest.update(b"%b\0%b\0%b\n" % (os.fsencode(file.path), _version(file, identity), label))
+    if identity == "content":
+        compute = partial(_hash_files, listing, progress)
+        if is_remote(listing.root):
+            content = compute()
+        else:
+            stamps = hashlib.sha256()
+            for file in listing.images:
+                path, version = os.fsencode(file.path), _version(file, "modified")
+                stamps.update(b"%b\0%b\n" % (path, version))
+            newest = max(file.mtime_ns for file in listing.images)
+            content = remembered(f"images {listing.root}", stamps.hexdigest(), newest, compute)
+        digest.update(content.encode())
+    return digest.hexdigest()
+
+
+def _version(file: ImageFile, identity: Identity) -> bytes:
+    if identity == "size":
+        return b"%d" % file.size
+    return b"%d %d" % (file.size, file.mtime_ns) if identity == "modified" else b""
+
+
+def _hash_files(listing: ImageListing, progress: ProgressCallback | None) -> str:
+    root = listing.root.rstrip("/")
+    total = sum(max(file.size, 0) for file in listing.images)
+    done = 0
+
+    def hash_file(file: ImageFile) -> tuple[int, bytes]:
+        content = read_bytes(f"{root}/{file.path}")
+        return len(content), hashlib.sha256(content).digest()
+
+    digest = hashlib.sha256()
+    with ThreadPoolExecutor(_HASH_THREADS, "infeed-hash") as pool:
+        for begin in range(0, len(listing.images), _HASHED_TOGETHER):
+            files = listing.images[begin : begin + _HASHED_TOGETHER]
+            for size, content_hash in pool.map(hash_file, files):
+                digest.update(content_hash)
+                done += size
+            if progress is not None:
+                progress(min(done, total), total)
+    return digest.hexdigest()

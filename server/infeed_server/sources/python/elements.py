@@ -1,12 +1,24 @@
-"""Elements of a data set: their values by field name, and the fields of some of them."""
+"""Elements: their values by field name, the fields of some of them, and columns of such fields.
+
+A field has one row for each element, of a fixed shape, or else a serialized tensor.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from infeed.shared.errors import InfeedError, SampleError, UserCodeError
-from infeed_server.sources.python.values import Field, UnfitError, Value, is_convertible, to_value
+import numpy as np
+
+from infeed.shared.spec.dtypes import BYTES, Array, numpy_dtype
+from infeed_server.sources.python.values import (
+    Field,
+    UnfitError,
+    Value,
+    fit,
+    is_convertible,
+    to_value,
+)
 
 _MAX_EXAMPLES = 8
 """Elements that are read to find the fields, spread over the data set."""
@@ -14,12 +26,24 @@ _MAX_EXAMPLES = 8
 SINGLE_VALUE = "value"
 """Field of an element that is neither a dict nor a tuple, unless it is named."""
 
+_TENSOR_TYPES = {
+    "float32": 1, "float64": 2, "int32": 3, "uint8": 4, "int16": 5, "int8": 6, "bytes": 7,
+    "int64": 9, "bool": 10, "bfloat16": 14, "uint16": 17, "float16": 19, "uint32": 22, "uint64": 23,
+}  # fmt: skip
+"""Data type → its number in TensorFlow's enum `DataType`."""
+
+_DTYPE, _SHAPE, _CONTENT, _STRINGS = 1, 2, 4, 8
+"""Fields of `TensorProto`."""
+
+_SIZE_OF_DIMENSION, _DIMENSION = 1, 2
+"""Fields of `TensorShapeProto.Dim`, and of `TensorShapeProto`."""
+
 
 class Example(NamedTuple):
     """An element that was read to find the fields, and its number."""
 
     number: int
-    parts: Mapping[str, Any]
+    values: Mapping[str, Value]
 
 
 def example_indices(length: int) -> list[int]:
@@ -28,28 +52,14 @@ def example_indices(length: int) -> list[int]:
     return [number * (length - 1) // max(1, count - 1) for number in range(count)]
 
 
-def read_examples(length: int, read: Callable[[int], Mapping[str, Any]]) -> list[Example]:
-    """Reads the elements to look at that are no bad samples. Raises the first error if all are."""
-    examples: list[Example] = []
-    errors: list[InfeedError] = []
-    for index in example_indices(length):
-        try:
-            examples.append(Example(index, read(index)))
-        except (UserCodeError, SampleError) as error:
-            errors.append(error)
-    if not examples:
-        raise errors[0]
-    return examples
-
-
 def split(element: Any, names: Sequence[str] | None = None) -> Mapping[str, Any]:
     """Returns the values of an element by field name. Raises `UnfitError`.
 
-    A dict has its own names. The parts of a tuple or list are called by `names`, the fields of a
-    named tuple, or their numbers.
+    Parts of a tuple are called by `names`, the fields of a named tuple, or their numbers.
     """
     if isinstance(element, Mapping):
-        return _checked_dict(element, names)
+        _check_dict(element, names)
+        return element
     if not isinstance(element, tuple | list):
         element = (element,)
         names = names or (SINGLE_VALUE,)
@@ -63,23 +73,31 @@ def split(element: Any, names: Sequence[str] | None = None) -> Mapping[str, Any]
     return dict(zip(names, element, strict=True))
 
 
-def infer_fields(examples: Sequence[Example]) -> tuple[Field, ...]:
-    """Returns the fields that all of these elements fit. Raises `UnfitError` if there are none.
+def to_values(parts: Mapping[str, Any]) -> dict[str, Value]:
+    """Returns the values of an element as arrays. Raises as `to_value` does."""
+    values = {}
+    for name, part in parts.items():
+        try:
+            values[name] = to_value(part)
+        except UnfitError as error:
+            raise UnfitError(f"does not fit: its field {name!r} {error}") from None
+    return values
 
-    A size that differs among them varies.
-    """
+
+def infer_fields(examples: Sequence[Example]) -> tuple[Field, ...]:
+    """Returns the fields that all of these elements fit. Raises `UnfitError`."""
     first, *others = examples
     for other in others:
-        if other.parts.keys() != first.parts.keys():
+        if other.values.keys() != first.values.keys():
             raise UnfitError(
-                f"{first.number} has the fields {', '.join(first.parts)}, and element "
-                f"{other.number} has {', '.join(other.parts)}; declare those that all have with "
+                f"{first.number} has the fields {', '.join(first.values)}, and element "
+                f"{other.number} has {', '.join(other.values)}; declare those that all have with "
                 "fields: ..."
             )
-    return tuple(_infer_field(name, examples) for name in first.parts)
+    return tuple(_infer_field(name, examples) for name in first.values)
 
 
-def _checked_dict(element: Mapping[Any, Any], names: Sequence[str] | None) -> Mapping[str, Any]:
+def _check_dict(element: Mapping[Any, Any], names: Sequence[str] | None) -> None:
     for name in element:
         if not isinstance(name, str) or not name:
             raise UnfitError(f"is a dict with the key {name!r}; names of fields are text")
@@ -89,18 +107,18 @@ def _checked_dict(element: Mapping[Any, Any], names: Sequence[str] | None) -> Ma
         )
     if not element:
         raise UnfitError("is empty")
-    return element
 
 
 def _infer_field(name: str, examples: Sequence[Example]) -> Field:
-    values = [(example.number, _named_value(example, name)) for example in examples]
-    number, found = values[0]
-    shape: tuple[int | None, ...] = found.array.shape
-    for other_number, other in values[1:]:
+    number, first = examples[0].number, examples[0].values[name]
+    found = first
+    shape: tuple[int | None, ...] = first.array.shape
+    for other_number, values in examples[1:]:
+        other = values[name]
         joined = _join(found, other)
         if joined is None or len(shape) != other.array.ndim:
             raise UnfitError(
-                f"{number} has the field {name!r} as {values[0][1]}, and element {other_number} as "
+                f"{number} has the field {name!r} as {first}, and element {other_number} as "
                 f"{other}; all must have one data type and number of dimensions"
             )
         found = joined
@@ -114,13 +132,6 @@ def _infer_field(name: str, examples: Sequence[Example]) -> Field:
     return Field(name, found.data_type, shape)
 
 
-def _named_value(example: Example, name: str) -> Value:
-    try:
-        return to_value(example.parts[name])
-    except UnfitError as error:
-        raise UnfitError(f"{example.number}: its field {name!r} {error}") from None
-
-
 def _join(one: Value, other: Value) -> Value | None:
     """Returns the one whose data type fits both, None if neither does."""
     if one.data_type == other.data_type:
@@ -132,3 +143,78 @@ def _join(one: Value, other: Value) -> Value | None:
     if not other.is_typed and is_convertible(other.data_type, one.data_type):
         return one
     return None
+
+
+class ColumnBuilder:
+    """Fills the columns of `fields`, row by row."""
+
+    def __init__(self, fields: Sequence[Field], rows: int) -> None:
+        self._fields = fields
+        self.columns = {field.name: _empty(field, rows) for field in fields}
+
+    def set(self, row: int, arrays: Mapping[str, Array]) -> None:
+        """Copies arrays, which fit the fields, into a row."""
+        for field in self._fields:
+            array = arrays[field.name]
+            if field.varies:
+                self.columns[field.name][row] = serialize(array, field.data_type)
+            else:
+                self.columns[field.name][row, ...] = array
+
+
+def fit_parts(
+    parts: Mapping[str, Any], fields: Sequence[Field], *, allow_others: bool = False
+) -> dict[str, Array]:
+    """Returns the arrays of the fields. Raises `UnfitError`, also for others unless allowed."""
+    if not allow_others and len(parts) > len(fields):
+        known = [field.name for field in fields]
+        other = next(name for name in parts if name not in known)
+        raise UnfitError(
+            f"has the field {other!r}, and the first elements have {', '.join(known)} only; "
+            "ignore it with fields: ..."
+        )
+    arrays = {}
+    for field in fields:
+        if field.name not in parts:
+            raise UnfitError(
+                f"has no field {field.name!r}, expected as {field}; it has: {', '.join(parts)}"
+            )
+        try:
+            arrays[field.name] = fit(parts[field.name], field)
+        except UnfitError as error:
+            raise UnfitError(f"does not fit: its field {field.name!r} {error}") from None
+    return arrays
+
+
+def serialize(array: Array, data_type: str) -> bytes:
+    """Returns a serialized `TensorProto`, for `tf.io.parse_tensor`; made without TensorFlow."""
+    sizes = [_number(_SIZE_OF_DIMENSION, size) for size in array.shape]
+    shape = b"".join(_text(_DIMENSION, size) for size in sizes)
+    head = _number(_DTYPE, _TENSOR_TYPES[data_type]) + _text(_SHAPE, shape)
+    if data_type == BYTES:
+        return head + b"".join(_text(_STRINGS, item) for item in array.flat)
+    native = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+    return head + _text(_CONTENT, native.tobytes())
+
+
+def _empty(field: Field, rows: int) -> Array:
+    if field.varies:
+        return np.empty(rows, object)
+    return np.empty((rows, *field.shape), numpy_dtype(field.data_type))  # type: ignore[arg-type]
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _text(field: int, value: bytes) -> bytes:
+    return b"".join((_varint(field << 3 | 2), _varint(len(value)), value))
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 127:
+        encoded.append(value & 127 | 128)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

@@ -1,27 +1,27 @@
 """The user's functions of samples in Python: loading, random generators, results.
 
-They run where a data set is read, in a thread or in worker processes. Needs no TensorFlow.
+They run where samples are read, in a thread or in worker processes. Needs no TensorFlow.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from infeed.shared.errors import ConfigError, InfeedError, SampleError, SourceError, UserCodeError
+from infeed.shared.errors import ConfigError, InfeedError, SourceError, UserCodeError
 from infeed.shared.spec.dtypes import Array
 from infeed_server.config.function_identity import function_identity
 from infeed_server.config.importer import load
-from infeed_server.sources.python.columns import ColumnBuilder, fit_parts
-from infeed_server.sources.python.elements import Example, infer_fields, split
-from infeed_server.sources.python.user_errors import is_unfit_or_fault, user_errors
-from infeed_server.sources.python.values import Field, UnfitError, to_value
+from infeed_server.sources.python.elements import fit_parts, split, to_values
+from infeed_server.sources.python.user_code import user_errors
+from infeed_server.sources.python.values import Field, UnfitError, Value
 
 Parts = Mapping[str, Any]
 """A sample as a function gets it: NumPy arrays, scalars of NumPy, and bytes."""
@@ -32,10 +32,9 @@ _MAX_LOADED = 64
 
 @dataclass(frozen=True)
 class FunctionOptions:
-    """A function, by its name `module:attr` or itself, and its place among the transforms.
+    """A function, its place among the transforms, and the fields of its results if declared.
 
-    `identity` is a hash of its code as the server found it. `fields` are the declared ones of its
-    results.
+    `identity` is a hash of its code as the server found it.
     """
 
     target: Any = field(hash=False)  # which may have no hash
@@ -50,24 +49,15 @@ class FunctionOptions:
         return f"transforms[{self.ordinal}].map"
 
 
-@dataclass(frozen=True)
-class Chain:
-    """Functions that are applied one after the other, and the fields of the last one's result."""
-
-    functions: tuple[FunctionOptions, ...]
-    fields: tuple[Field, ...]
-
-
 def identity_digest(function: Any, name: str) -> str:
     """Returns a hash that is the same in every process that has the function's code."""
     return hashlib.sha256(json.dumps(function_identity(function, name)).encode()).hexdigest()
 
 
 def random_generator(key: Array, ordinal: int) -> np.random.Generator:
-    """Returns the generator of a sample's key and a transform's ordinal.
+    """Returns the generator of a sample's key, of 128 bits, and a transform's ordinal.
 
-    Philox's key has 128 bits, as a sample's. Its counter starts at the ordinal in the highest
-    of four words, so the streams of two transforms never meet.
+    Its counter starts at the ordinal in the highest of four words: no two streams meet.
     """
     words = np.asarray(key, np.int64).view(np.uint64)
     counter = np.array([0, 0, 0, ordinal], np.uint64)
@@ -75,52 +65,26 @@ def random_generator(key: Array, ordinal: int) -> np.random.Generator:
 
 
 class LoadedFunctions:
-    """The functions of a pipeline, loaded in this process."""
+    """Functions that are applied one after the other, loaded in this process."""
 
     def __init__(self, functions: Sequence[FunctionOptions]) -> None:
         """Raises `SourceError` for a function that is not the one that the server found."""
         self._functions = [(options, _load(options)) for options in functions]
         self.stages = ", ".join(options.stage for options in functions)
 
-    def apply(self, sample: Parts, key: Array) -> Parts:
-        """Returns the result of the last function.
+    def results(self, sample: Parts, key: Array, fields: Sequence[Field]) -> dict[str, Array]:
+        """Returns the last function's result as arrays of these fields.
 
-        Raises `UserCodeError` for what a function raises, storage faults unchanged, and
-        `UnfitError` for a result that is no sample.
+        Raises `UserCodeError`, `UnfitError` for a wrong result, and storage faults unchanged.
         """
-        for options, function in self._functions:
-            sample = _call(options, function, sample, key)
-        return sample
+        result = self._apply(sample, key)
+        with _errors_of(self.stages):
+            return fit_parts(result, fields)
 
-    def infer(self, samples: Sequence[Example]) -> tuple[Field, ...]:
-        """Returns the fields of the results, inferred from some samples.
-
-        A sample that a function raises for is left out. Raises the error of the first, if it does
-        for all, and `ConfigError` for results that differ in their fields or between two calls.
-        """
-        examples: list[Example] = []
-        errors: list[UserCodeError] = []
-        for number, sample in samples:
-            try:
-                examples.append(Example(number, self._inspect(number, sample)))
-            except UserCodeError as error:
-                errors.append(error)
-        if not examples:
-            raise errors[0]
-        try:
-            return infer_fields(examples)
-        except UnfitError as error:
-            raise ConfigError(f"{self.stages}: the result of sample {error}") from None
-
-    def _inspect(self, number: int, sample: Parts) -> Parts:
-        try:
-            key = np.array([0, number], np.int64)
-            first, second = (
-                {name: to_value(value) for name, value in self.apply(_copied(sample), key).items()}
-                for _ in range(2)
-            )
-        except UnfitError as error:
-            raise ConfigError(f"{self.stages}: the result of sample {number} {error}") from None
+    def inspect(self, sample: Parts, number: int) -> dict[str, Value]:
+        """Returns the result, to find its fields. Raises `ConfigError` if two calls differ."""
+        key = np.array([0, number], np.int64)
+        first, second = (to_values(self._apply(sample, key)) for _ in range(2))
         for name, value in first.items():
             if name not in second or not _equal(value.array, second[name].array):
                 raise ConfigError(
@@ -128,7 +92,22 @@ class LoadedFunctions:
                     f"differ in the field {name!r}; such a batch is not reproducible. Write the "
                     "function as f(sample, rng), draw from rng only, and keep nothing between calls"
                 )
-        return {name: value.array[()] for name, value in first.items()}
+        return first
+
+    def _apply(self, sample: Parts, key: Array) -> Parts:
+        # Functions may change the arrays.
+        sample = {
+            name: value.copy() if isinstance(value, np.ndarray) else value
+            for name, value in sample.items()
+        }
+        for options, function in self._functions:
+            rng = (random_generator(key, options.ordinal),) if options.keyed else ()
+            with (
+                _errors_of(options.stage),
+                user_errors(options.label, UnfitError, faults_pass=True),
+            ):
+                sample = _to_parts(options, function(dict(sample), *rng))
+        return sample
 
 
 @lru_cache(_MAX_LOADED)
@@ -137,55 +116,30 @@ def load_functions(functions: tuple[FunctionOptions, ...]) -> LoadedFunctions:
     return LoadedFunctions(functions)
 
 
-class ResultRows:
-    """Fills the columns of a chain's results, row by row."""
-
-    def __init__(self, chain: Chain, keys: Array, label: str) -> None:
-        """`keys` has one for each row; `label` is the name of the source in messages."""
-        self._functions = load_functions(chain.functions)
-        self._keys = keys
-        self._label = label
-        declared = chain.functions[-1].fields is not None
-        self._builder = ColumnBuilder(chain.fields, len(keys), allow_others=declared)
-
-    @property
-    def columns(self) -> dict[str, Array]:
-        return self._builder.columns
-
-    def set(self, row: int, index: int, sample: Parts) -> None:
-        """Applies the functions to the sample of this index.
-
-        Raises `UserCodeError`, `SampleError` for a result that does not fit the fields, and storage
-        faults unchanged.
-        """
-        try:
-            self._builder.set(row, self._functions.apply(sample, self._keys[row]))
-        except UnfitError as error:
-            raise SampleError(
-                f"sample {index} of {self._label} after {self._functions.stages} {error}",
-                sample_id=index,
-                file=self._label,
-            ) from None
-
-
-def as_parts(arrays: Mapping[str, Array]) -> Parts:
+def as_parts(arrays: Mapping[str, Any]) -> Parts:
     """Returns arrays as a function gets them: without dimensions, a scalar of NumPy or bytes."""
-    return {name: array[()] for name, array in arrays.items()}
-
-
-def _copied(sample: Parts) -> Parts:
-    """Returns a sample whose arrays a function may change."""
     return {
-        name: value.copy() if isinstance(value, np.ndarray) else value
-        for name, value in sample.items()
+        name: array[()] if isinstance(array, np.ndarray) else array
+        for name, array in arrays.items()
     }
+
+
+@contextmanager
+def _errors_of(stage: str) -> Iterator[None]:
+    """Adds the stage to errors of the user's functions."""
+    try:
+        yield
+    except UserCodeError as error:
+        raise UserCodeError(error.message, stage=stage) from error
+    except UnfitError as error:
+        raise UnfitError(f"after {stage} {error}") from None
 
 
 def _load(options: FunctionOptions) -> Callable[..., Any]:
     if not isinstance(options.target, str):
         return options.target  # type: ignore[no-any-return]
     try:
-        with user_errors(f"the module of {options.label}", _is_infeed_error):
+        with user_errors(f"the module of {options.label}", InfeedError):
             function: Callable[..., Any] = load(options.target)
     except InfeedError as error:
         # No sample is bad because a replaced worker cannot load the function.
@@ -201,17 +155,6 @@ def _load(options: FunctionOptions) -> Callable[..., Any]:
     return function
 
 
-def _call(
-    options: FunctionOptions, function: Callable[..., Any], sample: Parts, key: Array
-) -> Parts:
-    arguments = (random_generator(key, options.ordinal),) if options.keyed else ()
-    try:
-        with user_errors(options.label, is_unfit_or_fault):
-            return _to_parts(options, function(dict(sample), *arguments))
-    except UserCodeError as error:
-        raise UserCodeError(error.message, stage=options.stage) from error
-
-
 def _to_parts(options: FunctionOptions, result: Any) -> Parts:
     """Returns what a function returned as arrays. Raises also what its values raise."""
     if not isinstance(result, Mapping):
@@ -220,9 +163,9 @@ def _to_parts(options: FunctionOptions, result: Any) -> Parts:
             "array, number, text or bytes"
         )
     parts = split(result)
-    if options.fields is None:
-        return {name: to_value(value).array[()] for name, value in parts.items()}
-    return as_parts(fit_parts(parts, options.fields, allow_others=True))
+    if options.fields is not None:
+        return as_parts(fit_parts(parts, options.fields, allow_others=True))
+    return as_parts({name: value.array for name, value in to_values(parts).items()})
 
 
 def _equal(one: Array, other: Array) -> bool:
@@ -232,7 +175,3 @@ def _equal(one: Array, other: Array) -> bool:
     return (
         one.tolist() == other.tolist() if one.dtype == object else one.tobytes() == other.tobytes()
     )
-
-
-def _is_infeed_error(error: BaseException) -> bool:
-    return isinstance(error, InfeedError)

@@ -1,66 +1,86 @@
-"""Sources behind the user's functions in Python: samples as the functions return them."""
+"""A source behind the user's functions in Python: samples as the functions return them."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from infeed.shared.errors import SampleError
+from infeed.shared.errors import SampleError, UserCodeError
 from infeed_server.sources.base import Columns, Indices, Sample, Source, WrappedSource
 from infeed_server.sources.python.backend import Backend
-from infeed_server.sources.python.elements import read_examples
-from infeed_server.sources.python.functions import Chain, FunctionOptions, Parts
-from infeed_server.sources.python.reader import PythonReader, column_specs, parse_columns
-from infeed_server.sources.python.values import Field
+from infeed_server.sources.python.elements import example_indices
+from infeed_server.sources.python.functions import FunctionOptions, Parts
+from infeed_server.sources.python.source import ColumnSource, PythonReader
 from infeed_server.sources.python.work_meter import PythonWork
-from infeed_server.sources.python.worker import Worker
+from infeed_server.sources.python.worker import Request
 
 Keys = npt.NDArray[np.int64]
 """Keys of samples, int64[n, 2]."""
 
 
-class MappedSource(WrappedSource):
-    """A source, and a chain of functions that are applied where its samples are read."""
+class MappedSource(ColumnSource, WrappedSource):
+    """A source, and functions that are applied to its samples, where a user's data set is read."""
 
     def __init__(
-        self, source: Source, backend: Backend, functions: tuple[FunctionOptions, ...]
+        self, source: Source, functions: tuple[FunctionOptions, ...], label: str, processes: int = 0
     ) -> None:
-        """Raises the errors of the functions, of the samples that show the fields."""
+        """Starts `processes`, unless the source has its own; `label` is its name in messages."""
         super().__init__(source)
-        self.backend = backend
         self.random = any(function.keyed for function in functions)
-        fields = functions[-1].fields or self._infer(functions)
-        self._chain = Chain(functions, fields)
-        self.columns = column_specs(fields)
-        self.parsed = not any(field.varies for field in fields)
+        self._functions = functions
+        self.backend = (
+            source.backend if isinstance(source, PythonReader) else Backend(label, processes)
+        )
+        try:
+            self.set_fields(functions[-1].fields or self.backend.infer(self._examples()))
+        except BaseException:  # also a signal
+            self.backend.close()
+            raise
 
     def read(self, indices: Indices) -> Columns:
         """Reads samples of functions that need no key."""
         assert not self.random
         return self.read_keyed(indices, np.zeros((len(indices), 2), np.int64))
 
-    @abstractmethod
     def read_keyed(self, indices: Indices, keys: Keys) -> Columns:
         """Reads the columns of these samples under these keys."""
+        request = self._request(indices.tolist())
+        try:
+            return self.backend.read(replace(request, keys=keys, result_fields=self._fields))
+        except SampleError as error:
+            raise self._sample_error(int(error.metadata["sample_id"]), error.message) from error
 
-    def parse(self, columns: Sample) -> Sample:
-        return parse_columns(columns, self._chain.fields)
+    def close(self) -> None:
+        self.backend.close()
+        super().close()
 
-    def _infer(self, functions: tuple[FunctionOptions, ...]) -> tuple[Field, ...]:
-        """Returns the fields of the functions' results, of some samples."""
-        examples = read_examples(
-            len(self.source), lambda index: self._samples(np.array([index]))[0]
-        )
-        indices = [example.number for example in examples]
-        fields: tuple[Field, ...] = self.backend.call(
-            Worker.infer, functions, examples, indices=indices
-        )
-        return fields
+    def _request(self, indices: Sequence[int]) -> Request:
+        if isinstance(self.source, PythonReader):
+            return replace(self.source.request(indices), functions=self._functions)
+        samples = self._samples(np.array(indices, np.int64))
+        return Request(self.backend.label, indices, samples=samples, functions=self._functions)
+
+    def _examples(self) -> Request:
+        """Returns the request for the samples that show the fields, without the bad ones."""
+        indices = example_indices(len(self.source))
+        if isinstance(self.source, PythonReader):
+            return self._request(indices)
+        good: list[tuple[int, Parts]] = []
+        errors: list[SampleError | UserCodeError] = []
+        for index in indices:
+            try:
+                good.append((index, self._samples(np.array([index]))[0]))
+            except (SampleError, UserCodeError) as error:
+                errors.append(error)
+        if not good:
+            raise errors[0]
+        numbers, samples = zip(*good, strict=True)
+        return Request(self.backend.label, numbers, samples=samples, functions=self._functions)
 
     def _samples(self, indices: Indices) -> list[Parts]:
         """Reads samples of the source as a function gets them."""
@@ -78,17 +98,11 @@ class MappedSource(WrappedSource):
         except tf.errors.InvalidArgumentError as error:
             reason = error.message.splitlines()[0]
             raise self._sample_error(index, f"sample {index} cannot be parsed: {reason}") from error
-        values = {name: value.numpy() for name, value in sample.items()}
-        # Copies, since a function may change them. NumPy would cut the zeros at the end of bytes.
-        return {
-            name: value if isinstance(value, bytes) else np.array(value)[()]
-            for name, value in values.items()
-        }
+        return {name: value.numpy() for name, value in sample.items()}
 
     def _sample_error(self, index: int, message: str) -> SampleError:
         origin = self.source.provenance(index)
-        metadata = {"sample_id": index, "file": origin.file, "offset": origin.offset}
-        return SampleError(message, **metadata)
+        return SampleError(message, sample_id=index, file=origin.file, offset=origin.offset)
 
     @cached_property
     def _parse(self) -> Callable[[Sample], Sample]:
@@ -100,9 +114,7 @@ class MappedSource(WrappedSource):
 
 def python_work(source: Source) -> PythonWork:
     """Returns the work of the user's Python code where a source is read."""
-    if isinstance(source, PythonReader | MappedSource):
-        return source.backend.meter.work()
-    return PythonWork()
+    return source.backend.meter.work() if isinstance(source, ColumnSource) else PythonWork()
 
 
 def read_samples(source: Source, indices: Indices, keys: Keys) -> Columns:
@@ -110,51 +122,3 @@ def read_samples(source: Source, indices: Indices, keys: Keys) -> Columns:
     if isinstance(source, MappedSource):
         return source.read_keyed(indices, keys)
     return source.read(indices)
-
-
-class MappedReader(MappedSource):
-    """A user's data set: the functions run where it is read."""
-
-    def __init__(self, reader: PythonReader, functions: tuple[FunctionOptions, ...]) -> None:
-        self._expected = reader.description
-        super().__init__(reader, reader.backend, functions)
-
-    def read_keyed(self, indices: Indices, keys: Keys) -> Columns:
-        numbers, chain = indices.tolist(), self._chain
-        return self.backend.read(
-            Worker.read,
-            chain.fields,
-            numbers,
-            lambda part: (self._expected, numbers[part], (chain, keys[part])),
-        )
-
-
-class MappedRecords(MappedSource):
-    """Any other source: what it reads is sent to the processes of the functions."""
-
-    def __init__(
-        self, source: Source, label: str, functions: tuple[FunctionOptions, ...], processes: int
-    ) -> None:
-        """`label` is the source's name in messages."""
-        backend = Backend(label, processes)
-        try:
-            super().__init__(source, backend, functions)
-        except BaseException:  # also a signal
-            backend.close()
-            raise
-
-    def read_keyed(self, indices: Indices, keys: Keys) -> Columns:
-        numbers, samples, label = indices.tolist(), self._samples(indices), self.backend.label
-        try:
-            return self.backend.read(
-                Worker.apply,
-                self._chain.fields,
-                numbers,
-                lambda part: (self._chain, label, numbers[part], samples[part], keys[part]),
-            )
-        except SampleError as error:
-            raise self._sample_error(int(error.metadata["sample_id"]), error.message) from error
-
-    def close(self) -> None:
-        self.backend.close()
-        super().close()

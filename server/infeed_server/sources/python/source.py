@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
+import tensorflow as tf
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -16,21 +18,25 @@ from pydantic import (
 )
 from typing_extensions import Self
 
+from infeed.shared.spec import BYTES
 from infeed_server.config.model import Definition, as_tuple
 from infeed_server.sources.base import (
     CodeDefinition,
+    Columns,
     IndexedDefinition,
+    Indices,
     ProgressCallback,
+    Provenance,
+    Sample,
+    Source,
     check_code_name,
+    expand_type,
 )
 from infeed_server.sources.python import values
 from infeed_server.sources.python.backend import Backend
 from infeed_server.sources.python.dataset import DatasetOptions
-from infeed_server.sources.python.reader import PythonReader
-
-
-def _expand_shorthand(value: Any) -> Any:
-    return {"type": value} if isinstance(value, str) else value
+from infeed_server.sources.python.elements import example_indices
+from infeed_server.sources.python.worker import Request
 
 
 class FieldOptions(Definition):
@@ -47,7 +53,7 @@ class FieldOptions(Definition):
 
 
 DeclaredFields: TypeAlias = Annotated[
-    dict[str, Annotated[FieldOptions, BeforeValidator(_expand_shorthand)]], Field(min_length=1)
+    dict[str, Annotated[FieldOptions, BeforeValidator(expand_type)]], Field(min_length=1)
 ]
 
 
@@ -105,15 +111,72 @@ class PythonSource(CodeDefinition, IndexedDefinition):
         return self.label
 
     def open(self, progress: ProgressCallback | None = None, **_: bool) -> PythonReader:  # noqa: ARG002
-        """Opens the data set; reads some elements unless fields are declared.
-
-        Raises `ConfigError`, `SourceError` and `UserCodeError`.
-        """
+        """Opens the data set. Raises `ConfigError`, `SourceError` and `UserCodeError`."""
         fields = declared_fields(self.fields)
         options = DatasetOptions(self.python, self.label, self.names, fields, self.identity)
         backend = Backend(self.label, self.processes, options)
         try:
-            return PythonReader(backend)
+            return PythonReader(backend, fields)
         except BaseException:  # also a signal
             backend.close()
             raise
+
+
+class ColumnSource(Source):
+    """A source whose samples workers read. Arrays that vary are columns of serialized tensors."""
+
+    backend: Backend
+    _fields: tuple[values.Field, ...]
+
+    def set_fields(self, fields: tuple[values.Field, ...]) -> None:
+        self._fields = fields
+        self.columns = {
+            field.name: tf.TensorSpec((), tf.string) if field.varies else _tensor_spec(field)
+            for field in fields
+        }
+        self.parsed = not any(field.varies for field in fields)
+
+    def parse(self, columns: Sample) -> Sample:
+        return {field.name: _parse(columns[field.name], field) for field in self._fields}
+
+
+class PythonReader(ColumnSource):
+    """Reads elements by index."""
+
+    def __init__(self, backend: Backend, fields: tuple[values.Field, ...] | None) -> None:
+        """Reads some elements unless fields are declared. Raises the errors of a worker."""
+        self.backend = backend
+        self._description = opened = backend.open()
+        if fields is None:
+            looked_at = example_indices(opened.length)
+            fields = backend.infer(Request(backend.label, looked_at, opened))
+        self.set_fields(fields)
+        listed = [f"{field.name}: {field}" for field in fields]
+        self.identity = hashlib.sha256(f"{opened.identity} {listed}".encode()).hexdigest()
+
+    def __len__(self) -> int:
+        return self._description.length
+
+    def provenance(self, index: int) -> Provenance:  # noqa: ARG002 - only the object knows
+        return Provenance(self.backend.label)
+
+    def request(self, indices: Sequence[int]) -> Request:
+        return Request(self.backend.label, indices, self._description, self._fields)
+
+    def read(self, indices: Indices) -> Columns:
+        return self.backend.read(self.request(indices.tolist()))
+
+    def close(self) -> None:
+        self.backend.close()
+
+
+def _tensor_spec(field: values.Field) -> tf.TensorSpec:
+    dtype = tf.string if field.data_type == BYTES else tf.as_dtype(field.data_type)
+    return tf.TensorSpec(field.shape, dtype)
+
+
+def _parse(column: tf.Tensor, field: values.Field) -> tf.Tensor:
+    if not field.varies:
+        return column
+    spec = _tensor_spec(field)
+    return tf.ensure_shape(tf.io.parse_tensor(column, spec.dtype), spec.shape)

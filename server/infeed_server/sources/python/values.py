@@ -44,10 +44,7 @@ class Field:
 
 
 class Value(NamedTuple):
-    """A value as an array; text and bytes are an object array of `bytes`.
-
-    `is_typed`: its data type is NumPy's own. A Python number has none, and takes its field's.
-    """
+    """A value as an array, of `bytes` for text; `is_typed`: its data type is NumPy's."""
 
     array: Array
     is_typed: bool
@@ -101,6 +98,15 @@ def to_value(value: Any) -> Value:
     )
 
 
+def check_data_type(array: Array) -> None:
+    """Raises `UnfitError` for an array of another type than numbers that can be served."""
+    if array.dtype.name not in DATA_TYPES:
+        known = ", ".join(data_type for data_type in DATA_TYPES if data_type != BYTES)
+        raise UnfitError(
+            f"has the unsupported data type {array.dtype}; supported: text, bytes, {known}"
+        )
+
+
 def fit(value: Any, field: Field) -> Array:
     """Returns a value as an array of its field's data type and shape. Raises as `to_value` does."""
     found = to_value(value)
@@ -136,11 +142,7 @@ def _supported(array: Array) -> Array:
     """Returns the array with text as bytes. Raises `UnfitError` for another data type."""
     if array.dtype.kind in "SUO":
         return _encode(array.astype(object))
-    if array.dtype.name not in DATA_TYPES:
-        known = ", ".join(data_type for data_type in DATA_TYPES if data_type != BYTES)
-        raise UnfitError(
-            f"has the unsupported data type {array.dtype}; supported: text, bytes, {known}"
-        )
+    check_data_type(array)
     return array
 
 

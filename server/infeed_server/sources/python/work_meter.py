@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
-_PERIOD_SECONDS = 10.0
-"""The slowest sample is one of the last one to two such periods."""
+_RECENT_SECONDS = 20.0
+"""Seconds for which a slow sample is remembered: more show it longer after it was read."""
+
+_MAX_REMEMBERED = 1000
+"""Answers whose slowest sample is remembered: fewer forget it sooner where answers are many."""
 
 
 @dataclass(frozen=True)
@@ -32,47 +36,34 @@ class WorkMeter:
     def __init__(self, workers: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._workers = workers
         self._clock = clock
-        self._active: set[Hashable] = set()
+        self._begun: dict[Hashable, float] = {}
         self._seconds = 0.0
         self._samples = 0
-        self._since = self._period_began = clock()
-        self._slowest = self._slowest_before = (0.0, 0)
+        self._slowest: deque[tuple[float, float, int]] = deque(maxlen=_MAX_REMEMBERED)
         self._lock = threading.Lock()
 
     def begin(self, request: Hashable) -> None:
         """Counts a request from now on. Idempotent: a request can be repeated."""
         with self._lock:
-            self._add_up()
-            self._active.add(request)
+            self._begun.setdefault(request, self._clock())
 
     def end(self, request: Hashable) -> None:
         """Counts a request no longer, if it has begun."""
         with self._lock:
-            self._add_up()
-            self._active.discard(request)
+            now = self._clock()
+            self._seconds += now - self._begun.pop(request, now)
 
-    def on_read(self, samples: int, slowest: int, seconds: float) -> None:
-        """Counts the samples of an answer, of which the slowest took so long."""
+    def on_read(self, samples: int, seconds: float, slowest: int) -> None:
+        """Counts the samples of an answer, and the seconds of the slowest."""
         with self._lock:
             self._samples += samples
-            self._renew_period()
-            self._slowest = max(self._slowest, (seconds, slowest))
+            self._slowest.append((self._clock(), seconds, slowest))
 
     def work(self) -> PythonWork:
         """Returns the work so far, with the requests at hand."""
         with self._lock:
-            self._add_up()
-            self._renew_period()
-            slowest, sample = max(self._slowest, self._slowest_before)
-            return PythonWork(self._workers, self._seconds, self._samples, sample, slowest)
-
-    def _add_up(self) -> None:
-        now = self._clock()
-        self._seconds += len(self._active) * (now - self._since)
-        self._since = now
-
-    def _renew_period(self) -> None:
-        if (now := self._clock()) >= self._period_began + _PERIOD_SECONDS:
-            is_old = now >= self._period_began + 2 * _PERIOD_SECONDS
-            self._slowest_before = (0.0, 0) if is_old else self._slowest
-            self._slowest, self._period_began = (0.0, 0), now
+            now = self._clock()
+            seconds = self._seconds + sum(now - since for since in self._begun.values())
+            recent = [slow for when, *slow in self._slowest if now - when <= _RECENT_SECONDS]
+            slowest, sample = max(recent, default=(0.0, 0))
+            return PythonWork(self._workers, seconds, self._samples, int(sample), slowest)

@@ -3,40 +3,63 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
-from infeed.shared.errors import InfeedError, SourceError
+from infeed.shared.errors import ConfigError, InfeedError, SampleError, SourceError, UserCodeError
 from infeed.shared.spec.dtypes import Array
-from infeed_server.sources.python.dataset import DatasetOptions, Description, UserDataset
-from infeed_server.sources.python.elements import Example
-from infeed_server.sources.python.functions import (
-    Chain,
-    FunctionOptions,
-    Parts,
-    ResultRows,
-    load_functions,
+from infeed_server.sources.python.dataset import (
+    DatasetOptions,
+    Description,
+    Slowest,
+    UserDataset,
+    use_each,
 )
-from infeed_server.sources.python.values import Field
-from infeed_server.sources.storage_faults import is_storage_fault, retry_faults
+from infeed_server.sources.python.elements import (
+    ColumnBuilder,
+    Example,
+    fit_parts,
+    infer_fields,
+    split,
+    to_values,
+)
+from infeed_server.sources.python.functions import FunctionOptions, as_parts, load_functions
+from infeed_server.sources.python.user_code import user_errors
+from infeed_server.sources.python.values import Field, UnfitError
+
+Take: TypeAlias = Callable[[int, int, Mapping[str, Any]], None]
+"""A function of the row, the index and the parts of a sample."""
 
 
 @dataclass(frozen=True)
-class ReadColumns:
-    """The columns that were read, and their slowest sample; 0 seconds: unknown."""
+class Request:
+    """Samples of the source `label`, and functions to apply to them.
 
-    columns: dict[str, Array]
-    slowest_sample: int = 0
-    slowest_seconds: float = 0.0
+    They are elements of the data set `expected`, or `samples`, which the server has read.
+    """
+
+    label: str
+    indices: Sequence[int]
+    expected: Description | None = None
+    fields: tuple[Field, ...] = ()
+    """Fields of the elements; empty if they are not known."""
+    samples: Sequence[Mapping[str, Any]] = ()
+    functions: tuple[FunctionOptions, ...] = ()
+    keys: Array | Sequence[Any] = ()
+    """The key of each sample, for the functions."""
+    result_fields: tuple[Field, ...] = ()
+
+    def part(self, rows: slice) -> Request:
+        """Returns the request for some of the samples."""
+        indices, samples, keys = self.indices[rows], self.samples[rows], self.keys[rows]
+        return replace(self, indices=indices, samples=samples, keys=keys)
 
 
 class Worker:
-    """Reads a data set with `options`, or applies functions to samples that the server has read.
+    """Reads a data set with `options`, or samples that the server has read; applies functions.
 
-    A request is the name of a method and its arguments. The data set is opened in advance; the
-    first request raises an error of that.
+    The data set is opened in advance; the first call raises an error of that.
     """
 
     def __init__(self, options: DatasetOptions | None) -> None:
@@ -44,70 +67,109 @@ class Worker:
         self._dataset: UserDataset | None = None
         if options is not None:
             with contextlib.suppress(InfeedError):
-                self._open(options)
+                self.open()
 
-    def __call__(self, request: tuple[str, tuple[Any, ...]]) -> Any:
-        method, arguments = request
+    def __call__(self, call: tuple[str, tuple[Any, ...]]) -> Any:
+        method, arguments = call
         return getattr(self, method)(*arguments)
 
     def open(self) -> Description:
+        """Opens the data set, unless it is open. Raises the errors of `UserDataset`."""
         assert self._options is not None
-        return self._open(self._options).description
-
-    def describe(self, expected: Description) -> Description:
-        """Returns the description with the fields of some elements."""
-        return self._reopen(expected).describe()
-
-    def read(
-        self,
-        expected: Description,
-        indices: Sequence[int],
-        mapped: tuple[Chain, Array] | None = None,
-    ) -> ReadColumns:
-        """Reads elements, or the results of a chain of functions with a key for each."""
-        dataset = self._reopen(expected)
-        columns = dataset.read(indices, expected.fields, mapped)
-        return ReadColumns(columns, *dataset.slowest)
-
-    def infer(
-        self, functions: tuple[FunctionOptions, ...], samples: Sequence[Example]
-    ) -> tuple[Field, ...]:
-        """Returns the fields of the functions' results, inferred from these samples."""
-        return load_functions(functions).infer(samples)
-
-    def apply(
-        self,
-        chain: Chain,
-        label: str,
-        indices: Sequence[int],
-        samples: Sequence[Parts],
-        keys: Array,
-    ) -> ReadColumns:
-        """Returns the results for samples of the source that messages call `label`."""
-        results = ResultRows(chain, keys, label)
-        for row, index in enumerate(indices):
-            apply = partial(results.set, row, index, samples[row])
-            retry_faults(apply, f"sample {index} of {label}", is_storage_fault)
-        return ReadColumns(results.columns)
-
-    def _open(self, options: DatasetOptions) -> UserDataset:
         if self._dataset is None:
-            self._dataset = UserDataset(options)
-        return self._dataset
+            self._dataset = UserDataset(self._options)
+        return self._dataset.description
+
+    def read(self, request: Request) -> tuple[dict[str, Array], Slowest]:
+        """Returns the columns of samples, or of the functions' results, and the slowest sample.
+
+        Raises `UserCodeError`, `SampleError`, and `SourceError` for a storage fault that remains.
+        """
+        functions = load_functions(request.functions)
+        fields = request.result_fields or request.fields
+        builder = ColumnBuilder(fields, len(request.indices))
+
+        def take(row: int, index: int, parts: Mapping[str, Any]) -> None:  # noqa: ARG001
+            arrays = self._fitted(request, parts)
+            if request.functions:
+                arrays = functions.results(as_parts(arrays), request.keys[row], fields)
+            builder.set(row, arrays)
+
+        slowest = self._read_each(request, take)
+        return builder.columns, slowest
+
+    def infer(self, request: Request) -> tuple[Field, ...]:
+        """Returns the fields of samples, or of the functions' results, without the bad samples.
+
+        Raises the first error if all are bad, and `ConfigError` for samples that differ.
+        """
+        functions = load_functions(request.functions)
+        examples: list[Example] = []
+        errors: list[InfeedError] = []
+
+        def take(_: int, index: int, parts: Mapping[str, Any]) -> None:
+            if request.functions:
+                values = functions.inspect(as_parts(self._fitted(request, parts)), index)
+            else:
+                values = to_values(parts)
+            examples.append(Example(index, values))
+
+        for row in range(len(request.indices)):
+            try:
+                self._read_each(request.part(slice(row, row + 1)), take)
+            except UserCodeError as error:
+                errors.append(error)
+            except SampleError as error:
+                errors.append(ConfigError(error.message))
+        if not examples:
+            raise errors[0]
+        subject = f"source.python: {request.label}: element"
+        if request.functions:
+            subject = f"{functions.stages}: the result of sample"
+        try:
+            return infer_fields(examples)
+        except UnfitError as error:
+            raise ConfigError(f"{subject} {error}") from None
+
+    def _read_each(self, request: Request, take: Take) -> Slowest:
+        options = self._options
+        names = options.names if request.expected and options else None
+
+        def use(row: int, index: int, sample: Any) -> None:
+            subject = f"{request.label}[{index}]"
+            try:
+                with user_errors(subject, UnfitError, InfeedError, faults_pass=True):
+                    take(row, index, split(sample, names))
+            except UnfitError as error:
+                raise SampleError(
+                    f"sample {index} of {request.label} {error}",
+                    sample_id=index,
+                    file=request.label,
+                ) from None
+
+        if request.expected is None:
+            return use_each(request.label, request.indices, request.samples.__getitem__, use)
+        return self._reopen(request.expected).read_each(request.indices, use)
+
+    def _fitted(self, request: Request, parts: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns the parts of an element as arrays of its fields; samples have arrays already."""
+        if request.expected is None:
+            return parts
+        declared = self._options is not None and self._options.fields is not None
+        return fit_parts(parts, request.fields, allow_others=declared)
 
     def _reopen(self, expected: Description) -> UserDataset:
         """Returns the data set. Raises `SourceError` unless it is the one that was described."""
         assert self._options is not None
         label = self._options.label
         try:
-            dataset = self._open(self._options)
+            found = self.open()
         except InfeedError as error:
             # No sample is bad because a replaced worker cannot open the data set.
             raise SourceError(
                 f"a new worker process cannot open {label}: {error.message}", file=label
             ) from error
-        found = dataset.description
-        if (found.length, found.identity) != (expected.length, expected.identity):
+        if found != expected:
             raise SourceError(
                 f"{label} changed since the server opened it: a new worker process finds another "
                 f"length ({found.length}, it was {expected.length}), identity or code; restart the "
@@ -115,4 +177,5 @@ class Worker:
                 file=label,
                 fault="changed",
             )
-        return dataset
+        assert self._dataset is not None
+        return self._dataset

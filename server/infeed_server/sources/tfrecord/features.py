@@ -9,27 +9,18 @@ import tensorflow as tf
 from pydantic import BeforeValidator, Field, model_validator
 
 from infeed_server.config.model import Definition, as_tuple
-from infeed_server.sources.base import Sample
+from infeed_server.sources.base import Sample, expand_type
 
-_DTYPES = {
-    "bytes": "string",
-    "int64": "int64",
-    "float": "float32",
-    "float32": "float32",
+_FLOAT = ("float32", 0.0, (int, float))
+_TYPES: Mapping[str, Any] = {
+    "bytes": ("string", "", str),
+    "int64": ("int64", 0, int),
+    "float": _FLOAT,
+    "float32": _FLOAT,
 }
-_DEFAULT_PADDING: Mapping[str, str | int | float] = {
-    "bytes": "",
-    "int64": 0,
-    "float": 0.0,
-    "float32": 0.0,
-}
-
+"""Type of a feature → TensorFlow's type, the default padding, and Python's types of padding."""
 
 _Size = Annotated[int, Field(gt=0, lt=1 << 31)]
-
-
-def _expand_shorthand(value: Any) -> Any:
-    return {"type": value} if isinstance(value, str) else value
 
 
 class FeatureOptions(Definition):
@@ -53,45 +44,38 @@ class FeatureOptions(Definition):
             return self
         if self.max_length is None:
             raise ValueError("pad_value requires max_length")
-        expected = {"bytes": str, "int64": int}.get(self.type, (int, float))
+        _, _, expected = _TYPES[self.type]
         if isinstance(self.pad_value, bool) or not isinstance(self.pad_value, expected):
             raise ValueError(f"pad_value {self.pad_value!r} is not of type {self.type}")
         return self
 
-    @property
-    def dtype(self) -> tf.DType:
-        return tf.as_dtype(_DTYPES[self.type])
-
     def parse_spec(self) -> Any:
         """Returns the specification of the feature for tf.io.parse_single_example."""
+        dtype = tf.as_dtype(_TYPES[self.type][0])
         if self.max_length is None:
-            return tf.io.FixedLenFeature(self.shape or (), self.dtype)
-        return tf.io.FixedLenSequenceFeature((), self.dtype, allow_missing=True)
+            return tf.io.FixedLenFeature(self.shape or (), dtype)
+        return tf.io.FixedLenSequenceFeature((), dtype, allow_missing=True)
 
     def pad(self, name: str, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the values padded to [max_length], and their original number: int64 scalar."""
         length = tf.size(values, out_type=tf.int64)
         message = f"tfrecord: feature {name} has more values than its max_length {self.max_length}:"
         fits = tf.debugging.Assert(length <= self.max_length, [message, length])
-        padding = _DEFAULT_PADDING[self.type] if self.pad_value is None else self.pad_value
+        padding = _TYPES[self.type][1] if self.pad_value is None else self.pad_value
         with tf.control_dependencies([fits]):
-            filler = tf.fill([self.max_length - length], tf.constant(padding, self.dtype))
+            filler = tf.fill([self.max_length - length], tf.constant(padding, values.dtype))
         padded = tf.concat([values, filler], axis=0)
         return tf.ensure_shape(padded, [self.max_length]), length
 
 
-Feature = Annotated[FeatureOptions, BeforeValidator(_expand_shorthand)]
+Feature = Annotated[FeatureOptions, BeforeValidator(expand_type)]
 """A feature as YAML has it: the name of a type alone stands for a scalar."""
 
 Features = Annotated[dict[str, Feature], Field(min_length=1)]
 
 
 def parse_example(record: tf.Tensor, features: Mapping[str, FeatureOptions]) -> Sample:
-    """Parses one serialized Example into fields. Runs inside a graph.
-
-    A feature with a max_length adds a second field, `<name>_length`. For a missing feature or a
-    wrong type, TensorFlow raises its own error when the graph runs.
-    """
+    """Parses one serialized Example, inside a graph, which fails for missing features."""
     parsed = tf.io.parse_single_example(
         record, {name: feature.parse_spec() for name, feature in features.items()}
     )

@@ -24,6 +24,8 @@ FOOTER_BYTES = 4
 """Bytes after a record's data: the CRC of the data."""
 FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
 
+_MAX_LENGTH = 0xFFFFFFFF
+"""Bytes of a record's data: the index has 32 bits for them."""
 _SCAN_WINDOW = 8 << 20
 """Bytes read at once while scanning small records."""
 _SKIP_WINDOW = 4 << 10
@@ -31,7 +33,6 @@ _SKIP_WINDOW = 4 << 10
 _SKIP_THRESHOLD = 64 << 10
 """Bytes. Longer data is skipped: one small read costs less than reading it all."""
 
-_LENGTH_AND_CRC = struct.Struct("<QI")
 _FOOTER_AND_HEADER = struct.Struct("<IQI")
 
 Uint32Array = npt.NDArray[np.uint32]
@@ -61,18 +62,18 @@ class OtherRecordError(Exception):
     """A record is valid, but not the one that was indexed."""
 
 
-def decode_record(record: bytes, length: int, crc: int) -> bytes:
-    """Returns the data of one stored record, which was indexed with this length and CRC.
+def decode_record(frame: bytes, length: int, crc: int) -> bytes:
+    """Returns the data of a record with this length and CRC in the index.
 
     Raises `ValueError` with the defect of a damaged record, and `OtherRecordError`.
     """
-    stored_length, length_crc = _LENGTH_AND_CRC.unpack_from(record)
-    if masked_crc(record[:8]) != length_crc:
+    stored_length = int.from_bytes(frame[:8], "little")
+    if masked_crc(frame[:8]) != int.from_bytes(frame[8:HEADER_BYTES], "little"):
         raise ValueError("the CRC of its length does not match")
     if stored_length != length:
         raise OtherRecordError(f"its length is {stored_length}, but {length} in the index")
-    data = record[HEADER_BYTES : HEADER_BYTES + length]
-    (data_crc,) = struct.unpack_from("<I", record, HEADER_BYTES + length)
+    data = frame[HEADER_BYTES : HEADER_BYTES + length]
+    data_crc = int.from_bytes(frame[HEADER_BYTES + length :], "little")
     if masked_crc(data) != data_crc:
         raise ValueError("the CRC of its data does not match")
     if data_crc != crc:
@@ -80,43 +81,43 @@ def decode_record(record: bytes, length: int, crc: int) -> bytes:
     return data
 
 
-def decode_frame(frame: bytes, path: str, offset: int, preceding: int) -> bytes:
-    """Returns the data of a record that is not indexed, read with its frame from the offset on.
-
-    `preceding` is the number of records before it. Raises `SourceError` for a damaged one.
-    """
-    if len(frame) < HEADER_BYTES or masked_crc(frame[:8]) != int.from_bytes(frame[8:12], "little"):
-        raise _corrupt_length(frame, path, offset, preceding)
-    data, footer = frame[HEADER_BYTES:-FOOTER_BYTES], frame[-FOOTER_BYTES:]
-    if len(data) != int.from_bytes(frame[:8], "little"):
-        raise SourceError(
-            f"{path} is truncated: it ends inside the record at byte {offset}",
-            file=path,
-            offset=offset,
+def read_length(header: bytes, path: str, offset: int, preceding: int) -> int:
+    """Returns the length in the header of a record. Raises `SourceError`."""
+    length = int.from_bytes(header[:8], "little")
+    if len(header) >= HEADER_BYTES and masked_crc(header[:8]) == int.from_bytes(
+        header[8:HEADER_BYTES], "little"
+    ):
+        if length <= _MAX_LENGTH:
+            return length
+        text = f"{path}: the record at byte {offset} has {length} bytes; the maximum is 4 GiB - 1"
+    elif offset == 0 and header[:2] == b"\x1f\x8b":
+        unpack = f"gunzip {path}" if path.endswith(".gz") else "gunzip < OLD > NEW"
+        text = (
+            f"{path} is compressed with GZIP, which has no random access; write it without "
+            f"compression, or unpack it: {unpack}"
         )
-    if masked_crc(data) != int.from_bytes(footer, "little"):
-        raise SourceError(
-            f"{path} is corrupt at byte {offset}: the CRC of the record's data does not match",
-            file=path,
-            offset=offset,
+    elif offset == 0:
+        text = f"{path} is not a TFRecord file, or its first record is corrupt"
+    else:
+        text = (
+            f"{path} is corrupt at byte {offset}: the CRC of a record's length does not match; "
+            f"{preceding} whole records precede it, and no record after it can be located"
         )
-    return data
+    raise SourceError(text, file=path, offset=offset)
 
 
 def scan_records(
     handle: FileHandle,
     path: str,
     size: int,
-    advance: Callable[[int], None],
+    on_position: Callable[[int], None],
     *,
     verify: bool = False,
 ) -> FileRecords:
-    """Returns the whole records of a file.
+    """Returns the whole records of a file; calls `on_position` with the bytes scanned.
 
-    The lengths and their frames add up to `size`, or to less when the file ends inside a record.
-    `advance` is called with the bytes scanned. With `verify`, the scan reads all data, and finds
-    the damaged records. Raises `SourceError` for a corrupt length: no record after it can be
-    located.
+    With `verify`, reads all data, and finds the damaged records. Raises `SourceError` for a corrupt
+    length: no record after it can be located.
     """
     lengths, crcs, actual = array("I"), array("I"), array("I")
     # The footer of one record and the header of the next are adjacent, so that each record takes
@@ -129,17 +130,10 @@ def scan_records(
         last = len(window) - FRAME_BYTES
         while position <= last:
             data_crc, length, length_crc = unpack(window, position)
-            if crc_of(window[position + 4 : position + 12]) != length_crc:
-                record_offset = offset + position + FOOTER_BYTES
-                raise _corrupt_length(window[position + 4 :], path, record_offset, len(lengths))
-            if length > 0xFFFFFFFF:
-                record_offset = offset + position + FOOTER_BYTES
-                raise SourceError(
-                    f"{path}: the record at byte {record_offset} has {length} bytes; "
-                    "the maximum is 4 GiB - 1",
-                    file=path,
-                    offset=record_offset,
-                )
+            header = window[position + 4 : position + 12]
+            if crc_of(header) != length_crc or length > _MAX_LENGTH:
+                header = window[position + 4 : position + FRAME_BYTES]
+                read_length(header, path, offset + position + FOOTER_BYTES, len(lengths))
             crcs.append(data_crc)
             lengths.append(length)
             position += FRAME_BYTES
@@ -147,17 +141,18 @@ def scan_records(
                 data = window[position : position + length]
                 actual.append(_data_crc(handle, data, offset + position, length))
             position += length
-        advance(min(position, size - offset))
         offset += position
+        on_position(min(offset, size))
     if offset + FOOTER_BYTES > size:
         lengths.pop()
     elif lengths:
         crcs.append(int.from_bytes(handle.read(offset, FOOTER_BYTES), "little"))
     stored = np.array(crcs, np.uint32)[1:]
-    if not verify:
-        return FileRecords(np.array(lengths, np.uint32), stored)
-    damaged = np.flatnonzero(np.array(actual, np.uint32)[: len(stored)] != stored)
-    return FileRecords(np.array(lengths, np.uint32), stored, damaged.astype(np.int64))
+    damaged = None
+    if verify:
+        verified = np.array(actual, np.uint32)[: len(stored)]
+        damaged = np.flatnonzero(verified != stored).astype(np.int64)
+    return FileRecords(np.array(lengths, np.uint32), stored, damaged)
 
 
 def _data_crc(handle: FileHandle, data: bytes, offset: int, length: int) -> int:
@@ -173,29 +168,8 @@ def _data_crc(handle: FileHandle, data: bytes, offset: int, length: int) -> int:
 
 def _read_window(handle: FileHandle, path: str, offset: int, size: int, *, skips: bool) -> bytes:
     count = min(_SKIP_WINDOW if skips else _SCAN_WINDOW, size - offset)
-    if offset >= 0:
-        window = handle.read(offset, count)
-    else:
-        window = bytes(-offset) + handle.read(0, count + offset)
+    before = max(0, -offset)
+    window = bytes(before) + handle.read(offset + before, count - before)
     if len(window) < FRAME_BYTES:
         raise SourceError(f"{path} became shorter while it was indexed", file=path)
     return window
-
-
-def _corrupt_length(header: bytes, path: str, offset: int, preceding: int) -> SourceError:
-    if offset == 0 and header[:2] == b"\x1f\x8b":
-        text = (
-            f"{path} is compressed with GZIP, which has no random access; "
-            f"unpack it first: gunzip {path}"
-            if path.endswith(".gz")
-            else f"{path} is compressed with GZIP, which has no random access; write it without "
-            "compression, or unpack it: gunzip < OLD > NEW"
-        )
-    elif offset == 0:
-        text = f"{path} is not a TFRecord file, or its first record is corrupt"
-    else:
-        text = (
-            f"{path} is corrupt at byte {offset}: the CRC of a record's length does not match; "
-            f"{preceding} whole records precede it, and no record after it can be located"
-        )
-    return SourceError(text, file=path, offset=offset)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,23 +13,19 @@ import numpy.typing as npt
 from infeed.shared.errors import SourceError
 from infeed_server.sources.base import ProgressCallback
 from infeed_server.sources.file_handles import FileHandle
-from infeed_server.sources.files import FileStamp, file_errors, read_stamp
-from infeed_server.sources.storage_faults import error_text
+from infeed_server.sources.files import FileStamp, abbreviate, read_stamp, reading
 from infeed_server.sources.tfrecord.framing import (
     FRAME_BYTES,
     FileRecords,
     Uint32Array,
     scan_records,
 )
-from infeed_server.sources.tfrecord.index_cache import IndexCache
+from infeed_server.sources.tfrecord.index_cache import load_index, store_index
 
 _log = logging.getLogger(__name__)
 
 _PROGRESS_STEP = 8 << 20
 """Bytes between two calls of the progress callback."""
-
-_MAX_LISTED_RECORDS = 5
-"""Damaged records of a file that a warning names."""
 
 
 @dataclass(frozen=True)
@@ -86,106 +82,56 @@ def build_index(
 ) -> RecordIndex:
     """Returns the index of these files, from the cache where it is valid, else built and cached.
 
-    `directory` is the folder of the cache, instead of the data's own; `rebuild` ignores its
-    content. A file that ends inside a record is refused, or with `keep_damaged` that record
-    becomes a sample that cannot be read. So do the records whose data does not match its CRC: with
-    `keep_damaged` all data is read once, and they are part of the identity.
-
-    Raises `SourceError` for a file that is unreadable, corrupt, truncated or being written.
+    `directory` is the folder of the cache, instead of the data's own. With `keep_damaged`, all
+    data is read once; records that do not match their CRC, or that a file ends inside of, are
+    samples that cannot be read, and part of the identity. Raises `SourceError`.
     """
     stamps = [read_stamp(path) for path in paths]
-    reporter = _ProgressReporter(progress, sum(stamp.size for stamp in stamps))
-    cache = IndexCache(directory)
+    ends = np.cumsum([stamp.size for stamp in stamps], dtype=np.int64).tolist()
+    report = _limited(progress, ends[-1])
     digest = hashlib.sha256()
-    files, offsets, lengths, all_crcs = [], [], [], []
+    files: list[IndexedFile] = []
+    columns: list[tuple[npt.NDArray[np.uint64], Uint32Array, Uint32Array]] = []
     damaged: list[int] = []
-    count = 0
-    for path, stamp in zip(paths, stamps, strict=True):
-        cached = None if rebuild else cache.load(path, stamp)
-        if cached is not None and cached.damaged is None and keep_damaged:
-            cached = None
-        records = cached or _scan_file(path, stamp, cache, reporter, verify=keep_damaged)
-        record_lengths, crcs, _ = records
-        file = _indexed_file(path, stamp, record_lengths, cached=cached is not None)
-        if not keep_damaged:
-            refuse_truncated(file)
-        digest.update(np.stack((record_lengths, crcs), axis=1).astype("<u4").tobytes())
-        file_offsets = _offsets(record_lengths)
-        if keep_damaged and records.damaged is not None and len(records.damaged):
-            digest.update(f"damaged {records.damaged.tolist()}".encode())
-            _warn_of_damage(path, file_offsets[records.damaged].tolist())
-            damaged += (count + records.damaged).tolist()
-        if file.truncated_at is None:
-            file_offsets = file_offsets[:-1]
+    first = [0]
+    for path, stamp, end in zip(paths, stamps, ends, strict=True):
+        cached = None if rebuild else load_index(path, stamp, directory)
+        if cached is None or (keep_damaged and cached.damaged is None):
+            on_position = _shifted(report, end - stamp.size)
+            records = _scan_file(path, stamp, on_position, verify=keep_damaged)
+            store_index(path, stamp, records, directory)
         else:
-            digest.update(f"truncated {stamp.size - file.truncated_at}".encode())
+            records = cached
+        lengths, crcs, bad = records
+        offsets = _offsets(lengths)
+        truncated_at = int(offsets[-1]) if offsets[-1] < stamp.size else None
+        files.append(IndexedFile(path, stamp, len(lengths), truncated_at, records is cached))
+        digest.update(np.stack((lengths, crcs), axis=1).astype("<u4").tobytes())
+        if not keep_damaged:
+            refuse_truncated(files[-1])
+        elif bad is not None and len(bad):
+            digest.update(f"damaged {bad.tolist()}".encode())
+            _warn_of_damage(path, offsets[bad].tolist())
+            damaged += (first[-1] + bad).tolist()
+        if truncated_at is None:
+            offsets = offsets[:-1]
+        else:
+            digest.update(f"truncated {stamp.size - truncated_at}".encode())
             # The truncated record's length is unknown, and not needed: it is never read.
-            record_lengths, crcs = (
-                np.append(column, np.uint32(0)) for column in (record_lengths, crcs)
-            )
-            damaged.append(count + file.records)
-        files.append(file)
-        offsets.append(file_offsets)
-        lengths.append(record_lengths)
-        all_crcs.append(crcs)
-        count += len(file_offsets)
-        reporter.finish_file(stamp.size)
-    first = np.cumsum([0, *map(len, lengths)], dtype=np.int64)
+            lengths, crcs = np.append(lengths, np.uint32(0)), np.append(crcs, np.uint32(0))
+            damaged.append(first[-1] + files[-1].records)
+        columns.append((offsets, lengths, crcs))
+        first.append(first[-1] + len(offsets))
+        report(end, at_end=True)
     return RecordIndex(
         tuple(files),
-        first,
-        np.concatenate(offsets),
-        np.concatenate(lengths),
-        np.concatenate(all_crcs),
+        np.array(first, np.int64),
+        np.concatenate([offsets for offsets, _, _ in columns]),
+        np.concatenate([lengths for _, lengths, _ in columns]),
+        np.concatenate([crcs for _, _, crcs in columns]),
         digest.hexdigest(),
         np.array(damaged, np.int64),
         keep_damaged,
-    )
-
-
-def _scan_file(
-    path: str, stamp: FileStamp, cache: IndexCache, reporter: _ProgressReporter, *, verify: bool
-) -> FileRecords:
-    try:
-        handle = FileHandle(path)
-        try:
-            records = scan_records(handle, path, stamp.size, reporter.advance, verify=verify)
-        finally:
-            handle.close()
-    except file_errors() as error:
-        raise SourceError(f"cannot read {path!r}: {error_text(error)}", file=path) from error
-    if read_stamp(path) != stamp:
-        raise SourceError(f"{path} changed while it was indexed; is it being written?", file=path)
-    if cache.store(path, stamp, records) is None:
-        _log.warning(
-            "the record index of %s cannot be kept in %s; it is rebuilt at every start",
-            path,
-            " nor in ".join(str(candidate.parent) for candidate in cache.candidates(path)),
-        )
-    return records
-
-
-def _indexed_file(
-    path: str, stamp: FileStamp, lengths: Uint32Array, *, cached: bool
-) -> IndexedFile:
-    end = int(lengths.sum(dtype=np.uint64)) + FRAME_BYTES * len(lengths)
-    truncated_at = end if end < stamp.size else None
-    return IndexedFile(path, stamp, len(lengths), truncated_at, cached)
-
-
-def _offsets(lengths: Uint32Array) -> npt.NDArray[np.uint64]:
-    """Returns the start of each of a file's records, and the end of the last."""
-    ends = np.cumsum(lengths.astype(np.uint64) + np.uint64(FRAME_BYTES), dtype=np.uint64)
-    return np.concatenate([np.zeros(1, np.uint64), ends])
-
-
-def _warn_of_damage(path: str, offsets: list[int]) -> None:
-    listed = ", ".join(map(str, offsets[:_MAX_LISTED_RECORDS]))
-    more = ", ..." if len(offsets) > _MAX_LISTED_RECORDS else ""
-    _log.warning(
-        "%s: %d records are damaged, at byte %s%s: bad samples, and part of the fingerprint, so "
-        "that a server with an undamaged copy is not mixed with this one",
-        *(path, len(offsets), listed, more),
     )
 
 
@@ -200,26 +146,42 @@ def refuse_truncated(file: IndexedFile) -> None:
         )
 
 
-class _ProgressReporter:
-    """Limits the calls of the progress callback."""
+def _scan_file(
+    path: str, stamp: FileStamp, on_position: Callable[[int], None], *, verify: bool
+) -> FileRecords:
+    with reading(path), FileHandle(path) as handle:
+        records = scan_records(handle, path, stamp.size, on_position, verify=verify)
+    if read_stamp(path) != stamp:
+        raise SourceError(f"{path} changed while it was indexed; is it being written?", file=path)
+    return records
 
-    def __init__(self, progress: ProgressCallback | None, total: int) -> None:
-        self._progress = progress
-        self._total = total
-        self._done = self._finished = self._reported = 0
 
-    def advance(self, size: int) -> None:
-        self._done += size
-        if self._done - self._reported >= _PROGRESS_STEP:
-            self._report()
+def _offsets(lengths: Uint32Array) -> npt.NDArray[np.uint64]:
+    """Returns the start of each of a file's records, and the end of the last."""
+    ends = np.cumsum(lengths.astype(np.uint64) + np.uint64(FRAME_BYTES), dtype=np.uint64)
+    return np.concatenate([np.zeros(1, np.uint64), ends])
 
-    def finish_file(self, size: int) -> None:
-        """Counts a file of `size` bytes as done, whether it was scanned or not."""
-        self._finished += size
-        self._done = self._finished
-        self._report()
 
-    def _report(self) -> None:
-        self._reported = self._done
-        if self._progress is not None:
-            self._progress(min(self._done, self._total), self._total)
+def _warn_of_damage(path: str, offsets: list[int]) -> None:
+    _log.warning(
+        "%s: %d records are damaged, at byte %s: bad samples, and part of the fingerprint, so "
+        "that a server with an undamaged copy is not mixed with this one",
+        *(path, len(offsets), abbreviate(offsets)),
+    )
+
+
+def _limited(progress: ProgressCallback | None, total: int) -> Callable[..., None]:
+    """Returns a function that reports the bytes done, at most once per step."""
+    reported = 0
+
+    def report(done: int, *, at_end: bool = False) -> None:
+        nonlocal reported
+        if progress is not None and (at_end or done - reported >= _PROGRESS_STEP):
+            reported = done
+            progress(done, total)
+
+    return report
+
+
+def _shifted(report: Callable[..., None], begin: int) -> Callable[[int], None]:
+    return lambda position: report(begin + position)

@@ -13,9 +13,15 @@ from google.protobuf.message import DecodeError
 from infeed.shared.errors import SourceError
 from infeed_server.config.model import Finding, did_you_mean
 from infeed_server.sources.file_handles import FileHandle
-from infeed_server.sources.storage_faults import error_text
+from infeed_server.sources.files import reading
 from infeed_server.sources.tfrecord.features import FeatureOptions
-from infeed_server.sources.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, decode_frame
+from infeed_server.sources.tfrecord.framing import (
+    FOOTER_BYTES,
+    FRAME_BYTES,
+    HEADER_BYTES,
+    decode_record,
+    read_length,
+)
 
 Example = dict[str, tuple[str, list[Any]]]
 """Name of a feature → its type as in definitions, and its values."""
@@ -43,25 +49,24 @@ message_type { name: "Example" field { name: "features" number: 1 type_name: ".F
 
 
 def read_first(path: str, count: int) -> list[bytes]:
-    """Returns the data of the first records of a local file, at most `count`.
-
-    Raises `SourceError` for a file that cannot be read, or is damaged within these records.
-    """
+    """Returns the data of at most `count` records of a local file. Raises `SourceError`."""
     records: list[bytes] = []
     offset = 0
-    try:
-        handle = FileHandle(path)
-        try:
-            while len(records) < count and (header := handle.read(offset, HEADER_BYTES)):
-                length = int.from_bytes(header[:8], "little")
-                # A wrong length must not be read: it can state petabytes.
-                frame = header + handle.read(offset + len(header), _plausible(length))
-                records.append(decode_frame(frame, path, offset, len(records)))
-                offset += len(frame)
-        finally:
-            handle.close()
-    except OSError as error:
-        raise SourceError(f"cannot read {path!r}: {error_text(error)}", file=path) from error
+    with reading(path), FileHandle(path) as handle:
+        while len(records) < count and (header := handle.read(offset, HEADER_BYTES)):
+            length = read_length(header, path, offset, len(records))
+            frame = header + handle.read(offset + HEADER_BYTES, length + FOOTER_BYTES)
+            if len(frame) < length + FRAME_BYTES:
+                problem = f"is truncated: it ends inside the record at byte {offset}"
+                raise SourceError(f"{path} {problem}", file=path, offset=offset)
+            try:
+                records.append(
+                    decode_record(frame, length, int.from_bytes(frame[-FOOTER_BYTES:], "little"))
+                )
+            except ValueError as error:
+                problem = f"is corrupt at byte {offset}: {error}"
+                raise SourceError(f"{path} {problem}", file=path, offset=offset) from None
+            offset += len(frame)
     return records
 
 
@@ -126,11 +131,6 @@ def _misfit(options: FeatureOptions, kind: str, values: list[Any]) -> str | None
         f"has {len(values)} values, not {expected}; give shape: [{len(values)}] if each record has "
         "as many, else max_length"
     )
-
-
-def _plausible(length: int) -> int:
-    """Returns the bytes to read behind a header: a record, or few where its length is absurd."""
-    return (length if length < 1 << 32 else 0) + FOOTER_BYTES
 
 
 @cache

@@ -24,7 +24,7 @@ from infeed_server.sources.storage_faults import retry_faults
 from infeed_server.sources.tfrecord import preview
 from infeed_server.sources.tfrecord.features import FeatureOptions, parse_example
 from infeed_server.sources.tfrecord.framing import FRAME_BYTES, OtherRecordError, decode_record
-from infeed_server.sources.tfrecord.index import RecordIndex
+from infeed_server.sources.tfrecord.index import IndexedFile, RecordIndex
 
 RECORD_COLUMN = "record"
 """The only column: a serialized Example."""
@@ -35,7 +35,7 @@ _MAX_READ = 8 << 20
 """Bytes read at once, unless one record is longer."""
 
 
-class _RecordRequest(NamedTuple):
+class _Record(NamedTuple):
     """A requested record: its slot in the result, and the position of its frame in the file."""
 
     slot: int
@@ -79,80 +79,63 @@ class TFRecordReader(Source):
             raise ValueError(f"{problem}; {preview.describe(record.numpy())}") from error
 
     def read(self, indices: Indices) -> Columns:
-        """Reads the records from disk by their offsets; returns them in the order of `indices`.
+        """Returns the records in the order of `indices`.
 
-        Raises `SampleError` for the first in `indices` that is damaged in the index, and
-        `SourceError` when a file cannot be read, is damaged otherwise, or changed since it was
-        indexed.
+        Raises `SampleError` for the first that is damaged in the index, and `SourceError` for a
+        file that cannot be read, is damaged otherwise, or changed.
         """
         for index in indices.tolist() if self._damaged else ():
             if index in self._damaged:
                 raise self._sample_error(index)
         records = np.empty(len(indices), object)
         # Indices count through the files in order, so sorting them sorts by file and offset.
-        order = np.argsort(indices, kind="stable")
-        files = np.searchsorted(self.index.first, indices[order], side="right") - 1
+        slots = np.argsort(indices, kind="stable")
+        files = np.searchsorted(self.index.first, indices[slots], side="right") - 1
         for file in np.unique(files).tolist():
-            slots = order[files == file]
-            requests = self._requests(slots, indices[slots])
+            requests = self._requests(slots[files == file], indices)
             read_file = partial(self._read_file, file, requests, records)
             retry_faults(read_file, self.index.files[file].path)
         return {RECORD_COLUMN: records}
 
-    def _requests(self, slots: Indices, indices: Indices) -> list[_RecordRequest]:
-        index = self.index
-        positions = (index.offsets[indices], index.lengths[indices], index.crcs[indices])
-        columns = [column.tolist() for column in (slots, indices, *positions)]
-        return [_RecordRequest(*row) for row in zip(*columns, strict=True)]
+    def _requests(self, slots: Indices, indices: Indices) -> list[_Record]:
+        index, ids = self.index, indices[slots]
+        columns = (slots, ids, index.offsets[ids], index.lengths[ids], index.crcs[ids])
+        return [_Record(*row) for row in zip(*(c.tolist() for c in columns), strict=True)]
 
     def _read_file(
-        self, file: int, requests: Sequence[_RecordRequest], records: npt.NDArray[np.object_]
+        self, file: int, requests: Sequence[_Record], records: npt.NDArray[np.object_]
     ) -> None:
-        """Reads records of one file into `records`.
-
-        Raises `OSError` or `tf.errors.OpError` for a storage fault; the file is then closed.
-        """
+        """Reads records of one file. Raises `OSError` or `tf.errors.OpError` for a fault."""
+        indexed = self.index.files[file]
         with self._handles.borrow(file) as handle:
             for group in _group_adjacent(requests):
-                self._read_group(handle, file, group, records)
+                begin = group[0].begin
+                content = handle.read(begin, max(record.end for record in group) - begin)
+                for record in group:
+                    frame = content[record.begin - begin : record.end - begin]
+                    records[record.slot] = self._decode(indexed, record, frame)
             # A file that was written over has another time, even if its records have good CRCs.
-            self._check_stamp(file, handle.stamp() or self.index.files[file].stamp)
+            _check_stamp(indexed, handle.stamp() or indexed.stamp)
 
-    def _read_group(
-        self,
-        handle: FileHandle,
-        file: int,
-        group: Sequence[_RecordRequest],
-        records: npt.NDArray[np.object_],
-    ) -> None:
-        """Reads a group into `records`."""
-        begin = group[0].begin
-        size = max(request.end for request in group) - begin
-        content = handle.read(begin, size)
-        for request in group:
-            frame = content[request.begin - begin : request.end - begin]
-            try:
-                records[request.slot] = self._decode(file, request, frame)
-            except ValueError as error:
-                # Damage, unless the file is being written.
-                self._check_stamp(file, stat_file(self.index.files[file].path))
-                raise self._damage(file, request, str(error)) from error
-
-    def _decode(self, file: int, request: _RecordRequest, frame: bytes) -> bytes:
-        indexed = self.index.files[file]
-        if len(frame) < request.end - request.begin:
-            self._check_stamp(file, stat_file(indexed.path))
-            # The index has seen all of the record.
-            raise OSError(errno.EIO, f"the record at byte {request.begin} is not read to its end")
+    def _decode(self, file: IndexedFile, record: _Record, frame: bytes) -> bytes:
+        place = f"the record at byte {record.begin}"
         try:
-            return decode_record(frame, request.length, request.crc)
+            if len(frame) < record.end - record.begin:
+                # The index has seen all of the record.
+                raise OSError(errno.EIO, f"{place} is not read to its end")
+            return decode_record(frame, record.length, record.crc)
         except OtherRecordError as error:
-            difference = f"the record at byte {request.begin}: {error}"
             # A saved index is valid while these are the same, so a restart would use it again.
-            same_stamp = stat_file(indexed.path) == indexed.stamp
+            same_stamp = stat_file(file.path) == file.stamp
             rebuild = "size and time are the same, so run `infeed index --rebuild`, then "
             first = rebuild if same_stamp else ""
-            raise changed_error(indexed.path, "it was indexed", difference, first) from error
+            raise changed_error(file.path, "it was indexed", f"{place}: {error}", first) from error
+        except (OSError, ValueError) as error:
+            # A fault or damage, unless the file is being written.
+            _check_stamp(file, stat_file(file.path))
+            if isinstance(error, OSError):
+                raise
+            raise self._damage(file, record, str(error)) from error
 
     def _sample_error(self, index: int) -> SampleError:
         file = self.index.files[self.index.file_of(index)]
@@ -167,42 +150,38 @@ class TFRecordReader(Source):
             offset=offset,
         )
 
-    def _damage(self, file: int, request: _RecordRequest, reason: str) -> SourceError:
-        path, same_everywhere = self.index.files[file].path, "set on_error: substitute or mask"
+    def _damage(self, file: IndexedFile, record: _Record, reason: str) -> SourceError:
+        same_everywhere = "set on_error: substitute or mask"
         if self.index.verified:
             same_everywhere = "run `infeed index --rebuild` and restart, on every server"
         return SourceError(
-            f"{path} is damaged: sample {request.sample_id} cannot be read, record at byte "
-            f"{request.begin}: {reason}; put a good copy in its place and restart the server, or "
+            f"{file.path} is damaged: sample {record.sample_id} cannot be read, record at byte "
+            f"{record.begin}: {reason}; put a good copy in its place and restart the server, or "
             f"if every server's copy has this damage, {same_everywhere}",
-            file=path,
+            file=file.path,
             fault="damaged",
-            offset=request.begin,
-            sample_id=request.sample_id,
+            offset=record.begin,
+            sample_id=record.sample_id,
         )
 
-    def _open(self, file: int) -> FileHandle:
-        path = self.index.files[file].path
-        handle = FileHandle(path)
-        self._check_stamp(file, handle.stamp() or stat_file(path))
+    def _open(self, number: int) -> FileHandle:
+        file = self.index.files[number]
+        handle = FileHandle(file.path)
+        _check_stamp(file, handle.stamp() or stat_file(file.path))
         return handle
 
-    def _check_stamp(self, file: int, stamp: FileStamp) -> None:
-        indexed = self.index.files[file]
-        if stamp != indexed.stamp:
-            difference = indexed.stamp.difference(stamp)
-            raise changed_error(indexed.path, "it was indexed", difference)
+
+def _check_stamp(file: IndexedFile, stamp: FileStamp) -> None:
+    if stamp != file.stamp:
+        raise changed_error(file.path, "it was indexed", file.stamp.difference(stamp))
 
 
-def _group_adjacent(requests: Sequence[_RecordRequest]) -> Iterator[list[_RecordRequest]]:
-    """Groups requests for one read each: near to each other, and not too many bytes in total."""
-    group: list[_RecordRequest] = []
-    for request in requests:
-        if group and (
-            request.begin - group[-1].end > _MAX_GAP or request.end - group[0].begin > _MAX_READ
-        ):
+def _group_adjacent(requests: Sequence[_Record]) -> Iterator[list[_Record]]:
+    """Groups records for one read each: near to each other, and not too many bytes in total."""
+    group = [requests[0]]
+    for record in requests[1:]:
+        if record.begin - group[-1].end > _MAX_GAP or record.end - group[0].begin > _MAX_READ:
             yield group
             group = []
-        group.append(request)
-    if group:
-        yield group
+        group.append(record)
+    yield group

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 from typing_extensions import Self
@@ -12,7 +11,7 @@ from typing_extensions import Self
 from infeed.shared.errors import SourceError
 from infeed_server.config.model import Finding
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback, find_missing
-from infeed_server.sources.files import PathString, expand_globs, is_remote, rebase
+from infeed_server.sources.files import PathString, expand_globs, is_remote
 from infeed_server.sources.tfrecord.features import Features, length_field
 from infeed_server.sources.tfrecord.index import build_index
 from infeed_server.sources.tfrecord.preview import check_features
@@ -45,14 +44,8 @@ class TFRecordSource(IndexedDefinition):
     def patterns(self) -> list[str]:
         return [self.tfrecord] if isinstance(self.tfrecord, str) else list(self.tfrecord)
 
-    def resolve(self, base: Path) -> Self:
-        patterns = [rebase(pattern, base) for pattern in self.patterns]
-        return self.model_copy(
-            update={
-                "tfrecord": patterns[0] if isinstance(self.tfrecord, str) else patterns,
-                "index": self.index and rebase(self.index, base),
-            }
-        )
+    def paths(self) -> dict[str, Any]:
+        return {"tfrecord": self.tfrecord, "index": self.index}
 
     def check(self) -> Iterator[Finding]:
         files: list[str] = []
@@ -66,11 +59,9 @@ class TFRecordSource(IndexedDefinition):
     def open(
         self, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
     ) -> TFRecordReader:
-        """Opens the source; builds its record index unless a valid one is cached.
+        """Opens the source; builds its record index unless one is cached. Raises `SourceError`.
 
-        With `keep_damaged`, a record that does not match its CRC then, or that a truncated file
-        ends inside of, is a sample that cannot be read. Otherwise a truncated file is refused.
-        Raises `SourceError`.
+        With `keep_damaged`, damaged and truncated records are samples that cannot be read.
         """
         index = build_index(
             expand_globs(self.patterns), self.index, progress, keep_damaged=keep_damaged

@@ -1,23 +1,34 @@
 """EXIF orientation of a JPEG, which is in a segment APP1 near the file's start.
 
-It is found by its identifier, so that a JPEG without EXIF costs a few small operations. EXIF that
-is torn or wrong never fails the sample: the image then counts as upright.
+Segments of applications and comments are followed up to the first with EXIF; EXIF elsewhere, such
+as in an embedded picture, does not count. Only a file with the identifier is searched, so a JPEG
+without EXIF costs a few small operations. EXIF that is torn or wrong never fails the sample: the
+image then counts as upright.
 """
 
 from __future__ import annotations
 
 import tensorflow as tf
 
-from infeed_server.transforms.images.file_bytes import numbers, read_bytes
+from infeed_server.transforms.images.file_bytes import first_bytes, numbers, read_bytes
 from infeed_server.transforms.images.traced import call_traced
 
 UPRIGHT = 1
 
 _EXIF = b"Exif\0\0"
 """Identifier of the segment, behind its marker and its length."""
-_APP1 = (0xFF, 0xE1)
-_HEADER_BYTES = 4
-"""Bytes of marker and length."""
+_APP1 = 0xE1
+_MIN_MARKER = 0xE0
+"""The least marker of segments of applications and comments; tables and the frame have less."""
+_SEGMENT_HEADER = 4 + len(_EXIF)
+"""Marker, length and identifier."""
+
+_JFIF = b"\xff\xe0\0\x10"
+"""Begins the segment APP0 of 18 bytes, as nearly every JPEG has it behind its first two bytes."""
+_FIRST_SEGMENT, _AFTER_JFIF = 2, 20
+
+_MAX_SEGMENTS = 100
+"""Segments besides JFIF's in which EXIF is searched for, so that a crafted file takes no time."""
 
 _TIFF_HEADERS = {"little": b"II*\0", "big": b"MM\0*"}
 _ORIENTATION_TAG = 0x0112
@@ -26,8 +37,9 @@ _ENTRY_BYTES = 12
 
 
 def may_have_exif(contents: tf.Tensor) -> tf.Tensor:
-    """Returns whether the identifier of EXIF is in the file."""
-    return tf.size(_split(contents)) == 2
+    """Returns whether the identifier of EXIF is anywhere in the file."""
+    parts = tf.raw_ops.StringSplitV2(input=contents[tf.newaxis], sep=_EXIF, maxsplit=1)
+    return tf.size(parts.values) == 2
 
 
 def jpeg_orientation(contents: tf.Tensor) -> tf.Tensor:
@@ -35,25 +47,31 @@ def jpeg_orientation(contents: tf.Tensor) -> tf.Tensor:
     return call_traced(_search, contents)
 
 
-def _split(contents: tf.Tensor) -> tf.Tensor:
-    """Returns the file, or what is before and behind the first identifier of EXIF."""
-    parts = tf.raw_ops.StringSplitV2(input=contents[tf.newaxis], sep=_EXIF, maxsplit=1)
-    return parts.values
-
-
 def _search(contents: tf.Tensor) -> tf.Tensor:
-    """Returns the orientation that the first EXIF states."""
-    parts = tf.concat([_split(contents), ["", ""]], 0)
-    before, behind = parts[0], parts[1]
-    begin = tf.maximum(tf.strings.length(before) - _HEADER_BYTES, 0)
-    header = read_bytes(before, begin, _HEADER_BYTES)
-    length = tf.cast(numbers(header, ((2, 2),), big_endian=True)[0], tf.int32)
-    size = tf.maximum(length - 2 - len(_EXIF), 0)
-    # With room for the number of entries at any place up to the end.
-    tiff = read_bytes(behind, tf.constant(0), size + 8)
+    """Returns the orientation that the first segment with EXIF states."""
+
+    def is_followed(_place: tf.Tensor, header: tf.Tensor) -> tf.Tensor:
+        return (header[0] == 0xFF) & (header[1] >= _MIN_MARKER) & ~_is_exif(header)
+
+    def follow(place: tf.Tensor, header: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        # A marker may be preceded by any number of bytes 0xFF.
+        place += tf.where(header[1] == 0xFF, 1, 2 + _length(header))
+        return place, read_bytes(contents, place, _SEGMENT_HEADER)
+
+    has_jfif = _begins_with(first_bytes(contents, 6)[2:], _JFIF)
+    first = tf.where(has_jfif, _AFTER_JFIF, _FIRST_SEGMENT)
+    place, header = tf.while_loop(
+        is_followed,
+        follow,
+        (first, read_bytes(contents, first, _SEGMENT_HEADER)),
+        parallel_iterations=1,
+        maximum_iterations=_MAX_SEGMENTS,
+    )
+    size = tf.maximum(_length(header) + 2 - _SEGMENT_HEADER, 0)
     return tf.cond(
-        tf.reduce_all(header[:2] == _APP1),
-        lambda: _tiff_orientation(tiff, size),
+        _is_exif(header),
+        # With room for the number of entries at any place up to the end.
+        lambda: _tiff_orientation(read_bytes(contents, place + _SEGMENT_HEADER, size + 8), size),
         lambda: UPRIGHT,
     )
 
@@ -85,6 +103,15 @@ def _tiff_orientation(tiff: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
     stated = tf.reduce_max(tf.where(states_it, value, UPRIGHT))
     # Without entries, the maximum is the least number.
     return tf.cast(tf.maximum(stated, UPRIGHT), tf.int32)
+
+
+def _is_exif(header: tf.Tensor) -> tf.Tensor:
+    return (header[1] == _APP1) & _begins_with(header[4:], _EXIF)
+
+
+def _length(header: tf.Tensor) -> tf.Tensor:
+    """Returns the length that a segment states: of all but its marker."""
+    return tf.cast(numbers(header, ((2, 2),), big_endian=True)[0], tf.int32)
 
 
 def _begins_with(data: tf.Tensor, text: bytes) -> tf.Tensor:

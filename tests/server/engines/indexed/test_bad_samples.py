@@ -12,8 +12,12 @@ import tensorflow as tf
 
 import infeed
 from infeed.shared.errors import SampleError
+from infeed_server.engines.base import Request
 from infeed_server.engines.indexed import bad_samples
-from infeed_server.engines.indexed.quarantine import QuarantineLog
+from infeed_server.engines.indexed.batch_task import BatchTask
+from infeed_server.engines.indexed.quarantine import Quarantine
+from infeed_server.engines.memory_budget import MemoryBudget
+from infeed_server.order import SampleOrder
 
 
 def fails_on_3_17_and_18(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -70,9 +74,12 @@ def bad_sample(sample: int) -> SampleError:
 
 def test_quarantine_log_has_each_sample_once(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "bad.jsonl"
-    log = QuarantineLog(str(file), "photos", "mask")
-    for sample in (1, 2, 1):
-        log.add(bad_sample(sample))
+    quarantine = Quarantine(str(file), "photos", "mask")
+    task = BatchTask(Request(1, 0, 3, 3), SampleOrder(3, 1), MemoryBudget(1).open_quota("p"))
+    task.assign_samples()
+    for slot in (1, 2, 1):
+        assert quarantine.add(bad_sample(slot), task, int(np.flatnonzero(task.index == slot)[0]))
+    assert [(bad["sample_id"], bad["count"]) for bad in quarantine.to_json()] == [(1, 2), (2, 1)]
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert [line["sample_id"] for line in lines] == ["1", "2"]
     assert (

@@ -66,13 +66,6 @@ def test_streams_of_several_batch_sizes_get_the_same_order(server: Any) -> None:
     assert all(ids == expected for ids in results.values())
 
 
-def test_arrays_without_transforms_need_no_graph(serve: Any, numbers: Any) -> None:
-    server = serve({"n": numbers(transforms=[])})
-    with infeed.connect(str(server.address), "n", epochs=1) as feed:
-        ids = [int(i) for batch in feed for i in batch["x"]]
-    assert sorted(ids) == list(range(N))
-
-
 def test_finish_on_the_server_gives_the_same_bits(serve: Any, numbers: Any) -> None:
     arrays = {"x": np.arange(N * 3, dtype=np.uint8).reshape(N, 3), "y": np.arange(N) % 5}
     pipeline = numbers(

@@ -148,16 +148,6 @@ def test_batched_dataset_keeps_its_elements(server: Any, make: Make) -> None:
     assert received[1].sample_ids.tolist() == received[4].sample_ids.tolist() == [4, 5, 6, 7]
 
 
-@pytest.mark.parametrize("make", [numbers, unknown_length])
-@pytest.mark.parametrize("batch_size", [2, 3, 4])
-def test_ranks_share_a_dataset(server: Any, make: Make, batch_size: int) -> None:
-    options: dict[str, Any] = {"batch_size": batch_size, "epochs": 1, "remainder": "pad"}
-    ranks = [read(server, make.__name__, shard=infeed.Shard(rank, 2), **options) for rank in (0, 1)]
-    assert len(ranks[0]) == len(ranks[1]) == -(-N // (2 * batch_size))
-    for rank in (0, 1):
-        assert values(ranks[rank]) == [i for i in range(N) if i // batch_size % 2 == rank]
-
-
 RESUMED: dict[str, Any] = {"epochs": 2, "remainder": "pad"}
 
 
@@ -206,12 +196,6 @@ def test_seed_orders_an_unseeded_shuffle(serve: Any, server: Any) -> None:
     assert sorted(other) == sorted(first)
     assert other != first
     assert values(read(other_server, "shuffled", epochs=2, seed=1, batch_size=5)) == first
-
-
-def test_declared_deterministic_dataset_has_an_order(serve: Any) -> None:
-    source = {"dataset": unordered, "deterministic": True}
-    server = serve({"n": parse({"source": source, "batch": {"size": 4}})})
-    assert "deterministic order, exactly once delivery, replay resume" in server.specs()[0]
 
 
 @pytest.mark.parametrize("batched", [False, True])

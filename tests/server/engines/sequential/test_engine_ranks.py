@@ -57,8 +57,6 @@ class Stream:
         self.session = session
         self.rank, self._world_size = trainer.rank, trainer.world_size
         self.step = 0
-        self.target = 0
-        """The end position of the last requested batch."""
 
     def request(
         self, step: int | None = None, min_position_count: int = 0, step_end: int = 0
@@ -66,8 +64,8 @@ class Stream:
         self.step = self.step if step is None else step
         start = SLOTS * (self.step * self._world_size + self.rank)
         self.step += 1
-        self.target = start + SLOTS
-        return self.session.submit(Request(0, start, SLOTS, SLOTS, min_position_count, step_end))
+        self.last = Request(0, start, SLOTS, SLOTS, min_position_count, step_end)
+        return self.session.submit(self.last)
 
     def read(self, count: int = 1) -> list[int]:
         """Returns the numbers of the next batches."""
@@ -104,14 +102,11 @@ def open_stream(
 
 
 @pytest.fixture
-def answered(
-    waits: set[tuple[int, int]], eventually: Any
-) -> Callable[[Stream, Future[Answer]], bool]:
+def answered(waits: set[Request], eventually: Any) -> Callable[[Stream, Future[Answer]], bool]:
     """Returns whether a stream's last request is answered, rather than waits for other ranks."""
 
     def check(stream: Stream, future: Future[Answer]) -> bool:
-        request = (stream.rank, stream.target)
-        eventually(lambda: future.done() or request in waits, "it is answered or waits")
+        eventually(lambda: future.done() or stream.last in waits, "it is answered or waits")
         return future.done()
 
     return check
@@ -177,7 +172,7 @@ def read_on(answered: Any, clock: Any) -> Callable[[Stream, int], tuple[list[int
 
 
 def has_lost_a_rank(engine: SequentialEngine) -> bool:
-    return not engine._readers[0]._ranks.all_connected
+    return not engine._readers[0].ranks.all_connected
 
 
 @pytest.mark.usefixtures("narrow")
@@ -287,23 +282,6 @@ def test_unordered_job_restarts_if_a_rank_leaves_early(
     assert list(map(Stream.receive, others, futures)) == [numbers(0), numbers(2)]
 
 
-def test_unordered_jobs_have_readers_of_their_own(engines: Any) -> None:
-    dataset = Numbers()
-    engine = engines(dataset, deterministic=False)
-    one, other = (open_stream(engine, job=job) for job in ("one", "other"))
-    assert one.read(3) == other.read(3) == numbers(0, 1, 2)
-    assert dataset.reads == 2
-
-
-@pytest.mark.usefixtures("narrow")
-def test_fast_job_does_not_wait_for_another(engines: Any) -> None:
-    engine = engines(Numbers())
-    slow, fast = (open_stream(engine, job=job) for job in ("slow", "fast"))
-    assert slow.read() == numbers(0)
-    assert fast.read(40) == numbers(*range(40))
-    assert slow.read() == numbers(1)
-
-
 def test_resuming_ranks_share_one_read(engines: Any) -> None:
     dataset = Numbers()
     engine = engines(dataset)
@@ -334,6 +312,77 @@ def test_long_read_is_logged_and_ends_with_its_stream(
             future.result(60)
 
 
+def test_position_that_takes_too_long_to_reach_is_refused(
+    engines: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "_MIN_SAMPLE_SECONDS", 0.05)
+    engine = engines(lambda: tf.data.Dataset.range(1000).map(lambda i: {"x": i}))
+    far = open_stream(engine, rank=1, world_size=2)
+    future = far.request(step=1 << 55)
+    with pytest.raises(infeed.CursorError, match=r"is too far away: .* more than a day"):
+        future.result(60)
+    assert engine.window_bytes() == 0
+    # The next feed is served, by another read.
+    assert open_stream(engine, job="next").read() == numbers(0)
+
+
+@pytest.mark.usefixtures("narrow")
+def test_position_behind_a_gap_is_read_again(engines: Any) -> None:
+    dataset = Numbers()
+    engine = engines(dataset)
+    streams = [open_stream(engine, job=job) for job in ("first", "ahead", "late")]
+    for stream, step in zip(streams, (0, 100, 1), strict=True):
+        assert stream.receive(stream.request(step)) == numbers(step)
+        stream.session.close()
+    assert dataset.reads == 2
+
+
+def test_each_stream_of_a_failed_read_gets_its_own_error(engines: Any) -> None:
+    def failing() -> tf.data.Dataset:
+        data = tf.data.Dataset.range(10).map(
+            lambda i: tf.debugging.check_numerics(
+                1 / tf.cast(5 - i, tf.float32), "no entry for five"
+            )
+        )
+        return data.map(lambda x: {"x": x})
+
+    engine = engines(failing)
+    streams = [open_stream(engine, rank, 2) for rank in range(2)]
+    futures = [stream.request() for stream in streams] + [streams[1].request()]
+    assert streams[0].receive(futures[0])[0] == 0
+    errors = [future.exception(60) for future in futures[1:]]
+    assert all("no entry for five" in str(error) for error in errors)
+    assert errors[0] is not errors[1]
+    assert errors[0].__cause__ is errors[1].__cause__
+
+
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize(("retained_bytes", "steps"), [(1 << 30, 3), (1, 1)])
+def test_full_window_holds_three_steps_or_its_bytes(
+    engines: Any, monkeypatch: pytest.MonkeyPatch, retained_bytes: int, steps: int
+) -> None:
+    monkeypatch.setattr(window_module, "_MAX_RETAINED_BYTES", retained_bytes)
+    engine = engines(Numbers())
+    stream = open_stream(engine)
+    assert stream.read(8) == numbers(*range(8))
+    assert stream.receive(stream.request(step=20)) == numbers(20)
+    assert stream.read(8) == numbers(*range(21, 29))
+    assert engine.window_bytes() <= (steps + 1) * BLOCK_BYTES
+
+
+def test_block_that_cannot_be_kept_fails_its_stream(
+    engines: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(block: window_module.Block) -> window_module.Block:
+        raise ValueError(f"no memory for {block.start}")
+
+    stream = open_stream(engines(Numbers()))
+    assert stream.read() == numbers(0)
+    monkeypatch.setattr(window_module.Block, "to_numpy", fail)
+    with pytest.raises(infeed.ServerError, match="no memory for 4"):
+        stream.request().result(60)
+
+
 def test_more_jobs_than_readers_are_refused(
     engines: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
@@ -352,7 +401,7 @@ def test_more_jobs_than_readers_are_refused(
     # The reader of a job that ends is replaced.
     jobs[0].session.close()
     eventually(lambda: len(engine._sessions) == 3, "its session ends")
-    eventually(lambda: engine._readers[0].idle_seconds is not None, "its reader is idle")
+    eventually(lambda: engine._readers[0].ranks.idle_seconds is not None, "its reader is idle")
     assert open_stream(engine, job="after").read() == numbers(0)
     assert jobs[1].read() == numbers(4)
 
@@ -360,8 +409,7 @@ def test_more_jobs_than_readers_are_refused(
 def test_idle_reader_is_closed(
     engines: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
-    monkeypatch.setattr(engine_module, "DISCONNECT_TIMEOUT_SECONDS", 0.05)
-    monkeypatch.setattr(engine_module, "_IDLE_CHECK_INTERVAL_SECONDS", 0.05)
+    monkeypatch.setattr(reader_module, "DISCONNECT_TIMEOUT_SECONDS", 0.05)
     engine = engines(Numbers())
     stream = open_stream(engine)
     stream.read(5)

@@ -2,94 +2,85 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.harness.waiting import wait_until
 
 from infeed.shared.errors import ServerUnavailableError
-from infeed_server.engines.base import Answer, HostBatch, Request
-from infeed_server.engines.memory_budget import MIN_BATCHES, MemoryBudget, StreamQuota
+from infeed_server.engines.base import Answer, HostBatch, Request, Trainer
+from infeed_server.engines.memory_budget import MIN_BATCHES, MemoryBudget
 from infeed_server.engines.sequential.session import SequentialSession
 
 
-class RecordedSession:
-    """A session whose answers are made at once, and recorded."""
+class AnsweredSession:
+    """A session whose answers are made as soon as its quota has room."""
 
     def __init__(self) -> None:
         self.made: list[int] = []
-        self.closed = threading.Event()
-        self.refused = 0
-        """How often the quota had no room for another batch."""
-        self.quota: StreamQuota = MemoryBudget(1 << 30).open_quota("n")
-        self._try_acquire = self.quota.try_acquire
-        self.quota.try_acquire = self._acquire  # type: ignore[method-assign]
+        self.closed = 0
+        self.quota = MemoryBudget(1 << 30).open_quota("n")
         self.session = SequentialSession(
-            *(self._answer, self.quota, lambda _: None, lambda _: self.closed.set()),
-            on_queue=lambda: None,
+            *(Trainer(), 0, self.quota, threading.Condition(), self._serve, self._on_closed)
         )
-        self.session.start("infeed-sequence-test")
 
-    def _acquire(self) -> bool:
-        acquired = self._try_acquire()
-        self.refused += not acquired
-        return acquired
-
-    def _answer(self, request: Request, is_wanted: Callable[[], bool]) -> Answer:
-        assert is_wanted()
-        self.made.append(request.start)
-        ids = np.arange(request.start, request.start + request.slots)
-        return HostBatch(request.start, 0, {"x": ids}, ids, ids >= 0)
-
-    def submit(self, count: int) -> list[Any]:
+    def submit(self, count: int) -> list[Future[Answer]]:
         return [self.session.submit(Request(0, 4 * number, 4, 4)) for number in range(count)]
+
+    def _serve(self, sessions: Sequence[SequentialSession]) -> None:
+        for session in sessions:
+            while request := session.start_next():
+                self.made.append(request.start)
+                ids = np.arange(request.start, request.start + request.slots)
+                answer = HostBatch(request.start, 0, {"x": ids}, ids, ids >= 0)
+                session.finish_next().set_result(answer)
+
+    def _on_closed(self, session: SequentialSession) -> None:
+        self.closed += session is self.session
 
 
 @pytest.fixture
-def recorded() -> Iterator[RecordedSession]:
-    recorded = RecordedSession()
-    yield recorded
-    recorded.session.close()
-    assert recorded.closed.wait(60)
+def answered() -> AnsweredSession:
+    return AnsweredSession()
 
 
-def test_unsent_answers_are_limited_by_the_quota(recorded: RecordedSession) -> None:
-    futures = recorded.submit(5)
-    wait_until(lambda: recorded.refused == 1, "the third has no room")
-    assert (len(recorded.made), recorded.quota.batches) == (MIN_BATCHES, MIN_BATCHES)
+def start(future: Future[Answer]) -> int:
+    answer = future.result(0)
+    assert isinstance(answer, HostBatch)
+    return answer.start
+
+
+def test_unsent_answers_are_limited_by_the_quota(answered: AnsweredSession) -> None:
+    futures = answered.submit(5)
+    assert (len(answered.made), answered.quota.batches) == (MIN_BATCHES, MIN_BATCHES)
+    assert answered.session.queued == 5 - MIN_BATCHES
     for number in range(5):
-        assert futures[number].result(60).start == 4 * number
-        recorded.session.on_sent()
-    assert recorded.quota.batches == 0
+        assert start(futures[number]) == 4 * number
+        answered.session.on_sent()
+    assert answered.quota.batches == 0
 
 
-def test_known_batch_size_allows_more_batches(recorded: RecordedSession) -> None:
-    recorded.session.set_batch_bytes(1000)
-    futures = recorded.submit(5)
-    assert [future.result(60).start for future in futures] == [0, 4, 8, 12, 16]
-    assert recorded.quota.bytes == 5000
+def test_known_batch_size_allows_more_batches(answered: AnsweredSession) -> None:
+    answered.session.set_batch_bytes(1000)
+    assert [start(future) for future in answered.submit(5)] == [0, 4, 8, 12, 16]
+    assert answered.quota.bytes == 5000
 
 
-def test_closed_session_makes_and_holds_nothing(recorded: RecordedSession) -> None:
-    futures = recorded.submit(5)
-    wait_until(lambda: len(recorded.made) == MIN_BATCHES, "two are made")
-    recorded.session.close()
-    assert recorded.closed.wait(60)
-    assert (len(recorded.made), recorded.quota.batches) == (MIN_BATCHES, 0)
-    for future in [*futures[MIN_BATCHES:], recorded.session.submit(Request(0, 0, 4, 4))]:
+def test_closed_session_makes_and_holds_nothing(answered: AnsweredSession) -> None:
+    futures = answered.submit(5)
+    assert futures[-1].cancel()
+    answered.session.close()
+    assert (len(answered.made), answered.quota.batches, answered.closed) == (MIN_BATCHES, 0, 1)
+    late: Any = answered.session.submit(Request(0, 0, 4, 4))
+    for future in [*futures[MIN_BATCHES:-1], late]:
         with pytest.raises(ServerUnavailableError):
-            future.result(60)
+            future.result(0)
 
 
-def test_delivered_answer_is_not_held(recorded: RecordedSession) -> None:
-    gc.disable()  # or it would free reference cycles
-    try:
-        answers = [weakref.ref(future.result(60)) for future in recorded.submit(2)]
-        wait_until(lambda: not any(answer() is not None for answer in answers), "both are freed")
-    finally:
-        gc.enable()
+def test_delivered_answer_is_not_held(answered: AnsweredSession) -> None:
+    answers = [weakref.ref(future.result(0)) for future in answered.submit(2)]
+    assert not any(answer() is not None for answer in answers)

@@ -1,11 +1,11 @@
-"""Tests of `dataset.py` and `opening.py`: a user's data set, its elements and its errors."""
+"""Tests of `worker.py` and `dataset.py`: a user's data set, its elements and its errors."""
 
 from __future__ import annotations
 
 import errno
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,14 @@ from tests.harness.odd_values import ELEMENTS
 
 from infeed import ConfigError, InfeedError, SampleError, SourceError, UserCodeError
 from infeed_server.sources.python.dataset import DatasetOptions, UserDataset
+from infeed_server.sources.python.elements import example_indices
+from infeed_server.sources.python.user_code import dataset_identity
 from infeed_server.sources.python.values import Field
+from infeed_server.sources.python.worker import Request, Worker
 
 
 class Numbers:
-    """A data set of `length` elements: those of a function, or i at index i."""
+    """A data set of `length` elements: what a function returns, or i at index i."""
 
     fingerprint = "numbers"
 
@@ -53,12 +56,28 @@ class Batches(Numbers):
         return [self._get(index) for index in indices]
 
 
-def opened(dataset: Any, **options: Any) -> UserDataset:
-    return UserDataset(DatasetOptions(dataset, "m:d", **options))
+class Opened:
+    """A data set as a worker reads it."""
+
+    def __init__(self, dataset: Any, **options: Any) -> None:
+        self._worker = Worker(DatasetOptions(dataset, "m:d", **options))
+        self._declared = options.get("fields")
+        self.description = self._worker.open()
+
+    def fields(self) -> tuple[Field, ...]:
+        looked_at = example_indices(self.description.length)
+        request = Request("m:d", looked_at, self.description)
+        return self._declared or self._worker.infer(request)
+
+    def read(self, indices: Sequence[int], fields: tuple[Field, ...]) -> dict[str, Any]:
+        return self._worker.read(Request("m:d", indices, self.description, fields))[0]
 
 
-def read(dataset: UserDataset, *indices: int) -> dict[str, Any]:
-    columns = dataset.read(indices, dataset.describe().fields)
+opened = Opened
+
+
+def read(dataset: Opened, *indices: int) -> dict[str, Any]:
+    columns = dataset.read(indices, dataset.fields())
     return {name: column.tolist() for name, column in columns.items()}
 
 
@@ -77,7 +96,7 @@ def test_object_and_function_are_data_sets() -> None:
 def test_elements_are_read_together_if_possible() -> None:
     batches = Batches()
     dataset = opened(batches)
-    fields = dataset.describe().fields
+    fields = dataset.fields()
     batches.calls.clear()
     assert dataset.read([5, 3], fields)["value"].tolist() == [5, 3]
     assert batches.calls == [[5, 3]]
@@ -117,34 +136,21 @@ class FussyError(RuntimeError):
         raise ValueError("no message")
 
 
-class Lazy(Mapping[str, int]):
-    """A mapping that reads at each access."""
-
-    def __init__(self, index: int) -> None:
-        self._index = index
-
-    def __getitem__(self, name: str) -> int:
-        if self._index == 0:
+def test_exception_without_text_is_a_bad_sample() -> None:
+    def get(index: int) -> int:
+        if index == 0:
             raise FussyError
-        return self._index
+        return index
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(["x"])
-
-    def __len__(self) -> int:
-        return 1
-
-
-def test_lazy_element_and_exception_without_text_are_a_bad_sample() -> None:
-    dataset = opened(Numbers(Lazy))
-    assert read(dataset, 3, 4) == {"x": [3, 4]}
+    dataset = opened(Numbers(get))
+    assert read(dataset, 3, 4) == {"value": [3, 4]}
     with pytest.raises(UserCodeError, match=r"m:d\[0\] raised FussyError:\nTraceback"):
         read(dataset, 0)
 
 
 def test_fields_are_those_of_elements_all_over_the_data_set() -> None:
     dataset = opened(Numbers(lambda index: (np.zeros((index // 19 + 1, 3), np.uint8), index)))
-    assert list(map(str, dataset.describe().fields)) == ["uint8[?, 3]", "int64[]"]
+    assert list(map(str, dataset.fields())) == ["uint8[?, 3]", "int64[]"]
     named = opened(Numbers(lambda index: (index, "a")), names=("x", "y"))
     assert read(named, 1) == {"x": [1], "y": [b"a"]}
 
@@ -156,20 +162,20 @@ def test_declared_fields_are_read_without_looking() -> None:
 
     seen: list[int] = []
     dataset = opened(Numbers(get), fields=(Field("x", "float32"),))
-    assert [str(field) for field in dataset.describe().fields] == ["float32[]"]
+    assert [str(field) for field in dataset.fields()] == ["float32[]"]
     assert not seen
     assert read(dataset, 2) == {"x": [2.0]}
 
 
 def test_bad_elements_do_not_hide_the_fields() -> None:
-    def get(index: int) -> int:
-        if index != 19:
+    def get(index: int) -> Any:
+        if index not in (0, 19):
             raise ValueError("bad")
-        return index
+        return index or None
 
     assert read(opened(Numbers(get)), 19) == {"value": [19]}
     with pytest.raises(UserCodeError, match=r"m:d\[0\] raised ValueError"):
-        opened(Numbers(lambda index: get(0))).describe()
+        opened(Numbers(lambda index: get(1))).fields()
 
 
 @pytest.mark.parametrize(
@@ -217,16 +223,6 @@ def test_storage_faults_are_repeated(kind: Any, lazily: bool) -> None:
     assert len(calls) == 3
 
 
-@pytest.mark.usefixtures("no_delays")
-def test_storage_fault_that_stays_refuses_the_batch() -> None:
-    def get(index: int) -> Any:
-        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
-
-    dataset = opened(Numbers(get), fields=(Field("value", "int64"),))
-    with pytest.raises(SourceError, match=r"sample 3 of m:d: No such file .*7 attempts"):
-        read(dataset, 3)
-
-
 @pytest.mark.parametrize(
     ("element", "message"),
     [
@@ -269,9 +265,12 @@ def test_what_is_no_data_set_is_refused(
 @pytest.mark.parametrize(
     ("dataset", "message"),
     [
-        (Numbers(lambda index: {}), "element 0 of m:d is empty"),
-        (Numbers(lambda index: None), "m:d: element 0: its field 'value' is None"),
-        (Numbers(lambda index: {"a": {"b": 1}}), "element 0: its field 'a' is a dict"),
+        (Numbers(lambda index: {}), "sample 0 of m:d is empty"),
+        (Numbers(lambda index: None), "sample 0 of m:d does not fit: its field 'value' is None"),
+        (
+            Numbers(lambda index: {"a": {"b": 1}}),
+            "sample 0 of m:d does not fit: its field 'a' is a dict",
+        ),
         (
             Numbers(lambda index: "a" if index else 1),
             r"m:d: element 0 has the field 'value' as int",
@@ -280,7 +279,7 @@ def test_what_is_no_data_set_is_refused(
 )
 def test_elements_that_cannot_be_served_are_refused(dataset: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        opened(dataset).describe()
+        opened(dataset).fields()
 
 
 @examples(150)
@@ -292,7 +291,7 @@ def test_elements_that_cannot_be_served_are_refused(dataset: Any, message: str) 
 def test_odd_elements_are_columns_or_an_error(elements: list[Any], names: Any, kind: Any) -> None:
     dataset = opened(kind(elements.__getitem__, len(elements)), names=names)
     try:
-        fields = dataset.describe().fields
+        fields = dataset.fields()
     except ConfigError:
         return
     for index in range(len(elements)):
@@ -338,22 +337,57 @@ def test_identity_covers_the_declared_text_the_code_and_the_length(module: Any) 
         assert identity() != first
 
 
+def test_module_that_cannot_be_loaded_is_refused(module: Any) -> None:
+    module("undefined\n", "broken")
+    with pytest.raises(UserCodeError, match="the module of broken:make raised NameError:"):
+        identity("broken:make")
+    with pytest.raises(ConfigError, match="no module 'no_such_module'"):
+        identity("no_such_module:make")
+
+
+def of_type(name: str, **attributes: Any) -> Any:
+    """Returns an object of a class with these attributes."""
+    return type(name, (), attributes)()
+
+
+HUGGING_FACE = {"_fingerprint": "3a7b", "__repr__": lambda _: "Dataset({num_rows: 3})"}
+GRAIN = "ArrayRecordDataSource(paths=['a-0.arrayrecord'])"
+
+
 @pytest.mark.parametrize(
-    ("name", "error", "message"),
+    ("dataset", "identity"),
     [
-        (
-            "user_data:missing",
-            ConfigError,
-            "source.python: 'user_data' has no 'missing'; it has: m",
-        ),
-        ("no_such_module:make", ConfigError, "source.python: no module 'no_such_module'"),
-        ("broken:make", UserCodeError, "the module of broken:make raised NameError:"),
+        (of_type("Named", fingerprint="v1"), "fingerprint 'v1'"),
+        (of_type("Method", fingerprint=lambda _: b"v2"), "fingerprint b'v2'"),
+        (of_type("Dataset", **HUGGING_FACE), "_fingerprint '3a7b'"),
+        (of_type("Dataset", **HUGGING_FACE, fingerprint=7), "fingerprint 7"),
+        (of_type("Grain", __repr__=lambda _: GRAIN), f"repr {GRAIN}"),
     ],
 )
-def test_name_without_an_object_is_refused(
-    module: Any, name: str, error: type[InfeedError], message: str
-) -> None:
-    module(CODE)
-    module("undefined\n", "broken")
-    with pytest.raises(error, match=message):
-        identity(name)
+def test_identity_of_an_object(dataset: Any, identity: str) -> None:
+    assert dataset_identity(dataset, "m:d") == identity
+
+
+@pytest.mark.parametrize(
+    ("dataset", "reason"),
+    [
+        (of_type("Plain"), "a Plain has no repr of its own"),
+        (
+            of_type("Address", __repr__=lambda _: repr(object())),
+            "its repr has a memory address, which changes with each start",
+        ),
+        ([1, 2], "the repr of a list does not identify its content"),
+        (np.arange(10_000), "the repr of a ndarray does not identify its content"),
+        (np.ma.masked_array([1, 2]), "the repr of a MaskedArray does not identify its content"),
+    ],
+)
+def test_object_without_identity_is_refused(dataset: Any, reason: str) -> None:
+    with pytest.raises(ConfigError, match="m:d has no identity") as caught:
+        dataset_identity(dataset, "m:d")
+    assert reason in caught.value.message
+    assert "identity: v1" in caught.value.message
+
+
+def test_fingerprint_that_is_no_text_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the fingerprint of m:d is a float, not text, bytes or"):
+        dataset_identity(of_type("Wrong", fingerprint=1.5), "m:d")

@@ -8,6 +8,7 @@ import os
 import signal
 import textwrap
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from pydantic import ValidationError
+from tests.harness.waiting import wait_until
 
 from infeed import ConfigError, SourceError, UserCodeError
 from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
@@ -22,10 +24,11 @@ from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.load import parse
 from infeed_server.runtime.engine_factory import build
 from infeed_server.sources import PythonSource
-from infeed_server.sources.python.reader import PythonReader
+from infeed_server.sources.python.source import PythonReader
 
 CODE = """
 import os
+import time
 
 import numpy as np
 
@@ -50,8 +53,11 @@ class Numbers(Photos):
         return {"n": index, "pid": os.getpid()}
 
 
-def same_again():
-    return Numbers()
+class Slow(Numbers):
+    def __getitem__(self, index):
+        while index == 3 and not os.path.exists("go"):
+            time.sleep(0.01)
+        return super().__getitem__(index)
 """
 
 STEPS = [{"resize": {"field": "image", "size": [4, 4]}}]
@@ -168,19 +174,6 @@ def test_workers_share_a_batch_and_their_end_changes_no_bit(open_source: Any) ->
     assert not set(second["pid"]) & set(first["pid"])
 
 
-def test_workers_that_end_each_time_refuse_the_batch(
-    open_source: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in ("sources.python.backend", "processes.worker_pool"):
-        monkeypatch.setattr(f"infeed_server.{module}.MAX_REPEATS", 0)
-    file = folder / f"{os.environ['USER_MODULE']}.py"
-    file.write_text(CODE.replace('raise ValueError(f"bad pixel in {index}")', "os._exit(3)"))
-    source = open_source(target("Photos"), processes=1, fields={"label": "int64"})
-    with pytest.raises(SourceError, match=r"that read samples 4, 5 of .* 1 with exit status 3"):
-        source.read(np.array([4, 5]))
-    assert source.read(np.array([4]))["label"].tolist() == [4]
-
-
 def test_worker_that_cannot_be_started_is_an_error_of_the_source(
     open_source: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,21 +185,21 @@ def test_worker_that_cannot_be_started_is_an_error_of_the_source(
         open_source(target("Numbers"), processes=1)
 
 
-def test_element_that_ends_workers_at_start_is_named(
+def test_element_that_ends_each_worker_is_named(
     open_source: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("sources.python.backend", "processes.worker_pool"):
         monkeypatch.setattr(f"infeed_server.{module}.MAX_REPEATS", 0)
     file = folder / f"{os.environ['USER_MODULE']}.py"
-    file.write_text(
-        CODE.replace("image = np.full", "index == 22 and os._exit(3)\n        image = np.full")
-    )
+    file.write_text(CODE.replace('raise ValueError(f"bad pixel in {index}")', "os._exit(3)"))
     with pytest.raises(
-        SourceError,
-        match=r"that read samples 0, 5, .*, 22, .* with exit status 3; .* declare the fi",
+        SourceError, match=r"read samples 0, 5, .* exit status 3; .* declare the fi"
     ):
         open_source(target("Photos"), processes=1)
-    assert len(open_source(target("Photos"), processes=1, fields={"label": "int64"})) == 40
+    source = open_source(target("Photos"), processes=1, fields={"label": "int64"})
+    with pytest.raises(SourceError, match=r"that read samples 4, 5 of .* 1 with exit status 3"):
+        source.read(np.array([4, 5]))
+    assert source.read(np.array([4]))["label"].tolist() == [4]
 
 
 def test_replaced_worker_refuses_a_changed_data_set(open_source: Any, folder: Path) -> None:
@@ -224,6 +217,29 @@ def test_replaced_worker_refuses_a_changed_data_set(open_source: Any, folder: Pa
             os.kill(pid, signal.SIGKILL)
         with pytest.raises(SourceError, match=f"(?s){message}"):
             source.read(np.array([0]))
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_process_and_samples_of_a_slow_request_are_named(
+    open_source: Any,
+    folder: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    processes: int,
+) -> None:
+    for name, seconds in {"_SLOW_SECONDS": 0.1, "_REPEAT_SECONDS": 0.2}.items():
+        monkeypatch.setattr(f"infeed_server.sources.python.backend.{name}", seconds)
+    source = open_source(target("Slow"), processes=processes, fields={"pid": "int64"})
+    caplog.clear()
+    with ThreadPoolExecutor(1) as executor:
+        answer = executor.submit(source.read, np.arange(12))
+        wait_until(lambda: len(caplog.messages) > 1, lambda: "the request is logged twice")
+        (folder / "go").touch()
+        pid = answer.result()["pid"][0]
+    assert caplog.messages[1].startswith(
+        f"samples 0, 1, 2, 3, 4, 5, 6, 7 and 4 more of {target('Slow')}: process {pid} has "
+        "worked on it for "
+    )
 
 
 def test_closed_source_refuses_reads(open_source: Any) -> None:
@@ -256,7 +272,6 @@ def test_source_is_closed_with_its_engine_or_if_there_is_none(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"python": "my_data"}, "it is named module:attr"),
         ({"python": Callable, "processes": 2}, "worker processes open the data set by its name"),
         ({"python": "m:d", "processes": -1}, "greater than or equal to 0"),
         ({"python": "m:d", "fields": {"x": "text"}}, "'bytes', 'bool'"),
@@ -270,13 +285,3 @@ def test_source_is_closed_with_its_engine_or_if_there_is_none(
 def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         PythonSource.model_validate(options)
-
-
-def test_options_of_yaml_and_python() -> None:
-    definition = PythonSource.model_validate(
-        {"python": "m:d", "fields": {"a": "bytes", "b": {"type": "uint8", "shape": [None, 3]}}}
-    )
-    assert definition.fields is not None
-    assert [field.shape for field in definition.fields.values()] == [(), (None, 3)]
-    assert definition.resolve(Path("/base")) is definition
-    assert PythonSource(python=PythonSource).model_dump()["python"].endswith(":PythonSource")

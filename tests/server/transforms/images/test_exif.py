@@ -31,13 +31,15 @@ def orientations(files: list[bytes]) -> list[int]:
     def find(contents: tf.Tensor) -> tf.Tensor:
         return tf.cond(may_have_exif(contents), lambda: jpeg_orientation(contents), lambda: 1)
 
-    return [int(item) for item in data.map(find)]
+    return [int(orientation) for orientation in data.map(find)]
 
 
 def test_every_orientation_of_both_byte_orders_is_found() -> None:
     for order in ("<", ">"):
         segments = [exif_segment(exif(value, order)) for value in range(1, 9)]
-        assert orientations([insert(JPEG, item) for item in segments]) == list(range(1, 9))
+        assert orientations([insert(JPEG, exif_of_value) for exif_of_value in segments]) == list(
+            range(1, 9)
+        )
 
 
 def test_exif_is_found_behind_other_segments() -> None:
@@ -52,7 +54,6 @@ def test_exif_is_found_behind_other_segments() -> None:
         + JPEG[20:],
         "behind fill bytes": insert(JPEG, b"\xff\xff\xff", SIX, after_jfif=True),
         "behind fill bytes and others": insert(JPEG, COMMENT, b"\xff", SIX),
-        "behind many segments": insert(JPEG, *[XMP] * 101, SIX),
         "the first of two": insert(JPEG, SIX, exif_segment(exif(3))),
         "a late entry": insert(JPEG, exif_segment(exif(6, before=40))),
         "a late entry, big-endian": insert(JPEG, exif_segment(exif(6, ">", before=40))),
@@ -66,7 +67,13 @@ def test_jpeg_without_orientation_is_upright() -> None:
         "no EXIF": JPEG,
         "no segments": JPEG[:2] + JPEG[20:],
         "other segments": insert(JPEG, COMMENT, PROFILE, XMP, ADOBE),
+        "EXIF behind the tables": JPEG[:20] + segment(0xDB, bytes(65)) + SIX + JPEG[20:],
+        "EXIF behind other segments and tables": (
+            JPEG[:20] + XMP + segment(0xDB, bytes(65)) + SIX + JPEG[20:]
+        ),
         "EXIF in another segment": insert(JPEG, segment(0xE2, b"Exif\0\0" + tiff)),
+        "EXIF in an embedded picture": insert(JPEG, segment(0xE2, SIX)),
+        "EXIF behind too many segments": insert(JPEG, *[XMP] * 101, SIX),
         "value 0": insert(JPEG, exif_segment(exif(0))),
         "value 9": insert(JPEG, exif_segment(exif(9))),
         "of another type": insert(JPEG, exif_segment(exif(6, kind=2))),
@@ -91,6 +98,10 @@ def test_jpeg_without_orientation_is_upright() -> None:
         "none": b"",
     }
     assert dict(zip(files, orientations([*files.values()]), strict=True)) == dict.fromkeys(files, 1)
+
+
+def test_jpeg_without_the_identifier_is_not_searched() -> None:
+    assert not may_have_exif(tf.constant(insert(JPEG, PROFILE, ADOBE, XMP, after_jfif=True)))
 
 
 def test_torn_exif_never_fails() -> None:

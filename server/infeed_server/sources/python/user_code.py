@@ -1,15 +1,18 @@
-"""Opening of a user's data set, by name or through a function that returns it; its identity."""
+"""The user's code in Python: its loading, its errors, and the identity of a data set."""
 
 from __future__ import annotations
 
 import inspect
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from infeed.shared.errors import ConfigError, SourceError
+from infeed.shared.errors import ConfigError, SourceError, UserCodeError
 from infeed_server.config.importer import load
-from infeed_server.sources.python.user_errors import user_errors
+from infeed_server.config.user_errors import user_traceback
+from infeed_server.sources.storage_faults import is_storage_fault
 
 _METHODS = ("__len__", "__getitem__")
 
@@ -22,19 +25,33 @@ _WITHOUT_IDENTITY = ("builtins", "numpy")
 """Packages of types whose `repr` abbreviates the content, or is as long as it."""
 
 
-def load_target(target: Any, label: str) -> tuple[Any, Any]:
-    """Returns the object or function that `module:attr` names, and what its code is: the module.
+@contextmanager
+def user_errors(
+    subject: str, *passed: type[BaseException], faults_pass: bool = False
+) -> Iterator[None]:
+    """Turns what the user's code in the block raises, also `sys.exit()`, into a `UserCodeError`.
 
-    What is not a name is returned as it is. Raises `ConfigError` and `UserCodeError`.
+    Errors of the types `passed`, and storage faults if they pass, are raised unchanged.
     """
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, passed) or (faults_pass and is_storage_fault(error)):
+            raise
+        raise UserCodeError(
+            f"{subject} raised {type(error).__name__}:\n{user_traceback(error)}"
+        ) from error
+
+
+def load_target(target: Any, label: str) -> tuple[Any, Any]:
+    """Returns the object or function that `module:attr` names or is, and what has its code."""
     if not isinstance(target, str):
         return target, target if hasattr(target, "__qualname__") else type(target)
     try:
-        with user_errors(f"the module of {label}", lambda error: isinstance(error, ConfigError)):
-            loaded = load(target)
+        with user_errors(f"the module of {label}", ConfigError):
+            return load(target), sys.modules[target.partition(":")[0]]
     except ConfigError as error:
         raise ConfigError(f"source.python: {error.message}") from None
-    return loaded, sys.modules[target.partition(":")[0]]
 
 
 def make_dataset(target: Any, label: str) -> Any:
@@ -63,10 +80,6 @@ def checked_length(dataset: Any, label: str) -> int:
     return length
 
 
-def _is_indexed(value: Any) -> bool:
-    return not inspect.isclass(value) and all(hasattr(type(value), method) for method in _METHODS)
-
-
 def dataset_identity(dataset: Any, label: str) -> str:
     """Returns the object's own identity. Raises `ConfigError`, and whatever its methods raise."""
     for name in _ATTRIBUTES:
@@ -83,17 +96,21 @@ def dataset_identity(dataset: Any, label: str) -> str:
     return f"repr {_own_repr(dataset, label)}"
 
 
+def _is_indexed(value: Any) -> bool:
+    return not inspect.isclass(value) and all(hasattr(type(value), method) for method in _METHODS)
+
+
 def _own_repr(dataset: Any, label: str) -> str:
     """Returns `repr(dataset)`, if it tells one data set from another, as Grain's sources do."""
     kind: Any = type(dataset)
-    reason = f"a {kind.__name__} has no repr of its own"
-    if kind.__repr__ is not object.__repr__:
-        text = repr(dataset)
+    if kind.__repr__ is object.__repr__:
+        reason = f"a {kind.__name__} has no repr of its own"
+    elif _ADDRESS.search(text := repr(dataset)):
         reason = "its repr has a memory address, which changes with each start"
-        if not _ADDRESS.search(text):
-            reason = f"the repr of a {kind.__name__} does not identify its content"
-            if kind.__module__.partition(".")[0] not in _WITHOUT_IDENTITY:
-                return text
+    elif kind.__module__.partition(".")[0] in _WITHOUT_IDENTITY:
+        reason = f"the repr of a {kind.__name__} does not identify its content"
+    else:
+        return text
     raise ConfigError(
         f"source.python: {label} has no identity, by which servers and cursors know its samples: "
         f"it has neither fingerprint nor _fingerprint, and {reason}. Declare one, which you change "

@@ -1,0 +1,84 @@
+"""Metrics whose values a function returns at every scrape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+LabelledValues = Mapping[tuple[str, ...], float]
+"""Label values → the value of a metric."""
+
+DESIRED_SERVERS = (
+    "infeed_desired_servers",
+    "Servers like this one that would feed all connected trainers without waits.",
+    (),
+)
+
+_PIPELINE = ("pipeline",)
+
+GAUGES_READ: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("infeed_queued_requests", "Requests that wait for their batch.", _PIPELINE),
+    (
+        "infeed_unsent_batches",
+        "Batches in progress, and finished ones that are not sent yet.",
+        _PIPELINE,
+    ),
+    ("infeed_unsent_bytes", "Encoded size of the unsent batches.", _PIPELINE),
+    ("infeed_window_bytes", "Bytes of dataset batches that are kept for slower ranks.", _PIPELINE),
+    ("infeed_unsent_limit_bytes", "Limit on the unsent bytes of all pipelines.", ()),
+    (
+        "infeed_pipeline_ready",
+        "Whether the pipeline is ready: 1, or 0 for a reason that /readyz names.",
+        _PIPELINE,
+    ),
+    (
+        "infeed_certificate_expiry_timestamp_seconds",
+        "Unix time at which the certificate of --tls-cert expires.",
+        (),
+    ),
+    ("infeed_trainers", "Connected trainers.", _PIPELINE),
+    (
+        "infeed_wait_ratio",
+        "Share of its last seconds that the rank waited which waits most, 0 to 1.",
+        _PIPELINE,
+    ),
+    DESIRED_SERVERS,
+)
+"""Gauges whose values a function returns at every scrape; none before `Metrics.read`."""
+
+COUNTERS_READ = (
+    (
+        "infeed_pipeline_state_seconds",
+        "Seconds of waiting for a request, a stream with room (no_budget), source or transforms.",
+        ("pipeline", "state"),
+    ),
+)
+"""Counters whose values a function returns."""
+
+
+class CallbackCollector(Collector):
+    """A metric whose values a quick function returns at every scrape."""
+
+    def __init__(
+        self,
+        family: type[CounterMetricFamily | GaugeMetricFamily],
+        name: str,
+        text: str,
+        labels: tuple[str, ...],
+        values: Callable[[], LabelledValues],
+    ) -> None:
+        self._new = partial(family, name, text, labels=labels)
+        self._values = values
+
+    def collect(self) -> Iterable[Metric]:
+        metric = self._new()
+        for labels, value in self._values().items():
+            metric.add_metric(labels, value)
+        return [metric]
+
+    def describe(self) -> Iterable[Metric]:
+        return [self._new()]

@@ -1,0 +1,38 @@
+"""GET over HTTP, whatever the status of the answer."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An HTTP response."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    body: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def content_type(self) -> str:
+        return self.headers["content-type"]
+
+
+Get = Callable[..., Answer]
+
+
+def fetch(address: str, path: str, **headers: str) -> Answer:
+    """Returns the answer to a GET of `host:port`."""
+    with closing(http.client.HTTPConnection(address, timeout=60)) as connection:
+        connection.request("GET", path, headers=headers)
+        response = connection.getresponse()
+        return Answer(response.status, response.headers, response.read().decode())
