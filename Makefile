@@ -114,7 +114,7 @@ fuzz: $(READY) ## Send 180,000 malformed inputs to a server and a client (twenty
 
 .PHONY: soak
 soak: $(READY) ## Check that memory does not grow (eight minutes); see benchmarks/README.md.
-	@$(BIN)/python -m tests.stress.soak $(SOAK)
+	@INFEED_SOAK_SCALE=2.5 $(BIN)/python -m pytest -n 0 -rP tests/stress/soak $(SOAK)
 
 .PHONY: lint
 lint: $(READY) ## Check style, types, prose, the .proto files and the generated stubs.

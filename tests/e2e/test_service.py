@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -129,3 +130,23 @@ def test_keras_trains_on_two_devices(cluster: Cluster) -> None:
     assert result["replicas"] == 2
     assert len(result["losses"]) == 2
     assert all(np.isfinite(loss) and loss > 0 for loss in result["losses"])
+
+
+def test_feed_stalls_and_continues_with_its_dispatcher(cluster: Cluster) -> None:
+    """The dispatcher is stopped, not killed: its connections stay open."""
+    dispatcher = cluster.processes["dispatcher"]
+    with infeed.connect(cluster.target, "numbers") as feed:
+        next(feed)
+        dispatcher.halt()
+        try:
+            with pytest.raises(infeed.StallError):
+                read_until_stalled(feed)
+        finally:
+            dispatcher.signal(signal.SIGCONT)
+        for _ in range(100):
+            feed.next(200)
+
+
+def read_until_stalled(feed: infeed.Feed) -> None:
+    while True:
+        feed.next(0.5)
