@@ -84,7 +84,7 @@ def test_servers_and_versions_are_replaced_without_a_lost_batch(
             return stack.enter_context(Job(tmp_path / name, task, nursery.start))
 
         def check(job: Job, pipeline: str, server: InfeedServer) -> None:
-            """Checks that all batches are those of one server that is not disturbed."""
+            """Checks that one server that is not disturbed makes the same batches."""
             job.end_after(max(job.saved_steps) + 1)
             steps = job.wait()
             undisturbed = start(pipeline, server.address, f"undisturbed-{pipeline}")
