@@ -96,12 +96,19 @@ SOURCES = {
 }
 
 
+REPLACED = {
+    "records": ("substitute", "mask"),
+    "photos": ("substitute", "mask"),
+    "cached": ("mask",),
+    "functions": ("substitute",),
+}
+"""Pipeline → values of `on_error` that replace its bad samples."""
+
+
 def definition(run: str) -> str:
     parts = ["pipelines:"]
     for name, (source, transforms) in SOURCES.items():
-        for action in ("raise", "substitute", "mask"):
-            if action == "raise" and run == "second":
-                continue
+        for action in ("raise", *REPLACED[name])[run == "second" :]:
             shuffle = "none" if action == "raise" else "global"
             parts.append(f"""
   {name}-{action}:
@@ -171,8 +178,9 @@ def test_on_error_raise_names_sample_file_and_offset(
         assert feed.next(60).sample_ids.tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("action", ["substitute", "mask"])
-@pytest.mark.parametrize("name", list(SOURCES))
+@pytest.mark.parametrize(
+    ("name", "action"), [(name, action) for name in REPLACED for action in REPLACED[name]]
+)
 def test_bad_samples_change_neither_order_nor_shapes(
     servers: Callable[[str], str], data: SimpleNamespace, name: str, action: str
 ) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +14,6 @@ import tensorflow as tf
 from tests.harness.http_get import Answer, fetch, metric
 from tests.harness.nursery import Nursery
 from tests.harness.process import Process
-from tests.harness.spawned import SpawnedProcess
 from tests.harness.waiting import wait_until
 
 # A trainer that always reads, so that the worker requests its next elements from the dispatcher.
@@ -29,7 +26,7 @@ for number, _ in enumerate(dataset):
     if number == 10:
         print("reads", flush=True)
 """
-IMPATIENT = (sys.executable, str(Path(__file__).with_name("impatient.py")))
+IMPATIENT = str(Path(__file__).with_name("impatient.py"))
 
 
 class Role:
@@ -61,43 +58,28 @@ class Role:
         return metric(self.addresses[1], name, **labels)
 
 
-Start = Callable[..., Role]
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    """Starts new interpreters, which load TensorFlow themselves."""
-    folder = tmp_path_factory.mktemp("roles")
-    running: list[Role] = []
-    level = {"TF_CPP_MIN_LOG_LEVEL": os.environ["TF_CPP_MIN_LOG_LEVEL"]}
-
-    def spawn(*command: str) -> Role:
-        log = folder / str(len(running))
-        running.append(Role(SpawnedProcess(command, log, environment=level, reads_stdin=True)))
-        return running[-1]
-
-    yield spawn
-    for role in running:
-        role.process.kill()
-
-
 @pytest.fixture(scope="module")
 def dispatcher(
     nursery: Nursery, new_address: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Role]:
     folder = tmp_path_factory.mktemp("dispatcher")
     options = ("--listen", new_address(), "--http", "127.0.0.1:0", "--work-dir", "journal")
-    arguments = ("python", IMPATIENT[1], "dispatcher", *options)
+    arguments = ("python", IMPATIENT, "dispatcher", *options)
     role = Role(nursery.start(arguments, folder / "log", folder))
     yield role
     role.process.kill()
 
 
 @pytest.fixture(scope="module")
-def worker(start: Start, dispatcher: Role) -> Role:
-    """A worker in a new interpreter, since it sets TensorFlow's log level before the import."""
+def worker(
+    nursery: Nursery, dispatcher: Role, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Role]:
+    folder = tmp_path_factory.mktemp("worker")
     options = ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--tag", "mine")
-    return start(*IMPATIENT, "worker", "--dispatcher", dispatcher.address, *options)
+    arguments = ("python", IMPATIENT, "worker", "--dispatcher", dispatcher.address, *options)
+    role = Role(nursery.start(arguments, folder / "log", folder))
+    yield role
+    role.process.kill()
 
 
 def test_control_planes_report_each_other(dispatcher: Role, worker: Role) -> None:
@@ -115,16 +97,10 @@ def test_control_planes_report_each_other(dispatcher: Role, worker: Role) -> Non
         assert role.metric("infeed_build_info", role=name, tensorflow=tf.__version__) == 1
 
 
-def test_worker_log_omits_lines_of_tensorflow(worker: Role) -> None:
-    assert worker.address  # it serves
-    assert "worker is ready" in worker.log
-    assert not re.search(r"^I\d{4} ", worker.log, re.MULTILINE), worker.log
-
-
 def test_worker_exits_on_sigterm_and_on_a_new_journal(
     command_line: Any, dispatcher: Role, worker: Role, tmp_path: Path
 ) -> None:
-    script = IMPATIENT[1]
+    script = IMPATIENT
     command = ("python", script, "worker", "--dispatcher", dispatcher.address)
     other = command_line.start(*command, "--listen", "127.0.0.1:0", "--http", "off", cwd=tmp_path)
     assert other.address

@@ -20,7 +20,7 @@ from tests.stress.chaos.trainer import Task
 import infeed
 
 WORLD, SLOTS = 2, 4
-STEPS_BETWEEN = 12
+STEPS_BETWEEN = 8
 """Steps that every rank takes between two events."""
 
 PIPELINE = """
@@ -79,15 +79,15 @@ def test_servers_and_versions_are_replaced_without_a_lost_batch(
         first, second = servers
         target = f"{first.address},{second.address}"
 
-        def start(pipeline: str, target: str, name: str) -> Job:
-            task = Task(target, pipeline, WORLD, SLOTS, pause=0.01, prefetch_bytes=200_000)
+        def start(pipeline: str, target: str, name: str, pause: float = 0.03) -> Job:
+            task = Task(target, pipeline, WORLD, SLOTS, pause=pause, prefetch_bytes=200_000)
             return stack.enter_context(Job(tmp_path / name, task, nursery.start))
 
         def check(job: Job, pipeline: str, server: InfeedServer) -> None:
             """Checks that one server that is not disturbed makes the same batches."""
             job.end_after(max(job.saved_steps) + 1)
             steps = job.wait()
-            undisturbed = start(pipeline, server.address, f"undisturbed-{pipeline}")
+            undisturbed = start(pipeline, server.address, f"undisturbed-{pipeline}", 0)
             undisturbed.end_after(len(steps[0]))
             for rank, expected in zip(steps, undisturbed.wait(), strict=True):
                 assert [(step.start, step.digest) for step in rank] == [
