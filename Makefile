@@ -1,8 +1,8 @@
 # Every target runs in .venv, created on first use from requirements/dev.txt. `make help` lists them.
 
 PYTHON ?= python3
-# Number of parallel test processes: one more than two cores, because many tests wait for processes.
-JOBS := 3
+# Number of parallel test processes: two more than two cores, because many tests wait for processes.
+JOBS := 4
 # Test files or folders; default: all.
 TESTS :=
 
