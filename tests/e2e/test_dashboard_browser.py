@@ -146,19 +146,6 @@ def _app(*names: str, observer: Observer | None = None) -> Any:
     return create_app(ControlState(Health(), registry, "1.2.3", status=observer.status))
 
 
-def test_no_servers_are_needed_when_the_last_trainer_has_left(browser: Browser) -> None:
-    needed, observer = '#facts [data-f="servers"]', observed("photos")
-    with ControlServer(_app(observer=observer), "127.0.0.1", 0) as server:
-        browser.open(f"http://{server.address}/")
-        wait_for_text(browser, needed, str(observer.status.desired_servers))
-        # The API keeps the number for some minutes, so that an autoscaler does not hurry.
-        for trainer in observer.jobs.trainers():
-            observer.jobs.disconnect(trainer)
-        observer.update()
-        assert observer.status.desired_servers > 0
-        wait_for_text(browser, needed, "\u2013")
-
-
 def test_the_page_with_tls_and_a_password(browser: Browser, pki: SimpleNamespace) -> None:
     def authorize(authorization: str | None) -> None:
         if authorization != "Bearer infeed_all":

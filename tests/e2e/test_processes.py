@@ -278,13 +278,13 @@ def test_dataset_without_an_order_ends_each_process(command_line: Any, folder: P
     assert "leave out --processes" in process.stderr
 
 
+UNIX = "unix:/tmp/none/s"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            ServerOptions("unix:/tmp/none/s", None, processes=2),
-            "processes cannot share unix:/tmp/none/s",
-        ),
+        (ServerOptions(UNIX, None, processes=2), f"processes cannot share {UNIX}"),
         (ServerOptions("0.0.0.0:0", None, processes=2), "--insecure"),
         (ServerOptions("127.0.0.1:0", "0.0.0.0:0", processes=2), "--http 0.0.0.0:0"),
     ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import http.client
 import json
 import os
@@ -87,15 +86,10 @@ class Browser:
         """Returns the answer to a command of the DevTools protocol."""
         return self._request("POST", "/goog/cdp/execute", {"cmd": name, "params": parameters})
 
-    def resize(self, width: int, height: int, scale: float = 1.0, *, phone: bool = False) -> None:
+    def resize(self, width: int, height: int) -> None:
         """Sets the size of the page in CSS pixels."""
-        self.command(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=scale,
-            mobile=phone,
-        )
+        size = {"width": width, "height": height, "deviceScaleFactor": 1.0, "mobile": False}
+        self.command("Emulation.setDeviceMetricsOverride", **size)
 
     def prefer(self, **features: str) -> None:
         """Sets media features: `color_scheme="dark"`, `reduced_motion="reduce"`."""
@@ -104,11 +98,6 @@ class Browser:
             for name, value in features.items()
         ]
         self.command("Emulation.setEmulatedMedia", features=listed)
-
-    def picture(self, file: Path, *, whole: bool = True) -> None:
-        """Writes a picture of the page as a PNG; `whole`: also of what is below the window."""
-        data = self.command("Page.captureScreenshot", captureBeyondViewport=whole)["data"]
-        file.write_bytes(base64.b64decode(data))
 
     def console(self) -> list[str]:
         """Returns the messages of the console since the last call."""

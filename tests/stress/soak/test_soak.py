@@ -37,6 +37,9 @@ SAMPLES = 50
 TOLERANCE = {"MB": 48.0, "files": 4.0, "threads": 4.0}
 """Growth that is no leak: a server keeps the memory of as many batches as were once in progress."""
 
+WINDOW_BYTES = 64 << 20
+"""Prefetch window of a trainer, without the finish transforms."""
+
 OTHERS = 3
 MIN_RATE = 0.2
 """Share of their rate that trainers keep beside a stopped one; other tests may run meanwhile."""
@@ -49,7 +52,9 @@ pipelines:
   images:                                # batches of 2.4 MB, 9.6 MB when finished
     source: {{arrays: {folder}/images.npz}}
     shuffle: {{seed: 17}}
-    transforms: [{{random_flip_left_right: {{field: image}}}}, {{normalize: {{field: image}}}}]
+    transforms:
+      - random_flip_left_right: {{field: image}}
+      - normalize: {{field: image, scale: 255.0}}
     batch: {{size: 16}}
 """
 VISIT = """
@@ -102,7 +107,7 @@ class Curve:
 
 def test_memory_is_flat_over_thousands_of_batches(server: InfeedServer) -> None:
     curve = Curve(server)
-    with infeed.connect(server.address, "images") as feed:
+    with infeed.connect(server.address, "images", prefetch_bytes=WINDOW_BYTES) as feed:
         for step in range(BATCHES):
             feed.next(600)
             if step % (BATCHES // SAMPLES) == 0:
@@ -114,7 +119,7 @@ def test_memory_is_flat_while_trainers_come_and_go(server: InfeedServer) -> None
     """Feeds are closed after three batches, or before the first, or dropped without `close`."""
     curve = Curve(server)
     for number in range(TIDY_TRAINERS):
-        feed = infeed.connect(server.address, "images", seed=number)
+        feed = infeed.connect(server.address, "images", seed=number, prefetch_bytes=WINDOW_BYTES)
         for _ in range((3, 0, 1)[number % 3]):
             feed.next(600)
         if number % 3 < 2:
@@ -152,12 +157,12 @@ def test_stopped_trainer_costs_its_window_alone(
 ) -> None:
     """A trainer is halted, another one does not call `next`: both get the same batches afterwards,
     and a halted one that is killed leaves nothing at the server."""
-    task = Task(server.address, "images", 1, 16, prefetch_bytes=64 << 20)
-    job = Task(server.address, "images", OTHERS, 16, prefetch_bytes=64 << 20)
+    task = Task(server.address, "images", 1, 16, prefetch_bytes=WINDOW_BYTES)
+    job = Task(server.address, "images", OTHERS, 16, prefetch_bytes=WINDOW_BYTES)
     with (
         Job(tmp_path / "others", job, nursery.start) as others,
         Job(tmp_path / "victim", task, nursery.start) as victim,
-        infeed.connect(server.address, "images", prefetch_bytes=64 << 20) as idle,
+        infeed.connect(server.address, "images", prefetch_bytes=WINDOW_BYTES) as idle,
     ):
         first = idle.next(600)
         (rank,) = victim.ranks
