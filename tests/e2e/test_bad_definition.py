@@ -129,7 +129,7 @@ def dataset(name: str, **changes: str) -> str:
 RANDOM_FIRST = "[{random_flip_left_right: {field: image}}, cache]"
 RESIZE = "[{resize: {field: x, size: [4, 4]}}]"
 CAST = "[{cast: {field: x, dtype: int8}}]"
-BATCH = "batch: {size: 2}"
+BATCH, GLOBAL = "batch: {size: 2}", "shuffle: {mode: global}"
 LABELLED = definition("{images: HERE/photos, labels: HERE/labels.csv}")
 BAD_DEFINITIONS = [
     ("pipelines: {}\n", "Config", ":1: pipelines: expected pipelines by name"),
@@ -140,7 +140,7 @@ BAD_DEFINITIONS = [
     (dataset("numbers", transforms=CAST), "Config", r":6: .*cast: no field 'x'; available: feat"),
     (dataset("numbers", rest="on_error: raise"), "Config", ":3: .*batch: missing, and the"),
     (dataset("numbers", rest=f"on_error: mask\n    {BATCH}"), "Config", ":5: .*'mask' replaces"),
-    (dataset("numbers", rest=f"shuffle: {{}}\n    {BATCH}"), "Config", ":5: .*has its own order"),
+    (dataset("numbers", rest=f"{GLOBAL}\n    {BATCH}"), "Config", ":5: .*has its own order"),
     (dataset("nothing"), "Config", ":4: .*source.dataset: bad_functions:nothing returned a str"),
     (dataset("nowhere"), "Config", ":4: .*source.dataset: .*has no 'nowhere'; it has: "),
     (dataset("dataset_that_raises"), "UserCode", r":4: (.|\n)*KeyError: 'no such data'$"),

@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tests.harness.waiting import TIMEOUT_SECONDS, wait_until
@@ -63,12 +62,7 @@ class Browser:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self._request("DELETE", "")
         finally:
