@@ -161,33 +161,17 @@ def test_sequential_dataset_is_exact_across_resumes(address: str, name: str) -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("photo",), "this server has: "),
         (("photos", "--world-size", "two"), "not 'two'"),
-        (("photos", "--epochs", "0"), "epochs must be from 1 to"),
-        (("photos", "--quarantine", "none.jsonl"), "--quarantine none.jsonl: "),
         (("photos", "--quarantine", "audited_functions.py"), "line 1: not an entry"),
         (("photos", "--quarantine", "bad.jsonl"), "photos' has on_error: raise"),
-        (("numbers", "--json", "none/report.json"), "--json none/report.json: "),
     ],
 )
 def test_wrong_argument_is_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-    address: str,
-    folder: Path,
-    arguments: tuple[str, ...],
-    message: str,
+    monkeypatch: pytest.MonkeyPatch, address: str, folder: Path, arguments: Any, message: str
 ) -> None:
     entry = {"pipeline": "photos", "action": "substitute", "sample_id": "3"}
     (folder / "bad.jsonl").write_text(json.dumps(entry) + "\n")
     monkeypatch.chdir(folder)
-    error = str(exit_code(monkeypatch, address, *arguments))
-    assert error.startswith("error: ")
-    assert message in error
-
-
-def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
-    """Runs the command in this process; returns its exit code, or the message of its error."""
-    monkeypatch.setattr(sys, "argv", ["infeed", "audit", *arguments])
-    with pytest.raises(SystemExit) as caught:
+    monkeypatch.setattr(sys, "argv", ["infeed", "audit", address, *arguments])
+    with pytest.raises(SystemExit, match=f"^error: .*{message}"):
         main()
-    return caught.value.code

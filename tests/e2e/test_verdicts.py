@@ -51,20 +51,6 @@ def slow():
     return Samples(0.02)
 
 
-class Computed(Samples):
-    """Samples that take so much of a processor each."""
-
-    def __getitem__(self, index):
-        end = time.thread_time() + self.seconds
-        while time.thread_time() < end:
-            pass
-        return {"x": np.full([16], index, np.float32)}
-
-
-def computed():
-    return Computed(0.02)
-
-
 def large():
     return Samples(0.02, numbers=25_000)
 
@@ -85,7 +71,6 @@ def in_order():
 '''
 
 SLOW = "{source: {python: functions:slow}, batch: {size: 16}}"
-COMPUTED = "{source: {python: functions:computed}, batch: {size: 16}}"
 EVEN = "{source: {python: functions:slow, processes: 4}, batch: {size: 16}}"
 UNEVEN = "{source: {python: functions:uneven, processes: 4}, batch: {size: 16}}"
 SINGLE = "{source: {python: functions:large, processes: 8}, batch: {size: 1}}"
@@ -143,14 +128,6 @@ def test_slow_python_data_set_needs_worker_processes(serve: Callable[..., str]) 
     # The workers wait, so that each brings its share also on a busy machine.
     after = trained(serve(EVEN.replace("4", advised)), step=0.02)
     assert rate(after) > 0.6 * int(advised) * rate(before), (before, after)
-
-
-@pytest.mark.slow
-def test_python_data_set_that_computes_is_not_called_storage(serve: Callable[..., str]) -> None:
-    verdict = trained(serve(COMPUTED), step=0.02).assessment
-    if verdict.cause != "Python CPU":  # for which other processes must use the other processors
-        assert verdict.cause == "Python workers", verdict
-        assert verdict.servers is None
 
 
 @pytest.mark.slow
