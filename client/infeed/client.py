@@ -18,7 +18,7 @@ from infeed.prefetch.feed_plan import FeedPlan, plan_feed
 from infeed.prefetch.prefetcher import Prefetcher
 from infeed.ranks import warn_of_equal_batches
 from infeed.rpc.channel import open_transport
-from infeed.shared.arguments import check_text, did_you_mean, nearest_first
+from infeed.shared.arguments import check_text, did_you_mean
 from infeed.shared.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -28,21 +28,15 @@ if TYPE_CHECKING:
 
 
 def check_option_names(options: Mapping[str, Any], adapter: Callable[..., object]) -> None:
-    """Raises `TypeError` for a name that is no option of `connect`, as calling it would: for the
-    adapters that connect later.
-
-    `adapter` is the function, or `__init__`, that was called; its own arguments are named too.
-    """
+    """Raises `TypeError` for a name that is no option of `connect`, also where an adapter connects
+    later. `adapter` is the function, or `__init__`, that was called."""
     for name in options.keys() - set(OPTION_NAMES):
-        own = [name for name in inspect.signature(adapter).parameters if name != "self"]
-        known = list(dict.fromkeys([*own, *OPTION_NAMES]))
-        if "options" in known:
-            known.remove("options")
+        own = inspect.signature(adapter).parameters.keys() - {"self", "options"}
+        known = [*own, *OPTION_NAMES]
         module = ".".join(adapter.__module__.split(".")[:2]).removesuffix(".client")
         raise TypeError(
             f"{module}.{adapter.__qualname__.removesuffix('.__init__')} has no option "
-            f"{name!r}{did_you_mean(name, known)}; options, the most similar first: "
-            f"{', '.join(nearest_first(name, known))}"
+            f"{name!r}{did_you_mean(name, known)}; options: {', '.join(dict.fromkeys(known))}"
         )
 
 

@@ -39,9 +39,7 @@ class Shard:
         if self.rank >= self.world_size:
             raise InvalidRequestError(
                 f"rank {self.rank} is out of range: with world_size {self.world_size}, it must be "
-                f"from 0 to {self.world_size - 1}",
-                rank=self.rank,
-                world_size=self.world_size,
+                f"from 0 to {self.world_size - 1}"
             )
 
 
@@ -95,16 +93,12 @@ class Cursor:
 
     def check(self, spec: PipelineSpec, seed: int) -> None:
         """Raises `CursorError` if the cursor belongs to another run; lists every difference."""
-        pairs = {
-            "pipeline": (self.pipeline, spec.name),
-            "seed": (self.seed, seed),
-            "fingerprint": (self.fingerprint, spec.fingerprint),
-        }
-        differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+        run = {"pipeline": spec.name, "seed": seed, "fingerprint": spec.fingerprint}
+        differing = {name: value for name, value in run.items() if getattr(self, name) != value}
         if differing:
             details = "; ".join(
-                f"its {name} is {saved!r}, expected {expected!r}"
-                for name, (saved, expected) in differing.items()
+                f"its {name} is {getattr(self, name)!r}, expected {expected!r}"
+                for name, expected in differing.items()
             )
             if "fingerprint" in differing:
                 details += (
@@ -123,11 +117,9 @@ class Cursor:
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """The positions that one rank takes, step by step.
+    """The positions that one rank takes, step by step, from `base`; a batch takes `stride`.
 
-    base            the first position of the run, over all ranks
-    stride          the positions of one batch
-    position_count  the positions that there are; None if endless or unknown
+    `position_count` is None if it is endless or unknown.
     """
 
     base: int

@@ -29,10 +29,7 @@ _has_warned = False
 
 
 def evidence_of_ranks() -> str:
-    """Returns what tells that this process is one of several, such as "WORLD_SIZE=8"; else "".
-
-    Initialises no backend of JAX before `jax.distributed.initialize`, which would fail then.
-    """
+    """Returns what shows that this process is one of several, such as "WORLD_SIZE=8"; else ""."""
     if (shard := jax_shard()) is not None and shard.world_size > 1:
         return f"jax.distributed is initialized with {shard.world_size} processes"
     for rank, size in LAUNCHERS:
@@ -59,7 +56,7 @@ def warn_of_equal_batches(subject: str, remedy: str) -> None:
 
 def jax_shard() -> Shard | None:
     """Returns this process's share among the processes of `jax.distributed`; None if that is not
-    initialized, so that it may be later. Otherwise JAX initialises its backend."""
+    initialized: a look at JAX's processes would initialise its backend too early."""
     jax = sys.modules.get("jax")
     distributed = getattr(jax, "distributed", None)  # none while another thread imports JAX
     if jax is None or distributed is None or not distributed.is_initialized():

@@ -33,7 +33,7 @@ def test_options_of_adapter_and_connect_are_accepted() -> None:
         (Adapter, "Adapter", {"re_start": "restart", "epoch": "epochs"}),
     ],
 )
-def test_unknown_option_names_the_nearest_of_all_first(
+def test_unknown_option_names_the_nearest_of_all(
     call: Any, name: str, nearest: dict[str, str]
 ) -> None:
     for wrong, right in nearest.items():
@@ -41,9 +41,8 @@ def test_unknown_option_names_the_nearest_of_all_first(
             call("fake", **{wrong: 1})
         message = str(caught.value)
         assert f".{name} has no option {wrong!r} (did you mean {right!r}?)" in message
-        *_, listed = message.partition("similar first: ")
+        *_, listed = message.partition("; options: ")
         names = listed.split(", ")
-        assert names[0] == right
         assert {"target", "batch_size", "tls"} <= set(names)
         assert not {"self", "options"} & set(names)
 

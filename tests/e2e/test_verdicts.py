@@ -31,19 +31,18 @@ import tensorflow as tf
 
 
 class Samples:
-    """Samples that take `seconds` each to read, or one of 32 of them alone."""
+    """Samples that take `seconds` each to read."""
 
     fingerprint = "v1"
 
-    def __init__(self, seconds, rare=False, numbers=16):
-        self.seconds, self.rare, self.numbers = seconds, rare, numbers
+    def __init__(self, seconds, numbers=16):
+        self.seconds, self.numbers = seconds, numbers
 
     def __len__(self):
         return 100_000
 
     def __getitem__(self, index):
-        if not self.rare or index % 32 == 7:
-            time.sleep(self.seconds)
+        time.sleep(self.seconds)
         return {"x": np.full([self.numbers], index, np.float32)}
 
 
@@ -69,10 +68,6 @@ def large():
     return Samples(0.02, numbers=25_000)
 
 
-def uneven():
-    return Samples(0.8, rare=True)
-
-
 def in_order():
     def slowed(index):
         time.sleep(0.05)
@@ -87,7 +82,6 @@ def in_order():
 SLOW = "{source: {python: functions:slow}, batch: {size: 16}}"
 COMPUTED = "{source: {python: functions:computed}, batch: {size: 16}}"
 EVEN = "{source: {python: functions:slow, processes: 4}, batch: {size: 16}}"
-UNEVEN = "{source: {python: functions:uneven, processes: 4}, batch: {size: 16}}"
 SINGLE = "{source: {python: functions:large, processes: 8}, batch: {size: 1}}"
 IN_ORDER = "{source: {dataset: functions:in_order}, batch: {size: 4}}"
 PICTURES = "{source: {arrays: pictures.npz}, batch: {size: 8}}"
@@ -151,17 +145,6 @@ def test_python_data_set_that_computes_is_not_called_storage(serve: Callable[...
     if verdict.cause != "Python CPU":  # for which other processes must use the other processors
         assert verdict.cause == "Python workers", verdict
         assert verdict.servers is None
-
-
-@pytest.mark.slow
-def test_slow_samples_are_named(serve: Callable[..., str]) -> None:
-    before = trained(serve(UNEVEN))
-    assert before.assessment.cause == "slow samples", before
-    (sample,) = re.findall(r"sample (\d+) took 0.8", before.verdict)
-    assert int(sample) % 32 == 7
-    after = trained(serve(EVEN))
-    assert rate(after) > 1.5 * rate(before), (before, after)
-    assert after.assessment.cause != "slow samples"
 
 
 def test_data_set_that_one_server_reads_needs_no_other(serve: Callable[..., str]) -> None:

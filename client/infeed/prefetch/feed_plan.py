@@ -44,15 +44,10 @@ class FeedPlan:
         """Returns the number of steps; raises `TypeError` if they are endless or unknown."""
         if (steps := self.shard_plan.steps) is not None:
             return steps
+        reason = "the number of samples of its dataset is unknown until it has been read"
         if not self.open_message.epochs:
-            raise TypeError(
-                f"the feed of {self.spec.name!r} is endless, so it has no len(); connect with "
-                "epochs=1 or more for a finite feed"
-            )
-        raise TypeError(
-            f"the feed of {self.spec.name!r} has no len(): the number of samples of its dataset "
-            "is unknown until it has been read"
-        )
+            reason = "it is endless; connect with epochs=1 or more for a finite feed"
+        raise TypeError(f"the feed of {self.spec.name!r} has no len(): {reason}")
 
     def cursor_at(self, position: int) -> Cursor:
         """Returns the cursor of a position of the run."""
@@ -88,11 +83,8 @@ class FeedPlan:
 
     @property
     def requests_step_end(self) -> bool:
-        """Whether servers should report with a batch that the data ends inside its step.
-
-        Any rank can then save the exact cursor right after that batch. With remainder "drop" every
-        step is full.
-        """
+        """Whether servers should report with a batch that the data ends inside its step, so that
+        any rank can save the exact cursor after it. With remainder "drop" every step is full."""
         padded = self.end_unknown and self.shard_plan.remainder == "pad"
         return padded and self.spec.guarantee.resume != "none"
 
@@ -100,7 +92,7 @@ class FeedPlan:
 def plan_feed(spec: PipelineSpec, options: FeedOptions) -> FeedPlan:
     """Returns the plan of one rank."""
     cursor, shard = options.cursor, options.shard or Shard()
-    slots = spec.batch_size if options.batch_size is None else options.batch_size
+    slots = options.batch_size or spec.batch_size
     validate_spec(spec, slots)
     seed = options.seed
     if seed is None:
@@ -115,7 +107,12 @@ def plan_feed(spec: PipelineSpec, options: FeedOptions) -> FeedPlan:
         position_count=_position_count(spec, options.epochs),
         remainder=options.remainder or spec.remainder,
     )
-    _check_steps(shard_plan)
+    if not shard_plan.base and shard_plan.steps == 0:
+        raise InvalidRequestError(
+            f"no complete step: {shard.world_size} ranks need {shard_plan.global_stride} samples "
+            f"for a step, and there are {shard_plan.position_count}; use smaller batches or "
+            'remainder="pad"'
+        )
     on_server = options.finish == "server"
     opening = stream_pb2.StreamOpen(
         pipeline=spec.name,
@@ -148,14 +145,3 @@ def _position_count(spec: PipelineSpec, epochs: int | None) -> int | None:
         return None
     check_integer("epochs", epochs, 1, MAX_INT64 // max(1, spec.sample_count))
     return spec.sample_count * epochs
-
-
-def _check_steps(plan: ShardPlan) -> None:
-    if not plan.base and plan.steps == 0:
-        raise InvalidRequestError(
-            f"no complete step: {plan.shard.world_size} ranks need {plan.global_stride} samples "
-            f"for a step, and there are {plan.position_count}; use smaller batches or "
-            'remainder="pad"',
-            global_stride=plan.global_stride,
-            total=plan.position_count,
-        )

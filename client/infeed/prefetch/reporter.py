@@ -13,8 +13,7 @@ from infeed.shared.sliding_window import SlidingWindow
 from infeed.stats import StatsRecorder
 
 _MAX_SILENCE_SECONDS = 5.0
-"""Seconds in which a server answers a report, however busy it is: fewer than those after which the
-connection counts as lost, for which a verdict must not wait."""
+"""Seconds in which a server answers a report, however busy it is: more delay the verdict."""
 
 
 @dataclass

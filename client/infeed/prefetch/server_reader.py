@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.reporter import Reporter
 from infeed.prefetch.server_pool import REPORT_DUE, ServerPool
-from infeed.prefetch.server_state import MAX_DRAIN_SILENCE_SECONDS, Stream
+from infeed.prefetch.server_state import Stream
 from infeed.prefetch.threads import BackgroundThread
 from infeed.shared.errors import ProtocolError, ServerUnavailableError
 from infeed.shared.report import REPORT_INTERVAL_SECONDS, ServerReport
@@ -52,7 +52,7 @@ class ServerReader(BackgroundThread):
         self._stopping = threading.Event()
 
     def stop(self) -> None:
-        """Asks the thread to end, without waiting for it. Callable from any thread."""
+        """Asks the thread to end. Callable from any thread."""
         self._stopping.set()
         if self._call is not None:
             self._call.cancel()
@@ -63,8 +63,8 @@ class ServerReader(BackgroundThread):
         if stream is None or call is None or not stream.draining:
             return
         with self._pool.locked() as coordinator:
-            stream.overdue = coordinator.is_overdue(stream)
-        if stream.overdue:
+            is_overdue = coordinator.is_overdue(stream)
+        if is_overdue:
             call.cancel()
 
     def _read_streams(self) -> None:
@@ -72,14 +72,8 @@ class ServerReader(BackgroundThread):
             try:
                 self._read_stream(stream)
             except BaseException as error:  # noqa: BLE001 - raised in the trainer's thread
-                ending = error
-                if stream.overdue:
-                    ending = ServerUnavailableError(
-                        f"{self._server} announced the end of the stream, but neither ended it nor "
-                        f"sent a batch for {MAX_DRAIN_SILENCE_SECONDS:g} s"
-                    )
                 with self._pool.locked() as coordinator:
-                    coordinator.on_stream_ended(stream, ending)
+                    coordinator.on_stream_ended(stream, error)
             finally:
                 if not self._pool.closed:  # what was silent when the trainer closed it, remains so
                     self._reporter.on_stream_ended(self._server)
@@ -143,7 +137,7 @@ class ServerReader(BackgroundThread):
                 coordinator.on_end_of_data(answer)
 
     def _check_end(self, answer: EndOfData | ReceivedBatch) -> None:
-        """Raises `ProtocolError` for an end of the data that does not fit the answered step."""
+        """Raises `ProtocolError` for an end of the data that does not fit the step."""
         plan, count = self._plan, answer.position_count
         required = plan.shard_plan.min_position_count(answer.step)
         if isinstance(answer, EndOfData):

@@ -71,14 +71,11 @@ class Credentials:
         if self.token is None:
             return []
         token = self.token if isinstance(self.token, str) else _call_token_function(self.token)
-        if not isinstance(token, str):
-            raise ConfigError(f"the token must be a str, not {type(token).__name__}")
-        if not token:
-            raise ConfigError("the token is empty")
-        if not (token.isascii() and token.isprintable() and " " not in token):
-            raise ConfigError(  # without the token itself
-                f"the token, of {len(token)} characters, has others than printable ASCII "
-                "characters without blanks; strip the line break of a file"
+        is_text = isinstance(token, str) and token.isascii() and token.isprintable()
+        if not is_text or not token or " " in token:  # the error is without the token itself
+            raise ConfigError(
+                "the token must be a str of printable ASCII characters without blanks, and not "
+                "empty; strip the line break of a file"
             )
         return [("authorization", f"Bearer {token}")]
 

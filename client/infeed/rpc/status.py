@@ -154,13 +154,11 @@ def map_connection_error(error: Exception, server: str, tls_remedy: str) -> Infe
 
 
 def tls_remedy(tls: TLS | None) -> str:
-    """Returns a remedy for a peer that never spoke HTTP/2: it may be a port with TLS, which answers
-    in HTTP/1 (nginx) or not at all (grpcio, haproxy), or want another certificate."""
+    """Returns a remedy for a peer that never spoke HTTP/2: its port may require TLS, or another
+    certificate."""
     if tls is None:
         return "; if this port requires TLS, set tls=True or TLS(ca=...)"
-    if tls.cert is None:
-        return "; if this port requires a client certificate, set TLS(cert=..., key=...)"
-    return "; this port may not accept the client certificate"
+    return "; if this port requires a client certificate, set TLS(cert=..., key=...)"
 
 
 def _reason(error: Exception) -> str:

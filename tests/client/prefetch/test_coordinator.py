@@ -381,11 +381,6 @@ def test_loss_and_return_of_a_server_are_logged_once_each(
     coordinator.on_stream_ended(a, ServerUnavailableError("a ended the stream"))
     connect(coordinator, "a")
     assert logged() == [], "it has announced its end, and came back"
-    (a,) = connect(coordinator, "a")
-    a.draining = a.overdue = True
-    coordinator.on_stream_ended(a, ServerUnavailableError("no end"))
-    connect(coordinator, "a")
-    assert logged() == [f"{name}: a is lost, and is tried again: no end", f"{name}: a is back"]
     coordinator.on_stream_ended(coordinator.start_stream("b"), LOST)
     assert logged() == [f"{name}: b cannot be reached, and is tried again: cut"]
     coordinator.close()
@@ -398,7 +393,7 @@ def test_ended_stream_adds_no_server(new_coordinator: Any) -> None:
     stream = coordinator.start_stream("a")
     stream.ended = True
     coordinator.on_connected(stream)
-    assert coordinator._scheduler.servers == []
+    assert coordinator._scheduler.servers == {}
     assert coordinator.next_request(stream) is None
 
 

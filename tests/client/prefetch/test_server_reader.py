@@ -131,9 +131,7 @@ def test_stream_whose_announced_end_does_not_come_is_cancelled() -> None:
     reader._read_streams()
     assert call.cancelled == 1
     (error,) = pool.errors
-    assert str(error) == (
-        "host:1 announced the end of the stream, but neither ended it nor sent a batch for 90 s"
-    )
+    assert isinstance(error, ServerUnavailableError)
 
 
 def test_stop_just_before_the_stream_is_read_cancels_it() -> None:

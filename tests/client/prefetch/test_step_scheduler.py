@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tests.harness.clock import ManualClock
 from tests.harness.examples import examples
 
-from infeed.prefetch.server_speeds import MIN_HEDGE_DELAY_SECONDS
-from infeed.prefetch.step_scheduler import StepScheduler
+from infeed.prefetch.step_scheduler import MIN_STRAGGLER_SECONDS, StepScheduler
 
 
 @pytest.fixture
@@ -69,20 +68,17 @@ def test_fast_server_gets_a_larger_quota(clock: ManualClock) -> None:
     assert quotas == {"a": 18, "b": 2}
 
 
-def test_slow_step_is_hedged_once_on_an_idle_server(clock: ManualClock) -> None:
+def test_late_step_is_requested_from_an_idle_server(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock, steps=2)
     assert [scheduler.assign("a", 2), scheduler.assign("b", 2)] == [0, 1]
     scheduler.on_received("b", 1, 1)
-    clock.now += 0.9 * MIN_HEDGE_DELAY_SECONDS
+    clock.now += 0.9 * MIN_STRAGGLER_SECONDS
     assert scheduler.assign("b", 2) is None
-    clock.now += MIN_HEDGE_DELAY_SECONDS
+    clock.now += MIN_STRAGGLER_SECONDS
     assert scheduler.blocking_server() == ("a", pytest.approx(1.9))
     assert scheduler.assign("b", 2) == 0
     assert scheduler.assign("b", 2) is None
     assert scheduler.hedges == 1
-    scheduler.add_server("c")
-    clock.now += 100
-    assert scheduler.assign("c", 2) is None  # two requests are in flight already
     assert scheduler.on_received("b", 0, 0)
     assert pop_all(scheduler) == [0, 1]
     assert not scheduler.on_received("a", 0, 0)
@@ -100,19 +96,16 @@ def test_scheduler_with_a_failed_step_is_never_complete(clock: ManualClock) -> N
     assert not scheduler.complete
 
 
-def test_hedges_are_bounded(clock: ManualClock) -> None:
+def test_steps_of_a_slow_server_are_seldom_repeated(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock)
-    hedged = 0
     for step in range(100):
         assert scheduler.assign("a", step + 1) == step
         clock.now += 100
-        second = scheduler.assign("b", step + 1)
-        hedged += second is not None
-        if second is not None:
+        if scheduler.assign("b", step + 1) is not None:
             scheduler.on_received("b", step, step)
         scheduler.on_received("a", step, step)
         assert pop_all(scheduler) == [step]
-    assert hedged == scheduler.hedges <= 4 + 0.05 * 100
+    assert scheduler.hedges <= 2
 
 
 def with_straggler(clock: ManualClock) -> tuple[StepScheduler[int], list[int]]:
@@ -168,9 +161,9 @@ def test_no_step_behind_the_end_is_assigned(clock: ManualClock) -> None:
 def test_all_steps_of_a_straggler_are_reassigned_at_once(clock: ManualClock) -> None:
     scheduler, timed_out = with_straggler(clock)
     assert len(timed_out) == 6
-    clock.now += 0.5 * MIN_HEDGE_DELAY_SECONDS
+    clock.now += 0.5 * MIN_STRAGGLER_SECONDS
     assert scheduler.assign("b", scheduler.next_step + 18) is None
-    clock.now += MIN_HEDGE_DELAY_SECONDS
+    clock.now += MIN_STRAGGLER_SECONDS
     assert receive_all(scheduler, "b") == timed_out
     assert scheduler.hedges == 6
     assert len(pop_all(scheduler)) == 18
@@ -210,7 +203,7 @@ def test_straggler_is_detected_whatever_is_in_flight(clock: ManualClock) -> None
             scheduler.on_received(server, steps[0], steps.pop(0))
             pop_all(scheduler)
     assert scheduler.hedges == 0
-    assert scheduler.hedge_delay > 10
+    assert scheduler.late_seconds > 10
     timed_out = list(in_flight["a"])
     for _ in range(40):
         clock.now += 0.1
@@ -258,21 +251,21 @@ def test_step_of_two_stragglers_is_reassigned_to_a_third_server(clock: ManualClo
     scheduler, timed_out = with_straggler(clock)
     clock.now += 10
     assert scheduler.assign("b", scheduler.next_step + 18) == timed_out[0]
-    clock.now += 1
+    clock.now += 0.5
     assert scheduler.assign("c", scheduler.next_step + 18) == timed_out[1]
     scheduler.on_received("c", timed_out[1], timed_out[1])
     clock.now += 10
     assert scheduler.assign("c", scheduler.next_step + 18) == timed_out[0]
 
 
-def test_duplicates_do_not_increase_the_hedge_delay(clock: ManualClock) -> None:
+def test_duplicates_do_not_increase_the_late_seconds(clock: ManualClock) -> None:
     scheduler, timed_out = with_straggler(clock)
     clock.now += 30
     receive_all(scheduler, "b")
     pop_all(scheduler)
     for step in timed_out:
         scheduler.on_received("a", step, step)
-    assert scheduler.hedge_delay == MIN_HEDGE_DELAY_SECONDS
+    assert scheduler.late_seconds == MIN_STRAGGLER_SECONDS
 
 
 # Seconds that pass, a server, an event, and the size of the window.
@@ -317,7 +310,8 @@ def test_every_step_is_delivered_once_and_in_order(
             scheduler.on_received(server, step, step)
         out += pop_all(scheduler)
         assert all(
-            scheduler.in_flight_count(name) == len(steps) for name, steps in in_flight.items()
+            len(scheduler.servers[name].in_flight) == len(steps)
+            for name, steps in in_flight.items()
         )
     # After any events, one good server completes the feed.
     for name in list(in_flight):
