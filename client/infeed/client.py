@@ -84,13 +84,7 @@ def _open_tracer(plan: FeedPlan) -> BatchTracer | None:
         raise MissingExtraError(
             "tracer_provider needs OpenTelemetry: pip install 'infeed[otel]'"
         ) from None
-    message = plan.open_message
-    attributes: dict[str, str | int] = {
-        "pipeline": message.pipeline,
-        "feed": message.feed_id,
-        "rank": message.rank,
-        "world_size": message.world_size,
-    }
+    attributes = {**plan.log_fields, "feed": plan.open_message.feed_id}
     return BatchTracer(plan.options.tracer_provider, attributes)
 
 

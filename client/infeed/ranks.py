@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import sys
-from typing import Any
 
 from infeed.cursor import Shard
 
@@ -33,11 +32,15 @@ def evidence_of_ranks() -> str:
     if (shard := jax_shard()) is not None and shard.world_size > 1:
         return f"jax.distributed is initialized with {shard.world_size} processes"
     for rank, size in LAUNCHERS:
-        if rank in os.environ and _number(os.environ.get(size)) > 1:
-            return f"{size}={os.environ[size]}"
-    if (count := _tensorflow_workers(os.environ.get("TF_CONFIG", ""))) > 1:
-        return f"TF_CONFIG has {count} workers"
-    return ""
+        count = os.environ.get(size, "")
+        if rank in os.environ and count.isdecimal() and int(count) > 1:
+            return f"{size}={count}"
+    try:
+        cluster = json.loads(os.environ.get("TF_CONFIG", "{}"))["cluster"]
+        count = sum(len(cluster.get(job, ())) for job in ("chief", "worker"))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ""
+    return f"TF_CONFIG has {count} workers" if count > 1 else ""
 
 
 def warn_of_equal_batches(subject: str, remedy: str) -> None:
@@ -62,19 +65,3 @@ def jax_shard() -> Shard | None:
     if jax is None or distributed is None or not distributed.is_initialized():
         return None
     return Shard(jax.process_index(), jax.process_count())
-
-
-def _tensorflow_workers(config: str) -> int:
-    """Returns the number of training tasks in the cluster of a TF_CONFIG."""
-    try:
-        cluster = json.loads(config)["cluster"]
-        return sum(len(cluster.get(job, ())) for job in ("chief", "worker"))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return 1
-
-
-def _number(value: Any) -> int:
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        return 1

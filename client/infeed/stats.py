@@ -62,7 +62,7 @@ class Stats:
     server_reports: Mapping[str, ServerReport] = field(default_factory=dict)
     """The last report of each server, by address."""
     lost_servers: tuple[str, ...] = ()
-    """Addresses of the servers that no longer serve the feed: gone, silent, or left out."""
+    """Addresses of the servers that no longer serve the feed: gone, or left out."""
     assessment: Verdict = field(default_factory=lambda: judge([], 1, []))
     """The verdict on the last seconds, with its parts."""
 

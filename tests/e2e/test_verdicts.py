@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -176,25 +175,6 @@ def test_job_on_a_slow_link_changes_no_verdict_on_another(serve: Callable[..., s
         assert rate(after) > 2.5 * rate(before), (before, after)
         slow = trained(link, batch_size=1)
         assert slow.assessment.cause == "network rate", slow
-
-
-@pytest.mark.slow
-def test_server_that_freezes_is_the_cause_before_its_loss_is_noticed(
-    server_process: Callable[..., InfeedServer],
-    data: Path,
-) -> None:
-    servers = [server_process(f"pipelines: {{p: {EVEN}}}\n") for _ in range(2)]
-    addresses = [server.address for server in servers]
-    with infeed.connect(",".join(addresses), "p") as feed:
-        for _ in range(10):
-            feed.next()
-        servers[0].process.halt()
-        frozen_at = time.monotonic()
-        while addresses[0] not in feed.stats().lost_servers:
-            assert time.monotonic() < frozen_at + 60
-            feed.next()
-        assert time.monotonic() > frozen_at + 4
-        servers[0].process.signal(signal.SIGCONT)
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """Options of a feed: what `connect` and the adapters of frameworks take, checked once.
 
-A new option is written in `FeedOptions`, with its default, its text and its check. Type checkers
-cannot derive `ConnectOptions` from it, so that repeats the name and the type.
+A new option is written in `FeedOptions`; `ConnectOptions` repeats its name and type.
 """
 # ruff: noqa: RUF009 - `checked_option` returns a field
 
@@ -78,8 +77,7 @@ def _integer(low: int, high: int = MAX_INT64, or_none: str = "") -> Check:
 def _check_shard(name: str, value: Any) -> Shard:
     if not isinstance(value, Shard):
         raise InvalidRequestError(
-            f"{name} must be an infeed.Shard or None, not {value!r}; use "
-            "shard=infeed.Shard(rank=0, world_size=2)"
+            f"{name} must be an infeed.Shard(rank=..., world_size=...) or None"
         )
     return value
 
@@ -87,9 +85,7 @@ def _check_shard(name: str, value: Any) -> Shard:
 def _check_job_name(name: str, value: Any) -> str:
     text = check_text(name, value)
     if len(text) > MAX_JOB_NAME_LENGTH:
-        raise InvalidRequestError(
-            f"{name} must have at most {MAX_JOB_NAME_LENGTH} characters, not {len(text)}"
-        )
+        raise InvalidRequestError(f"{name} has more than {MAX_JOB_NAME_LENGTH} characters")
     return text
 
 

@@ -56,7 +56,7 @@ class FeedPlan:
         return Cursor(self.spec.name, self.spec.fingerprint, seed, position, resumable=resumable)
 
     @property
-    def log_fields(self) -> dict[str, object]:
+    def log_fields(self) -> dict[str, str | int]:
         """The fields by which a line of the log names the feed, as a server's log does."""
         message = self.open_message
         return {

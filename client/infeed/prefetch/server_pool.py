@@ -36,11 +36,6 @@ class ServerPool:
         """Whether no further batch is requested or delivered."""
         return self._coordinator.ended
 
-    @property
-    def closed(self) -> bool:
-        """Whether it ended because the trainer closed the feed."""
-        return self._coordinator.closed
-
     @contextmanager
     def locked(self) -> Iterator[Coordinator]:
         """Yields the coordinator, for one event; then wakes the threads that wait for one."""

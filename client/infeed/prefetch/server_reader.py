@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.reporter import Reporter
@@ -25,28 +25,26 @@ if TYPE_CHECKING:
     from infeed.shared.telemetry.batch_span import BatchTracer
 
 
+class Shared(NamedTuple):
+    """What all readers of a feed share."""
+
+    transport: Transport
+    plan: FeedPlan
+    pool: ServerPool
+    buffers: BufferPool
+    reporter: Reporter
+    tracer: BatchTracer | None = None
+
+
 class ServerReader(BackgroundThread):
     """Reads one server's stream on its own thread, and connects again when it is lost."""
 
-    def __init__(
-        self,
-        server: str,
-        transport: Transport,
-        plan: FeedPlan,
-        pool: ServerPool,
-        buffers: BufferPool,
-        reporter: Reporter,
-        tracer: BatchTracer | None = None,
-    ) -> None:
+    def __init__(self, server: str, shared: Shared) -> None:
         super().__init__("infeed-reader", self._read_streams)
         self._server = server
-        self._transport = transport
-        self._plan = plan
-        self._pool = pool
-        self._buffers = buffers
-        self._reporter = reporter
-        self._tracer = tracer
-        self._meter = reporter.new_meter()
+        self._transport, self._plan, self._pool, self._buffers, self._reporter, _ = shared
+        self._tracer = shared.tracer
+        self._meter = shared.reporter.new_meter()
         self._call: Call | None = None
         self._stream: Stream | None = None
         self._stopping = threading.Event()
@@ -74,9 +72,6 @@ class ServerReader(BackgroundThread):
             except BaseException as error:  # noqa: BLE001 - raised in the trainer's thread
                 with self._pool.locked() as coordinator:
                     coordinator.on_stream_ended(stream, error)
-            finally:
-                if not self._pool.closed:  # what was silent when the trainer closed it, remains so
-                    self._reporter.on_stream_ended(self._server)
 
     def _read_stream(self, stream: Stream) -> None:
         """Reads one stream to its end. Raises the error that ended it."""
@@ -166,7 +161,6 @@ class ServerReader(BackgroundThread):
         while (step := self._pool.wait_for_step(stream)) is not None:
             if step == REPORT_DUE:
                 stream.report_at = time.monotonic() + stream.report_interval
-                self._reporter.on_sent(self._server)
                 yield stream_pb2.StreamBatchesRequest(report=self._reporter.report().to_proto())
                 continue
             batch = self._plan.request(step)

@@ -104,10 +104,9 @@ class GrpcTransport:
         request = service.GetPipelineRequest(name=name)
         response = self._call_unary("GetPipeline", request, service.GetPipelineResponse, timeout)
         if response.pipeline.name != name:
+            other = response.pipeline.name
             raise ProtocolError(
-                f"{self.target} returned the pipeline {response.pipeline.name!r} instead of "
-                f"{name!r}",
-                target=self.target,
+                f"{self.target} returned the pipeline {other!r} instead of {name!r}"
             )
         return PipelineSpec.from_proto(response.pipeline)
 
@@ -149,10 +148,10 @@ class GrpcTransport:
             call.cancel()
 
     def _call_unary(self, method: str, request: Any, response: Any, timeout: float) -> Any:
-        """Returns the response of the first server that responds; logs once what it waits for.
+        """Returns the response of the first server that responds, beginning with the last one.
 
-        Begins with the server that has responded last. At the timeout raises a refusal, if a server
-        refused the call, else the last error; at once when every server has refused.
+        At the timeout raises a refusal, if a server refused the call, else the last error; at once
+        when every server has refused.
         """
         began = time.monotonic()
         backoff, connect_timeout = MIN_BACKOFF_SECONDS, CONNECT_TIMEOUT_SECONDS
@@ -193,7 +192,6 @@ class GrpcTransport:
             f"no infeed server answered at {self.target} within {round(timeout, 2):g} s; last "
             f"reason: {problem}",
             target=self.target,
-            seconds=timeout,
         )
 
     def _new_call(

@@ -91,7 +91,7 @@ def decode_batch(header: stream_pb2.BatchHeader, payload: Array, spec: Spec) -> 
         if not end <= layout.offset <= layout.offset + layout.size <= payload.nbytes:
             raise ProtocolError(
                 f"field {field.name!r} at [{layout.offset}, +{layout.size}) lies outside of "
-                f"[{end}, {payload.nbytes}), the payload after the previous field"
+                f"[{end}, {payload.nbytes})"
             )
         end = layout.offset + layout.size
         if layout.offset % ALIGNMENT:
@@ -108,8 +108,7 @@ def answer_checksum(
 ) -> int:
     """Returns the checksum that the answer to the request must have, of all but the payload.
 
-    proto/infeed/v1/stream.proto defines its bytes at `BatchHeader.checksum`. They depend on the
-    values alone, so that a client in any language can compute them.
+    proto/infeed/v1/stream.proto defines its bytes at `BatchHeader.checksum`.
     """
     data = struct.pack(
         "<Q5q",
@@ -145,12 +144,6 @@ def _spec_bytes(spec: Spec) -> bytes:
 
 def _pack(numbers: list[int]) -> bytes:
     return struct.pack(f"<{len(numbers)}q", *numbers)
-
-
-def check_payload_size(size: int) -> None:
-    """Raises `ProtocolError` for a size that is negative or too large."""
-    if not 0 <= size <= MAX_PAYLOAD_BYTES:
-        raise ProtocolError(f"a payload of {size} bytes; the limit is {MAX_PAYLOAD_BYTES}")
 
 
 def parse_response(message: bytes) -> stream_pb2.StreamBatchesResponse:

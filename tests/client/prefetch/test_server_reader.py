@@ -75,7 +75,7 @@ class Plan:
 def reader_of(pool: Any, open_stream: Callable[[], Call]) -> ServerReader:
     plan: Any = Plan()
     transport: Any = Transport(open_stream)
-    reporter: Any = SimpleNamespace(on_stream_ended=lambda _: None, new_meter=ThreadMeter)
+    reporter: Any = SimpleNamespace(new_meter=ThreadMeter)
     return ServerReader("host:1", transport, plan, pool, BufferPool(), reporter)
 
 

@@ -1,8 +1,7 @@
 """The span of a batch, on either side, its phases as child spans, and the spans of a feed.
 
 Phases are recorded as intervals, and become spans when the batch ends: this costs little in the
-threads that move data. Child spans rather than events, for a phase has a duration, and
-OpenTelemetry is replacing span events by logs.
+threads that move data.
 """
 
 from __future__ import annotations
@@ -117,10 +116,9 @@ _Taken = tuple[BatchSpan, int, float, SpanContext]
 class BatchTracer:
     """Makes the spans of a feed's batches that the provider's sampler chooses. Thread-safe.
 
-    A batch's span is the child of the span that was current when the request became possible: in
-    the last call of `Feed.next`, before the first one in `connect`. It has a link to the span of
-    the step that took it, if that is another one. The training's thread only puts taken batches
-    into a queue: spans are made by `flush`, on another thread.
+    A batch's span is the child of the span that was current in the last call of `Feed.next`, before
+    the first one in `connect`, with a link to the span of the step that took it. The training's
+    thread only puts taken batches into a queue, which `flush` empties on another thread.
     """
 
     def __init__(self, provider: TracerProvider, attributes: Mapping[str, str | int]) -> None:
