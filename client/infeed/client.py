@@ -31,12 +31,10 @@ def check_option_names(options: Mapping[str, Any], adapter: Callable[..., object
     """Raises `TypeError` for a name that is no option of `connect`, also where an adapter connects
     later. `adapter` is the function, or `__init__`, that was called."""
     for name in options.keys() - set(OPTION_NAMES):
-        own = inspect.signature(adapter).parameters.keys() - {"self", "options"}
-        known = [*own, *OPTION_NAMES]
-        module = ".".join(adapter.__module__.split(".")[:2]).removesuffix(".client")
+        known = dict.fromkeys([*inspect.signature(adapter).parameters, *OPTION_NAMES])
         raise TypeError(
-            f"{module}.{adapter.__qualname__.removesuffix('.__init__')} has no option "
-            f"{name!r}{did_you_mean(name, known)}; options: {', '.join(dict.fromkeys(known))}"
+            f"{adapter.__qualname__.removesuffix('.__init__')} has no option "
+            f"{name!r}{did_you_mean(name, known)}; options: {', '.join(OPTION_NAMES)}"
         )
 
 
@@ -48,10 +46,6 @@ def connect(target: str, pipeline: str, **options: Unpack[ConnectOptions]) -> Fe
                        by commas, all of which are used
     pipeline           name of the pipeline; the error for an unknown name lists the known ones
     OPTIONS
-
-    Raises `ServerUnavailableError`, `PipelineNotFoundError` (lists the available ones),
-    `InvalidRequestError`, `ConfigError`, `AuthenticationError`, `PermissionDeniedError` and
-    `CursorError`.
     """
     check_option_names(options, connect)
     return _open_feed(target, pipeline, FeedOptions(**options))
@@ -84,8 +78,10 @@ def _open_tracer(plan: FeedPlan) -> BatchTracer | None:
         raise MissingExtraError(
             "tracer_provider needs OpenTelemetry: pip install 'infeed[otel]'"
         ) from None
-    attributes = {**plan.log_fields, "feed": plan.open_message.feed_id}
-    return BatchTracer(plan.options.tracer_provider, attributes)
+    opening = plan.open_message
+    names = {"pipeline": opening.pipeline, "feed": opening.feed_id}
+    ranks = {"rank": opening.rank, "world_size": opening.world_size}
+    return BatchTracer(plan.options.tracer_provider, {**names, **ranks})
 
 
 __all__ = ["PREFETCH_BYTES", "ConnectOptions", "check_option_names", "connect"]

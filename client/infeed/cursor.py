@@ -1,8 +1,7 @@
 """Cursor and shard plan: the progress of a run, and the positions of each step. Arithmetic only.
 
-A cursor counts samples over all ranks, so it fits any world size. A shard plan turns it into
-steps: rank r of w takes, at step k, the positions [base + (k·w + r)·s, +s), where s is the stride,
-the positions of one batch.
+A cursor counts samples over all ranks, so it fits any world size. Rank r of w takes, at step k, the
+positions [base + (k·w + r)·s, +s), where s is the stride, the positions of one batch.
 """
 
 from __future__ import annotations
@@ -45,10 +44,8 @@ class Shard:
 
 @dataclass(frozen=True)
 class Cursor:
-    """The progress of a run: `position` samples were delivered, over all ranks.
-
-    `resumable` False marks the cursor of a run that cannot continue there; JSON has it then only.
-    """
+    """The progress of a run: `position` samples were delivered, over all ranks. `resumable` False:
+    the run cannot continue there; JSON has it then only."""
 
     pipeline: str
     fingerprint: str
@@ -117,10 +114,8 @@ class Cursor:
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """The positions that one rank takes, step by step, from `base`; a batch takes `stride`.
-
-    `position_count` is None if it is endless or unknown.
-    """
+    """The positions that one rank takes, step by step, from `base`; a batch takes `stride`, and
+    `position_count` is None if it is endless or unknown."""
 
     base: int
     shard: Shard

@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from infeed.batch import Batch
-from infeed.prefetch.feed_plan import FeedPlan
-from infeed.prefetch.feed_view import FeedView
+from infeed.prefetch.feed_plan import FeedPlan, FeedView
 from infeed.prefetch.prefetcher import Prefetcher
 from infeed.prefetch.ready_batches import EndOfFeed, ReadyItem
 from infeed.shared.arguments import check_integer, check_seconds, refuse_copy
@@ -68,14 +67,12 @@ class Feed(FeedView, Iterator[Batch]):
         return True
 
     def __iter__(self) -> Feed:
-        """Returns the feed itself: a second loop continues after the last delivered batch.
-
-        Raises `FeedClosedError` after the end: a second loop would silently do nothing.
-        """
+        """Returns the feed itself: a second loop continues after the last delivered batch, or
+        raises `FeedClosedError` after the end."""
         if self._ended:
             raise FeedClosedError(
-                f"the feed of {self._spec.name!r} has ended: all of its batches were delivered. "
-                "Connect again for each pass, or once with epochs=n for n passes in one loop"
+                f"the feed of {self._spec.name!r} has ended: connect again for each pass, or once "
+                "with epochs=n for n passes in one loop"
             )
         return self
 
@@ -134,15 +131,11 @@ class Feed(FeedView, Iterator[Batch]):
                 "%s guarantees no order, so a run cannot resume from this state: after a restart "
                 "of the trainer, connect without state",
                 self._spec.name,
-                extra={"fields": self._plan.log_fields},
             )
         return cursor.to_json()
 
     def again(self) -> Feed:
-        """Returns another feed, connected with the same arguments: it begins where this one began.
-
-        Raises as `connect` does, and `FeedClosedError` after `close`.
-        """
+        """Returns another feed with the same arguments: it begins where this one began."""
         self._check_open()
         assert self._connect_again is not None
         return self._connect_again()
@@ -201,8 +194,7 @@ class Feed(FeedView, Iterator[Batch]):
                 raise self._stall_error(timeout or 0.0)
             if now >= warn_at:
                 stall = self._stall_error(warn_at - requested_at)
-                fields = {**self._plan.log_fields, **stall.metadata}
-                log.warning("%s; still waiting", stall, extra={"fields": fields})
+                log.warning("%s; still waiting", stall)
                 warn_at += warn_at - requested_at
 
     def _stall_error(self, seconds: float) -> StallError:

@@ -1,8 +1,4 @@
-"""Ranks of a training, as its launcher or JAX tells them; imports no framework.
-
-A feed without a shard belongs to a single trainer: in a training of several processes, each of
-them would read the same batches.
-"""
+"""Ranks of a training, by its launcher or JAX: without a shard, all would read the same batches."""
 
 from __future__ import annotations
 

@@ -77,8 +77,7 @@ class Stats:
         servers = ", ".join(self.servers) or "no server"
         plural = "" if self.reconnects == 1 else "s"
         hedged = f", {self.hedges} hedged" if self.hedges else ""
-        times = "once" if self.left_out == 1 else f"{self.left_out} times"
-        left_out = f", servers left out {times}" if self.left_out else ""
+        left_out = f", servers left out {self.left_out} x" if self.left_out else ""
         lines = (
             f"{self.verdict}",
             f"{self.steps} steps, {self.samples} samples",
@@ -100,15 +99,12 @@ class Progress:
     """Bytes on the wire."""
 
     def plus(self, samples: int, payload_bytes: int) -> Progress:
-        """Returns the progress after one more batch."""
         return Progress(self.steps + 1, self.samples + samples, self.bytes + payload_bytes)
 
 
 class StatsRecorder:
-    """Records the wait for each batch, in constant memory.
-
-    Without a lock: an interrupt, or two threads at a time, can falsify one wait, but no total.
-    """
+    """Records the wait for each batch, in constant memory. Without a lock: an interrupt, or two
+    threads at a time, can falsify one wait, but no total."""
 
     def __init__(self) -> None:
         self._last = Progress()
@@ -124,10 +120,7 @@ class StatsRecorder:
         self._waits: deque[float] = deque(maxlen=_MAX_WAITS)
 
     def record(self, requested_at: float, received_at: float, progress: Progress) -> None:
-        """Records the wait for one batch, in monotonic seconds, and the progress after it.
-
-        A batch that an interrupt has kept from being returned is recorded once.
-        """
+        """Records the wait for one batch, once, and the progress after it."""
         self.waiting_since = None
         if progress.steps <= self._last.steps:
             return

@@ -1,11 +1,7 @@
 """Fake transport: feeds without a server, for tests of training code.
 
-    from infeed.testing import FakeTransport
-
-    fake = FakeTransport({"image": images, "label": labels}, batch_size=32)
-    feed = infeed.connect("fake", "fake", epochs=2, transport=fake)
-
-Only the network is fake. Order, ranks, cursors, prefetching and finish transforms are real.
+fake = infeed.testing.FakeTransport({"image": images, "label": labels}, batch_size=32)
+feed = infeed.connect("fake", "fake", epochs=2, transport=fake)
 """
 
 from __future__ import annotations
@@ -116,8 +112,7 @@ class FakeTransport:
         self.streams += 1
         return _FakeCall(self.answer(requests))
 
-    def close(self) -> None:
-        """Does nothing: no connection is open."""
+    def close(self) -> None: ...
 
     def sample_ids(self, seed: int, start: int, count: int) -> Array:
         """Returns the samples at positions [start, start + count), int64."""

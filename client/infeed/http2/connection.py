@@ -57,10 +57,7 @@ class Http2ProtocolError(Exception):
 
 
 class Http2Request:
-    """One request on a connection of its own, and its response. One thread reads; others may send.
-
-    Raises `ConnectionLostError`, `Http2ProtocolError` and `OSError`, such as `TimeoutError`.
-    """
+    """One request on its own connection, and its response. One thread reads; others may send."""
 
     def __init__(
         self,
@@ -68,10 +65,7 @@ class Http2Request:
         deadline: float | None = None,
         on_goaway: Callable[[], None] = lambda: None,
     ) -> None:
-        """`deadline`, of `time.monotonic`, bounds every read; without one, keepalive pings do.
-
-        `on_goaway` is called when the peer will close the connection after the response.
-        """
+        """`deadline`, of `time.monotonic`, bounds every read; without one, keepalive pings do."""
         self.headers: dict[str, str] = {}
         """Of the response, names in lower case."""
         self.trailers: dict[str, str] = {}
@@ -208,7 +202,6 @@ class Http2Request:
             self._flush()
 
     def _flush(self, more: bytes = b"") -> None:
-        """Sends h2's output, then `more`."""
         if output := self._h2.data_to_send() + more:
             try:
                 self._socket.send(output)

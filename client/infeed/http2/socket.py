@@ -1,7 +1,4 @@
-"""TCP and Unix client sockets on which every operation has a timeout, and their buffered reader.
-
-One thread receives, others send; any thread may abort the connection.
-"""
+"""TCP and Unix client sockets, whose operations have timeouts, and their buffered reader."""
 
 from __future__ import annotations
 

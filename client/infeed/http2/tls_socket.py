@@ -1,8 +1,5 @@
-"""TLS client socket, over records in memory. Imported only where TLS is used.
-
-OpenSSL's own socket needs two system calls for every 16 KiB, and does not allow one thread to read
-while another writes.
-"""
+"""TLS client socket, over records in memory: OpenSSL's own needs two system calls for every 16 KiB,
+and does not allow one thread to read while another writes."""
 
 from __future__ import annotations
 
@@ -39,7 +36,6 @@ class TLSClientSocket(ClientSocket):
     """Client socket over TLS, in the methods of its base class."""
 
     def __init__(self, address: str, context: ssl.SSLContext, server_name: str) -> None:
-        """`server_name`: the name that the server's certificate must be valid for."""
         super().__init__(address)
         self._server_name = server_name
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -1,8 +1,6 @@
 """Coordinator: every decision about the servers of one feed.
 
-Which server is asked for which step, when a server is connected to again, which failures end the
-feed, and what is delivered next. No threads, no I/O, and a clock that is passed in, so that
-`tests/simulation` can run it through years of faults.
+No threads and no I/O; the clock is passed in: `tests/simulation` runs years of faults.
 """
 
 from __future__ import annotations
@@ -56,20 +54,15 @@ class Coordinator:
             plan.contract.payload_bytes,
             plan.options.prefetch_batches or MAX_BATCHES,
         )
-        self._scheduler: StepScheduler[ReceivedBatch | InfeedError] = StepScheduler(
-            plan.shard_plan.steps, clock
-        )
+        self._scheduler: StepScheduler[Any] = StepScheduler(plan.shard_plan.steps, clock)
+        self.streams = self._scheduler.servers
+        """The servers that take requests."""
         self._servers = ServerStates(plan)
         self._no_server_since: float | None = None
         self._failures = StepFailures()
         self._deliver()
 
     # From any thread.
-
-    @property
-    def open_streams(self) -> int:
-        """The number of servers that take requests."""
-        return len(self._scheduler.servers)
 
     @property
     def lost_servers(self) -> set[str]:
@@ -117,11 +110,8 @@ class Coordinator:
         return Stream(server)
 
     def on_connected(self, stream: Stream) -> None:
-        """Makes the server available for steps, until its stream has ended.
-
-        A server that was lost or left out must accept the stream first: the host of a stopped
-        process still accepts connections.
-        """
+        """Makes the server available for steps, until its stream has ended; one that was lost or
+        left out must accept the stream first: a stopped process still accepts connections."""
         if not stream.ended and not self._servers[stream.server].unhealthy:
             self._scheduler.add_server(stream.server)
 

@@ -7,7 +7,6 @@ A new option is written in `FeedOptions`; `ConnectOptions` repeats its name and 
 from __future__ import annotations
 
 import inspect
-import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -40,8 +39,6 @@ Check = Callable[[str, Any], Any]
 
 PREFETCH_BYTES = 256 << 20
 """Bytes of prefetched batches by default: more hides longer pauses of the servers."""
-
-_TEXT_WIDTH = 78
 
 
 class ConnectOptions(TypedDict, total=False):
@@ -196,15 +193,8 @@ OPTION_NAMES = tuple(option.name for option in fields(FeedOptions))
 
 def document_options(function: F, model: type[CheckedOptions] = FeedOptions) -> F:
     """Writes the options into the signature and, in place of `OPTIONS`, into the docstring."""
-    lines = []
     column = max(len(option.name) for option in fields(model)) + 2
-    for option in fields(model):
-        indent = " " * column
-        text = textwrap.wrap(
-            option.metadata["text"], _TEXT_WIDTH, break_on_hyphens=False, break_long_words=False
-        )
-        lines.append(f"{option.name:{column}}{text[0]}")
-        lines += [indent + line for line in text[1:]]
+    lines = [f"{option.name:{column}}{option.metadata['text']}" for option in fields(model)]
     docstring = inspect.getdoc(function) or ""
     function.__doc__ = docstring.replace("OPTIONS", "\n".join(lines))
     signature = inspect.signature(function)

@@ -18,8 +18,7 @@ from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.ready_batches import FeedItem, ReadyBatches
 from infeed.prefetch.reporter import Reporter
-from infeed.prefetch.server_pool import ServerPool
-from infeed.prefetch.server_reader import ServerReader, Shared
+from infeed.prefetch.server_reader import ServerPool, ServerReader, Shared
 from infeed.prefetch.threads import BackgroundThread, Wakeup
 from infeed.shared.errors import InfeedError
 from infeed.shared.finish import finish
@@ -55,6 +54,7 @@ class Prefetcher:
         """Without a tracer, no batch is traced. Closes a transport that is not the user's."""
         self.tracer = tracer
         self._transport = transport
+        self.target = transport.target
         self._plan = plan
         self._buffers = BufferPool()
         self._received: SimpleQueue[FeedItem | None] = SimpleQueue()  # bounded by the window
@@ -75,11 +75,6 @@ class Prefetcher:
         self._threads = [BackgroundThread("infeed-servers", self._supervise)]
         if finishes:
             self._threads.append(BackgroundThread("infeed-finisher", self._finish_batches))
-
-    @property
-    def target(self) -> str:
-        """The target as the user wrote it."""
-        return self._transport.target
 
     def stats(self, *, has_ended: bool, closed: bool = False) -> Stats:
         """Returns the statistics so far, as of the end of the feed if that was before."""
@@ -183,7 +178,7 @@ class Prefetcher:
         """Returns the figures of a report that are no sums."""
         steps = self.ready.progress.steps
         return {
-            "streams": self._coordinator.open_streams,
+            "streams": len(self._coordinator.streams),
             "ready_batches": len(self.ready.items),
             "total_steps": steps,
             "position": self._plan.shard_plan.position_after(steps),

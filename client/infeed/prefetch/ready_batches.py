@@ -21,7 +21,7 @@ from infeed.stats import Progress
 from infeed.wire.received import ReceivedBatch
 
 _MAX_WAIT_SECONDS = 1.0
-"""Bound on one wait, for a thread whose wake-up was lost by the interrupt of another thread."""
+"""Bound on one wait, for a thread whose wake-up was lost by another thread's interrupt."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,7 @@ class ReadyItem:
 
 
 class ReadyBatches:
-    """Items in order; the last one, the end or an error, is never removed.
-
-    One thread puts items; any threads take them.
-    """
+    """Items in order, put by one thread; the last one, the end or an error, is never removed."""
 
     def __init__(self, on_taken: Callable[[], None], max_items: int | None = None) -> None:
         """`on_taken` is called just before a batch is taken, and when there is none to take."""

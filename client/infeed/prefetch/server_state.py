@@ -25,8 +25,7 @@ MAX_LEFT_OUT_SECONDS = 30.0
 """Bounds on the time for which a server is left out; it doubles until the server sends a batch."""
 
 MAX_DRAIN_SILENCE_SECONDS = 90.0
-"""Seconds without a batch on a stream whose end was announced: fewer than the server's 60 s would
-cut it. A proxy may keep a stream open whose server is gone."""
+"""Seconds without a batch on a stream whose end was announced: a proxy may keep it open."""
 
 STEP_ERRORS = (SampleError, UserCodeError, CursorError, InvalidRequestError)
 """Errors of a step that another server usually raises as well."""
@@ -42,7 +41,6 @@ class Stream:
 
     server: str
     accepted: bool = False
-    """Whether the server has accepted the stream."""
     draining: bool = False
     """Whether the server has announced the end of the stream."""
     active_at: float = 0.0
@@ -91,10 +89,8 @@ class ServerState:
         self.retry_at = now + self.backoff
 
     def has_failed(self, step: int) -> bool:
-        """Returns whether the server has failed this step, and is not being tried again.
-
-        One that lacks a resource, or rejects a token which may be renewed, may recover.
-        """
+        """Returns whether the server has failed this step, and is not being tried again: one that
+        lacks a resource, or rejects a token which may be renewed, may recover."""
         may_recover = self.renewable or isinstance(self.error, ServerUnavailableError)
         failed = self.left_out and not may_recover
         return failed and not self.active and self.failed_step in {None, step}
@@ -109,13 +105,12 @@ class ServerStates(dict[str, ServerState]):
         """Every server that was ever connected, in order of the first connection."""
         self.losses = self.reconnects = self.left_out = 0
         self._feed = plan.spec.name
-        self._log_fields = plan.log_fields
 
     def on_stream_accepted(self, server: str) -> None:
         """Marks a server as connected."""
         state = self[server]
         if state.loss_logged:
-            self._warn(server, f"{self._feed}: {server} is back")
+            log.warning("%s: %s is back", self._feed, server)
         state.lost = state.loss_logged = False
         if not state.left_out:
             state.backoff = 0.0
@@ -127,7 +122,7 @@ class ServerStates(dict[str, ServerState]):
         """Marks a server as healthy."""
         state = self[server]
         if state.left_out:
-            self._warn(server, f"{server} serves the feed again")
+            log.warning("%s serves the feed again", server)
             state.left_out, state.backoff = False, 0.0
 
     def lose(self, stream: Stream, error: InfeedError, now: float) -> None:
@@ -138,9 +133,8 @@ class ServerStates(dict[str, ServerState]):
         if not (state.loss_logged or stream.draining):
             state.loss_logged = True
             problem = "is lost" if stream.accepted else "cannot be reached"
-            self._warn(
-                server, f"{self._feed}: {server} {problem}, and is tried again: {error.message}"
-            )
+            line = "%s: %s %s, and is tried again: %s"
+            log.warning(line, self._feed, server, problem, error.message)
         state.lost, state.left_out, state.error = True, False, error
         state.retry(now, MIN_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
 
@@ -152,7 +146,7 @@ class ServerStates(dict[str, ServerState]):
         state.renewable = stream.accepted and isinstance(error, AuthenticationError)
         if not state.left_out and (len(self) > 1 or state.renewable):
             reason = f"{type(error).__name__}: {error.message}"
-            self._warn(server, f"{server} is left out of the feed for now: {reason}")
+            log.warning("%s is left out of the feed for now: %s", server, reason)
         state.lost, state.left_out, state.error, state.failed_step = False, True, error, step
         state.retry(now, MIN_LEFT_OUT_SECONDS, MAX_LEFT_OUT_SECONDS)
 
@@ -189,9 +183,6 @@ class ServerStates(dict[str, ServerState]):
             target=target,
             position=position,
         )
-
-    def _warn(self, server: str, line: str) -> None:
-        log.warning("%s", line, extra={"fields": {**self._log_fields, "server": server}})
 
 
 class StepFailures:

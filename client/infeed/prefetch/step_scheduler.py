@@ -104,10 +104,8 @@ class StepScheduler(Generic[T]):
         self._steps = step if self._steps is None else min(step, self._steps)
 
     def fail(self, step: int, item: T) -> None:
-        """Buffers an item in place of a step, whichever server was to send it.
-
-        No later step is needed. But the feed is not complete: it must not end as if it were.
-        """
+        """Buffers an item in place of a step. No later step is needed, but the feed must not end as
+        if it were complete."""
         self._reorder_buffer[step] = item
         self._failed_step = step
 
@@ -118,11 +116,8 @@ class StepScheduler(Generic[T]):
         return None
 
     def probe(self, server: str, step_limit: int) -> int | None:
-        """Returns the next step, to request it alone from a server that has failed before.
-
-        It may be in flight elsewhere. So the answer shows whether this server can send it, and
-        delays no other step.
-        """
+        """Returns the next step, to request it alone from a server that has failed before. It may
+        be in flight elsewhere: the answer delays no other step."""
         step, known = self.next_step, self.servers.get(server)
         if known is None or known.in_flight or step >= step_limit or not self._exists(step):
             return None
@@ -209,12 +204,8 @@ class StepScheduler(Generic[T]):
                     self._reassign(step)
 
     def _is_straggler(self, server: _Server, is_another_idle: bool) -> bool:
-        """Returns whether the server's silence is unusual. If the others are busy and have not sent
-        anything either, it is not.
-
-        Compares with the interval between batches, not with their latency, which grows with the
-        number in flight.
-        """
+        """Returns whether the server's silence is unusual for its interval between batches (the
+        latency grows with the number in flight), and the others are not as busy and silent."""
         since = max(server.in_flight[self.next_step], server.received_at)
         usual = server.interval or max(other.interval for other in self.servers.values())
         last = max(other.received_at for other in self.servers.values())

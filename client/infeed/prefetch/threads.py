@@ -33,11 +33,8 @@ class Wakeup:
 
 
 class BackgroundThread(threading.Thread):
-    """Runs a function; none outlives the process.
-
-    `join` is called at the end only: an exception of a signal handler in it marks a running thread
-    as ended.
-    """
+    """Runs a function; none outlives the process. `join` is called at the end only: an exception of
+    a signal handler in it marks a running thread as ended."""
 
     def __init__(self, name: str, work: Callable[[], None]) -> None:
         super().__init__(name=name, daemon=True)

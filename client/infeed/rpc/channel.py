@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -34,11 +33,6 @@ from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed.transport import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, Call, Transport
 from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
-
-log = logging.getLogger(__name__)
-
-NOTICE_SECONDS = 2.0
-"""Seconds of waiting after which the log says so: fewer would name servers that only start."""
 
 _REFUSALS = (
     *(AuthenticationError, PermissionDeniedError, PipelineNotFoundError),
@@ -73,7 +67,6 @@ class GrpcTransport:
     """Transport to `host:port`, `dns:///host:port` or `unix:/path`, or several, comma-separated."""
 
     def __init__(self, target: str, credentials: Credentials = NO_CREDENTIALS) -> None:
-        """Raises `InvalidRequestError` for an invalid target, `ConfigError` for credentials."""
         self.target = target
         self._addresses = parse_target(target)
         for address in self._addresses:
@@ -148,14 +141,11 @@ class GrpcTransport:
             call.cancel()
 
     def _call_unary(self, method: str, request: Any, response: Any, timeout: float) -> Any:
-        """Returns the response of the first server that responds, beginning with the last one.
-
-        At the timeout raises a refusal, if a server refused the call, else the last error; at once
-        when every server has refused.
-        """
+        """Returns the response of the first server that responds. At the timeout raises a refusal,
+        if a server refused the call, else the last error; at once when all have refused."""
         began = time.monotonic()
         backoff, connect_timeout = MIN_BACKOFF_SECONDS, CONNECT_TIMEOUT_SECONDS
-        problem, noticed = "the timeout left no time for a call", False
+        problem = "the timeout left no time for a call"
         refusals: dict[str, InfeedError] = {}
         while (left := began + timeout - time.monotonic()) > 0:
             address = self._addresses[self._current]
@@ -179,12 +169,7 @@ class GrpcTransport:
             with self._lock:
                 if self._addresses[self._current] == address:  # else another thread has moved on
                     self._current = (self._current + 1) % len(self._addresses)
-            waited = time.monotonic() - began
-            if waited >= NOTICE_SECONDS and not noticed:
-                noticed = True
-                line = "waiting for an infeed server at %s, for %.1f s so far: %s"
-                log.warning(line, self.target, waited, problem)
-            time.sleep(min(backoff, max(0.0, timeout - waited)))
+            time.sleep(min(backoff, max(0.0, began + timeout - time.monotonic())))
             backoff = min(2 * backoff, MAX_BACKOFF_SECONDS)
         for refusal in refusals.values():
             raise refusal

@@ -38,8 +38,7 @@ class Credentials:
             )
 
     def validate(self, address: str) -> None:
-        """Raises `ConfigError` for a token that would be sent unencrypted, an invalid file, or a
-        name that no certificate can be valid for."""
+        """Raises `ConfigError` for a token that would be sent unencrypted, or invalid files."""
         if self.token is not None and self.tls is None and not is_local(address):
             raise ConfigError(
                 f"the token for {address} would be sent unencrypted; use tls=True or "

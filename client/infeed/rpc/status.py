@@ -1,8 +1,4 @@
-"""Mapping of a gRPC call's status, or of its connection's failure, to an `InfeedError`.
-
-A gRPC error's trailing metadata holds a serialized `google.rpc.Status` whose details hold a
-`google.rpc.ErrorInfo`. `status.proto` has both.
-"""
+"""Mapping of a call's status (status.proto), or its connection's failure, to an `InfeedError`."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
-from infeed.shared.errors import InvalidRequestError, shorten
+from infeed.shared.errors import InvalidRequestError
 
 MAX_INT64 = (1 << 63) - 1
 
@@ -18,10 +18,8 @@ MAX_SECONDS = 1e8
 def check_integer(
     name: str, value: Any, low: int, high: int = MAX_INT64, *, or_none: str = ""
 ) -> int:
-    """Returns an integer of any type but bool, such as NumPy's, as an int.
-
-    `or_none` is the meaning of None, which the caller accepts.
-    """
+    """Returns an integer of any type but bool, such as NumPy's, as an int; `or_none` is the meaning
+    of None, which the caller accepts."""
     largest = "2^63 - 1" if high == MAX_INT64 else str(high)
     valid = f"from {low} to {largest}" + (f", or None for {or_none}" if or_none else "")
     try:
@@ -92,6 +90,6 @@ def refuse_copy(original: object) -> NoReturn:
 
 
 def _wrong_type(name: str, valid: str, value: Any) -> InvalidRequestError:
-    shown = shorten(repr(value), 80)
+    shown = repr(value)[:80]
     kind = "" if value is None else f" ({type(value).__name__})"
     return InvalidRequestError(f"{name} must be {valid}, not {shown}{kind}", **{name: shown})

@@ -25,8 +25,7 @@ _MIN_USED_SHARE = 1e-3
 
 _MIN_STEP_SECONDS = 1e-3
 _MIN_WORK_SHARE = 0.05
-"""A training that works for less than this share of the time, in shorter steps, does not work: what
-remains beside its waits is the loop itself."""
+"""A training that works for less of the time, in shorter steps, is an empty loop."""
 
 
 def consumption(ranks: Collection[RankReport], world_size: int) -> float:
@@ -75,10 +74,8 @@ def capacity(server: ServerReport, *, alone: bool = False) -> float | None:
 def enough_servers(
     ranks: Collection[RankReport], world_size: int, servers: Collection[ServerReport]
 ) -> int | None:
-    """Returns how many servers like these would keep a job, and what else they serve, going.
-
-    None if it is unknown: the training does no work, or the servers have sent few batches.
-    """
+    """Returns how many servers like these would keep a job, and what else they serve, going; None
+    if the training does no work, or the servers have sent few batches."""
     capacities = [known for known in map(capacity, servers) if known is not None]
     demand = consumption(ranks, world_size)
     few = sum(server.batches for server in servers) < MIN_BATCHES

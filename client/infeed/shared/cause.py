@@ -11,8 +11,6 @@ It follows from what the servers' pipelines waited for, and from what the client
     to send               client receives              network rate
                           servers encode               serialisation
                           neither                      round trip
-
-A connection that is never silent is the limit, whatever the pipeline does for other jobs.
 """
 
 from __future__ import annotations
@@ -78,7 +76,7 @@ def find_cause(trainer: TrainerReport, servers: Collection[ServerReport]) -> tup
     busy = server.busy_seconds / server.seconds
     streams = max(1, trainer.streams)
     receiving = trainer.receive_seconds / (trainer.seconds * streams)
-    if busy >= 0.5 and receiving < _FULL_SHARE:
+    if busy >= 0.5 and receiving < _FULL_SHARE:  # else the connection is the limit
         return _cause_at_servers(server)
     client = trainer.cpu_seconds / (trainer.seconds * streams)
     finishing = trainer.finish_seconds / trainer.seconds
@@ -93,7 +91,7 @@ def find_cause(trainer: TrainerReport, servers: Collection[ServerReport]) -> tup
     encoding = server.encode_seconds / server.seconds  # threads that encode, on average
     if server.no_budget_seconds >= 0.5 * server.seconds and encoding >= 0.5:
         return "serialisation", f"{encoding:.1f} threads encoded batches"
-    if _is_short(server):
+    if server.shortage_seconds >= 0.5 * server.seconds:
         return "server budget", _shortage_text(server)
     return "round trip", f"the pipeline had nothing to make {_percent(1 - busy)} of the time"
 
@@ -119,7 +117,8 @@ def _cause_at_servers(server: ServerReport) -> tuple[Cause, str]:
         detail = f"its {noun} busy {_percent(server.python_share)} of the time, {in_use}"
         return ("Python workers" if has_idle_cores else "Python CPU"), detail
     has_idle_workers = is_from_source and server.python_workers
-    if _is_short(server) and (has_idle_cores or has_idle_workers):
+    is_short = server.shortage_seconds >= 0.5 * server.seconds
+    if is_short and (has_idle_cores or has_idle_workers):
         return "server budget", _shortage_text(server)
     if is_from_source:
         share = _percent(server.source_seconds / server.seconds)
@@ -127,10 +126,6 @@ def _cause_at_servers(server: ServerReport) -> tuple[Cause, str]:
     what: Cause = "data set" if server.is_sequential else "transforms"
     share = _percent(server.transform_seconds / server.seconds)
     return what, f"the pipeline waited {share} of the time for the {what}, {in_use}"
-
-
-def _is_short(server: ServerReport) -> bool:
-    return server.shortage_seconds >= 0.5 * server.seconds
 
 
 def _shortage_text(server: ServerReport) -> str:

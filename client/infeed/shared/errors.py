@@ -1,8 +1,7 @@
 """Exceptions of infeed, client and server.
 
-The server sends an error as a gRPC status with one google.rpc.ErrorInfo: the reason of
-its class, the domain `infeed.dev`, and the variable parts of the message as metadata. The client
-raises the class of that reason.
+A gRPC status has one google.rpc.ErrorInfo: the reason of the class, the domain, and the variable
+parts of the message as metadata. The client raises the class of that reason.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ from typing import ClassVar
 DOMAIN = "infeed.dev"
 
 MAX_TEXT_CHARACTERS = 1 << 16
-"""Characters of one message or record of the log: more let a user's exception take memory, and time
-of the thread that answers others."""
+"""Characters of one message or record of the log: more let a user's exception take memory."""
 
 
 def shorten(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
@@ -29,8 +27,7 @@ def shorten(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
 class InfeedError(Exception):
     """The base of all errors, never raised itself.
 
-    `reason` is stable; `message` may change. `metadata` holds the variable parts of the message.
-    The middle of texts above 65,536 characters is left out.
+    `reason` is stable; `message` may change, and `metadata` holds its variable parts.
 
     Remedy: catch it to catch all errors of infeed.
     """

@@ -11,10 +11,7 @@ _registered: set[type] = set()
 
 
 def register_with_jax(kind: type[dict[str, Any]]) -> None:
-    """Makes the subclass of dict a container for JAX, if the process has imported JAX.
-
-    It is called for each batch. While another thread imports JAX, the next call registers.
-    """
+    """Makes the subclass of dict a container for JAX, if the process has imported JAX."""
     if "jax" not in sys.modules or kind in _registered:
         return
     module = sys.modules.get("jax.tree_util")

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from infeed.shared.spec.messages import from_message, to_message
 from infeed.v1 import stream_pb2
 
 REPORT_INTERVAL_SECONDS = 1.0
 """Seconds between two reports of a feed to each of its servers: fewer cost more."""
+
+R = TypeVar("R", "TrainerReport", "ServerReport")
 
 _MAX_VALUE = 1 << 62
 
@@ -74,11 +76,8 @@ class RankReport:
 
 @dataclass(frozen=True)
 class ServerReport:
-    """The last `seconds` of a server, for one pipeline and all of its trainers.
-
-    A pipeline is at any time in one of four states: its `no_request_seconds`, `no_budget_seconds`,
-    `source_seconds` and `transform_seconds` add up to `seconds`.
-    """
+    """The last `seconds` of a server, for one pipeline and all of its trainers. The times of its
+    four states, `no_request`, `no_budget`, `source` and `transform`, add up to them."""
 
     seconds: float = 0.0
     batches: int = 0
@@ -150,7 +149,7 @@ class ServerReport:
         return _checked(from_message(cls, message, worst=worst, processes=processes))
 
 
-def _checked(report: Any) -> Any:
+def _checked(report: R) -> R:
     for name, value in report.to_json().items():
         if not 0 <= value <= _MAX_VALUE:  # NaN, too
             kind = type(report).__name__
@@ -168,9 +167,8 @@ _SHARED = ("cores", "available_cores", "memory_bytes", "memory_limit_bytes", "py
 def merge_processes(reports: Iterable[ServerReport]) -> ServerReport:
     """Returns the report of several processes (`infeed serve --processes`), or servers, as one.
 
-    Its states add up to its time. A report that covers less time than the longest one is taken to
-    go on like this, and processes that have not reported are taken to be like the others:
-    `processes` is how many times the merged ones are the server.
+    A report that covers less time is taken to go on like this, and processes that have not reported
+    to be like the others: `processes` is how many times the merged ones are the server.
     """
     first, *others = reports = list(reports)
     if not others:

@@ -18,11 +18,8 @@ Counters = Mapping[str, float]
 
 
 class SlidingWindow:
-    """Keeps samples of counters, at most one a second. Not thread-safe.
-
-    The window is ten seconds long; or longer, up to five minutes, until the counter `events` has
-    grown by two in it: a step of a training can take a minute.
-    """
+    """Keeps samples of counters, at most one a second, of ten seconds; or up to five minutes, until
+    the counter `events` has grown by two: a step can take a minute. Not thread-safe."""
 
     def __init__(self, events: str | None = None) -> None:
         self._events = events

@@ -1,7 +1,4 @@
-"""Verdict: whether the input limits a training, which part of the input, and what would help.
-
-The first answer has the words and limits of TensorFlow's profiler.
-"""
+"""Verdict: whether the input limits a training, in the words of TensorFlow's profiler, and why."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Assembly of batches from the messages of one stream.
-
-Everything is checked against the request before memory is allocated for it.
-"""
+"""Assembly of batches from the messages of one stream, checked before memory is allocated."""
 
 from __future__ import annotations
 
@@ -99,9 +96,7 @@ class BatchAssembler:
         if opened.fingerprint != contract.fingerprint:
             raise FingerprintError(
                 f"the server's pipeline has fingerprint {opened.fingerprint!r}; the feed was "
-                f"opened with {contract.fingerprint!r}",
-                expected=contract.fingerprint,
-                found=opened.fingerprint,
+                f"opened with {contract.fingerprint!r}"
             )
         pairs = {
             "fields": (

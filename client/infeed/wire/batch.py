@@ -77,11 +77,8 @@ def encode_end(request: stream_pb2.BatchRequest, position_count: int) -> stream_
 
 
 def decode_batch(header: stream_pb2.BatchHeader, payload: Array, spec: Spec) -> dict[str, Array]:
-    """Returns the fields as views of the payload (uint8); byte strings are copied.
-
-    Fields lie in the payload in the order of the spec and do not overlap: bytes that a checksum has
-    verified must not be decoded as another field.
-    """
+    """Returns the fields as views of the payload (uint8); byte strings are copied. Fields do not
+    overlap: bytes that a checksum has verified must not be decoded as another field."""
     slots = len(header.sample_ids)
     if len(header.layouts) != len(spec):
         raise ProtocolError(f"a batch of {len(header.layouts)} fields instead of {len(spec)}")
@@ -106,10 +103,7 @@ def answer_checksum(
     answer: stream_pb2.BatchHeader | stream_pb2.EndOfData,
     spec: Spec,
 ) -> int:
-    """Returns the checksum that the answer to the request must have, of all but the payload.
-
-    proto/infeed/v1/stream.proto defines its bytes at `BatchHeader.checksum`.
-    """
+    """Returns the checksum of an answer but its payload, as stream.proto defines it."""
     data = struct.pack(
         "<Q5q",
         request.request_id,

@@ -4,8 +4,7 @@ The encoding is protobuf's, as proto/infeed/v1/stream.proto defines it:
 
     7A <length> 09 <checksum, 8 bytes LE> 12 <length> <data>
 
-The head, all bytes before the data, is short. A reader parses it first, and then receives the data
-straight into the batch's memory.
+A reader parses the head first, and then receives the data straight into the batch's memory.
 """
 
 from __future__ import annotations
@@ -59,9 +58,7 @@ def encode_chunk(pieces: Sequence[bytes | memoryview]) -> tuple[bytes, bytes | m
 
 def parse_head(prefix: bytes | bytearray, size: int) -> ChunkHead | None:
     """Parses the head of a chunk from the first 24 bytes (or all) of a message of `size` bytes.
-
-    Returns None for other messages, and for a chunk in another valid encoding.
-    """
+    None: another message, or a chunk in another valid encoding."""
     try:
         if prefix[0] != _CHUNK_TAG:
             return None

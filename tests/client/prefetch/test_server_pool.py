@@ -12,7 +12,7 @@ from tests.client.waiting import HANG_SECONDS, Clock, blocked_in, until
 
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.ready_batches import FeedItem
-from infeed.prefetch.server_pool import ServerPool
+from infeed.prefetch.server_reader import ServerPool
 from infeed.prefetch.server_state import Stream
 from infeed.shared.errors import ServerUnavailableError
 from infeed.wire.assembler import ReceivedBatch

@@ -11,7 +11,7 @@ import pytest
 from tests.client.waiting import HANG_SECONDS, until
 
 import infeed
-from infeed.prefetch import server_pool as pool_module
+from infeed.prefetch import server_reader as pool_module
 from infeed.prefetch import step_scheduler as scheduler_module
 from infeed.testing import FakeTransport
 
@@ -60,7 +60,7 @@ def test_steps_are_requested_from_all_servers(serve: Any, arrays: Any) -> None:
 def test_prefetch_window_spans_all_servers(
     serve: Any, arrays: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool_module, "_HEDGE_CHECK_INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr(pool_module, "_CHECK_INTERVAL_SECONDS", 0.01)
     calls: Counter[str] = Counter()
     assign = scheduler_module.StepScheduler.assign
 

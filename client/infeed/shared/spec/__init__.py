@@ -70,11 +70,8 @@ Spec: TypeAlias = tuple[FieldSpec, ...]
 
 @dataclass(frozen=True)
 class Cast:
-    """Converts the elements of `field` to `data_type`.
-
-    Floats are truncated towards zero; the nearest value of an integer type represents one out of
-    its range, and 0 represents NaN.
-    """
+    """Converts `field` to `data_type`: floats are truncated towards zero; the nearest value of an
+    integer type represents one out of its range, and 0 represents NaN."""
 
     field: str
     data_type: str
@@ -82,11 +79,8 @@ class Cast:
 
 @dataclass(frozen=True)
 class Normalize:
-    """((float(x) / scale) - mean) / std, each step rounded once in `data_type`.
-
-    `mean` and `std` hold no number (no such step), one, or one for each entry of the last
-    dimension.
-    """
+    """((float(x) / scale) - mean) / std, each step rounded once in `data_type`; `mean` and `std`
+    hold no number (no such step), one, or one for each entry of the last dimension."""
 
     field: str
     scale: float | None = None

@@ -22,7 +22,7 @@ MAX_JOB_NAME_LENGTH = 128
 
 @dataclass(frozen=True)
 class DatasetRequest:
-    """Request for a data set; None and an `epochs` of 0 mean what `RegisterDatasetRequest` says."""
+    """Request for a data set; `RegisterDatasetRequest` documents the fields."""
 
     pipeline: str
     fingerprint: str = ""
