@@ -59,9 +59,3 @@ def test_help_of_connect_has_each_option_with_its_default() -> None:
         assert f" {field.default!r}" in text
         assert f"\n    {field.name} " in text
     assert "OPTIONS" not in text
-
-
-def test_connect_names_the_nearest_option() -> None:
-    connect: Any = infeed.connect
-    with pytest.raises(TypeError, match=r"infeed\.connect has no option .*\(did you mean 'seed'"):
-        connect("a:1", "p", sed=3)

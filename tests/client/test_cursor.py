@@ -83,19 +83,6 @@ def test_other_world_size_resumes_at_the_same_position(
     assert sorted(before + after) == list(range(total))
 
 
-def test_endless_plan_has_no_number_of_steps() -> None:
-    plan = ShardPlan(10, Shard(1, 3), 4, None, "drop")
-    assert plan.steps is None
-    assert plan.batch_range(0) == (14, 4)
-    assert plan.batch_range(10**9) == (10 + (3 * 10**9 + 1) * 4, 4)
-    assert plan.position_after(2) == 34
-
-
-def test_rank_behind_the_end_gets_an_empty_batch() -> None:
-    plan = ShardPlan(0, Shard(2, 3), 4, 5, "pad")
-    assert (plan.steps, plan.batch_range(0)) == (1, (8, 0))
-
-
 @pytest.mark.parametrize(
     ("rank", "world", "message"),
     [
@@ -172,10 +159,3 @@ def test_cursor_marked_as_not_resumable_is_rejected() -> None:
     with pytest.raises(CursorError, match="cannot resume at position 40"):
         cursor.check(SPEC, 0)
     assert "resumable" not in replace(cursor, resumable=True).to_json()
-
-
-def test_without_an_order_only_position_0_can_be_resumed() -> None:
-    spec = replace(SPEC, guarantee=Guarantee("none", "at_most_once", "none"))
-    replace(CURSOR, position=0).check(spec, 17)
-    with pytest.raises(CursorError, match="position 640 of the cursor; connect without"):
-        CURSOR.check(spec, 17)

@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -28,13 +27,11 @@ from infeed.shared.errors import (
     InfeedError,
     InvalidRequestError,
     PipelineNotFoundError,
-    ProtocolError,
     SampleError,
     StallError,
 )
 from infeed.shared.spec import Cast, FieldSpec, Guarantee, Normalize, OneHot
 from infeed.testing import FakeTransport
-from infeed.v1 import stream_pb2
 
 
 def ids(feed: infeed.Feed) -> list[int]:
@@ -110,15 +107,6 @@ def test_state_that_cannot_be_resumed_is_marked_and_logged_once(
     assert caplog.text.count(message) == 1
     with pytest.raises(CursorError, match="cannot resume"):
         connect(fake, state=json.loads(json.dumps(state)))
-
-
-def test_state_counts_delivered_batches_only(fake: FakeTransport) -> None:
-    with connect(fake) as feed:
-        for step in range(30):
-            assert feed.state()["position"] == 4 * step
-            next(feed)
-        assert feed.steps is None
-        assert feed.steps_left is None
 
 
 def test_resumed_feed_uses_the_seed_of_the_cursor(fake: FakeTransport) -> None:
@@ -387,24 +375,6 @@ def test_exit_with_an_open_feed_in_a_daemon_thread_is_silent() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_feed_dropped_under_a_lock_of_its_own_does_not_hang(fake: FakeTransport) -> None:
-    """The garbage collector runs finalizers on any thread at any line."""
-    feed = connect(fake)
-    pool = feed._prefetcher._pool
-    feeds = [feed]
-    del feed
-
-    def drop() -> None:
-        with pool.locked():
-            feeds.clear()
-
-    dropping = threading.Thread(target=drop, daemon=True)
-    dropping.start()
-    dropping.join(HANG_SECONDS)
-    assert not dropping.is_alive()
-    until(lambda: not infeed_threads())
-
-
 def test_feed_cannot_be_used_after_a_fork(fake: FakeTransport) -> None:
     with connect(fake) as feed:
         next(feed)
@@ -417,23 +387,6 @@ def test_feed_cannot_be_used_after_a_fork(fake: FakeTransport) -> None:
         feed._pid = os.getpid()
         assert next(feed).start == 4
     assert "spawn" in multiprocessing.get_all_start_methods()
-
-
-def test_repr_has_the_progress_and_the_end(fake: FakeTransport) -> None:
-    feed = connect(fake, epochs=1)
-    next(feed)
-    feed.close()
-    assert repr(feed) == (
-        "Feed('fake' at fake, batch_size=4, rank 0 of 1, 1 of 12 delivered, closed)"
-    )
-
-
-def test_len_is_the_number_of_batches(fake: FakeTransport) -> None:
-    with connect(fake, epochs=1) as feed:
-        assert len(feed) == 12
-        assert len(list(feed)) == 12
-        assert len(feed) == 12
-        assert feed
 
 
 @pytest.mark.parametrize(
@@ -461,15 +414,6 @@ def test_a_second_loop_continues_until_the_end_was_reported(fake: FakeTransport)
         assert next(feed, None) is None
 
 
-def test_a_run_that_resumes_at_its_end_has_an_empty_loop(fake: FakeTransport) -> None:
-    with connect(fake, epochs=1) as feed:
-        list(feed)
-        state = feed.state()
-    with connect(fake, epochs=1, state=state) as feed:
-        assert len(feed) == 0
-        assert list(feed) == []
-
-
 def test_state_after_fewer_steps(fake: FakeTransport) -> None:
     with connect(fake, epochs=1) as feed:
         next(feed), next(feed)
@@ -488,55 +432,6 @@ def test_a_batch_is_a_mapping_without_defaults(fake: FakeTransport) -> None:
         batch["images"]
     assert isinstance(caught.value, infeed.FieldNotFoundError)
     assert caught.value.metadata == {"field": "images"}
-
-
-def without_checksums(message: bytes) -> bytes:
-    """Returns a message as a server sends it that has no checksums of answers."""
-    response = stream_pb2.StreamBatchesResponse.FromString(message)
-    if not response.HasField("opened"):
-        return message
-    response.opened.has_checksums = False
-    return response.SerializeToString()
-
-
-class EndsWith(FakeTransport):
-    """Sends `count` as the length of the data with each batch."""
-
-    count = 0
-
-    def answer(self, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> Iterator[bytes]:
-        for message in super().answer(requests):
-            response = stream_pb2.StreamBatchesResponse.FromString(message)
-            if response.HasField("header"):
-                response.header.position_count = self.count
-                yield response.SerializeToString()
-            else:
-                yield without_checksums(message)
-
-
-@pytest.mark.parametrize(
-    ("options", "count"),
-    [
-        ({"epochs": None}, 3),
-        ({"epochs": 1, "remainder": "drop"}, 3),
-        ({"epochs": 1}, -1),
-        ({"epochs": 1}, 4),
-        ({"epochs": 1, "state": 4}, 4),  # not in the step from 4 to 8
-    ],
-)
-def test_impossible_position_count_is_a_protocol_error(
-    arrays: Any, options: dict[str, Any], count: int
-) -> None:
-    fake = EndsWith(arrays, batch_size=4, remainder="pad", length_known=False)
-    fake.count = count
-    if "state" in options:
-        with connect(fake) as feed:
-            options = {**options, "state": {**feed.state(), "position": options["state"]}}
-    with (
-        connect(fake, **options) as feed,
-        pytest.raises(ProtocolError, match=f"end of the data at position {count}, in answer"),
-    ):
-        next(feed)
 
 
 @pytest.mark.parametrize("remainder", ["drop", "pad"])
@@ -578,16 +473,6 @@ def test_finish_none_leaves_the_transforms_to_the_consumer() -> None:
     with infeed.connect("fake", "fake", transport=transport) as feed:
         assert feed.element_spec == transport.spec.element_spec
         assert feed.pending_transforms == ()
-
-
-def test_prefetch_batches_bounds_their_number() -> None:
-    starts = []
-    transport = FakeTransport({"x": np.arange(800)}, before_batch=starts.append)
-    with infeed.connect("fake", "fake", prefetch_batches=3, transport=transport) as feed:
-        for step in range(5):
-            until(lambda step=step: len(starts) == step + 3)
-            next(feed)
-        assert feed.stats().prefetch_limit_bytes == 3 * 64
 
 
 def test_has_next_is_whether_next_returns_at_once() -> None:

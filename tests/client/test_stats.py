@@ -54,14 +54,6 @@ def test_text_begins_with_the_verdict() -> None:
         assert part in text
 
 
-@pytest.mark.parametrize("steps", [0, 1])
-def test_no_verdict_before_two_batches(steps: int) -> None:
-    stats = stats_of([0.1] * steps, work=1.0)
-    assert stats.verdict.startswith("no verdict yet: ")
-    assert stats.wait_share == stats.bytes_per_second == 0
-    assert str(stats)
-
-
 def test_percentiles_are_of_the_waits_after_the_first() -> None:
     stats = stats_of([9.0, *(0.001 * number for number in range(1, 102))], work=0.01)
     assert stats.wait_p50_seconds == pytest.approx(0.051)

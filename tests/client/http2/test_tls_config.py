@@ -12,21 +12,6 @@ from infeed.http2.tls_config import TLS, certificate_name, validate_tls
 from infeed.shared.errors import ConfigError
 
 
-def test_certificates_and_names_are_verified(pki: Any) -> None:
-    for tls in (
-        TLS(),
-        TLS(ca=pki.ca),
-        TLS(ca=str(pki.ca)),
-        TLS(cert=pki.server, key=pki.server_key),
-    ):
-        context = tls.context()
-        assert context.verify_mode is ssl.CERT_REQUIRED
-        assert context.check_hostname
-        assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
-        assert context.options & ssl.OP_NO_COMPRESSION
-        assert context.options & ssl.OP_NO_RENEGOTIATION  # HTTP/2 forbids it
-
-
 def test_only_the_given_ca_is_trusted(pki: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(pki.untrusted_ca))  # the system's
     assert TLS().context().get_ca_certs()

@@ -385,15 +385,6 @@ def test_loss_and_return_of_a_server_are_logged_once_each(
     assert logged() == []
 
 
-def test_ended_stream_adds_no_server(new_coordinator: Any) -> None:
-    coordinator = new_coordinator()
-    stream = coordinator.start_stream("a")
-    stream.ended = True
-    coordinator.on_connected(stream)
-    assert coordinator._scheduler.servers == {}
-    assert coordinator.next_request(stream) is None
-
-
 def test_draining_server_gets_no_step_before_it_reconnects(new_coordinator: Any) -> None:
     coordinator = new_coordinator("ab")
     (stream,) = connect(coordinator, "a")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -132,24 +131,3 @@ def test_stream_whose_announced_end_does_not_come_is_cancelled() -> None:
     assert call.cancelled == 1
     (error,) = pool.errors
     assert isinstance(error, ServerUnavailableError)
-
-
-def test_stop_just_before_the_stream_is_read_cancels_it() -> None:
-    call = Call()
-    reader = reader_of(Pool(9), lambda: call)
-
-    class Stopping(threading.Event):
-        """Calls `stop` between the second check of the event and its result."""
-
-        checks = 0
-
-        def is_set(self) -> bool:
-            self.checks += 1
-            result = super().is_set()
-            if self.checks == 2:
-                reader.stop()
-            return result
-
-    reader._stopping = Stopping()
-    reader._read_streams()
-    assert call.cancelled == 1

@@ -34,14 +34,6 @@ def pop_all(scheduler: StepScheduler[int]) -> list[int]:
     return steps
 
 
-def assign_all(scheduler: StepScheduler[int], server: str, limit: int) -> list[int]:
-    """Assigns all steps that the server may get now."""
-    steps = []
-    while (step := scheduler.assign(server, limit)) is not None:
-        steps.append(step)
-    return steps
-
-
 def test_first_of_several_servers_gets_an_initial_quota(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock, servers="a")
     scheduler.single_server = False
@@ -191,31 +183,6 @@ def test_timed_out_step_is_accepted_if_it_arrives_first(clock: ManualClock) -> N
     assert scheduler.hedges == 1
 
 
-def test_straggler_is_detected_whatever_is_in_flight(clock: ManualClock) -> None:
-    """Of two busy servers, one stops. The usual latency is 4 s, the batch interval 0.2 s."""
-    scheduler = scheduler_of(clock)
-    in_flight: dict[str, list[int]] = {"a": [], "b": []}
-    for _ in range(200):
-        for server, steps in in_flight.items():
-            while (step := scheduler.assign(server, scheduler.next_step + 40)) is not None:
-                steps.append(step)
-            clock.now += 0.1
-            scheduler.on_received(server, steps[0], steps.pop(0))
-            pop_all(scheduler)
-    assert scheduler.hedges == 0
-    assert scheduler.late_seconds > 10
-    timed_out = list(in_flight["a"])
-    for _ in range(40):
-        clock.now += 0.1
-        if in_flight["b"]:
-            scheduler.on_received("b", in_flight["b"][0], in_flight["b"].pop(0))
-        while (step := scheduler.assign("b", scheduler.next_step + 40)) is not None:
-            in_flight["b"].append(step)
-        pop_all(scheduler)
-    assert scheduler.next_step > timed_out[-1]
-    assert scheduler.hedges == len(timed_out)
-
-
 def test_slow_server_is_not_a_straggler(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock)
     tasks: dict[str, tuple[int, float] | None] = {"a": None, "b": None}
@@ -245,27 +212,6 @@ def test_no_server_is_a_straggler_if_all_are_silent(clock: ManualClock) -> None:
     clock.now += 100
     assert [scheduler.assign(server, 12) for server in "abc"] == [None, None, None]
     assert scheduler.hedges == 0
-
-
-def test_step_of_two_stragglers_is_reassigned_to_a_third_server(clock: ManualClock) -> None:
-    scheduler, timed_out = with_straggler(clock)
-    clock.now += 10
-    assert scheduler.assign("b", scheduler.next_step + 18) == timed_out[0]
-    clock.now += 0.5
-    assert scheduler.assign("c", scheduler.next_step + 18) == timed_out[1]
-    scheduler.on_received("c", timed_out[1], timed_out[1])
-    clock.now += 10
-    assert scheduler.assign("c", scheduler.next_step + 18) == timed_out[0]
-
-
-def test_duplicates_do_not_increase_the_late_seconds(clock: ManualClock) -> None:
-    scheduler, timed_out = with_straggler(clock)
-    clock.now += 30
-    receive_all(scheduler, "b")
-    pop_all(scheduler)
-    for step in timed_out:
-        scheduler.on_received("a", step, step)
-    assert scheduler.late_seconds == MIN_STRAGGLER_SECONDS
 
 
 # Seconds that pass, a server, an event, and the size of the window.
