@@ -71,8 +71,8 @@ class Feed(FeedView, Iterator[Batch]):
         raises `FeedClosedError` after the end."""
         if self._ended:
             raise FeedClosedError(
-                f"the feed of {self._spec.name!r} has ended: connect again for each pass, or once "
-                "with epochs=n for n passes in one loop"
+                f"the feed of {self._spec.name!r} has ended: all of its batches were delivered. "
+                "Connect again for each pass, or once with epochs=n for n passes in one loop"
             )
         return self
 

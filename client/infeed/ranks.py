@@ -28,9 +28,9 @@ def evidence_of_ranks() -> str:
     if (shard := jax_shard()) is not None and shard.world_size > 1:
         return f"jax.distributed is initialized with {shard.world_size} processes"
     for rank, size in LAUNCHERS:
-        count = os.environ.get(size, "")
-        if rank in os.environ and count.isdecimal() and int(count) > 1:
-            return f"{size}={count}"
+        ranks = os.environ.get(size, "")
+        if rank in os.environ and ranks.isdecimal() and int(ranks) > 1:
+            return f"{size}={ranks}"
     try:
         cluster = json.loads(os.environ.get("TF_CONFIG", "{}"))["cluster"]
         count = sum(len(cluster.get(job, ())) for job in ("chief", "worker"))

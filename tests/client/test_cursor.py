@@ -53,36 +53,6 @@ def test_ranks_take_every_position_exactly_once(
         assert all(plan.batch_range(step)[1] == stride for plan in ranks for step in range(steps))
 
 
-@examples(150)
-@given(worlds, strides, st.integers(0, 120), remainders, st.data())
-def test_resumed_plan_takes_the_same_remaining_batches(
-    world: int, stride: int, total: int, remainder: Remainder, data: st.DataObject
-) -> None:
-    for plan in plans(0, world, stride, total, remainder):
-        steps = plan.steps or 0
-        done = data.draw(st.integers(0, steps))
-        resumed = ShardPlan(plan.position_after(done), plan.shard, stride, total, remainder)
-        assert resumed.steps == steps - done
-        whole = [plan.batch_range(step) for step in range(done, steps)]
-        tail = [resumed.batch_range(step) for step in range(steps - done)]
-        # Empty batches behind the end may start elsewhere.
-        assert [(s, c) for s, c in whole if c] == [(s, c) for s, c in tail if c]
-
-
-@examples(150)
-@given(worlds, strides, worlds, strides, st.integers(1, 120), st.integers(0, 20))
-def test_other_world_size_resumes_at_the_same_position(
-    world: int, stride: int, later_world: int, later_stride: int, total: int, done: int
-) -> None:
-    first = plans(0, world, stride, total, "pad")
-    done = min(done, first[0].steps or 0)
-    before = [position for plan in first for position in positions_of(plan, done)]
-    base = first[0].position_after(done)
-    second = plans(base, later_world, later_stride, total, "pad")
-    after = [position for plan in second for position in positions_of(plan, plan.steps or 0)]
-    assert sorted(before + after) == list(range(total))
-
-
 @pytest.mark.parametrize(
     ("rank", "world", "message"),
     [

@@ -6,8 +6,6 @@ import json
 import multiprocessing
 import os
 import re
-import subprocess
-import sys
 import threading
 from dataclasses import replace
 from itertools import islice
@@ -139,30 +137,6 @@ def test_feed_closes_only_its_own_transport(arrays: Any, monkeypatch: pytest.Mon
         with pytest.raises(PipelineNotFoundError):
             infeed.connect("host:1", "other", transport=transport)
     assert (own.closed, given.closed) == (2, 0)
-
-
-@pytest.mark.parametrize(
-    ("epochs", "remainder", "batch_stride", "on_error", "may_mask"),
-    [
-        (None, "pad", 0, "raise", False),
-        (1, "drop", 0, "raise", False),
-        (1, "pad", 0, "raise", True),
-        (None, "pad", 4, "raise", True),  # every epoch ends with a partial batch
-        (None, "drop", 0, "mask", True),
-    ],
-)
-def test_may_mask_where_slots_can_be_empty(
-    arrays: Any,
-    epochs: int | None,
-    remainder: Any,
-    batch_stride: int,
-    on_error: Any,
-    may_mask: bool,
-) -> None:
-    fake = FakeTransport(arrays, batch_size=4, on_error=on_error)
-    fake.spec = replace(fake.spec, batch_stride=batch_stride)
-    with connect(fake, epochs=epochs, remainder=remainder) as feed:
-        assert feed.may_mask is may_mask
 
 
 @pytest.mark.parametrize("finish", ["trainer", "server"])
@@ -345,36 +319,6 @@ def test_dropped_feed_ends_its_threads(fake: FakeTransport) -> None:
     until(lambda: not infeed_threads())
 
 
-EXIT_WITH_AN_OPEN_FEED = """
-import atexit, threading, time
-
-# Runs after the handlers that are registered later; daemon threads run meanwhile.
-atexit.register(time.sleep, 0.3)
-import numpy, infeed.testing
-
-first, never = threading.Event(), threading.Event()
-fake = infeed.testing.FakeTransport(
-    {"x": numpy.arange(8)}, before_batch=lambda start: start and never.wait()
-)
-feed = infeed.connect("fake", "fake", transport=fake)
-
-def train():
-    for batch in feed:
-        first.set()
-
-threading.Thread(target=train, daemon=True).start()
-first.wait()
-"""
-
-
-def test_exit_with_an_open_feed_in_a_daemon_thread_is_silent() -> None:
-    command = [sys.executable, "-c", EXIT_WITH_AN_OPEN_FEED]
-    done = subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=HANG_SECONDS
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
 def test_feed_cannot_be_used_after_a_fork(fake: FakeTransport) -> None:
     with connect(fake) as feed:
         next(feed)
@@ -392,7 +336,7 @@ def test_feed_cannot_be_used_after_a_fork(fake: FakeTransport) -> None:
 @pytest.mark.parametrize(
     ("options", "epochs", "message"),
     [
-        ({}, None, "the feed of 'fake' is endless, so it has no len(); connect with epochs=1"),
+        ({}, None, "the feed of 'fake' has no len(): it is endless; connect with epochs=1"),
         ({"length_known": False}, 1, "the number of samples of its dataset is unknown until"),
     ],
 )

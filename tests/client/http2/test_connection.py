@@ -128,18 +128,6 @@ def test_frames_split_at_any_byte() -> None:
         split += 1
 
 
-def test_informational_and_unknown_frames_are_ignored(start_request: Start) -> None:
-    def script(talk: Any) -> None:
-        talk.greet()
-        talk.answer([(":status", "103"), ("link", "x")])
-        talk.send(talk.frame(0xBA, 3, 7, b"a frame of an unknown kind"))
-        responding(data_frame(b"data"))(talk)
-
-    request = start_request(script)
-    assert read_all(request) == b"data"
-    assert request.headers[":status"] == "200"
-
-
 def test_graceful_goaway_lets_the_response_complete(start_request: Start) -> None:
     def script(talk: Any) -> None:
         talk.greet()

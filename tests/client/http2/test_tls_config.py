@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infeed.http2.tls_config import TLS, certificate_name, validate_tls
+from infeed.http2.tls_config import TLS
 from infeed.shared.errors import ConfigError
 
 
@@ -84,21 +84,3 @@ def test_locked_key_is_refused_without_a_prompt(pki: Any, tmp_path: Path, capfd:
     with pytest.raises(ConfigError, match="is locked with a passphrase"):
         TLS(cert=both).context()
     assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize(
-    ("server_name", "address", "expected"),
-    [
-        (None, "dns:///infeed.example.org:1", "infeed.example.org"),
-        (None, "infeed.example.org.:1", "infeed.example.org"),
-        (None, "[::1]:1", "::1"),
-        (None, "unix:/run/a.sock", "localhost"),
-        ("other.example.org", "infeed.example.org:1", "other.example.org"),
-    ],
-)
-def test_expected_name_of_the_certificate(
-    server_name: str | None, address: str, expected: str
-) -> None:
-    tls = TLS(server_name=server_name)
-    assert certificate_name(tls, address) == expected
-    validate_tls(tls, address)

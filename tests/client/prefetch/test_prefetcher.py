@@ -84,18 +84,6 @@ def test_temporary_resolution_failure_is_ignored(resolves_at_once: None, arrays:
         check_order(list(feed), transport)
 
 
-@pytest.mark.parametrize("error", [ServerUnavailableError("no such name"), ZeroDivisionError()])
-def test_first_resolution_failure_fails_the_feed(arrays: Any, error: Exception) -> None:
-    def fail() -> tuple[str, ...]:
-        raise error
-
-    with (
-        infeed.connect("-", "fake", transport=ResolvingFake(arrays, fail)) as feed,
-        pytest.raises(type(error)),
-    ):
-        feed.next(HANG_SECONDS)
-
-
 HALVED = (Normalize("image", scale=2.0),)
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from infeed.prefetch.reporter import ThreadMeter
-from infeed.prefetch.server_reader import ServerReader
+from infeed.prefetch.server_reader import ServerReader, Shared
 from infeed.prefetch.server_state import Stream
 from infeed.shared.errors import ServerUnavailableError
 from infeed.wire.buffer_pool import BufferPool
@@ -75,7 +75,7 @@ def reader_of(pool: Any, open_stream: Callable[[], Call]) -> ServerReader:
     plan: Any = Plan()
     transport: Any = Transport(open_stream)
     reporter: Any = SimpleNamespace(new_meter=ThreadMeter)
-    return ServerReader("host:1", transport, plan, pool, BufferPool(), reporter)
+    return ServerReader("host:1", Shared(transport, plan, pool, BufferPool(), reporter))
 
 
 def raising(error: BaseException) -> Callable[[], Any]:

@@ -51,7 +51,7 @@ def test_valid_specs_pass(spec: Any) -> None:
         ({"wire_spec": (FieldSpec("label", "int64", (1 << 40,)),)}, "batches of 35184372088832"),
         ({"wire_spec": (FieldSpec("label", "bytes", (1 << 40,)),)}, "batches of 35184372088832"),
         ({"element_spec": (FieldSpec("label", "int8", (1 << 34,)),)}, "batches of"),
-        ({"element_spec": (LABEL, IMAGE)}, "after the finish transforms"),
+        ({"element_spec": (LABEL, IMAGE)}, "the finish transforms; expected: the element spec"),
         ({"finish_transforms": (Cast("nothing", "int8"),)}, "'nothing'"),
     ],
 )
