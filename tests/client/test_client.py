@@ -22,10 +22,6 @@ class Adapter:
         check_option_names(options, Adapter.__init__)
 
 
-def test_options_of_adapter_and_connect_are_accepted() -> None:
-    adapter("fake", device="gpu", batch_size=3, shard=None)
-
-
 @pytest.mark.parametrize(
     ("call", "name", "nearest"),
     [

@@ -32,12 +32,6 @@ from infeed.shared.spec import Cast, FieldSpec, Guarantee, Normalize, OneHot
 from infeed.testing import FakeTransport
 
 
-def ids(feed: infeed.Feed) -> list[int]:
-    """Consumes and closes the feed; returns its sample ids."""
-    with feed:
-        return [int(i) for batch in feed for i in batch.sample_ids[batch.mask]]
-
-
 def connect(fake: FakeTransport, **options: Any) -> infeed.Feed:
     return infeed.connect("fake", "fake", transport=fake, **options)
 
@@ -59,15 +53,6 @@ def test_batches_hold_the_samples_of_the_arrays(fake: FakeTransport, arrays: Any
         assert batch["image"].flags.writeable
     assert "image: uint8[4, 3, 4]" in repr(batches[0])
     until(lambda: not infeed_threads())
-
-
-def test_remainder_pad_fills_up_the_last_batch(fake: FakeTransport) -> None:
-    with connect(fake, epochs=1, batch_size=20, remainder="pad") as feed:
-        *_, last = feed
-    assert last.mask.tolist() == [True] * 10 + [False] * 10
-    assert (last.sample_ids[10:] == -1).all()
-    assert not last["image"][10:].any()
-    assert last["image"].shape == (20, 3, 4)
 
 
 def test_resume_at_every_step(fake: FakeTransport) -> None:
@@ -105,16 +90,6 @@ def test_state_that_cannot_be_resumed_is_marked_and_logged_once(
     assert caplog.text.count(message) == 1
     with pytest.raises(CursorError, match="cannot resume"):
         connect(fake, state=json.loads(json.dumps(state)))
-
-
-def test_resumed_feed_uses_the_seed_of_the_cursor(fake: FakeTransport) -> None:
-    with connect(fake, epochs=1, seed=8) as feed:
-        first = next(feed).sample_ids.tolist()
-        state = feed.state()
-    assert state["seed"] == 8
-    assert first + ids(connect(fake, epochs=1, state=state)) == ids(connect(fake, epochs=1, seed=8))
-    with pytest.raises(CursorError, match="seed is 8, expected 9"):
-        connect(fake, seed=9, state=state)
 
 
 def test_feed_without_a_whole_step_is_rejected(fake: FakeTransport) -> None:
@@ -417,20 +392,6 @@ def test_finish_none_leaves_the_transforms_to_the_consumer() -> None:
     with infeed.connect("fake", "fake", transport=transport) as feed:
         assert feed.element_spec == transport.spec.element_spec
         assert feed.pending_transforms == ()
-
-
-def test_has_next_is_whether_next_returns_at_once() -> None:
-    gate = threading.Event()
-    transport = FakeTransport({"x": np.arange(8)}, before_batch=lambda _: gate.wait())
-    with infeed.connect("fake", "fake", epochs=1, transport=transport) as feed:
-        assert not feed.has_next
-        gate.set()
-        until(lambda: feed.has_next)
-        next(feed)
-        until(lambda: feed.has_next)  # the end
-        with pytest.raises(StopIteration):
-            next(feed)
-        assert feed.has_next
 
 
 def test_a_feed_again_begins_where_it_began(fake: FakeTransport) -> None:

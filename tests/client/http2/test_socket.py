@@ -87,11 +87,6 @@ def test_send_times_out(
         connection.send(bytes(50_000_000))
 
 
-def test_open_times_out(full: str, new_socket: Any) -> None:
-    with pytest.raises(TimeoutError):
-        new_socket(full).open(0.1)
-
-
 def socket_address(address: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
     host, _, port = address.rpartition(":")
     return socket.AF_INET, (host, int(port))
@@ -123,16 +118,6 @@ def test_unix_sockets(form: str, new_socket: Any, tmp_path: Path) -> None:
         other, _ = listener.accept()
         with other:
             assert other.recv(9) == b"x"
-
-
-def test_abort_wakes_open(full: str, new_socket: Any) -> None:
-    connection = new_socket(full)
-    with (
-        meanwhile(connection.abort),
-        pytest.raises(ConnectionError) as caught,
-    ):
-        connection.open(HANG_SECONDS)
-    assert not isinstance(caught.value, TimeoutError)
 
 
 def test_abort_wakes_receive(peer: Any, new_socket: Any) -> None:

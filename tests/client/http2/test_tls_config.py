@@ -19,12 +19,6 @@ def test_only_the_given_ca_is_trusted(pki: Any, monkeypatch: pytest.MonkeyPatch)
     assert only == ssl.PEM_cert_to_DER_cert(pki.ca.read_text())
 
 
-def test_key_in_the_file_of_its_certificate(pki: Any, tmp_path: Path) -> None:
-    both = tmp_path / "both.pem"
-    both.write_bytes(pki.trainer.read_bytes() + pki.trainer_key.read_bytes())
-    TLS(ca=pki.ca, cert=both).context()
-
-
 def test_key_without_a_certificate_is_refused(pki: Any) -> None:
     with pytest.raises(ConfigError, match="key without its certificate"):
         TLS(key=pki.trainer_key)

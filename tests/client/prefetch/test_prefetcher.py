@@ -13,9 +13,6 @@ from tests.client.waiting import HANG_SECONDS, blocked_in, infeed_threads, until
 
 import infeed
 from infeed.prefetch import prefetcher as prefetcher_module
-from infeed.shared.errors import (
-    ServerUnavailableError,
-)
 from infeed.shared.spec import Normalize
 from infeed.testing import FakeTransport
 
@@ -65,23 +62,6 @@ def test_added_server_is_used(resolves_at_once: None, arrays: Any) -> None:
         next(feed)
         names.append("second")
         until(lambda: feed.stats().servers == ("first", "second"))
-
-
-def test_temporary_resolution_failure_is_ignored(resolves_at_once: None, arrays: Any) -> None:
-    calls: list[int] = []
-    failed = threading.Event()
-
-    def resolve() -> tuple[str, ...]:
-        calls.append(1)
-        if len(calls) == 2:
-            raise ServerUnavailableError("no such name, for now")
-        if len(calls) == 3:
-            failed.set()
-        return ("first",)
-
-    transport = ResolvingFake(arrays, resolve, before_batch=lambda start: failed.wait(HANG_SECONDS))
-    with infeed.connect("-", "fake", epochs=1, transport=transport) as feed:
-        check_order(list(feed), transport)
 
 
 HALVED = (Normalize("image", scale=2.0),)

@@ -51,13 +51,3 @@ def test_steps_are_requested_from_all_servers(serve: Any, arrays: Any) -> None:
         assert set(feed.stats().servers) == {one.address for one in servers}
         assert feed.stats().reconnects == 0
     assert set.union(*starts) == {4 * k for k in range(STEPS)}
-
-
-def test_server_that_starts_later_is_used(serve: Any, arrays: Any) -> None:
-    first, second = serve(fake(arrays)), serve(fake(arrays))
-    second.stop()
-    with infeed.connect(target(first, second), "fake", prefetch_bytes=1) as feed:
-        next(feed)
-        second.start()
-        until(lambda: next(feed) and len(feed.stats().servers) == 2)
-        assert set(feed.stats().servers) == {first.address, second.address}

@@ -161,17 +161,6 @@ def test_all_steps_of_a_straggler_are_reassigned_at_once(clock: ManualClock) -> 
     assert len(pop_all(scheduler)) == 18
 
 
-def test_straggler_gets_steps_after_it_sent_the_timed_out_ones(clock: ManualClock) -> None:
-    scheduler, timed_out = with_straggler(clock)
-    clock.now += 10
-    receive_all(scheduler, "b")
-    pop_all(scheduler)
-    for step in timed_out:
-        assert scheduler.assign("a", scheduler.next_step + 18) is None
-        assert not scheduler.on_received("a", step, step)
-    assert scheduler.assign("a", scheduler.next_step + 18) is not None
-
-
 def test_timed_out_step_is_accepted_if_it_arrives_first(clock: ManualClock) -> None:
     scheduler, timed_out = with_straggler(clock)
     clock.now += 10

@@ -214,18 +214,6 @@ def test_response_of_a_proxy_is_its_error(
         opened.next()
 
 
-def test_port_that_hangs_up_on_plain_text_may_require_tls(peer: Any, dial: Open) -> None:
-    address = peer(lambda talk: talk.socket.recv(1 << 16))
-    with pytest.raises(ServerUnavailableError, match=r"; if this port requires TLS, set tls=True"):
-        dial(address).call.next()
-
-
-def test_server_that_hangs_up_in_http2_is_only_lost(peer: Any, dial: Open) -> None:
-    with pytest.raises(ServerUnavailableError) as caught:
-        dial(peer(lambda talk: talk.greet())).call.next()
-    assert "TLS" not in str(caught.value)
-
-
 @pytest.mark.parametrize("timeout", [0.1, None])
 def test_connect_timeout_is_a_lost_server(
     full: str, dial: Open, timeout: float | None, monkeypatch: pytest.MonkeyPatch

@@ -93,7 +93,7 @@ def test_unknown_status_is_a_server_error(status: str) -> None:
 @pytest.mark.parametrize(
     ("headers", "expected", "message"),
     [
-        ({}, ServerUnavailableError, "the call ended without a response"),
+        ({}, ServerUnavailableError, "the call ended without a status"),
         (GRPC, ServerUnavailableError, "the call ended without a status"),
         ({":status": "429"}, ServerUnavailableError, "HTTP status 429"),
         ({**GRPC, ":status": "504"}, ServerUnavailableError, "HTTP status 504"),

@@ -56,16 +56,6 @@ def test_server_of_an_earlier_version_is_one_process() -> None:
     assert (SERVER.usable_cores, report.usable_cores) == (1.75, 2.0)
 
 
-def test_derived_shares() -> None:
-    assert TRAINER.wait_share == 0.25
-    assert TRAINER.step_seconds == pytest.approx(0.15)
-    assert TrainerReport().wait_share == 0
-    assert TrainerReport().step_seconds is None
-    assert SERVER.busy_seconds == 7
-    assert SERVER.cpu_share == 0.75
-    assert ServerReport().cpu_share == 0
-
-
 ONE = ServerReport(
     seconds=10.0,
     batches=40,

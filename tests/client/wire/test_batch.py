@@ -116,13 +116,6 @@ def test_bfloat16_and_strided_arrays() -> None:
     assert_same(wire.decode_batch(header, payload, spec), {"x": x, "y": y})
 
 
-def test_mask_is_sent_if_slots_are_masked() -> None:
-    spec = (FieldSpec("x", "uint8"),)
-    mask = np.array([True, False, True])
-    batch = encode(spec, {"x": np.zeros(3, np.uint8)}, mask)
-    assert list(batch.header.mask) == mask.tolist()
-
-
 def layouts(*pairs: tuple[int, int]) -> stream_pb2.BatchHeader:
     header = stream_pb2.BatchHeader(sample_ids=[1, 2])
     for offset, size in pairs:

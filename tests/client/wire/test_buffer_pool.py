@@ -83,11 +83,3 @@ def test_memory_with_a_view_is_not_reused(kind: str) -> None:
     del view
     gc.collect()
     assert address(pool.allocate(SIZE)) == first
-
-
-def test_number_of_free_blocks_is_bounded() -> None:
-    pool = BufferPool()
-    arrays = [pool.allocate(SIZE) for _ in range(MAX_FREE_BLOCKS + 5)]
-    arrays.clear()
-    assert len(pool._free) == MAX_FREE_BLOCKS
-    assert not pool._lent
