@@ -74,7 +74,7 @@ def _integer(low: int, high: int = MAX_INT64, or_none: str = "") -> Check:
 def _check_shard(name: str, value: Any) -> Shard:
     if not isinstance(value, Shard):
         raise InvalidRequestError(
-            f"{name} must be an infeed.Shard(rank=..., world_size=...) or None"
+            f"{name} must be an infeed.Shard(rank, world_size) or None, not {value!r}"
         )
     return value
 
