@@ -101,7 +101,7 @@ class FakeTransport:
         return self.spec
 
     def register_dataset(self, request: DatasetRequest, _: float = 20.0) -> RegisteredDataset:
-        raise InvalidRequestError(f"pipeline {request.pipeline!r} is not one of the data service")
+        raise InvalidRequestError(f"{request.pipeline!r} is not of TensorFlow's data service")
 
     def servers(self) -> tuple[str, ...]:
         return ("fake",)
