@@ -46,7 +46,10 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"timeout": NAN}, f"{SECONDS}, not nan"),
     ({"timeout": "20"}, f"{SECONDS}, not '20' (str)"),
     ({"reconnect_timeout": -1}, f"{SECONDS}, or math.inf, not -1"),
-    ({"shard": (0, 2)}, "an infeed.Shard or None, not (0, 2); use shard=infeed.Shard(rank=0, wo"),
+    (
+        {"shard": (0, 2)},
+        "an infeed.Shard(rank, world_size) or None, not (0, 2)",
+    ),
     ({"token": 7}, "a str, or a function that returns one, not int"),
     ({"tls": "ca.pem"}, "True, False, None or infeed.TLS(ca=...), not 'ca.pem'"),
 ]

@@ -1,9 +1,4 @@
-"""infeed: ready-to-train batches over gRPC.
-
-A server decodes, augments and batches samples. A trainer gets the batches in a reproducible order,
-exactly once, and can resume at any step:
-
-    import infeed
+"""infeed: ready-to-train batches over gRPC, in a reproducible order, exactly once, resumable.
 
     with infeed.connect("localhost:7470", "imagenet-train", batch_size=128, epochs=1) as feed:
         for batch in feed:                       # a dict of field name → np.ndarray
@@ -11,9 +6,8 @@ exactly once, and can resume at any step:
             checkpoint["feed"] = feed.state()    # later: connect(..., state=checkpoint["feed"])
         print(feed.stats())
 
-With TensorFlow, `infeed.tensorflow.from_generator(feed)` is a `tf.data.Dataset` for Keras' `fit`,
-and `infeed.tensorflow.distribute` reads a pipeline of TensorFlow's data service directly from its
-workers. For tests, `infeed.testing.FakeTransport` serves arrays without a server.
+With TensorFlow, `infeed.tensorflow.from_generator(feed)` is a `tf.data.Dataset`. For tests,
+`infeed.testing.FakeTransport` serves arrays without a server.
 """
 
 from __future__ import annotations

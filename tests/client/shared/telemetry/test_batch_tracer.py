@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("opentelemetry.sdk.trace")
 
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from tests.harness.spans import Spans, attribute
 
 import infeed
@@ -81,34 +81,6 @@ def test_nothing_is_made_or_sent_when_not_sampled() -> None:
     assert read_all(transport, spans.provider) == 10
     assert spans.all == []
     assert set(transport.contexts) == {""}
-
-
-def test_parent_is_the_span_of_connect_then_of_the_last_next() -> None:
-    spans = Spans(ParentBased(root=ALWAYS_OFF))
-    job = Spans()  # a sampled job; without it, no batch would be
-    tracer = job.provider.get_tracer("training")
-    transport = RecordingTransport()
-    with tracer.start_as_current_span("job") as root:
-        feed = infeed.connect(
-            *("-", "fake"),
-            epochs=1,
-            transport=transport,
-            tracer_provider=spans.provider,
-            prefetch_bytes=1,
-        )
-    steps = []
-    with feed:
-        for _ in range(10):
-            with tracer.start_as_current_span("step") as step:
-                next(feed)
-                steps.append(step.get_span_context())
-        assert next(feed, None) is None
-    parents = [span.parent for span in spans.batches]
-    assert parents[0] == root.get_span_context()
-    assert all(parent in steps for parent in parents[-2:])
-    links = [span.links[0].context if span.links else None for span in spans.batches]
-    assert links[0] == steps[0]
-    assert all(link in (step, None) for link, step in zip(links, steps, strict=True))
 
 
 def test_batches_that_are_not_taken_are_dropped() -> None:
