@@ -24,7 +24,7 @@ from infeed_server.sources.base import Columns, Indices
 from infeed_server.sources.python.mapped import Keys, read_samples
 from infeed_server.transforms import Map
 from infeed_server.transforms.base import Step
-from infeed_server.transforms.decode_and_crop import fuse_decode_and_crop
+from infeed_server.transforms.decode import fuse_decode_and_crop
 from infeed_server.transforms.finish_placement import plan_finish
 from infeed_server.version import VERSION
 

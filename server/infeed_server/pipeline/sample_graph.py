@@ -9,8 +9,7 @@ import tensorflow as tf
 from infeed.shared.errors import ConfigError, UserCodeError
 from infeed.shared.spec import DATA_TYPES, FieldSpec, Spec
 from infeed_server.sources.base import Sample, Source
-from infeed_server.transforms.base import Step
-from infeed_server.transforms.field_checks import describe_tensor, format_shape
+from infeed_server.transforms.base import Step, describe_tensor, format_shape
 
 SampleFunction = Callable[[Sample, tf.Tensor], Sample]
 """(columns, key) → fields."""

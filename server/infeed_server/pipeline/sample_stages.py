@@ -17,7 +17,7 @@ from infeed_server.sources.base import Sample, Source
 from infeed_server.sources.python.mapped import MappedSource, read_samples
 from infeed_server.sources.storage_faults import one_line
 from infeed_server.transforms.base import Key, Step, snake_case
-from infeed_server.transforms.decode_and_crop import DecodeAndCrop
+from infeed_server.transforms.decode import DecodeAndCrop
 
 _JPEG_START = b"\xff\xd8"
 

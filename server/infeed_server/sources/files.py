@@ -222,18 +222,12 @@ def _no_match(pattern: str) -> str:
 
 def describe_nearest_folder(path: str) -> str:
     """Returns a clause with the deepest folder of the path that exists, and its content."""
-    folder = absolute_path(path).rpartition("/")[0]
-    while not is_folder(folder or "/"):
-        parent = folder.rpartition("/")[0]
-        if is_remote(folder) and (parent.endswith(":/") or not is_remote(parent)):
-            return f"{folder!r} does not exist"
-        folder = parent
-    folder = folder or "/"
+    if is_remote(path):
+        return f"look at {path.rpartition('/')[0]!r}"
+    folder = next(parent for parent in Path(path).absolute().parents if parent.is_dir())
     try:
-        entries = sorted(
-            tf.io.gfile.listdir(folder) if is_remote(folder) else os.listdir(folder)  # noqa: PTH208
-        )
-    except file_errors() as error:
-        return f"{folder!r} cannot be listed: {error_text(error)}"
+        entries = sorted(os.listdir(folder))  # noqa: PTH208
+    except OSError as error:
+        return f"{str(folder)!r} cannot be listed: {error_text(error)}"
     listed = abbreviate(entries) or "nothing"
-    return f"the nearest folder that exists is {folder!r}, which holds {listed}"
+    return f"the nearest folder that exists is {str(folder)!r}, which holds {listed}"

@@ -8,8 +8,7 @@ import tensorflow as tf
 from typing_extensions import override
 
 from infeed.shared.errors import ConfigError
-from infeed_server.transforms.base import FieldTransform, Key
-from infeed_server.transforms.field_checks import require_at_run_time, require_image
+from infeed_server.transforms.base import FieldTransform, Key, require_at_run_time, require_image
 from infeed_server.transforms.option_types import Size
 
 ResizeMethod = Literal[

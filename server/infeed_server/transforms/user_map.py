@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Annotated, Any, ClassVar
@@ -19,16 +19,14 @@ from infeed_server.config.function_identity import (
     opaque_parts,
     qualified_name,
 )
-from infeed_server.config.importer import explain_missing, load
-from infeed_server.config.model import Finding
+from infeed_server.config.importer import load
 from infeed_server.config.user_errors import user_traceback
 from infeed_server.sources.base import Sample
 from infeed_server.sources.dataset.determinism import random_nodes
 from infeed_server.sources.python.functions import FunctionOptions, identity_digest
 from infeed_server.sources.python.source import DeclaredFields, declared_fields
 from infeed_server.sources.storage_faults import is_storage_fault
-from infeed_server.transforms.base import Key, Transform
-from infeed_server.transforms.field_checks import describe_tensor
+from infeed_server.transforms.base import Key, Transform, describe_tensor
 
 
 class Map(Transform):
@@ -84,11 +82,6 @@ class Map(Transform):
                 "leave out processes"
             )
         return self
-
-    @override
-    def check(self) -> Iterator[Finding]:
-        if isinstance(self.function, str) and (missing := explain_missing(self.function)):
-            yield ("function",), missing
 
     @property
     def random(self) -> bool:

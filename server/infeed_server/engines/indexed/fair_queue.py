@@ -15,9 +15,8 @@ class FairQueue:
     A batch counts from `take` until `release`, after it is sent. So a stalled stream holds its
     quota, and takes no turns from the others.
 
-    Only events of a stream's own batches wake the consumer. What other queues release may give it
-    room too; but a stream without room holds at least two batches, and is checked again when the
-    first of them is sent.
+    Only events of a stream's own batches wake the consumer: a stream without room holds at least
+    two batches, and is checked again when the first of them is sent.
     """
 
     def __init__(self) -> None:
@@ -75,10 +74,8 @@ class FairQueue:
         """Closes the queue: `take` returns None from now on. Returns the waiting tasks."""
         with self._changed:
             self._closed = True
-            remaining = [
-                *self._requeued,
-                *(task for tasks in self._waiting.values() for task in tasks),
-            ]
+            remaining = [*self._requeued]
+            remaining += [task for tasks in self._waiting.values() for task in tasks]
             self._requeued.clear()
             self._waiting.clear()
             self._changed.notify_all()

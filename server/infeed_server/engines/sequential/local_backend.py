@@ -15,9 +15,8 @@ from infeed.shared.errors import InfeedError, SourceError
 from infeed.shared.spec import PipelineSpec
 from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed_server.engines.base import requires_other_engine
-from infeed_server.engines.dataset_options import within_limits
 from infeed_server.engines.sequential.window import Block, ReadKey
-from infeed_server.engines.tf_iterator import TfIterator
+from infeed_server.engines.tf_data import TfIterator, within_limits
 from infeed_server.pipeline.sequential_plan import SequentialPlan
 
 _MAX_READ_KEYS = 64

@@ -8,7 +8,6 @@ import mmap
 import os
 import struct
 import zipfile
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -56,7 +55,8 @@ def open_npy(path: str, progress: ProgressCallback | None = None) -> StoredArray
             return StoredArray(_load(blob), path, hashlib.sha256(blob).hexdigest())
         mapped = MappedFile(path)
         array = mapped.array(0)
-        digest = mapped.remembered("npy", partial(mapped.digest, progress))
+        mapped.file.seek(0)
+        digest = mapped.remembered("npy", partial(mapped.digest, [mapped.file], progress))
         return StoredArray(array, path, digest, mapped)
 
 
@@ -74,7 +74,7 @@ def open_npz(path: str, progress: ProgressCallback | None = None) -> dict[str, S
             if mapped:
                 stored = [info for info in members if info.compress_type == zipfile.ZIP_STORED]
                 opened = map(archive.open, stored)  # zipfile verifies what is read to its end
-                mapped.remembered("npz", partial(mapped.verify, opened, progress))
+                mapped.remembered("npz", partial(mapped.digest, opened, progress))
         return arrays
 
 
@@ -127,39 +127,26 @@ class MappedFile:
         """Returns what is computed of the whole file; remembers the result of a large one."""
         if self._stamp.size <= _MAX_HASHED_ALWAYS:
             return compute()
-        path = absolute_path(self.path)
-        stamp = f"{self._stamp.size} {self._stamp.mtime_ns}"
 
         def checked() -> str:
             result = compute()
             self.check()
             return result
 
+        stamp = f"{self._stamp.size} {self._stamp.mtime_ns}"
+        path = absolute_path(self.path)
         return remembered(f"{purpose} {path}", stamp, self._stamp.mtime_ns, checked)
 
-    def digest(self, progress: ProgressCallback | None = None) -> str:
-        """Returns a hash of the file."""
-        digest = hashlib.sha256()
-        self.file.seek(0)
-        for block in self._blocks([self.file], progress):
-            digest.update(block)
-        return digest.hexdigest()
-
-    def verify(self, members: Iterable[IO[bytes]], progress: ProgressCallback | None) -> str:
-        """Reads members to their ends. Raises `BadZipFile` for the first that is damaged."""
-        deque(self._blocks(members, progress), maxlen=0)
-        return "verified"
-
-    def _blocks(
-        self, files: Iterable[IO[bytes]], progress: ProgressCallback | None
-    ) -> Iterator[bytes]:
-        done = 0
+    def digest(self, files: Iterable[IO[bytes]], progress: ProgressCallback | None) -> str:
+        """Returns a hash of files that are read to their ends, which verifies members of a ZIP."""
+        digest, done = hashlib.sha256(), 0
         for file in files:
             while block := file.read(_HASH_BLOCK):
-                yield block
+                digest.update(block)
                 done += len(block)
                 if progress is not None:
                     progress(done, self._stamp.size)
+        return digest.hexdigest()
 
 
 def _open_member(
@@ -167,16 +154,11 @@ def _open_member(
 ) -> StoredArray:
     if not info.filename.endswith(".npy"):
         raise SourceError(f"{path}: its member {info.filename!r} is not an array", file=path)
-    if info.flag_bits & 1:
-        raise SourceError(
-            f"{path}: its member {info.filename!r} is encrypted, and arrays are read without a "
-            "password; unpack it and save the arrays with numpy.savez",
-            file=path,
-        )
     content = f"{info.CRC:08x} {info.file_size}"
-    if mapped is not None and info.compress_type == zipfile.ZIP_STORED:
-        return StoredArray(mapped.array(mapped.data_offset(info)), path, content, mapped)
-    return StoredArray(_load(archive.read(info)), path, content)
+    with archive.open(info) as member:  # it raises for a member that is encrypted
+        if mapped is None or info.compress_type != zipfile.ZIP_STORED:
+            return StoredArray(_load(member.read()), path, content)
+    return StoredArray(mapped.array(mapped.data_offset(info)), path, content, mapped)
 
 
 def _load(blob: bytes) -> Any:

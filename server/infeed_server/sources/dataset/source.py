@@ -173,15 +173,8 @@ def _flatten(element: Any, names: Sequence[str], label: str) -> Iterable[tuple[s
 
 def _problem(spec: Any) -> str | None:
     """Returns why a component cannot be served."""
-    if isinstance(spec, tuple):
-        return f"a tuple of {len(spec)}; return a dict that names each"
-    if isinstance(spec, tf.RaggedTensorSpec):
-        return "ragged; make it dense: .to_tensor(shape=...)"
-    if isinstance(spec, tf.SparseTensorSpec):
-        return "sparse; make it dense: tf.sparse.to_dense(...)"
     if not isinstance(spec, tf.TensorSpec):
-        return f"a {type(spec).__name__.removesuffix('Spec')}, not a tensor"
+        kind = f"tuple of {len(spec)}" if isinstance(spec, tuple) else type(spec).__name__
+        return f"a {kind.removesuffix('Spec')}; return a dict of named, dense tensors"
     data_type = BYTES if spec.dtype == tf.string else spec.dtype.name
-    if data_type not in DATA_TYPES:
-        return f"{data_type}; supported: {', '.join(DATA_TYPES)}"
-    return None
+    return None if data_type in DATA_TYPES else f"{data_type}; supported: {', '.join(DATA_TYPES)}"

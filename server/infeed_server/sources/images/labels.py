@@ -19,9 +19,9 @@ from infeed_server.config.model import Definition
 from infeed_server.sources.files import abbreviate, read_bytes
 from infeed_server.sources.images.listing import ImageListing
 
-_INTEGER = re.compile(r"[+-]?0*([0-9]+)\Z")
-_MAX_DIGITS = 19
-"""Digits of 64 bits: a number with more is not parsed, as Python would refuse thousands."""
+_INTEGER = re.compile(r"[+-]?[0-9]+\Z")
+_MAX_DIGITS = 40
+"""With leading zeros: a longer number is not parsed, as Python would refuse thousands."""
 _MAX_SHOWN = 64
 """Characters of a label that an error shows."""
 
@@ -113,12 +113,10 @@ def labels_from_csv(path: str, listing: ImageListing) -> Labels:
             raise SourceError(f"{path}, line {line}: {file!r} {before}", file=path)
         lines[number], texts[number] = line, label
     if unknown:
-        is_header = unknown[0].startswith("line 1:")
-        hint = "; a line of column names must have file and label" if is_header else ""
         raise SourceError(
             f"{path} names files that are not images in {listing.root!r}: "
             f"{abbreviate(unknown)}; the images are named like "
-            f"{listing.images[0].path!r}{hint}; delete these rows, or let infeed init FOLDER "
+            f"{listing.images[0].path!r}; delete these rows, or let infeed init FOLDER "
             "--labels FILE write a CSV without them",
             file=path,
         )
@@ -130,13 +128,12 @@ def labels_from_csv(path: str, listing: ImageListing) -> Labels:
 
 def _to_array(texts: Sequence[str], path: str) -> npt.NDArray[Any]:
     """Returns labels as int64, or as `bytes` unless all are integers or missing."""
-    matches = [_INTEGER.match(text or "0") for text in texts]
-    if not all(matches):
+    if not all(_INTEGER.match(text or "0") for text in texts):
         strings = np.empty(len(texts), object)
         strings[:] = [text.encode() for text in texts]
         return strings
-    for text, match in zip(texts, matches, strict=True):
-        if match and (len(match[1]) > _MAX_DIGITS or not -(1 << 63) <= int(text or 0) < 1 << 63):
+    for text in texts:
+        if len(text) > _MAX_DIGITS or not -(1 << 63) <= int(text or 0) < 1 << 63:
             raise SourceError(
                 f"{path}: the label {text[:_MAX_SHOWN]} does not fit into 64 bits; number the "
                 "classes from 0",

@@ -6,11 +6,9 @@ import hashlib
 import logging
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from infeed.shared.errors import SourceError
 from infeed_server.config.model import Finding
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback, find_missing
 from infeed_server.sources.files import (
@@ -19,8 +17,6 @@ from infeed_server.sources.files import (
     absolute_path,
     expand_globs,
     is_remote,
-    read_bytes,
-    remembered,
 )
 from infeed_server.sources.images.labels import (
     FileNameLabels,
@@ -30,7 +26,6 @@ from infeed_server.sources.images.labels import (
     labels_from_folders,
 )
 from infeed_server.sources.images.listing import (
-    ImageFile,
     ImageListing,
     list_images,
     require_images,
@@ -41,12 +36,7 @@ log = logging.getLogger(__name__)
 
 _FOLDERS = "folders"
 
-Identity = Literal["names", "size", "modified", "content"]
-
-_HASH_THREADS = 8
-"""Threads that read files to hash them: more hide more of a file system's latency."""
-_HASHED_TOGETHER = 1024
-"""Files given to the threads at a time: each has a future in memory."""
+Identity = Literal["names", "size", "modified"]
 
 
 class ImagesSource(IndexedDefinition):
@@ -62,9 +52,6 @@ class ImagesSource(IndexedDefinition):
     labels: PathString | FileNameLabels | None = None
     """Source of the field `label`: `folders`, a CSV file, or a pattern of file names, see below;
     without it, `image` is the only field."""
-    missing_labels: Literal["warn", "error"] = "warn"
-    """What happens at start if the CSV file has no row for some images: a warning with their number
-    and the first names, or an error. Each of them is a bad sample."""
     identity: Identity | None = None
     """What of the files is part of the fingerprint, besides names and labels: see below; the
     default is `size`, for a remote directory `names`."""
@@ -82,7 +69,7 @@ class ImagesSource(IndexedDefinition):
             for path, problem in find_missing(("labels",), partial(expand_globs, [labels])):
                 yield path, f"{problem}; give a CSV of file,label, or: {_FOLDERS}"
 
-    def open(self, progress: ProgressCallback | None = None, **_: bool) -> ImageReader:
+    def open(self, progress: ProgressCallback | None = None, **_: bool) -> ImageReader:  # noqa: ARG002
         """Lists the images and reads their labels. Raises `SourceError`."""
         root = absolute_path(self.images)
         identity = self.identity or ("names" if is_remote(root) else "size")
@@ -96,76 +83,23 @@ class ImagesSource(IndexedDefinition):
         elif self.labels is not None:
             csv = absolute_path(self.labels)
             labels = labels_from_csv(csv, listing)
-            self._report_missing(labels, csv, listing)
-        return ImageReader(listing, labels, csv, _identity(listing, labels, identity, progress))
-
-    def _report_missing(self, labels: Labels, csv: str, listing: ImageListing) -> None:
-        """Logs the images without a label, or raises `SourceError` for them."""
-        if not labels.missing:
-            return
-        names = [listing.images[number].path for number in sorted(labels.missing)]
-        problem = (
-            f"{csv} has no row for {len(names)} of the {len(listing.images)} images in "
-            f"{listing.root!r}: {abbreviate(names)}"
-        )
-        if self.missing_labels == "error":
-            raise SourceError(
-                f"{problem}; add the rows, or leave out missing_labels: error, which makes these "
-                "images bad samples",
-                file=csv,
-            )
-        log.warning("%s; each is a bad sample, see on_error", problem)
+            if labels.missing:
+                names = [listing.images[number].path for number in sorted(labels.missing)]
+                log.warning(
+                    "%s has no row for %d of the %d images in %r: %s; each is a bad sample, see "
+                    "on_error",
+                    *(csv, len(names), len(listing.images), listing.root, abbreviate(names)),
+                )
+        return ImageReader(listing, labels, csv, _identity(listing, labels, identity))
 
 
-def _identity(
-    listing: ImageListing,
-    labels: Labels | None,
-    identity: Identity,
-    progress: ProgressCallback | None = None,
-) -> str:
-    """Returns the hash. With `content`, reads every file, unless all stamps are as remembered."""
+def _identity(listing: ImageListing, labels: Labels | None, identity: Identity) -> str:
     digest = hashlib.sha256(f"images {identity}\n".encode())
     for number, file in enumerate(listing.images):
+        version = b""
+        if identity != "names":
+            version = b"%d" % file.size if identity == "size" else b"%d %d" % file[1:]
         label = b"" if labels is None or number in labels.missing else labels.values[number]
         label = label if isinstance(label, bytes) else str(label).encode()
-        digest.update(b"%b\0%b\0%b\n" % (os.fsencode(file.path), _version(file, identity), label))
-    if identity == "content":
-        compute = partial(_hash_files, listing, progress)
-        if is_remote(listing.root):
-            content = compute()
-        else:
-            stamps = hashlib.sha256()
-            for file in listing.images:
-                path, version = os.fsencode(file.path), _version(file, "modified")
-                stamps.update(b"%b\0%b\n" % (path, version))
-            newest = max(file.mtime_ns for file in listing.images)
-            content = remembered(f"images {listing.root}", stamps.hexdigest(), newest, compute)
-        digest.update(content.encode())
-    return digest.hexdigest()
-
-
-def _version(file: ImageFile, identity: Identity) -> bytes:
-    if identity == "size":
-        return b"%d" % file.size
-    return b"%d %d" % (file.size, file.mtime_ns) if identity == "modified" else b""
-
-
-def _hash_files(listing: ImageListing, progress: ProgressCallback | None) -> str:
-    root = listing.root.rstrip("/")
-    total = sum(max(file.size, 0) for file in listing.images)
-    done = 0
-
-    def hash_file(file: ImageFile) -> tuple[int, bytes]:
-        content = read_bytes(f"{root}/{file.path}")
-        return len(content), hashlib.sha256(content).digest()
-
-    digest = hashlib.sha256()
-    with ThreadPoolExecutor(_HASH_THREADS, "infeed-hash") as pool:
-        for begin in range(0, len(listing.images), _HASHED_TOGETHER):
-            files = listing.images[begin : begin + _HASHED_TOGETHER]
-            for size, content_hash in pool.map(hash_file, files):
-                digest.update(content_hash)
-                done += size
-            if progress is not None:
-                progress(min(done, total), total)
+        digest.update(b"%b\0%b\0%b\n" % (os.fsencode(file.path), version, label))
     return digest.hexdigest()
