@@ -17,12 +17,9 @@ _MAX_LISTED = 12
 
 
 def load(name: str) -> Any:
-    """Returns the object that `module:attr` (or `package.module:outer.inner`) names.
-
-    The working directory is searched too, as `python -m` does. Raises `ConfigError` for a
-    malformed name and for a missing module or attribute; an error inside the module is raised
-    unchanged.
-    """
+    """Returns the object that `module:attr` (or `package.module:outer.inner`) names. The working
+    directory is searched too, as `python -m` does. Raises `ConfigError` for a malformed name and
+    for a missing module or attribute; an error inside the module is raised unchanged."""
     add_search_path(Path.cwd())
     module, _, attribute = name.partition(":")
     if not module or not attribute:

@@ -35,10 +35,8 @@ def process_count() -> int:
 
 
 def cpu_count() -> int:
-    """Returns the CPUs of the affinity mask, cut to the container's quota; at least one.
-
-    A fraction of a CPU counts as one, so that no part of the quota is left unused.
-    """
+    """Returns the CPUs of the affinity mask, cut to the container's quota; at least one. A fraction
+    of a CPU counts as one, so that no part of the quota is left unused."""
     pairs = (pair for files in _CPU_FILES for pair in _numbers(*files))
     quotas = [math.ceil(quota / period) for quota, period in pairs if period]
     return max(1, min([len(os.sched_getaffinity(0)), *quotas]) // _process_count)
@@ -65,11 +63,9 @@ def describe() -> str:
 
 def _numbers(controller: str, *files: str) -> Iterator[list[int]]:
     """Yields the numbers in files of this process's control group, and of each of its ancestors.
-
     Any of them can set a limit; without one, a file has no number: `max` or -1. Inside of a
     container the path can be the host's and not exist here; the root, the container's own group,
-    always does.
-    """
+    always does."""
     root = group = _CGROUP_ROOT / controller
     for line in _read(_PROCESS_CGROUP).splitlines():
         _, controllers, path = line.split(":", 2)

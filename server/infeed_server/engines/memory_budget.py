@@ -61,11 +61,8 @@ class MemoryBudget:
 
 
 class StreamQuota:
-    """The batches that one stream holds. Thread-safe.
-
-    Each batch counts as much as the stream's largest so far: the size of a batch of byte strings
-    is unknown before it is made.
-    """
+    """The batches that one stream holds. Thread-safe. Each batch counts as much as the stream's
+    largest so far: the size of a batch of byte strings is unknown before it is made."""
 
     def __init__(self, budget: MemoryBudget, pipeline: str) -> None:
         self.pipeline = pipeline

@@ -16,11 +16,9 @@ _RAM_BUDGET_DIVISOR = 8
 
 
 def within_limits(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the dataset with the budgets of autotuning, except those that its options have.
-
-    By default tf.data counts the host's CPUs and half of its memory, whatever a container may use:
-    autotuned buffers can then grow until the kernel kills the process.
-    """
+    """Returns the dataset with the budgets of autotuning, except those that its options have. By
+    default tf.data counts the host's CPUs and half of its memory, whatever a container may use:
+    autotuned buffers can then grow until the kernel kills the process."""
     options, own = tf.data.Options(), dataset.options().autotune
     if not own.cpu_budget:
         options.autotune.cpu_budget = cgroup.cpu_count()
@@ -48,11 +46,9 @@ def graph_options() -> tf.data.Options:
 
 
 class TfIterator:
-    """An iterator over a dataset; it must be closed.
-
-    TensorFlow's iterators can take up to a minute to be destroyed: when their autotuning thread has
-    just gone to sleep, it misses the request to end. So a thread of its own destroys them.
-    """
+    """An iterator over a dataset; it must be closed. TensorFlow's iterators can take up to a minute
+    to be destroyed: when their autotuning thread has just gone to sleep, it misses the request to
+    end. So a thread of its own destroys them."""
 
     def __init__(self, dataset: tf.data.Dataset) -> None:
         # The only reference, so that `clear` destroys the iterator.

@@ -45,11 +45,8 @@ def sample_function(source: Source, steps: Sequence[Step]) -> SampleFunction:
 
 
 def trace(source: Source, steps: Sequence[Step]) -> list[Specs]:
-    """Returns the fields before each step, and after the last.
-
-    Raises `ConfigError` that names the step with an invalid option or field, and `UserCodeError`
-    when a user's function raises.
-    """
+    """Returns the fields before each step, and after the last. Raises `ConfigError` that names the
+    step with an invalid option or field, and `UserCodeError` when a user's function raises."""
     return trace_columns(dict(source.columns), source.parse, steps)
 
 
@@ -73,10 +70,8 @@ def trace_columns(
 
 
 def field_specs(specs: Specs, path: str = "transforms") -> Spec:
-    """Returns the specs for trainers. Raises `ConfigError` for a shape that varies.
-
-    `path` is the part of the definition that a message names.
-    """
+    """Returns the specs for trainers. Raises `ConfigError` for a shape that varies. `path` is the
+    part of the definition that a message names."""
     return tuple(_field_spec(name, spec, path) for name, spec in specs.items())
 
 

@@ -20,10 +20,8 @@ from infeed_server.version import VERSION
 
 @dataclass(frozen=True)
 class SequentialPlan:
-    """A sequential pipeline, ready to run.
-
-    `batched`: the dataset's elements are whole batches, and a position counts them.
-    """
+    """A sequential pipeline, ready to run. `batched`: the dataset's elements are whole batches, and
+    a position counts them."""
 
     source: DatasetSource
     spec: PipelineSpec

@@ -83,10 +83,8 @@ def resolve_batch_size(spec: PipelineSpec, requested: int) -> int:
 def check_batch_bytes(
     spec: PipelineSpec, batch_size: int, string_bytes: int, *, finish_on_server: bool
 ) -> None:
-    """Raises `InvalidRequestError` when a batch would take too much memory.
-
-    `string_bytes` is what the byte strings of one sample take, as far as it is known.
-    """
+    """Raises `InvalidRequestError` when a batch would take too much memory. `string_bytes` is what
+    the byte strings of one sample take, as far as it is known."""
     specs = [spec.wire_spec, *([spec.element_spec] if finish_on_server else [])]
     sample_bytes = max(sum(field.sample_bytes or 0 for field in fields) for fields in specs)
     batch_bytes = batch_size * (sample_bytes + string_bytes)

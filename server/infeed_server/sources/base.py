@@ -121,10 +121,8 @@ class IndexedDefinition(SourceDefinition):
     def open(
         self, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
     ) -> Source:
-        """Opens the source, with the progress of scans of its files. Raises `SourceError`.
-
-        With `keep_damaged`, damaged records that a scan finds are samples that cannot be read.
-        """
+        """Opens the source, with the progress of scans of its files. Raises `SourceError`. With
+        `keep_damaged`, damaged records that a scan finds are samples that cannot be read."""
         raise NotImplementedError(type(self).__name__)
 
 

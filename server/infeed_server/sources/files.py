@@ -186,10 +186,8 @@ def is_folder(path: str) -> bool:
 
 
 def expand_globs(patterns: Iterable[str]) -> list[str]:
-    """Lists the files that paths and globs match: absolute, sorted, each once.
-
-    Raises `SourceError` for a pattern without a match, with the nearest folder that exists.
-    """
+    """Lists the files that paths and globs match: absolute, sorted, each once. Raises `SourceError`
+    for a pattern without a match, with the nearest folder that exists."""
     found: set[str] = set()
     for pattern in patterns:
         files = [path for path in _glob(pattern) if INDEX_SUFFIX not in path.rpartition("/")[2]]

@@ -55,10 +55,8 @@ _sleep = time.sleep
 
 
 def is_storage_fault(error: BaseException) -> bool:
-    """Returns whether an error is a fault of storage or resources.
-
-    An `OSError` without a number is not: libraries raise it for files that they cannot decode.
-    """
+    """Returns whether an error is a fault of storage or resources. An `OSError` without a number is
+    not: libraries raise it for files that they cannot decode."""
     if isinstance(error, OSError):
         return error.errno is not None
     if isinstance(error, RuntimeError):

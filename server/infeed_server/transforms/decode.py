@@ -155,10 +155,8 @@ def _decode_whole(contents: tf.Tensor, key: Key, decoding: Decoding, crop: Crop)
 
 
 def fuse_decode_and_crop(steps: Sequence[Step]) -> list[Step]:
-    """Fuses each `decode_image` with a crop of its field that directly follows.
-
-    The fused step keeps the crop's ordinal, so it draws what the crop would have drawn.
-    """
+    """Fuses each `decode_image` with a crop of its field that directly follows. The fused step
+    keeps the crop's ordinal, so it draws what the crop would have drawn."""
     fused: list[Step] = []
     for ordinal, step in steps:
         previous = fused[-1][1] if fused else None

@@ -26,7 +26,7 @@ from infeed_server.sources.dataset.determinism import random_nodes
 from infeed_server.sources.python.functions import FunctionOptions, identity_digest
 from infeed_server.sources.python.source import DeclaredFields, declared_fields
 from infeed_server.sources.storage_faults import is_storage_fault
-from infeed_server.transforms.base import Key, Transform, describe_tensor
+from infeed_server.transforms.base import Key, Transform
 
 
 class Map(Transform):
@@ -120,10 +120,8 @@ class Map(Transform):
         return {self.name: identity}
 
     def function_options(self, ordinal: int, *, by_name: bool) -> FunctionOptions:
-        """Returns what a thread or process needs to call the function in Python.
-
-        `by_name`: it runs in another process. Raises `ConfigError` and `UserCodeError`.
-        """
+        """Returns what a thread or process needs to call the function in Python. `by_name`: it runs
+        in another process. Raises `ConfigError` and `UserCodeError`."""
         path = f"transforms[{ordinal}].{self.name}"
         if by_name and not isinstance(self.function, str):
             raise ConfigError(
@@ -211,34 +209,29 @@ class Map(Transform):
             )
 
     def _to_sample(self, returned: Any) -> Sample:
-        if not isinstance(returned, dict):
-            raise self._wrong_result(_describe_value(returned))
+        is_dict = isinstance(returned, dict)
         sample: Sample = {}
-        for field, value in returned.items():
-            if not isinstance(field, str) or not field:
-                raise self._wrong_result(f"a dict with the key {field!r}")
-            described = f"a dict whose {field!r} is {_describe_value(value)}"
-            if value is None or isinstance(value, tf.__internal__.CompositeTensor):
-                raise self._wrong_result(described)
+        for field, value in returned.items() if is_dict else [("", returned)]:
             try:
+                if not is_dict or not isinstance(field, str) or not field or value is None:
+                    raise TypeError
+                if isinstance(value, tf.__internal__.CompositeTensor):
+                    raise TypeError
                 sample[field] = tf.convert_to_tensor(value)
             except (TypeError, ValueError):
-                raise self._wrong_result(described) from None
+                kind = type(value).__name__
+                what = f"a dict whose {field!r} is a {kind}" if is_dict else f"a {kind}"
+                raise self.error(
+                    f"{self.function_name} returned {what}; it must return a dict of field name "
+                    "(text) → tensor"
+                ) from None
         return sample
-
-    def _wrong_result(self, result: str) -> ConfigError:
-        return self.error(
-            f"{self.function_name} returned {result}; it must return a dict of field "
-            "name (text) → tensor"
-        )
 
 
 @cache
 def _autograph_context() -> Any:
-    """Returns AutoGraph's context outside of any trace, which converts by default.
-
-    As in `Dataset.map`, an `if` on a tensor then works in the user's function.
-    """
+    """Returns AutoGraph's context outside of any trace, which converts by default. As in
+    `Dataset.map`, an `if` on a tensor then works in the user's function."""
     # Contexts are per thread, and the caller's is in a trace.
     with ThreadPoolExecutor(1) as outside:
         return outside.submit(tf.__internal__.autograph.control_status_ctx).result()
@@ -247,13 +240,3 @@ def _autograph_context() -> Any:
 def _random_nodes() -> set[str]:
     """Returns the nodes with random state in the graph that is being traced."""
     return set() if tf.executing_eagerly() else random_nodes(tf.compat.v1.get_default_graph())
-
-
-def _describe_value(value: Any) -> str:
-    """Describes a value for an error: `a tuple of 2: float32[3], int64[]`."""
-    if isinstance(value, tf.Tensor):
-        return describe_tensor(value)
-    if isinstance(value, tuple | list):
-        items = ", ".join(map(_describe_value, value))
-        return f"a {type(value).__name__} of {len(value)}: {items}"
-    return "None" if value is None else type(value).__name__

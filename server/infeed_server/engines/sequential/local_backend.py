@@ -46,10 +46,8 @@ class LocalBackend:
         return _read(self._plan, key)
 
     def check_first_block(self, key: ReadKey, block: Block) -> None:
-        """Detects random draws that the analysis of the dataset has missed.
-
-        Reads that begin alike can still differ later. The user's own declaration is trusted.
-        """
+        """Detects random draws that the analysis of the dataset has missed. Reads that begin alike
+        can still differ later. The user's own declaration is trusted."""
         if self.spec.guarantee.order == "none" or self._plan.source.deterministic:
             return
         digest = _digest(block)

@@ -42,12 +42,10 @@ class WrongReaderError(Exception):
 
 
 class SharedReader:
-    """Reads a dataset once, on its own thread, as far as its streams request.
-
-    Blocks that a rank may still request stay in the window. When it is full, faster ranks wait for
-    the slowest. Everything is guarded by the engine's condition `changed`, which its methods expect
-    to be held; a block is read without it.
-    """
+    """Reads a dataset once, on its own thread, as far as its streams request. Blocks that a rank
+    may still request stay in the window. When it is full, faster ranks wait for the slowest.
+    Everything is guarded by the engine's condition `changed`, which its methods expect to be held;
+    a block is read without it."""
 
     def __init__(
         self,
@@ -96,10 +94,8 @@ class SharedReader:
         return self._closed or self.error is not None
 
     def can_serve(self, trainer: Trainer, start: int, step: int) -> bool:
-        """Returns whether a stream that requests this position next can read here.
-
-        `step` is the positions that the trainer's job takes in one step.
-        """
+        """Returns whether a stream that requests this position next can read here. `step` is the
+        positions that the trainer's job takes in one step."""
         ranks = self.ranks
         if self.has_ended or start < self.start:
             return False
@@ -131,10 +127,8 @@ class SharedReader:
         self._changed.notify_all()
 
     def has_read(self, request: Request) -> bool:
-        """Returns whether the window has what the answer to a request needs.
-
-        Raises `WrongReaderError`, and the error that has ended the read.
-        """
+        """Returns whether the window has what the answer to a request needs. Raises
+        `WrongReaderError`, and the error that has ended the read."""
         if request.start < self.start:
             raise WrongReaderError
         required, target = _required(request), _target(request)

@@ -19,7 +19,7 @@ from infeed_server.config.function_identity import function_identity
 from infeed_server.config.importer import load
 from infeed_server.sources.base import CodeDefinition, check_code_name
 from infeed_server.sources.dataset import determinism
-from infeed_server.sources.python.user_code import user_errors
+from infeed_server.sources.python.dataset import user_errors
 
 _DEFAULT_NAMES = {
     1: ("features",),
@@ -52,10 +52,8 @@ class DatasetSource(CodeDefinition):
         return self.label
 
     def make(self, seed: int) -> tf.data.Dataset:
-        """Calls the function with TensorFlow's seed set; returns a dataset of flat dicts.
-
-        Raises `ConfigError` for what cannot be served, and `UserCodeError`.
-        """
+        """Calls the function with TensorFlow's seed set; returns a dataset of flat dicts. Raises
+        `ConfigError` for what cannot be served, and `UserCodeError`."""
         function = self._load_function()
         with _seed_lock, _own_graph() as graph:
             tf.random.set_seed(seed)
@@ -96,11 +94,9 @@ class DatasetSource(CodeDefinition):
 
 @contextmanager
 def _own_graph() -> Iterator[tf.Graph]:
-    """Executes the block eagerly, with a default graph of its own.
-
-    TensorFlow keeps the Python functions of a dataset as long as the default graph: the one of the
-    process would keep the functions of each seed forever.
-    """
+    """Executes the block eagerly, with a default graph of its own. TensorFlow keeps the Python
+    functions of a dataset as long as the default graph: the one of the process would keep the
+    functions of each seed forever."""
     from tensorflow.python.eager import context  # noqa: PLC0415 - it loads TensorFlow
 
     graph = tf.Graph()
@@ -111,10 +107,8 @@ def _own_graph() -> Iterator[tf.Graph]:
 def _to_named_fields(
     dataset: tf.data.Dataset, names: Sequence[str] | None, label: str
 ) -> tf.data.Dataset:
-    """Returns the dataset with flat dicts of tensors. Raises `ConfigError` for other elements.
-
-    The components of a tuple are named by `names`; a dict keeps its own.
-    """
+    """Returns the dataset with flat dicts of tensors. Raises `ConfigError` for other elements. The
+    components of a tuple are named by `names`; a dict keeps its own."""
     spec = dataset.element_spec
     names = _component_names(spec, names, label)
     fields = list(_flatten(spec, names, label))

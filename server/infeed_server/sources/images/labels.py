@@ -1,4 +1,4 @@
-"""Labels of images: from a CSV of file,label, from folders, or from file names."""
+"""Labels of images: from a CSV of file,label, or from folders."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import field_validator
 
 from infeed.shared.errors import SourceError
-from infeed_server.config.model import Definition
 from infeed_server.sources.files import abbreviate, read_bytes
 from infeed_server.sources.images.listing import ImageListing
 
@@ -35,29 +33,7 @@ class Labels:
     missing: frozenset[int] = frozenset()
     """Indices of the images without a label."""
     class_names: tuple[str, ...] = ()
-    """The name of each class, for labels from folders or file names."""
-
-
-class FileNameLabels(Definition):
-    r"""Labels from file names: `{file_name: '^(\w+)\.'}`.
-
-    The pattern is searched in the name without its folders. Its first group is the class.
-    """
-
-    file_name: str
-
-    @field_validator("file_name")
-    @classmethod
-    def _check(cls, pattern: str) -> str:
-        try:
-            groups = re.compile(pattern).groups
-        except re.error as error:
-            raise ValueError(f"is not a valid regular expression ({error})") from None
-        if groups != 1:
-            raise ValueError(
-                f"should have one group in parentheses, which is the class; it has {groups}"
-            )
-        return pattern
+    """The name of each class, for labels from folders."""
 
 
 def labels_from_folders(listing: ImageListing) -> Labels:
@@ -69,36 +45,15 @@ def labels_from_folders(listing: ImageListing) -> Labels:
             f"but these are in none: {abbreviate(loose)}",
             file=f"{listing.root}/{loose[0]}",
         )
-    return _of_classes([file.path.partition("/")[0] for file in listing.images], listing.folders)
-
-
-def labels_from_file_names(pattern: str, listing: ImageListing) -> Labels:
-    """Labels each image with the number of the class in its name. Raises `SourceError`."""
-    matches = [re.search(pattern, posixpath.basename(file.path)) for file in listing.images]
-    classes: list[Any] = [match[1] if match else None for match in matches]
-    unmatched = [
-        file.path for file, name in zip(listing.images, classes, strict=True) if name is None
-    ]
-    if unmatched:
-        raise SourceError(
-            f"labels: the pattern {pattern!r} does not match these names: {abbreviate(unmatched)}",
-            file=f"{listing.root}/{unmatched[0]}",
-        )
-    return _of_classes(classes, sorted(set(classes)))
-
-
-def _of_classes(classes: Sequence[str], names: Sequence[str]) -> Labels:
-    index = {name: number for number, name in enumerate(names)}
-    values = np.array([index[name] for name in classes], np.int64)
-    return Labels(values, class_names=tuple(names))
+    index = {name: number for number, name in enumerate(listing.folders)}
+    values = [index[file.path.partition("/")[0]] for file in listing.images]
+    return Labels(np.array(values, np.int64), class_names=listing.folders)
 
 
 def labels_from_csv(path: str, listing: ImageListing) -> Labels:
     """Reads labels from a CSV with the columns file and label, with or without a header line.
-
     Labels are int64 if all are integers, else byte strings. Raises `SourceError`, with a line, for
-    a row that names no image, a second row of an image, and a row of the wrong width.
-    """
+    a row that names no image, a second row of an image, and a row of the wrong width."""
     index = {image.path: number for number, image in enumerate(listing.images)}
     lines: dict[int, int] = {}
     texts = [""] * len(index)

@@ -51,10 +51,8 @@ class ImageListing:
 
 def list_images(root: str, *, stat_remote: bool = False) -> ImageListing:
     """Lists all images below a folder, except names that begin with a dot. Raises `SourceError`.
-
     Remote files have stamps only with `stat_remote`: it takes a request for each. Images that are
-    no files, or links to none, are left out, and counted in a warning.
-    """
+    no files, or links to none, are left out, and counted in a warning."""
     images, folders, dangling, base = [], [], [], root.rstrip("/") + "/"
     try:
         for folder, names in _walk(root):
@@ -96,10 +94,8 @@ def _without_image(root: str) -> SourceError:
 
 
 def _walk(root: str) -> Iterator[tuple[str, list[str]]]:
-    """Yields folders and the names of their files.
-
-    Raises `SourceError` for a link to what contains it, and errors of files.
-    """
+    """Yields folders and the names of their files. Raises `SourceError` for a link to what contains
+    it, and errors of files."""
     if not is_folder(root):
         raise SourceError(f"no folder {root!r}; {describe_nearest_folder(root)}", file=root)
     remote = is_remote(root)

@@ -2,35 +2,48 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from infeed.shared.errors import SampleError, SourceError
 from infeed_server.config.model import Finding
-from infeed_server.sources.base import IndexedDefinition, ProgressCallback, find_missing
+from infeed_server.sources.base import (
+    Columns,
+    IndexedDefinition,
+    Indices,
+    ProgressCallback,
+    Provenance,
+    Source,
+    find_missing,
+)
+from infeed_server.sources.file_handles import FileHandle
 from infeed_server.sources.files import (
+    FileStamp,
     PathString,
     abbreviate,
     absolute_path,
+    changed_error,
     expand_globs,
     is_remote,
+    read_remote,
 )
-from infeed_server.sources.images.labels import (
-    FileNameLabels,
-    Labels,
-    labels_from_csv,
-    labels_from_file_names,
-    labels_from_folders,
-)
+from infeed_server.sources.images.labels import Labels, labels_from_csv, labels_from_folders
 from infeed_server.sources.images.listing import (
     ImageListing,
     list_images,
     require_images,
 )
-from infeed_server.sources.images.reader import ImageReader
+from infeed_server.sources.storage_faults import retry_faults
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +62,9 @@ class ImagesSource(IndexedDefinition):
 
     images: PathString
     """Directory of the files."""
-    labels: PathString | FileNameLabels | None = None
-    """Source of the field `label`: `folders`, a CSV file, or a pattern of file names, see below;
-    without it, `image` is the only field."""
+    labels: PathString | None = None
+    """Source of the field `label`: `folders` or a CSV file, see below; without it, `image` is the
+    only field."""
     identity: Identity | None = None
     """What of the files is part of the fingerprint, besides names and labels: see below; the
     default is `size`, for a remote directory `names`."""
@@ -65,7 +78,7 @@ class ImagesSource(IndexedDefinition):
             root = absolute_path(self.images)
             yield from find_missing(("images",), partial(require_images, root))
         labels = self.labels
-        if isinstance(labels, str) and labels != _FOLDERS and not is_remote(labels):
+        if labels and labels != _FOLDERS and not is_remote(labels):
             for path, problem in find_missing(("labels",), partial(expand_globs, [labels])):
                 yield path, f"{problem}; give a CSV of file,label, or: {_FOLDERS}"
 
@@ -76,9 +89,7 @@ class ImagesSource(IndexedDefinition):
         listing = list_images(root, stat_remote=identity in ("size", "modified"))
         csv = None
         labels = None
-        if isinstance(self.labels, FileNameLabels):
-            labels = labels_from_file_names(self.labels.file_name, listing)
-        elif self.labels == _FOLDERS:
+        if self.labels == _FOLDERS:
             labels = labels_from_folders(listing)
         elif self.labels is not None:
             csv = absolute_path(self.labels)
@@ -103,3 +114,108 @@ def _identity(listing: ImageListing, labels: Labels | None, identity: Identity) 
         label = label if isinstance(label, bytes) else str(label).encode()
         digest.update(b"%b\0%b\0%b\n" % (os.fsencode(file.path), version, label))
     return digest.hexdigest()
+
+
+_READ_THREADS = 8
+"""Threads that read the images of a batch: more hide more of a file system's latency, and fewer
+wait less for Python's lock."""
+
+
+class ImageReader(Source):
+    """Reads images by index, and checks that each file is as it was listed. Thread-safe."""
+
+    def __init__(
+        self, listing: ImageListing, labels: Labels | None, csv: str | None, identity: str
+    ) -> None:
+        self.identity = identity
+        self.columns = {"image": tf.TensorSpec((), tf.string)}
+        if labels is not None:
+            strings = labels.values.dtype == object
+            self.columns["label"] = tf.TensorSpec((), tf.string if strings else tf.int64)
+        self.labels = labels
+        self.csv = csv
+        self.root = listing.root.rstrip("/")
+        root = os.fsencode(self.root)
+        self.paths = np.empty(len(listing.images), object)
+        self.paths[:] = [root + b"/" + os.fsencode(file.path) for file in listing.images]
+        self.sizes = np.array([file.size for file in listing.images], np.int64)
+        self._mtimes_ns = np.array([file.mtime_ns for file in listing.images], np.int64)
+        self._pool = ThreadPoolExecutor(_READ_THREADS, "infeed-images")
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The name of each label, if the labels are taken from folders or file names."""
+        return self.labels.class_names if self.labels else ()
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def provenance(self, index: int) -> Provenance:
+        return Provenance(os.fsdecode(self.paths[index]))
+
+    def read(self, indices: Indices) -> Columns:
+        """Returns images and labels. Raises `SampleError` for an image without a CSV row, and
+        `SourceError` for one that changed."""
+        missing = self.labels.missing if self.labels else frozenset()
+        for index in indices.tolist() if missing else ():
+            if index in missing:
+                raise self._unlabelled(index)
+        columns: Columns = {"image": self._read_images(indices)}
+        if self.labels is not None:
+            columns["label"] = self.labels.values[indices]
+        return columns
+
+    def close(self) -> None:
+        """Ends the reading threads; a read in progress completes, later ones fail."""
+        self._pool.shutdown(wait=False)
+
+    def _read_images(self, indices: Indices) -> npt.NDArray[np.object_]:
+        images = np.empty(len(indices), object)
+        numbers = indices.tolist()
+
+        def read_some(first: int) -> None:
+            for slot in range(first, len(numbers), _READ_THREADS):
+                index = numbers[slot]
+                path = os.fsdecode(self.paths[index])
+                images[slot] = retry_faults(partial(self._read_image, index, path), path)
+
+        try:
+            reads = self._pool.map(read_some, range(min(_READ_THREADS, len(numbers))))
+        except RuntimeError as error:
+            raise SourceError(f"{self.root}: the source is closed", file=self.root) from error
+        # The list raises the first error.
+        list(reads)
+        return images
+
+    def _read_image(self, index: int, path: str) -> bytes:
+        """Reads a file. Raises `OSError` or `tf.errors.OpError` for a storage fault."""
+        listed = FileStamp(int(self.sizes[index]), int(self._mtimes_ns[index]))
+        if is_remote(path):
+            content = read_remote(path)
+            # A stamp would take another request.
+            stamp = listed if listed.size < 0 else listed._replace(size=len(content))
+        else:
+            content, stamp = _read_local(path, listed.size)
+        if stamp != listed:
+            raise changed_error(path, "the server listed it", listed.difference(stamp))
+        return content
+
+    def _unlabelled(self, index: int) -> SampleError:
+        file = self.provenance(index).file
+        return SampleError(
+            f"sample {index} has no label: {file} is not in {self.csv}",
+            sample_id=index,
+            file=file,
+            stage="labels",
+        )
+
+
+def _read_local(path: str, size: int) -> tuple[bytes, FileStamp]:
+    """Returns the first `size` bytes of a file, and its stamp behind the read."""
+    with FileHandle(path) as handle:
+        content = handle.read(0, size)
+        stamp = handle.stamp()
+    assert stamp is not None
+    if len(content) < size <= stamp.size:
+        raise OSError(errno.EIO, f"only {len(content)} of its {size} bytes are read")
+    return content, stamp

@@ -141,10 +141,8 @@ class Backend:
 
 
 class _ThreadRunner:
-    """Makes the worker and answers all requests on one thread of its own.
-
-    Few data sets are made for several threads, and SQLite's only for the thread that made them.
-    """
+    """Makes the worker and answers all requests on one thread of its own. Few data sets are made
+    for several threads, and SQLite's only for the thread that made them."""
 
     def __init__(self, options: DatasetOptions | None) -> None:
         self._thread = DaemonExecutor("infeed-python")

@@ -41,10 +41,8 @@ def example_indices(length: int) -> list[int]:
 
 
 def split(element: Any, names: Sequence[str] | None = None) -> Mapping[str, Any]:
-    """Returns the values of an element by field name. Raises `UnfitError`.
-
-    Parts of a tuple are called by `names`, the fields of a named tuple, or their numbers.
-    """
+    """Returns the values of an element by field name. Raises `UnfitError`. Parts of a tuple are
+    called by `names`, the fields of a named tuple, or their numbers."""
     if isinstance(element, Mapping):
         _check_dict(element, names)
         return element

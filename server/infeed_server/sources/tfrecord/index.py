@@ -81,11 +81,9 @@ def build_index(
     rebuild: bool = False,
 ) -> RecordIndex:
     """Returns the index of these files, from the cache where it is valid, else built and cached.
-
-    `directory` is the folder of the cache, instead of the data's own. With `keep_damaged`, all
-    data is read once; records that do not match their CRC, or that a file ends inside of, are
-    samples that cannot be read, and part of the identity. Raises `SourceError`.
-    """
+    `directory` is the folder of the cache, instead of the data's own. With `keep_damaged`, all data
+    is read once; records that do not match their CRC, or that a file ends inside of, are samples
+    that cannot be read, and part of the identity. Raises `SourceError`."""
     stamps = [read_stamp(path) for path in paths]
     ends = np.cumsum([stamp.size for stamp in stamps], dtype=np.int64).tolist()
     report = _limited(progress, ends[-1])

@@ -79,11 +79,9 @@ class TFRecordReader(Source):
             raise ValueError(f"{problem}; {preview.describe(record.numpy())}") from error
 
     def read(self, indices: Indices) -> Columns:
-        """Returns the records in the order of `indices`.
-
-        Raises `SampleError` for the first that is damaged in the index, and `SourceError` for a
-        file that cannot be read, is damaged otherwise, or changed.
-        """
+        """Returns the records in the order of `indices`. Raises `SampleError` for the first that is
+        damaged in the index, and `SourceError` for a file that cannot be read, is damaged
+        otherwise, or changed."""
         for index in indices.tolist() if self._damaged else ():
             if index in self._damaged:
                 raise self._sample_error(index)

@@ -57,9 +57,7 @@ class TFRecordSource(IndexedDefinition):
         self, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
     ) -> TFRecordReader:
         """Opens the source; builds its record index unless one is cached. Raises `SourceError`.
-
-        With `keep_damaged`, damaged and truncated records are samples that cannot be read.
-        """
+        With `keep_damaged`, damaged and truncated records are samples that cannot be read."""
         index = build_index(
             expand_globs(self.patterns), self.index, progress, keep_damaged=keep_damaged
         )

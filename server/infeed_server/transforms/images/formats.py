@@ -66,10 +66,8 @@ def decode_by_format(
     other: Decode,
 ) -> tf.Tensor:
     """Decodes an image by the function for it: `upright_jpeg` is for a JPEG that may have EXIF.
-
     `is_jpeg` is false where `other` is to decode the image, whatever its format. One selection
-    among all, since each takes some of the time of a small image.
-    """
+    among all, since each takes some of the time of a small image."""
     if decoding.oriented:
         index = tf.where(is_jpeg, tf.cast(may_have_exif(contents), tf.int32), 2)
         pixels = tf.switch_case(index, [jpeg, upright_jpeg, other])
@@ -130,19 +128,15 @@ def _decode_png(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
 
 
 def _with_full_alpha(pixels: tf.Tensor) -> tf.Tensor:
-    """Makes opaque what is not fully transparent, as all other pixels of such a grey image are.
-
-    The alpha that TensorFlow adds is the largest number of the stored bits: 15 for 4 bits.
-    """
+    """Makes opaque what is not fully transparent, as all other pixels of such a grey image are. The
+    alpha that TensorFlow adds is the largest number of the stored bits: 15 for 4 bits."""
     is_opaque = tf.cast(pixels[..., 3:] > 0, pixels.dtype)
     return tf.concat([pixels[..., :3], is_opaque * pixels.dtype.max], axis=2)
 
 
 def _decode_gif(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
-    """Decodes the first frame of a GIF; transparent pixels are black.
-
-    TensorFlow's result has the size of the largest frame, which must be the canvas's.
-    """
+    """Decodes the first frame of a GIF; transparent pixels are black. TensorFlow's result has the
+    size of the largest frame, which must be the canvas's."""
     canvas = numbers(first_bytes(contents, 10), ((8, 2), (6, 2)))
     problem = f"is a GIF, whose transparency is not decoded; {_REMEDY}; its channels are to be"
     supported = decoding.require(decoding.channels != 4, problem, tf.constant(decoding.channels))

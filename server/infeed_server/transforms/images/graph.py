@@ -36,9 +36,7 @@ class Decoding:
 
     def require_pixels(self, height: tf.Tensor, width: tf.Tensor) -> list[tf.Operation]:
         """Fails the sample, before memory is taken, if its header states more pixels than allowed.
-
-        Returns control dependencies.
-        """
+        Returns control dependencies."""
         count = tf.cast(height, tf.int64) * tf.cast(width, tf.int64)
         problem = f"must have at most {self.max_pixels} pixels (max_pixels); it has"
         return self.require(count <= self.max_pixels, problem, count)
@@ -47,11 +45,9 @@ class Decoding:
 def call_traced(
     function: Callable[..., tf.Tensor], *tensors: tf.Tensor, options: tuple[Hashable, ...] = ()
 ) -> tf.Tensor:
-    """Calls `function(*tensors, *options)`, in a graph as one call of a function of it.
-
-    The decoders of unusual files have hundreds of operations; so they take no time where no such
-    file comes.
-    """
+    """Calls `function(*tensors, *options)`, in a graph as one call of a function of it. The
+    decoders of unusual files have hundreds of operations; so they take no time where no such file
+    comes."""
     if tf.executing_eagerly():
         # A bad sample is examined so. The error of a graph's function would have a traceback.
         return function(*tensors, *options)
@@ -92,9 +88,7 @@ def numbers(
     data: tf.Tensor, places: Sequence[tuple[int, int]], *, big_endian: tf.Tensor | bool = False
 ) -> tf.Tensor:
     """Returns unsigned numbers of the last dimension, int64, one for each (begin, size in bytes).
-
-    All of them with one product, since a graph of many small operations takes long to build.
-    """
+    All of them with one product, since a graph of many small operations takes long to build."""
     length = max(begin + size for begin, size in places)
     ascending = np.zeros((len(places), length), np.int64)
     descending = np.zeros_like(ascending)
@@ -111,10 +105,8 @@ def begins_with(data: tf.Tensor, text: bytes) -> tf.Tensor:
 
 
 def to_channels(pixels: tf.Tensor, channels: int) -> tf.Tensor:
-    """Converts RGB or RGBA, the last dimension, to `channels` channels; 0 keeps the file's.
-
-    Alpha is dropped, or opaque where there was none.
-    """
+    """Converts RGB or RGBA, the last dimension, to `channels` channels; 0 keeps the file's. Alpha
+    is dropped, or opaque where there was none."""
     if channels == 1:
         return luma(pixels)
     if channels == 3:

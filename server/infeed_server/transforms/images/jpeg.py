@@ -35,10 +35,8 @@ def decode_upright_jpeg(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
 
 
 def is_whole_jpeg(contents: tf.Tensor) -> tf.Tensor:
-    """Returns whether the file is a JPEG that ends with its last marker.
-
-    A window that lies above the end of a truncated file would be decoded without an error.
-    """
+    """Returns whether the file is a JPEG that ends with its last marker. A window that lies above
+    the end of a truncated file would be decoded without an error."""
     end = tf.strings.substr(contents, tf.maximum(tf.strings.length(contents) - 2, 0), 2)
     return tf.io.is_jpeg(contents) & (end == _END_OF_IMAGE)
 

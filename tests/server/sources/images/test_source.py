@@ -16,7 +16,7 @@ import tensorflow as tf
 from infeed import SampleError, SourceError
 from infeed_server.sources import ImagesSource
 from infeed_server.sources.file_handles import FileHandle
-from infeed_server.sources.images.reader import ImageReader
+from infeed_server.sources.images.source import ImageReader
 
 Parse = Callable[..., dict[str, Any]]
 

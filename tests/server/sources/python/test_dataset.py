@@ -17,9 +17,8 @@ from tests.harness.examples import examples
 from tests.harness.odd_values import ELEMENTS
 
 from infeed import ConfigError, InfeedError, SampleError, SourceError, UserCodeError
-from infeed_server.sources.python.dataset import DatasetOptions, UserDataset
+from infeed_server.sources.python.dataset import DatasetOptions, UserDataset, dataset_identity
 from infeed_server.sources.python.elements import example_indices
-from infeed_server.sources.python.user_code import dataset_identity
 from infeed_server.sources.python.values import Field
 from infeed_server.sources.python.worker import Request, Worker
 
