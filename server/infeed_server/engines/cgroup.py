@@ -45,8 +45,7 @@ def cpu_count() -> int:
 def memory_bytes() -> int:
     """Returns the host's memory in bytes, cut to the container's limit."""
     limits = [limit for files in _MEMORY_FILES for (limit,) in _numbers(*files)]
-    host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([host, *limits]) // _process_count
+    return min([_host_memory_bytes(), *limits]) // _process_count
 
 
 def pids_left() -> int | None:
@@ -59,6 +58,10 @@ def describe() -> str:
     """Returns the CPUs and the memory of this process."""
     shared = f"; a share of 1/{_process_count} of both" if _process_count > 1 else ""
     return f"{cpu_count()} CPU threads, {memory_bytes() / 2**30:.2f} GiB of memory{shared}"
+
+
+def _host_memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _numbers(controller: str, *files: str) -> Iterator[list[int]]:

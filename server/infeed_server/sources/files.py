@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import hashlib
-import json
 import os
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,10 +20,6 @@ from infeed_server.sources.storage_faults import error_text
 
 INDEX_SUFFIX = ".infeed-index.npz"
 """Part of the name of every cached record index. Globs over data files skip such names."""
-
-_SETTLED_SECONDS = 2.0
-"""Age of data whose hash is remembered. Younger data may still be written to without another
-modification time, on file systems with a coarse clock."""
 
 
 def _to_string(value: Any) -> Any:
@@ -153,26 +146,6 @@ def user_cache_dir() -> Path:
         return Path(own)
     shared = os.environ.get("XDG_CACHE_HOME")
     return (Path(shared) if shared else Path.home() / ".cache") / "infeed"
-
-
-def remembered(data: str, stamp: str, newest_ns: int, compute: Callable[[], str]) -> str:
-    """Returns `compute()`, from the cache if `data`, modified at `newest_ns`, had the stamp."""
-    key = hashlib.sha256(data.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-    file = user_cache_dir() / "hashes" / f"{key}.json"
-    try:
-        entry = json.loads(file.read_bytes())
-        if entry["stamp"] == stamp and isinstance(entry["hash"], str):
-            known: str = entry["hash"]
-            return known
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    computed = compute()
-    if time.time() - newest_ns / 1e9 > _SETTLED_SECONDS:
-        # Without a writable cache, the data is hashed at every start.
-        content = json.dumps({"data": ascii(data), "stamp": stamp, "hash": computed}).encode()
-        with contextlib.suppress(OSError):
-            write_atomically(file, lambda out: out.write(content))
-    return computed
 
 
 def is_folder(path: str) -> bool:

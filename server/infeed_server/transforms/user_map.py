@@ -155,9 +155,8 @@ class Map(Transform):
             return own
         if unknown := opaque_parts(function):
             raise self.error(
-                f"{self.function_name} has no identity, by which servers and cursors "
-                f"know what it does: {unknown}. Declare one, which you change with the function: "
-                "identity: v1; or give the function an attribute fingerprint"
+                f"{self.function_name} has no identity: {unknown}; declare one, which you change "
+                "with the function: identity: v1"
             )
         return None
 
@@ -202,10 +201,9 @@ class Map(Transform):
     def _refuse_random_state(self, nodes: set[str]) -> None:
         if nodes:
             raise self.error(
-                f"{self.function_name} draws random numbers that do not come from the "
-                f"sample's key: {', '.join(sorted(nodes))}; such a batch is not reproducible. "
-                "Write the function as f(sample, key) and use tf.random.stateless_* or "
-                "tf.image.stateless_* with seed=key"
+                f"{self.function_name} draws random numbers that do not come from the sample's "
+                f"key: {', '.join(sorted(nodes))}; write it as f(sample, key) and use "
+                "tf.random.stateless_* or tf.image.stateless_* with seed=key"
             )
 
     def _to_sample(self, returned: Any) -> Sample:

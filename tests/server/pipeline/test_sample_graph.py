@@ -60,17 +60,6 @@ def test_a_folded_key_has_64_random_bits() -> None:
     assert (sample_graph.fold(keys[0], 2) != sample_graph.fold(keys[0], 3)).numpy().any()
 
 
-def test_a_function_may_declare_the_type_of_its_key() -> None:
-    key_spec = tf.TensorSpec([2], tf.int64)
-
-    @tf.function(input_signature=[{"x": tf.TensorSpec([], tf.int32)}, key_spec])
-    def draw(sample: dict[str, tf.Tensor], key: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {"key": key}
-
-    source, steps = open_steps({"drop": {"fields": ["image"]}}, {"map": {"function": draw}})
-    assert sample_graph.trace(source, steps)[-1] == {"key": key_spec}
-
-
 def test_key_of_a_step_depends_on_its_ordinal() -> None:
     _, steps = open_steps({"random_flip_left_right": {"field": "image"}})
     step, moved = steps[0], (5, steps[0][1])

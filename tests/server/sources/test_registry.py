@@ -87,11 +87,6 @@ def test_source_without_a_known_key_is_refused(options: Any) -> None:
     assert error["msg"] == "a source has one of: tfrecord, images, arrays, python, dataset"
 
 
-def test_source_with_two_keys_is_refused() -> None:
-    with pytest.raises(ValidationError, match="dataset; this one has images and arrays"):
-        Holder.model_validate({"source": {"images": "a", "arrays": "b"}})
-
-
 def test_option_errors_keep_their_location() -> None:
     with pytest.raises(ValidationError) as caught:
         Holder.model_validate(

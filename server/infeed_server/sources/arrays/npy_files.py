@@ -8,10 +8,9 @@ import mmap
 import os
 import struct
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from tokenize import TokenError
 from typing import IO, Any
 
@@ -23,16 +22,12 @@ from infeed.shared.spec import Array
 from infeed_server.sources.base import ProgressCallback
 from infeed_server.sources.files import (
     FileStamp,
-    absolute_path,
     changed_error,
     is_remote,
     read_bytes,
-    remembered,
 )
 from infeed_server.sources.storage_faults import error_text
 
-_MAX_HASHED_ALWAYS = 64 << 20
-"""Bytes of a file that is hashed at each start. The hash of a larger one is remembered."""
 _HASH_BLOCK = 8 << 20
 """Bytes hashed between two calls of the progress callback."""
 
@@ -56,7 +51,8 @@ def open_npy(path: str, progress: ProgressCallback | None = None) -> StoredArray
         mapped = MappedFile(path)
         array = mapped.array(0)
         mapped.file.seek(0)
-        digest = mapped.remembered("npy", partial(mapped.digest, [mapped.file], progress))
+        digest = mapped.digest([mapped.file], progress)
+        mapped.check()
         return StoredArray(array, path, digest, mapped)
 
 
@@ -74,7 +70,7 @@ def open_npz(path: str, progress: ProgressCallback | None = None) -> dict[str, S
             if mapped:
                 stored = [info for info in members if info.compress_type == zipfile.ZIP_STORED]
                 opened = map(archive.open, stored)  # zipfile verifies what is read to its end
-                mapped.remembered("npz", partial(mapped.digest, opened, progress))
+                mapped.digest(opened, progress)
         return arrays
 
 
@@ -122,20 +118,6 @@ class MappedFile:
         except TypeError:
             raise ValueError(f"it ends inside the data of {shape} {dtype} values") from None
         return array
-
-    def remembered(self, purpose: str, compute: Callable[[], str]) -> str:
-        """Returns what is computed of the whole file; remembers the result of a large one."""
-        if self._stamp.size <= _MAX_HASHED_ALWAYS:
-            return compute()
-
-        def checked() -> str:
-            result = compute()
-            self.check()
-            return result
-
-        stamp = f"{self._stamp.size} {self._stamp.mtime_ns}"
-        path = absolute_path(self.path)
-        return remembered(f"{purpose} {path}", stamp, self._stamp.mtime_ns, checked)
 
     def digest(self, files: Iterable[IO[bytes]], progress: ProgressCallback | None) -> str:
         """Returns a hash of files that are read to their ends, which verifies members of a ZIP."""

@@ -133,22 +133,14 @@ def _component_names(spec: Any, names: Sequence[str] | None, label: str) -> Sequ
     if isinstance(spec, Mapping):
         if names is None:
             return ("",)
-        own = ", ".join(map(str, spec))
-        problem = f"its elements are dicts, which keep their names ({own}); leave out fields"
-        raise ConfigError(f"{label}: {problem}")
+        raise ConfigError(f"{label}: its elements are dicts, which keep their names; drop fields")
     count = len(spec) if isinstance(spec, tuple) else 1
     if names is None:
         names = getattr(spec, "_fields", None) or _DEFAULT_NAMES.get(count)
     if names is None:
-        raise ConfigError(
-            f"{label}: its elements are tuples of {count}; name their components with fields: "
-            "[...], or return dicts"
-        )
+        raise ConfigError(f"{label}: its elements are tuples of {count}; name their parts: fields")
     if len(names) != count:
-        raise ConfigError(
-            f"{label}: fields has {len(names)} names ({', '.join(names)}), but an element has "
-            f"{count} components"
-        )
+        raise ConfigError(f"{label}: fields has {len(names)} names for elements of {count} parts")
     return names
 
 

@@ -67,12 +67,10 @@ def make_dataset(target: Any, label: str) -> Any:
             made = target()
     if _is_indexed(made):
         return made
-    lacking = " and no ".join(method for method in _METHODS if not hasattr(type(made), method))
     raise ConfigError(
         f"source.python: {label} {'is' if made is target else 'returned'} a "
-        f"{type(made).__name__}, which has no {lacking}; an indexed data set has "
-        f"{' and '.join(_METHODS)}. One that can only be iterated over is served as a "
-        "tf.data.Dataset: source: {dataset: ...}"
+        f"{type(made).__name__}, without {' or '.join(_METHODS)}; what can only be iterated over "
+        "is served as a tf.data.Dataset: source: {dataset: ...}"
     )
 
 
@@ -117,9 +115,8 @@ def _own_repr(dataset: Any, label: str) -> str:
     else:
         return text
     raise ConfigError(
-        f"source.python: {label} has no identity, by which servers and cursors know its samples: "
-        f"it has neither fingerprint nor _fingerprint, and {reason}. Declare one, which you change "
-        "with the data: identity: v1; or give the object an attribute or a method fingerprint"
+        f"source.python: {label} has no identity: it has neither fingerprint nor _fingerprint, and "
+        f"{reason}; declare one, which you change with the data: identity: v1"
     )
 
 

@@ -89,11 +89,7 @@ def read_length(header: bytes, path: str, offset: int, preceding: int) -> int:
             return length
         text = f"{path}: the record at byte {offset} has {length} bytes; the maximum is 4 GiB - 1"
     elif offset == 0 and header[:2] == b"\x1f\x8b":
-        unpack = f"gunzip {path}" if path.endswith(".gz") else "gunzip < OLD > NEW"
-        text = (
-            f"{path} is compressed with GZIP, which has no random access; write it without "
-            f"compression, or unpack it: {unpack}"
-        )
+        text = f"{path} is compressed, so it has no random access; unpack it: gunzip < OLD > NEW"
     elif offset == 0:
         text = f"{path} is not a TFRecord file, or its first record is corrupt"
     else:

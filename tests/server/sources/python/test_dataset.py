@@ -11,10 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tests.harness.examples import examples
-from tests.harness.odd_values import ELEMENTS
 
 from infeed import ConfigError, InfeedError, SampleError, SourceError, UserCodeError
 from infeed_server.sources.python.dataset import DatasetOptions, UserDataset, dataset_identity
@@ -122,29 +118,6 @@ def test_elements_may_be_made_one_by_one_in_the_same_memory() -> None:
                 yield element
 
     assert read(opened(Generated()), 4, 2, 9) == {"value": [[4, 4], [2, 2], [9, 9]]}
-
-
-class FussyError(RuntimeError):
-    """An exception that can be neither shown nor asked."""
-
-    def __str__(self) -> str:
-        raise ValueError("no text")
-
-    @property
-    def message(self) -> str:
-        raise ValueError("no message")
-
-
-def test_exception_without_text_is_a_bad_sample() -> None:
-    def get(index: int) -> int:
-        if index == 0:
-            raise FussyError
-        return index
-
-    dataset = opened(Numbers(get))
-    assert read(dataset, 3, 4) == {"value": [3, 4]}
-    with pytest.raises(UserCodeError, match=r"m:d\[0\] raised FussyError:\nTraceback"):
-        read(dataset, 0)
 
 
 def test_fields_are_those_of_elements_all_over_the_data_set() -> None:
@@ -281,29 +254,6 @@ def test_elements_that_cannot_be_served_are_refused(dataset: Any, message: str) 
         opened(dataset).fields()
 
 
-@examples(150)
-@given(
-    elements=st.lists(ELEMENTS, min_size=1, max_size=10),
-    names=st.sampled_from([None, ("a",), ("a", "b")]),
-    kind=st.sampled_from([Numbers, Batches]),
-)
-def test_odd_elements_are_columns_or_an_error(elements: list[Any], names: Any, kind: Any) -> None:
-    dataset = opened(kind(elements.__getitem__, len(elements)), names=names)
-    try:
-        fields = dataset.fields()
-    except ConfigError:
-        return
-    for index in range(len(elements)):
-        try:
-            columns = dataset.read([index], fields)
-        except SampleError:
-            continue
-        for field in fields:
-            column = columns[field.name]
-            assert column.shape == ((1,) if field.varies else (1, *field.shape))
-            assert all(type(item) is bytes for item in column.flat) or column.dtype != object
-
-
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
     """Writes a module of a new name, and returns that name."""
@@ -385,8 +335,3 @@ def test_object_without_identity_is_refused(dataset: Any, reason: str) -> None:
         dataset_identity(dataset, "m:d")
     assert reason in caught.value.message
     assert "identity: v1" in caught.value.message
-
-
-def test_fingerprint_that_is_no_text_is_refused() -> None:
-    with pytest.raises(ConfigError, match="the fingerprint of m:d is a float, not text, bytes or"):
-        dataset_identity(of_type("Wrong", fingerprint=1.5), "m:d")
