@@ -154,7 +154,7 @@ RANDOM_FIRST = "[{random_flip_left_right: {field: image}}, cache]"
         (
             dataset("numbers", rest="on_error: mask\n    batch: {size: 2}"),
             "Config",
-            ":5: .*on_error: 'mask' replaces samples",
+            ":5: .*on_error: a dataset has no samples by index to mask",
         ),
         (
             dataset("numbers", rest="shuffle: {mode: global}\n    batch: {size: 2}"),

@@ -160,9 +160,8 @@ def check_placement(transforms: Sequence[Transform]) -> None:
         elif before is not None:
             raise ConfigError(
                 f"transforms[{number}].map.python: a function in Python must be before all other "
-                f"transforms, and {before.name} is before it; put it first, and do that step in it "
-                "or behind it, or write the function with TensorFlow operations and leave out "
-                "python"
+                f"transforms, and {before.name} is before it; put it first, or write it with "
+                "TensorFlow operations and leave out python"
             )
 
 

@@ -31,15 +31,10 @@ def parse_trainer(message: stream_pb2.StreamOpen) -> Trainer:
             rank=message.rank,
             world_size=world_size,
         )
-    if len(message.feed_id) > _MAX_FEED_ID_CHARS:
-        raise InvalidRequestError(
-            f"feed_id has {len(message.feed_id)} characters; at most {_MAX_FEED_ID_CHARS} are "
-            "allowed"
-        )
-    if len(message.job_name) > MAX_JOB_NAME_LENGTH:
-        raise InvalidRequestError(
-            f"job_name has {len(message.job_name)} characters, more than {MAX_JOB_NAME_LENGTH}"
-        )
+    limits = {"feed_id": _MAX_FEED_ID_CHARS, "job_name": MAX_JOB_NAME_LENGTH}
+    for name, limit in limits.items():
+        if (length := len(getattr(message, name))) > limit:
+            raise InvalidRequestError(f"{name} has {length} characters, more than {limit}")
     return Trainer(
         message.rank,
         world_size,

@@ -140,14 +140,10 @@ def _unexplained(task: BatchTask, error: Exception) -> InfeedError:
     if isinstance(error, InfeedError):
         return error
     if is_storage_fault(error):
-        return SourceError(
-            f"the batch at position {task.request.start} is refused, because a fault of storage "
-            f"came back {_MAX_RETRIES} times, and must not change the data: {one_line(error)}"
-        )
-    return ServerError(
-        f"the batch at position {task.request.start} fails, although each of its samples is good "
-        f"by itself: {error}"
-    )
+        problem = f"a fault of storage came back {_MAX_RETRIES} times: {one_line(error)}"
+        return SourceError(f"the batch at position {task.request.start} is refused: {problem}")
+    problem = f"although each of its samples is good by itself: {error}"
+    return ServerError(f"the batch at position {task.request.start} fails, {problem}")
 
 
 @dataclass(frozen=True)

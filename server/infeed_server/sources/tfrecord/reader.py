@@ -123,7 +123,7 @@ class TFRecordReader(Source):
                 raise OSError(errno.EIO, f"{place} is not read to its end")
             return decode_record(frame, record.length, record.crc)
         except OtherRecordError as error:
-            # A saved index is valid while size and time are the same: a restart would use it again.
+            # A saved index is valid while size and time are the same: it would be used again.
             rebuild = "run `infeed index --rebuild`, then "
             raise changed_error(
                 file.path, "it was indexed", f"{place}: {error}", rebuild
