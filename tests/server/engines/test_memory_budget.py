@@ -75,7 +75,7 @@ def test_closed_quota_holds_nothing() -> None:
     quota.close()
     quota.close()
     assert (budget.held_bytes("p"), budget.used) == (0, 0)
-    assert not budget._quotas["p"]
+    assert not budget.quotas
     quota.release()
     quota.set_batch_bytes(5000)
     assert not quota.try_acquire()
@@ -115,7 +115,7 @@ def test_total_is_the_budget_and_two_batches_each_at_most(limit: int, steps: lis
             quotas.append(open_quota(budget, size))
         elif quotas:
             quota = quotas[which % len(quotas)]
-            held, closed = quota.batches, quota._closed
+            held, closed = quota.batches, quota not in budget.quotas
             if action == "set_batch_bytes":
                 # Only a size that is known from the beginning keeps the bound.
                 quota.set_batch_bytes(min(size, quota._batch_bytes))

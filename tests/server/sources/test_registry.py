@@ -9,37 +9,15 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from infeed import ConfigError
 from infeed_server.config.model import Definition
 from infeed_server.sources import (
     AnySource,
-    ArraysSource,
-    DatasetSource,
-    ImagesSource,
-    PythonSource,
-    TFRecordSource,
     open_source,
 )
 
 
 class Holder(Definition):
     source: AnySource
-
-
-@pytest.mark.parametrize(
-    ("options", "source_class"),
-    [
-        ({"tfrecord": "a-*", "features": {"x": "bytes"}}, TFRecordSource),
-        ({"images": "photos", "labels": "folders"}, ImagesSource),
-        ({"arrays": "a.npz"}, ArraysSource),
-        ({"python": "m:make"}, PythonSource),
-        ({"dataset": "m:make"}, DatasetSource),
-    ],
-)
-def test_key_selects_the_source_class(options: dict[str, Any], source_class: type) -> None:
-    source = Holder.model_validate({"source": options}).source
-    assert isinstance(source, source_class)
-    assert Holder(source=source).source is source
 
 
 @pytest.mark.parametrize(
@@ -71,11 +49,6 @@ def test_relative_paths_are_resolved(options: Any, resolved: Any) -> None:
 def test_code_without_a_name_is_refused(kind: str, name: str) -> None:
     with pytest.raises(ValidationError, match="it is named module:attr"):
         Holder.model_validate({"source": {kind: name}})
-
-
-def test_sequential_source_cannot_be_opened() -> None:
-    with pytest.raises(ConfigError, match="m:make is sequential"):
-        open_source(DatasetSource(dataset="m:make"))
 
 
 @pytest.mark.parametrize("options", [{}, {"csv": "a"}, 3, "tfrecord", None, ["arrays"]])

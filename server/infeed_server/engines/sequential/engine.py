@@ -246,8 +246,8 @@ class SequentialEngine(Engine):
             raise CursorError(
                 f"{self.spec.name!r} cannot continue at position {start} for rank {trainer.rank} "
                 f"of {trainer.world_size}: its batches have no order, the read of this feed no "
-                "longer exists, and a new one would repeat samples; start without a cursor, or make "
-                "the dataset deterministic (seeds, options.deterministic) on the local engine",
+                "longer exists, and a new one would repeat samples; start without a cursor, or "
+                "make the dataset deterministic (seeds, options.deterministic) on the local engine",
                 pipeline=self.spec.name,
                 position=start,
             )

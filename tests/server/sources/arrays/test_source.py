@@ -19,7 +19,7 @@ from tests.harness.examples import examples
 
 from infeed import SourceError
 from infeed_server.sources import ArraysSource
-from infeed_server.sources.arrays.npy_files import open_npz
+from infeed_server.sources.arrays.npy_files import open_npy
 from infeed_server.sources.arrays.source import ArrayReader
 
 X = np.arange(60, dtype=np.float32).reshape(10, 2, 3)
@@ -36,7 +36,13 @@ def npz(tmp_path: Path) -> Path:
     return tmp_path / "train.npz"
 
 
-def test_npz_is_mapped(npz: Path) -> None:
+@pytest.fixture
+def npy(tmp_path: Path) -> Path:
+    np.save(tmp_path / "x.npy", X)
+    return tmp_path / "x.npy"
+
+
+def test_rows_of_an_npz_are_read_in_any_order(npz: Path) -> None:
     source = open_arrays(npz)
     assert len(source) == 10
     assert source.parsed
@@ -50,8 +56,11 @@ def test_npz_is_mapped(npz: Path) -> None:
     np.testing.assert_array_equal(read["y"], Y[indices])
     assert read["x"].flags.c_contiguous
     assert type(read["x"]) is np.ndarray
-    assert not any(item.array.flags.owndata for item in open_npz(str(npz)).values())
     assert source.provenance(3).file == str(npz)
+
+
+def test_npy_is_mapped(npy: Path) -> None:
+    assert not open_npy(str(npy)).array.flags.owndata
 
 
 def test_compressed_npz_is_loaded(tmp_path: Path, npz: Path) -> None:
@@ -203,27 +212,27 @@ def test_invalid_paths_are_refused(tmp_path: Path, npz: Path) -> None:
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_mapped_file_that_is_modified_is_refused(npz: Path, before: bool) -> None:
+def test_mapped_file_that_is_modified_is_refused(npy: Path, before: bool) -> None:
     class Rows(np.ndarray[Any, Any]):
         """Rows of a file: to read them ends the process when it has become shorter."""
 
         def __getitem__(self, indices: Any) -> Any:
             assert not before
-            os.utime(npz, ns=(1, 1))
+            os.utime(npy, ns=(1, 1))
             return super().__getitem__(indices)
 
-    arrays = open_npz(str(npz)).items()
-    source = ArrayReader({n: replace(item, array=item.array.view(Rows)) for n, item in arrays})
+    stored = open_npy(str(npy))
+    source = ArrayReader({"x": replace(stored, array=stored.array.view(Rows))})
     if before:
-        os.utime(npz, ns=(1, 1))
+        os.utime(npy, ns=(1, 1))
     with pytest.raises(SourceError, match="changed since it was opened"):
         source.read(np.array([0]))
 
 
-def test_mapped_file_is_read_after_its_path_is_replaced(tmp_path: Path, npz: Path) -> None:
-    source = open_arrays(npz)
-    np.savez(tmp_path / "new.npz", x=X + 1, y=Y)
-    (tmp_path / "new.npz").replace(npz)
+def test_mapped_file_is_read_after_its_path_is_replaced(tmp_path: Path, npy: Path) -> None:
+    source = open_arrays(npy)
+    np.save(tmp_path / "new.npy", X + 1)
+    (tmp_path / "new.npy").replace(npy)
     np.testing.assert_array_equal(source.read(np.array([1]))["x"], X[[1]])
 
 

@@ -234,26 +234,6 @@ def test_what_is_no_data_set_is_refused(
         opened(dataset)
 
 
-@pytest.mark.parametrize(
-    ("dataset", "message"),
-    [
-        (Numbers(lambda index: {}), "sample 0 of m:d is empty"),
-        (Numbers(lambda index: None), "sample 0 of m:d does not fit: its field 'value' is None"),
-        (
-            Numbers(lambda index: {"a": {"b": 1}}),
-            "sample 0 of m:d does not fit: its field 'a' is a dict",
-        ),
-        (
-            Numbers(lambda index: "a" if index else 1),
-            r"m:d: element 0 has the field 'value' as int",
-        ),
-    ],
-)
-def test_elements_that_cannot_be_served_are_refused(dataset: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        opened(dataset).fields()
-
-
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
     """Writes a module of a new name, and returns that name."""

@@ -99,13 +99,6 @@ def test_examples_without_a_common_field_are_refused(values: list[Any], message:
         fields(*values)
 
 
-@pytest.mark.parametrize("other", [{"a": 1}, {"a": 1, "c": 2}])
-def test_examples_with_other_fields_are_refused(other: dict[str, int]) -> None:
-    names = ", ".join(other)
-    with pytest.raises(UnfitError, match=rf"^0 has the fields a, b, and element 7 has {names}; de"):
-        infer_fields([Example(0, to_values({"a": 1, "b": 2})), Example(7, to_values(other))])
-
-
 FIELDS = (
     Field("label", "int64"),
     Field("box", "float32", (2,)),
