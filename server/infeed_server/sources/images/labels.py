@@ -1,4 +1,4 @@
-"""Labels of images: from a CSV of file,label, or from folders."""
+"""Labels of images: from a CSV of file,label, from folders, or from file names."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import field_validator
 
 from infeed.shared.errors import SourceError
+from infeed_server.config.model import Definition
 from infeed_server.sources.files import abbreviate, read_bytes
 from infeed_server.sources.images.listing import ImageListing
 
@@ -33,7 +35,42 @@ class Labels:
     missing: frozenset[int] = frozenset()
     """Indices of the images without a label."""
     class_names: tuple[str, ...] = ()
-    """The name of each class, for labels from folders."""
+    """The name of each class, for labels from folders or file names."""
+
+
+class FileNameLabels(Definition):
+    r"""Labels from file names: `{file_name: '^(\w+)\.'}`.
+
+    The pattern is searched in the name without its folders. Its first group is the class.
+    """
+
+    file_name: str
+
+    @field_validator("file_name")
+    @classmethod
+    def _check(cls, pattern: str) -> str:
+        try:
+            groups = re.compile(pattern).groups
+        except re.error as error:
+            raise ValueError(f"is not a valid regular expression ({error})") from None
+        if groups != 1:
+            raise ValueError(f"should have one group in parentheses, the class; it has {groups}")
+        return pattern
+
+
+def labels_from_file_names(pattern: str, listing: ImageListing) -> Labels:
+    """Labels each image with the number of the class in its name. Raises `SourceError`."""
+    names = []
+    for file in listing.images:
+        match = re.search(pattern, posixpath.basename(file.path))
+        if match is None or match[1] is None:
+            raise SourceError(
+                f"labels: the pattern {pattern!r} does not match the name {file.path}",
+                file=f"{listing.root}/{file.path}",
+            )
+        names.append(match[1])
+    classes, values = np.unique(names, return_inverse=True)
+    return Labels(values.astype(np.int64), class_names=tuple(classes.tolist()))
 
 
 def labels_from_folders(listing: ImageListing) -> Labels:

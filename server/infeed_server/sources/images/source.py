@@ -37,7 +37,13 @@ from infeed_server.sources.files import (
     is_remote,
     read_remote,
 )
-from infeed_server.sources.images.labels import Labels, labels_from_csv, labels_from_folders
+from infeed_server.sources.images.labels import (
+    FileNameLabels,
+    Labels,
+    labels_from_csv,
+    labels_from_file_names,
+    labels_from_folders,
+)
 from infeed_server.sources.images.listing import (
     ImageListing,
     list_images,
@@ -62,9 +68,9 @@ class ImagesSource(IndexedDefinition):
 
     images: PathString
     """Directory of the files."""
-    labels: PathString | None = None
-    """Source of the field `label`: `folders` or a CSV file, see below; without it, `image` is the
-    only field."""
+    labels: PathString | FileNameLabels | None = None
+    """Source of the field `label`: `folders`, a CSV file, or a pattern of file names, see below;
+    without it, `image` is the only field."""
     identity: Identity | None = None
     """What of the files is part of the fingerprint, besides names and labels: see below; the
     default is `size`, for a remote directory `names`."""
@@ -78,7 +84,7 @@ class ImagesSource(IndexedDefinition):
             root = absolute_path(self.images)
             yield from find_missing(("images",), partial(require_images, root))
         labels = self.labels
-        if labels and labels != _FOLDERS and not is_remote(labels):
+        if isinstance(labels, str) and labels != _FOLDERS and not is_remote(labels):
             for path, problem in find_missing(("labels",), partial(expand_globs, [labels])):
                 yield path, f"{problem}; give a CSV of file,label, or: {_FOLDERS}"
 
@@ -89,7 +95,9 @@ class ImagesSource(IndexedDefinition):
         listing = list_images(root, stat_remote=identity in ("size", "modified"))
         csv = None
         labels = None
-        if self.labels == _FOLDERS:
+        if isinstance(self.labels, FileNameLabels):
+            labels = labels_from_file_names(self.labels.file_name, listing)
+        elif self.labels == _FOLDERS:
             labels = labels_from_folders(listing)
         elif self.labels is not None:
             csv = absolute_path(self.labels)
