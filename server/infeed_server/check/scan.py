@@ -17,12 +17,11 @@ from infeed_server.check.ranges import SOURCE_STAGE
 from infeed_server.check.report import PipelineReport
 from infeed_server.check.rules import value_findings
 from infeed_server.config.document import Problem
-from infeed_server.engines.dataset_options import graph_options
 from infeed_server.engines.indexed.sample_reader import SampleReader
+from infeed_server.engines.tf_data import graph_options
 from infeed_server.pipeline.definition import Pipeline
-from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed
+from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed, split_python_maps
 from infeed_server.pipeline.load import FilePipelines, error_path
-from infeed_server.pipeline.python_maps import split_python_maps
 from infeed_server.pipeline.sequential_plan import plan_sequential
 from infeed_server.sources import DatasetSource, ProgressCallback, open_source
 

@@ -30,14 +30,11 @@ except ImportError:
 
 
 class ParquetRows:
-    """A data set of all rows, in the order of the files.
-
-    A row costs the reading of its row group, unless that is one of those kept. So read small files
-    in any order, and large ones with `shuffle: {mode: window}`, in blocks of a row group. Nested
-    columns have names such as `image.bytes`. A null is no value of a field: its row is a bad
-    sample. The fingerprint covers the footers: the schema, and the size, place and statistics of
-    each column in each row group.
-    """
+    """A data set of all rows, in the order of the files. A row costs the reading of its row group,
+    unless that is one of those kept. So read small files in any order, and large ones with
+    `shuffle: {mode: window}`, in blocks of a row group. Nested columns have names such as
+    `image.bytes`. A null is no value of a field: its row is a bad sample. The fingerprint covers
+    the footers: the schema, and the size, place and statistics of each column in each row group."""
 
     def __init__(
         self,
@@ -45,10 +42,8 @@ class ParquetRows:
         columns: Sequence[str] | None = None,
         cache_bytes: int = 256 << 20,
     ) -> None:
-        """Opens files or globs, in the order of their names; reads all columns by default.
-
-        Each process keeps `cache_bytes` of row groups, decompressed. Raises `SourceError`.
-        """
+        """Opens files or globs, in the order of their names; reads all columns by default. Each
+        process keeps `cache_bytes` of row groups, decompressed. Raises `SourceError`."""
         paths = _paths(files)
         self._files = [_open(path) for path in paths]
         for path, file in zip(paths, self._files, strict=True):

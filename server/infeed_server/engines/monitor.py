@@ -83,10 +83,8 @@ class Monitor:
 def record_stage(
     monitor: Monitor, pipeline: str, stage: Stage, began_at: float, span: BatchSpan | None
 ) -> None:
-    """Records a stage that ends now, also in the span of a batch that is traced.
-
-    `began_at` is of `time.perf_counter`.
-    """
+    """Records a stage that ends now, also in the span of a batch that is traced. `began_at` is of
+    `time.perf_counter`."""
     seconds = time.perf_counter() - began_at
     if span is None:
         monitor.on_stage(pipeline, stage, seconds)

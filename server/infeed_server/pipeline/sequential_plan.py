@@ -20,10 +20,8 @@ from infeed_server.version import VERSION
 
 @dataclass(frozen=True)
 class SequentialPlan:
-    """A sequential pipeline, ready to run.
-
-    `batched`: the dataset's elements are whole batches, and a position counts them.
-    """
+    """A sequential pipeline, ready to run. `batched`: the dataset's elements are whole batches, and
+    a position counts them."""
 
     source: DatasetSource
     spec: PipelineSpec
@@ -62,7 +60,8 @@ def plan_sequential(name: str, definition: Pipeline, source: DatasetSource) -> S
     batched = definition.batch is None
     wire_spec, batch_size = _specs(dataset, definition)
     finish = _finish(definition, wire_spec)
-    count = _cardinality(dataset)
+    cardinality = int(dataset.cardinality())
+    count = cardinality if cardinality >= 0 else None
     if not batched and count is not None and batch_size > count:
         raise ConfigError(
             f"batch.size: {batch_size} is larger than the data set, which has {count} samples"
@@ -100,13 +99,13 @@ def _refuse_indexed_options(definition: Pipeline) -> None:
     shuffle = definition.shuffle
     if shuffle.mode != "none" and "mode" in shuffle.model_fields_set:
         raise ConfigError(
-            f"shuffle.mode: a dataset has its own order, so {shuffle.mode!r} is not available; "
-            "call shuffle() in the dataset function (shuffle.seed seeds it)"
+            "shuffle.mode: a dataset has its own order; call shuffle() in the dataset function "
+            "(shuffle.seed seeds it)"
         )
     if definition.on_error != "raise":
         raise ConfigError(
-            f"on_error: {definition.on_error!r} replaces samples that are read by index, which a "
-            "dataset does not have; call ignore_errors() in the dataset function"
+            f"on_error: a dataset has no samples by index to {definition.on_error}; call "
+            "ignore_errors() in the dataset function"
         )
 
 
@@ -139,11 +138,6 @@ def _slots(dataset: tf.data.Dataset, element: sample_graph.Specs) -> int:
             f"dimension ({', '.join(sizes)}), so it is not a batch; add batch: {{size: n}}"
         )
     return int(known.pop())
-
-
-def _cardinality(dataset: tf.data.Dataset) -> int | None:
-    count = int(dataset.cardinality())
-    return count if count >= 0 else None
 
 
 def _finish(definition: Pipeline, fields: Spec) -> tuple[FinishTransform, ...]:

@@ -141,21 +141,15 @@ class BatchStream:
             )
         # The engine keeps what a request needs in memory, and none needs more than its own step.
         max_step_end = message.start + self.world_size * self.stride
-        for name in ("min_position_count", "step_end"):
-            position = getattr(message, name)
-            if not 0 <= position <= max_step_end:
+        limits = {"min_position_count": max_step_end, "step_end": max_step_end}
+        for name, limit in {**limits, "count": self.stride}.items():
+            if not 0 <= getattr(message, name) <= limit:
                 raise InvalidRequestError(
-                    f"{name} {position} is out of range for the batch at position {message.start}: "
-                    f"a step of {self.world_size} ranks ends at {max_step_end} at most",
+                    f"{name} {getattr(message, name)} is out of range for the batch at position "
+                    f"{message.start}: it is 0 to {limit} for {self.world_size} ranks",
                     start=message.start,
-                    **{name: position},
+                    **{name: getattr(message, name)},
                 )
-        if not 0 <= message.count <= self.stride:
-            raise InvalidRequestError(
-                f"{message.count} positions requested; a batch of this stream has 0 to "
-                f"{self.stride}",
-                count=message.count,
-            )
         return self.session.submit(
             Request(
                 self.seed,

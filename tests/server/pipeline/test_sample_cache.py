@@ -82,19 +82,6 @@ def test_concurrent_readers_get_the_same_samples() -> None:
     assert not wrong
 
 
-def test_failing_sample_is_not_cached() -> None:
-    def odd(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        fits = tf.debugging.Assert(sample["x"] != 3, ["three"])
-        with tf.control_dependencies([fits] if fits is not None else []):
-            return {"y": sample["x"] * 10}
-
-    source = cached_source(odd)
-    for _ in range(2):
-        with pytest.raises(tf.errors.InvalidArgumentError):
-            source.read(np.array([2, 3, 4]))
-        assert source.read(np.array([2, 4]))["y"].tolist() == [20, 40]
-
-
 def test_memory_is_checked_in_advance() -> None:
     with pytest.raises(
         ConfigError, match=r"^transforms\[1\].cache: 50 samples need 0 MiB, over lim"

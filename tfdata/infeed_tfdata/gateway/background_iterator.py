@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from infeed_server.engines.tf_iterator import TfIterator
+from infeed_server.engines.tf_data import TfIterator
 
 _CHECK_INTERVAL_SECONDS = 0.5
 """Seconds between checks of a wait: more, and a lost job is noticed later."""

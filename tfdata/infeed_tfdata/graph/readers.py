@@ -14,7 +14,7 @@ from infeed.shared.spec import Array
 from infeed_server.sources import Source
 from infeed_server.sources.arrays.source import ArrayReader, to_wire
 from infeed_server.sources.base import Sample
-from infeed_server.sources.images.reader import ImageReader
+from infeed_server.sources.images.source import ImageReader
 from infeed_server.sources.tfrecord.framing import FRAME_BYTES
 from infeed_server.sources.tfrecord.index import RecordIndex
 from infeed_server.sources.tfrecord.reader import RECORD_COLUMN, TFRecordReader

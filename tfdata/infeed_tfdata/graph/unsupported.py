@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from infeed.shared.errors import ConfigError
 from infeed_server.pipeline import sample_graph
-from infeed_server.pipeline.python_maps import is_python_map
+from infeed_server.pipeline.indexed_plan import is_python_map
 from infeed_server.sources import ArraysSource, DatasetSource, ImagesSource, Source, TFRecordSource
 from infeed_server.sources.base import SourceDefinition
 from infeed_server.sources.dataset.determinism import iter_stages, python_nodes

@@ -227,8 +227,7 @@ def test_process_and_samples_of_a_slow_request_are_named(
     monkeypatch: pytest.MonkeyPatch,
     processes: int,
 ) -> None:
-    for name, seconds in {"_SLOW_SECONDS": 0.1, "_REPEAT_SECONDS": 0.2}.items():
-        monkeypatch.setattr(f"infeed_server.sources.python.backend.{name}", seconds)
+    monkeypatch.setattr("infeed_server.sources.python.backend._SLOW_SECONDS", 0.1)
     source = open_source(target("Slow"), processes=processes, fields={"pid": "int64"})
     caplog.clear()
     with ThreadPoolExecutor(1) as executor:

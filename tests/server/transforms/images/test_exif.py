@@ -11,7 +11,7 @@ from PIL import Image, ImageOps
 from tests.harness.pictures import encode, exif, exif_segment, insert, segment
 
 from infeed_server.transforms import DecodeImage
-from infeed_server.transforms.images.exif import jpeg_orientation, may_have_exif
+from infeed_server.transforms.images.orientation import jpeg_orientation, may_have_exif
 
 PIXELS = np.random.default_rng(8).integers(0, 256, (12, 17, 3), np.uint8)
 JPEG = encode("JPEG", PIXELS, subsampling=0)
