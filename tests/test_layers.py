@@ -114,7 +114,7 @@ BUDGETS = {
     "infeed_server.sources": 5000,
     "infeed_server.starter": 1400,
     "infeed_server.transforms": 2300,
-    "infeed_tfdata": 3350,
+    "infeed_tfdata": 3300,
 }
 
 MAX_ARGUMENTS = 8

@@ -164,20 +164,6 @@ def test_dispatcher_without_workers_is_not_ready(dispatcher: str) -> None:
         DataServiceClient(dispatcher).start()
 
 
-@pytest.mark.usefixtures("impatient")
-def test_unreachable_worker_is_not_ready(dispatcher: str, new_address: Callable[[], str]) -> None:
-    unused = new_address()
-    worker = TF.WorkerServer(
-        TF.WorkerConfig(dispatcher, worker_address=unused, heartbeat_interval_ms=100)
-    )
-    try:
-        until(lambda: DispatcherClient(dispatcher).get_workers() == [unused])
-        with pytest.raises(ServerUnavailableError, match=f"no worker .* answers at {unused}"):
-            DataServiceClient(dispatcher).start()
-    finally:
-        worker._stop()
-
-
 def test_one_answering_worker_is_ready(
     dispatcher: str, worker: str, new_address: Callable[[], str]
 ) -> None:

@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from infeed import SourceError
 from infeed_server import Pipeline
-from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.pipeline.load import parse
 from infeed_server.sources import ArraysSource, open_source
 from infeed_tfdata.graph import Variant, plan_data_service, readers, samples
@@ -304,22 +303,6 @@ def test_cache_is_left_out_with_a_warning(
         record.message for record in caplog.records if "cache is without effect" in record.message
     ]
     assert len(warnings) == 1
-
-
-def test_spec_differs_from_local_engine_in_guarantee_only() -> None:
-    definition = numbers(transforms=[{"cast": {"field": "x", "dtype": "float64"}}])
-    local = plan_indexed("one", definition, open_source(definition.source)).spec
-    planned = plan_data_service("one", definition).spec
-    assert (planned.element_spec, planned.wire_spec) == (local.element_spec, local.wire_spec)
-    assert planned.finish_transforms == local.finish_transforms
-    assert (planned.batch_size, planned.seed, planned.batch_stride) == (6, 5, 0)
-    assert planned.sample_count is None
-    guarantee = planned.guarantee
-    assert (guarantee.order, guarantee.delivery, guarantee.resume) == (
-        *("none", "at_most_once", "none"),
-    )
-    assert planned.fingerprint != local.fingerprint
-    assert planned.fingerprint == plan_data_service("one", definition).spec.fingerprint
 
 
 def test_dataset_id_differs_when_any_part_differs(

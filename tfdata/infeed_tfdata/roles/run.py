@@ -6,19 +6,22 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from infeed_server.control.app import ControlState
+from infeed_server.control.health import Readiness
+from infeed_server.control.http_server import open_control_server
 from infeed_server.observe.callback_metrics import LabelledValues
 from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.processes.signals import ShutdownSignal
+from infeed_server.version import VERSION
 from infeed_tfdata.metrics import expose, new_registry
-from infeed_tfdata.options import DispatcherOptions, WorkerOptions
+from infeed_tfdata.options import DispatcherOptions, RoleOptions, WorkerOptions
 from infeed_tfdata.roles import work_dir as work_dirs
-from infeed_tfdata.roles.base import RoleHealth, control_plane
 from infeed_tfdata.roles.dispatcher import DispatcherRole
 from infeed_tfdata.roles.liveness import WorkerLivenessMonitor
 from infeed_tfdata.roles.worker import DispatcherMonitor, WorkerRole
@@ -36,6 +39,42 @@ _CHECK_INTERVAL_SECONDS = 0.5
 
 _PROBE_TIMEOUT_SECONDS = 5.0
 """At shutdown, for probes of workers that are in progress."""
+
+
+class RoleHealth:
+    """The readiness of a role, and of its peers, which does not affect its own."""
+
+    def __init__(self, role: str) -> None:
+        self._role = role
+        self.find_parts: Callable[[], Mapping[str, Readiness]] = dict
+        self.overall = Readiness(False, "starting")
+
+    @property
+    def parts(self) -> Mapping[str, Readiness]:
+        return self.find_parts()
+
+    def set(self, *, ready: bool, reason: str) -> None:
+        """Sets the readiness of the role, and logs a change."""
+        readiness = Readiness(ready, reason)
+        if readiness != self.overall:
+            self.overall = readiness
+            log.info("%s is %s: %s", self._role, "ready" if ready else "not ready", reason)
+
+
+@contextmanager
+def control_plane(
+    options: RoleOptions, health: RoleHealth, registry: CollectorRegistry, parts: str
+) -> Iterator[str | None]:
+    """Serves the control plane, and yields its address."""
+    state = ControlState(health, registry, VERSION, parts)
+    control = open_control_server(
+        state, options.http, insecure=options.insecure, host_names=options.http_host
+    )
+    if control is None:
+        yield None
+        return
+    with control:
+        yield control.address
 
 
 def serve_dispatcher(
