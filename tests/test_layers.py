@@ -114,7 +114,7 @@ BUDGETS = {
     "infeed_server.sources": 4100,
     "infeed_server.starter": 1400,
     "infeed_server.transforms": 2050,
-    "infeed_tfdata": 3850,
+    "infeed_tfdata": 3300,
 }
 
 MAX_ARGUMENTS = 8
