@@ -81,7 +81,7 @@ class Metrics(Monitor):
         """The last refused batch of each pipeline for JSON: time, fault, file and error."""
         self.on_refused_data: list[Callable[[str, SourceError], None]] = []
         """Called with the pipeline and the error of each refused batch."""
-        self._logged_files: dict[tuple[str, str, str], SourceError] = {}
+        self._logged_files: set[tuple[str, str, str | None]] = set()
         self._readers: dict[str, Callable[[], LabelledValues]] = {}
         self._of_pipelines: list[tuple[MetricWrapperBase, tuple[str, ...]]] = []
         """The metrics of each pipeline, and their labels after the first."""
@@ -104,29 +104,31 @@ class Metrics(Monitor):
         self._calls = new(Counter, "infeed_calls", text, ("method", "status"))
         text = "Calls that were refused, by reason."
         self._refused = new(Counter, "infeed_refused", text, ("reason",))
+        self._streams = new(Gauge, "infeed_streams", "Open streams.")
+        text = "Seconds that one batch spent in each stage: read, transform, encode or send."
+        labels = ("pipeline", "stage")
+        self._stages = new(Histogram, "infeed_stage_seconds", text, labels, buckets=_STAGE_BUCKETS)
         # The names of gRPC's proposal A66 in Prometheus' spelling; grpcio emits none by itself.
         text = "Calls that have begun."
         self._started = new(Counter, "grpc_server_call_started", text, ("grpc_method",))
-        self._streams = new(Gauge, "infeed_streams", "Open streams.")
-        text = "Seconds that one batch spent in each stage: read, transform, encode or send."
-        self._stages = new(
-            Histogram, "infeed_stage_seconds", text, ("pipeline", "stage"), buckets=_STAGE_BUCKETS
+        call, name = ("grpc_method", "grpc_status"), "grpc_server_call_{}".format
+        text = "Duration of ended calls."
+        self._durations = new(
+            Histogram, name("duration_seconds"), text, call, buckets=_CALL_BUCKETS
         )
-        call = ("grpc_method", "grpc_status")
-        name, text = "grpc_server_call_duration_seconds", "Duration of ended calls."
-        self._durations = new(Histogram, name, text, call, buckets=_CALL_BUCKETS)
-        size = "grpc_server_call_{}_total_compressed_message_size_bytes".format
-        text = "Bytes of the messages that were sent in an ended call."
-        self._sent = new(Histogram, size("sent"), text, call, buckets=_SIZE_BUCKETS)
-        text = "Bytes of the messages that were received in an ended call."
-        self._received = new(Histogram, size("rcvd"), text, call, buckets=_SIZE_BUCKETS)
-        for family, rows in (
-            (GaugeMetricFamily, GAUGES_READ),
-            (CounterMetricFamily, COUNTERS_READ),
-        ):
-            for row in rows:
-                values = partial(self._read, row[0])
-                self.registry.register(CallbackCollector(family, *row, values))
+        self._sent, self._received = (
+            new(
+                Histogram,
+                name(f"{short}_total_compressed_message_size_bytes"),
+                f"Bytes of the messages that were {verb} in an ended call.",
+                call,
+                buckets=_SIZE_BUCKETS,
+            )
+            for short, verb in (("sent", "sent"), ("rcvd", "received"))
+        )
+        for row in (*GAUGES_READ, *COUNTERS_READ):
+            family = CounterMetricFamily if row in COUNTERS_READ else GaugeMetricFamily
+            self.registry.register(CallbackCollector(family, *row, partial(self._read, row[0])))
 
     def _new(
         self,
@@ -145,7 +147,6 @@ class Metrics(Monitor):
 
     def read(self, readers: Mapping[str, Callable[[], LabelledValues]]) -> None:
         """Exposes what quick functions return, by the name of the metric, at every scrape."""
-        assert readers.keys() <= {row[0] for row in (*GAUGES_READ, *COUNTERS_READ)}
         self._readers.update(readers)
 
     def add_pipeline(self, pipeline: str) -> None:
@@ -178,7 +179,6 @@ class Metrics(Monitor):
 
     @override
     def on_stage(self, pipeline: str, stage: Stage, seconds: float, trace_id: str = "") -> None:
-        # An exemplar has at most 128 characters of names and values; OpenMetrics alone shows it.
         exemplar = {"trace_id": trace_id} if trace_id else None
         self._stages.labels(pipeline, stage).observe(seconds, exemplar)
 
@@ -193,9 +193,9 @@ class Metrics(Monitor):
         time = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         shown = {"time": time, "fault": fault, "file": file, "error": error.message}
         self.source_errors[pipeline] = shown
-        key = (pipeline, fault, file or "")
-        has_room = len(self._logged_files) < _MAX_LOGGED_FILES or key in self._logged_files
-        if has_room and self._logged_files.setdefault(key, error) is error:
+        key = (pipeline, fault, file)
+        if key not in self._logged_files and len(self._logged_files) < _MAX_LOGGED_FILES:
+            self._logged_files.add(key)
             extra = {"fields": {"pipeline": pipeline, **error.metadata}}
             log.error("batches of %r are refused: %s", pipeline, error.message, extra=extra)
         for notify in self.on_refused_data:

@@ -169,18 +169,15 @@ def _merge_pipeline(parts: list[Document]) -> Document:
 
 
 def _merge_jobs(parts: Iterable[Document]) -> list[Document]:
-    """Returns the jobs of a pipeline, whose ranks can be connected to different processes.
-
-    Each process counts equal jobs for itself. As in one process, a trainer belongs to the first of
-    them in which no other feed has its rank.
-    """
+    """Returns the jobs of a pipeline, whose ranks can be connected to different processes: as in
+    `Jobs.connect`, a trainer belongs to the first equal one in which no other feed has its rank."""
     jobs: dict[str, list[Document]] = defaultdict(list)
     for job in chain.from_iterable(part["jobs"] for part in parts):
         base = job["id"].rpartition("-")[0]
         for trainer in job["trainers"]:
             equal = jobs[base]
             found = next((other for other in equal if _has_seat(other, trainer)), None)
-            if found is None:
+            if not found:
                 found = {**job, "id": f"{base}-{len(equal)}", "trainers": [], "reports": {}}
                 equal.append(found)
             found["trainers"].append(trainer)

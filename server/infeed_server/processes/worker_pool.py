@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 from infeed.shared.errors import from_reason
@@ -88,42 +89,43 @@ class WorkerPool:
             thread.join()
 
     def _start(self) -> None:
-        worker = threading.current_thread().name
-        try:
-            self._processes[worker] = self.start_process()
-        except OSError as error:
-            log.error("%s cannot be started: %s", worker, error)
+        with suppress(OSError):  # the first request tries again, and has the error
+            self._processes[_worker()] = self.start_process()
 
     def _end(self) -> None:
-        process = self._processes.get(threading.current_thread().name)
-        if process is not None:
+        if process := self._processes.get(_worker()):
             process.end(_EXIT_TIMEOUT_SECONDS)
 
     def _perform(self, request: Any, on_begin: OnBegin) -> Any:
-        worker, ending = threading.current_thread().name, ""
+        ending = ""
         for _ in range(1 + MAX_REPEATS):
             if self._executor.closed:
                 raise PoolClosedError
-            if worker in self._processes and self._processes[worker].ended:
-                self._reap(worker)
-            if worker not in self._processes:
-                self._processes[worker] = self.start_process()
-            process = self._processes[worker]
+            process = self._processes.get(_worker())
+            if process is not None and process.ended:
+                self._reap(process)
+                process = None
+            if process is None:
+                process = self._processes[_worker()] = self.start_process()
             on_begin(process.pid)
             try:
                 answer = process.call(request)
-            except (EOFError, OSError):
-                ending = self._reap(worker)
-            else:
-                if isinstance(answer, Failure):
-                    raise from_reason(answer.reason, answer.message, answer.metadata)
-                return answer
+            except Exception:  # noqa: BLE001 - whatever it was, no next message can be found after it
+                ending = self._reap(process)
+                continue
+            if isinstance(answer, Failure):
+                raise from_reason(*answer)
+            return answer
         raise WorkerEndedError(ending)
 
-    def _reap(self, worker: str) -> str:
+    def _reap(self, process: WorkerProcess) -> str:
         """Returns how the process ended."""
-        process = self._processes.pop(worker)
+        del self._processes[_worker()]
         ending = process.end()
         if not self._executor.closed:
-            log.warning("%s (process %d) ended: %s", worker, process.pid, ending)
+            log.warning("%s (process %d) ended: %s", _worker(), process.pid, ending)
         return ending
+
+
+def _worker() -> str:
+    return threading.current_thread().name

@@ -89,19 +89,6 @@ def test_process_without_an_answer_is_not_ready(processes: list[Process]) -> Non
     assert 'process="1"' not in body
 
 
-def test_process_that_exits_in_its_request_leaves_others_ready(
-    processes: list[Process],
-) -> None:
-    first, second = processes
-    first.health.set("a", True, "fine")
-    second.server.stop()
-    known = iter([[first.server.address, second.server.address], [first.server.address, None]])
-    health = ServerProcesses(lambda: next(known))
-    health.update()
-    assert health.overall.ready
-    assert health.overall.reason.endswith("in 1 of 2 processes; restarting: process 1")
-
-
 def test_exited_process_leaves_the_others_ready(processes: list[Process]) -> None:
     first, _ = processes
     first.health.set("a", True, "fine")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import threading
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
@@ -180,26 +178,3 @@ def test_what_cannot_be_previewed_is_an_error() -> None:
     with pytest.raises(InvalidRequestError, match="cost too much"):
         own.previews.make("photos", 0)
     assert made.session.requests == own.session.requests == []
-
-
-def test_stuck_source_ends_the_preview_and_begins_no_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(preview, "_TIMEOUT_SECONDS", 0.05)
-    made, may_end = previews(None), threading.Event()
-
-    def stages(sample_id: int, key: Any) -> Iterator[Any]:
-        assert may_end.wait(60)
-        yield from ()
-
-    made.engine.sample_stages = stages
-    with pytest.raises(InfeedError, match="no preview within 0 s: a sample or its transforms"):
-        made.previews.make_sample("photos", 7, np.zeros(2, np.int64))
-    made.clock.now += INTERVAL_SECONDS
-    with pytest.raises(BusyError):
-        made.previews.make_sample("photos", 7, np.zeros(2, np.int64))
-    may_end.set()
-    wait_until(lambda: not made.previews._lock.locked(), "the first one has ended")
-    made.clock.now += INTERVAL_SECONDS
-    monkeypatch.undo()
-    assert made.previews.make_sample("photos", 7, np.zeros(2, np.int64))["stages"] == []
