@@ -61,11 +61,9 @@ def create_app(
     host_names: Collection[str] | None = None,
     authorize: Authorize | None = None,
 ) -> Starlette:
-    """Returns the app that shows a server's state. Nothing can be changed there.
-
-    Requests must be for an address or one of `host_names`; None: for any host. With `authorize`,
-    they need a token, except for health.
-    """
+    """Returns the app that shows a server's state. Nothing can be changed there. Requests must be
+    for an address or one of `host_names`; None: for any host. With `authorize`, they need a token,
+    except for health."""
     endpoints = _PROBES + (_API if state.status else []) + (_PREVIEW if state.previews else [])
     overview = {"server": "infeed", "version": state.version, "endpoints": endpoints}
 

@@ -42,11 +42,8 @@ Subscriber = Callable[[str, Readiness], None]
 
 
 class Health:
-    """The readiness that `/readyz` and gRPC's health service show. Thread-safe.
-
-    The server is ready when it has pipelines, and all of them are ready, or with the policy `any`
-    one of them.
-    """
+    """The readiness that `/readyz` and gRPC's health service show. Thread-safe. The server is ready
+    when it has pipelines, and all of them are ready, or with the policy `any` one of them."""
 
     def __init__(self, policy: str = "all") -> None:
         self._policy = policy
@@ -102,10 +99,8 @@ class Health:
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Calls the function with the current readiness of each pipeline and of the server, and
-        then with each change.
-
-        It runs on the thread that makes the change, so it must be quick and must not raise.
-        """
+        then with each change. It runs on the thread that makes the change, so it must be quick and
+        must not raise."""
         with self._lock:
             self._subscribers.append(subscriber)
             for name, readiness in self._shown.items():

@@ -42,11 +42,9 @@ class _LimitedProtocol(H11Protocol):
 
 
 class ControlServer:
-    """Serves an ASGI app on a daemon thread, from `start` to `stop`.
-
-    The constructor binds the address, so a taken port is an error before the slow loading of
-    pipelines. Port 0 is any free one.
-    """
+    """Serves an ASGI app on a daemon thread, from `start` to `stop`. The constructor binds the
+    address, so a taken port is an error before the slow loading of pipelines. Port 0 is any free
+    one."""
 
     def __init__(
         self, app: ASGIApp, host: str, port: int, tls: ssl.SSLContext | None = None
@@ -107,11 +105,9 @@ def open_control_server(
     tls: ssl.SSLContext | None = None,
     authorize: Authorize | None = None,
 ) -> ControlServer | None:
-    """Returns the server on `host:port`, not started yet; None for None or `off`.
-
-    `insecure` allows other machines to reach it without TLS. `host_names` are this server's in
-    requests, besides addresses and this machine's own. Raises `ConfigError`.
-    """
+    """Returns the server on `host:port`, not started yet; None for None or `off`. `insecure` allows
+    other machines to reach it without TLS. `host_names` are this server's in requests, besides
+    addresses and this machine's own. Raises `ConfigError`."""
     if http is None or http == "off":
         return None
     address = Address.parse_safe("--http", http, encrypted=tls is not None, insecure=insecure)

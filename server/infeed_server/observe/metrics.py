@@ -70,17 +70,13 @@ Wrapper = TypeVar("Wrapper", bound=MetricWrapperBase)
 
 
 class Metrics(Monitor):
-    """The server's counters, gauges and histograms. Thread-safe.
-
-    Each instance has its own registry, so two servers in one process have separate metrics.
-    """
+    """The server's counters, gauges and histograms. Thread-safe. Each instance has its own
+    registry, so two servers in one process have separate metrics."""
 
     def __init__(self, version: str, tensorflow: str) -> None:
         self.registry = CollectorRegistry()
         self.source_errors: dict[str, dict[str, Any]] = {}
         """The last refused batch of each pipeline for JSON: time, fault, file and error."""
-        self.on_refused_data: list[Callable[[str, SourceError], None]] = []
-        """Called with the pipeline and the error of each refused batch."""
         self._logged_files: set[tuple[str, str, str | None]] = set()
         self._readers: dict[str, Callable[[], LabelledValues]] = {}
         self._of_pipelines: list[tuple[MetricWrapperBase, tuple[str, ...]]] = []
@@ -198,8 +194,6 @@ class Metrics(Monitor):
             self._logged_files.add(key)
             extra = {"fields": {"pipeline": pipeline, **error.metadata}}
             log.error("batches of %r are refused: %s", pipeline, error.message, extra=extra)
-        for notify in self.on_refused_data:
-            notify(pipeline, error)
 
     @override
     def on_quarantine_failed(self, pipeline: str) -> None:

@@ -84,10 +84,8 @@ class Status:
         self.history.add(self._unix_time(), points)
 
     def to_json(self, readiness: Mapping[str, tuple[bool, str]]) -> Document:
-        """Returns the document of `/api/v1/status`.
-
-        `readiness` has, by pipeline and under "" for the server, whether it is ready, and why.
-        """
+        """Returns the document of `/api/v1/status`. `readiness` has, by pipeline and under "" for
+        the server, whether it is ready, and why."""
 
         def state(name: str) -> Document:
             ready, reason = readiness.get(name, (False, ""))
@@ -118,10 +116,8 @@ class Status:
         return list(merged.values())[-_MAX_BAD_SAMPLES:][::-1]
 
     def _rates(self, documents: Iterable[Document]) -> dict[str, dict[str, float]]:
-        """Returns by pipeline what was sent a second since the last `update`.
-
-        Each process has its own growth: one that did not answer meanwhile makes no peak.
-        """
+        """Returns by pipeline what was sent a second since the last `update`. Each process has its
+        own growth: one that did not answer meanwhile makes no peak."""
         now = self._clock()
         rates: dict[str, dict[str, float]] = {}
         for pipeline in chain.from_iterable(document["pipelines"] for document in documents):

@@ -21,9 +21,7 @@ class DaemonExecutor:
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
         """Starts a thread of each name, which calls `on_start` first and `on_end` after `close`.
-
-        Raises `RuntimeError` if one cannot be started.
-        """
+        Raises `RuntimeError` if one cannot be started."""
         self._calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._on_start, self._on_end = on_start, on_end

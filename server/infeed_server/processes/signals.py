@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import queue
 import signal
 import threading
 import time
@@ -22,20 +21,16 @@ _INTERRUPT_TIMEOUT_SECONDS = 2.0
 @contextmanager
 def exit_after_interrupt(before_exit: Callable[[], object]) -> Iterator[None]:
     """Ends the process after a SIGINT within the block, with status 130, unless its exception does.
-
     TensorFlow keeps the main thread from handling it while it waits for the user's code, which may
-    never return. `before_exit` is called on any thread.
-    """
+    never return. `before_exit` is called on any thread."""
     receiver, sender = os.pipe()
     os.set_blocking(sender, False)
     previous = signal.set_wakeup_fd(sender, warn_on_full_buffer=False)
-    was_interrupted: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
     def watch() -> None:
         with os.fdopen(receiver, "rb", buffering=0) as signals:
             while (numbers := signals.read(1)) and signal.SIGINT not in numbers:
                 pass
-        was_interrupted.put(bool(numbers))
         if numbers:
             time.sleep(_INTERRUPT_TIMEOUT_SECONDS)
             before_exit()
@@ -47,17 +42,12 @@ def exit_after_interrupt(before_exit: Callable[[], object]) -> Iterator[None]:
     finally:
         signal.set_wakeup_fd(previous)
         os.close(sender)
-    if was_interrupted.get():  # Python ignores its exception in a callback of the collector
-        before_exit()
-        raise SystemExit(128 + signal.SIGINT)
 
 
 class ShutdownSignal:
-    """Set by SIGTERM or SIGINT; a second signal ends the process at once.
-
-    A signal before the first `is_set` or `wait`, while the server opens its sources, raises
-    `SystemExit` on the main thread: there is nothing to hand back, and an index may take minutes.
-    """
+    """Set by SIGTERM or SIGINT; a second signal ends the process at once. A signal before the first
+    `is_set` or `wait`, while the server opens its sources, raises `SystemExit` on the main thread:
+    there is nothing to hand back, and an index may take minutes."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -81,9 +71,7 @@ class ShutdownSignal:
 
     def is_set(self, timeout: float) -> bool:
         """Returns whether the shutdown was requested, after waiting for it up to `timeout` seconds.
-
-        From the first call on, a signal only requests the shutdown.
-        """
+        From the first call on, a signal only requests the shutdown."""
         self._is_polled = True
         return self._event.wait(timeout)
 

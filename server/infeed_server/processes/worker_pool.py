@@ -37,18 +37,14 @@ OnBegin = Callable[[int], None]
 
 
 class WorkerPool:
-    """Worker processes that take requests from one queue. Thread-safe.
-
-    Each has a thread, which starts it, sends it requests, and starts another when it has ended: the
-    kernel ends a process with the thread that started it.
-    """
+    """Worker processes that take requests from one queue. Thread-safe. Each has a thread, which
+    starts it, sends it requests, and starts another when it has ended: the kernel ends a process
+    with the thread that started it."""
 
     def __init__(self, name: str, count: int, handler: str, argument: Any) -> None:
         """Starts the processes without waiting for them. Raises `OSError` without enough threads.
-
         The function `handler`, `module:attr`, is called in each of them with `argument`, and
-        returns the function that answers a request.
-        """
+        returns the function that answers a request."""
         self._first_message = (handler, argument)
         self._processes: dict[str, WorkerProcess] = {}
         """The process of each thread, by the thread's name."""
@@ -64,10 +60,7 @@ class WorkerPool:
         return [process.pid for process in list(self._processes.values()) if not process.ended]
 
     def submit(self, request: Any, on_begin: OnBegin = lambda _: None) -> Future[Any]:
-        """Sends a request to the next free worker; returns the future of its answer.
-
-        It has the `InfeedError` that the handler raised, `WorkerEndedError` or `PoolClosedError`.
-        """
+        """Sends a request to the next free worker; returns the future of its answer."""
         try:
             return self._executor.submit(self._perform, request, on_begin)
         except RuntimeError:

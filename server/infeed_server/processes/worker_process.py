@@ -52,10 +52,8 @@ class Failure(NamedTuple):
 
 
 class Channel:
-    """One end of a socket pair, which carries Python objects. Used by one thread at a time.
-
-    A message is pickled; the memory of its arrays is sent beside the pickle, without a copy.
-    """
+    """One end of a socket pair, which carries Python objects. Used by one thread at a time. A
+    message is pickled; the memory of its arrays is sent beside the pickle, without a copy."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -129,10 +127,8 @@ class WorkerProcess:
                 os.killpg(self.pid, signal.SIGKILL)
 
     def end(self, timeout: float = _REAP_TIMEOUT_SECONDS) -> str:
-        """Waits until the process ends, and kills it after `timeout` seconds.
-
-        Returns `exit status 1` or `signal 9 (Killed)`.
-        """
+        """Waits until the process ends, and kills it after `timeout` seconds. Returns `exit status
+        1` or `signal 9 (Killed)`."""
         self._channel.close()
         try:
             status = self._process.wait(timeout)

@@ -123,10 +123,8 @@ class AnswerQueue:
             self.wake()
 
     def take(self) -> EncodedAnswer | None:
-        """Returns the answer to the oldest request if it is ready. Raises the error in its place.
-
-        A cancelled one is the end: the session was closed, by the client or by the server's end.
-        """
+        """Returns the answer to the oldest request if it is ready. Raises the error in its place. A
+        cancelled one is the end: the session was closed, by the client or by the server's end."""
         if not self._answers:
             return None
         oldest = self._answers[0]

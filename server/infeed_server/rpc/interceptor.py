@@ -32,11 +32,9 @@ _MAX_LOGGED_CHARS = 500
 
 
 class CallInterceptor(grpc.ServerInterceptor):
-    """Admits calls, and passes them to handlers as `ServerCall`.
-
-    grpcio gets streams of bytes only. It would read the message of a unary call before it calls
-    the handler, and wait for it on a thread; and it logs a traceback of each invalid message.
-    """
+    """Admits calls, and passes them to handlers as `ServerCall`. grpcio gets streams of bytes only.
+    It would read the message of a unary call before it calls the handler, and wait for it on a
+    thread; and it logs a traceback of each invalid message."""
 
     def __init__(self, admission: Admission, monitor: Monitor) -> None:
         self._admission = admission

@@ -47,9 +47,7 @@ class Limits(Options):
 
 def client_name(peer: str, certificate: bytes | None = None) -> str:
     """Returns the name under which a client without a token is counted: of its certificate or host.
-
-    `peer` is host:port, or no address for a Unix socket, whose clients have the empty name.
-    """
+    `peer` is host:port, or no address for a Unix socket, whose clients have the empty name."""
     if certificate is not None:
         return f"the certificate {hashlib.sha256(certificate).hexdigest()[:_FINGERPRINT_CHARS]}"
     host = peer.rpartition(":")[0].strip("[]")

@@ -92,10 +92,8 @@ class RpcServer:
         *,
         shares_port: bool = False,
     ) -> None:
-        """Listens on the address; without `credentials`, nothing is encrypted.
-
-        Raises `ConfigError` when the address cannot be bound.
-        """
+        """Listens on the address; without `credentials`, nothing is encrypted. Raises `ConfigError`
+        when the address cannot be bound."""
         if not shares_port:
             # C-core gives no reason, and replaces the Unix socket of a live server.
             address.require_free()
@@ -120,20 +118,16 @@ class RpcServer:
             ) from None
 
     def set_serving(self, serving: bool, pipeline: str = "") -> None:
-        """Sets the health status of a pipeline, else of the server and of the feed service.
-
-        Health checks have no token. So where others need one, they do not get the status of a
-        pipeline, which would show that it exists.
-        """
+        """Sets the health status of a pipeline, else of the server and of the feed service. Health
+        checks have no token. So where others need one, they do not get the status of a pipeline,
+        which would show that it exists."""
         if not (self._requires_token and pipeline):
             for name in (pipeline,) if pipeline else ("", SERVICE):
                 self._health.set_serving(name, serving)
 
     def stop(self, grace: float) -> None:
         """Refuses new calls, waits up to `grace` seconds for open streams, and ends the rest.
-
-        Streams announce it in a message too: proxies do not forward GOAWAY.
-        """
+        Streams announce it in a message too: proxies do not forward GOAWAY."""
         self._health.enter_graceful_shutdown()
         self._admission.stopping = True
         ended = self._server.stop(grace + 2 * _END_TIMEOUT_SECONDS)

@@ -28,10 +28,8 @@ class TLSFiles:
     client_ca: str | None = None
 
     def check(self) -> None:
-        """Raises `ConfigError` that names a file which cannot be used.
-
-        Warns of a certificate that has expired. It is no error: this clock may be wrong.
-        """
+        """Raises `ConfigError` that names a file which cannot be used. Warns of a certificate that
+        has expired. It is no error: this clock may be wrong."""
         context = self._context()
         if (end := self.expires_at()) is not None and end < time.time():
             log.warning("--tls-cert %s: the certificate has expired; trainers refuse it", self.cert)
@@ -40,9 +38,7 @@ class TLSFiles:
 
     def credentials(self) -> grpc.ServerCredentials:
         """Returns the credentials of the gRPC server, with the files as they are at each handshake.
-
-        Raises `ConfigError`.
-        """
+        Raises `ConfigError`."""
         files = [file for file in (self.cert, self.key, self.client_ca) if file is not None]
         current = ReloadingValue(files, self._configuration)
         used = current.value
@@ -57,9 +53,7 @@ class TLSFiles:
 
     def http_context(self) -> ssl.SSLContext:
         """Returns the context of the control plane, with the files as they are at each handshake.
-
-        Clients need no certificate: probes and browsers have none.
-        """
+        Clients need no certificate: probes and browsers have none."""
         files = [file for file in (self.cert, self.key) if file is not None]
         current = ReloadingValue(files, self._context)
 

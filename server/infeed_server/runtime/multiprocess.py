@@ -119,10 +119,8 @@ def _command(pipelines: str, options: ServerOptions, listen: Address, token: str
 
 @contextmanager
 def _reserve_port(address: Address) -> Iterator[Address]:
-    """Yields the address with a port that is reserved for processes that share it.
-
-    A socket that is bound but does not listen reserves the port, and gets no connection.
-    """
+    """Yields the address with a port that is reserved for processes that share it. A socket that is
+    bound but does not listen reserves the port, and gets no connection."""
     entries = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     family, kind, proto, _, socket_address = entries[0]
     with closing(socket.socket(family, kind, proto)) as reserved:

@@ -49,9 +49,7 @@ class Server:
         progress: NamedProgress | None = None,
     ) -> None:
         """Opens every source and binds the port. The control plane answers, gRPC does not yet.
-
-        Raises `ConfigError`, `SourceError` or `UserCodeError`.
-        """
+        Raises `ConfigError`, `SourceError` or `UserCodeError`."""
         self._options = options = options or ServerOptions()
         self._tls = tls_files(options)
         self.health = Health(options.readiness.value)
@@ -85,10 +83,8 @@ class Server:
             self._remote.watch(self._warm_up.on_remote_status)
 
     def stop(self, grace: float | None = None) -> None:
-        """Drains the server within `grace` seconds, and closes it.
-
-        `grace` None: as the options have it.
-        """
+        """Drains the server within `grace` seconds, and closes it. `grace` None: as the options
+        have it."""
         self.drain(self._options.grace if grace is None else grace)
         self.close()
 
@@ -148,8 +144,6 @@ class Server:
         if options.engine:
             self._remote = options.engine(options.insecure)
         metrics.read({"infeed_pipeline_ready": self._ready_pipelines})
-        if options.unready_on_bad_data:
-            metrics.on_refused_data.append(self._warm_up.on_source_error)
         previews = Previews(self._engines) if options.has_previews else None
         status = self.observer.status
         state = ControlState(

@@ -193,12 +193,6 @@ def test_servers_that_feed_all_jobs_are_enough() -> None:
     assert enough_in_use([fed, starving]) is None
 
 
-def test_servers_are_enough_where_more_would_not_help() -> None:
-    far = job(rank(5.0), rank(0.1, number=1), server=report(5.0, 0.1))
-    assert far[2].cause == "round trip"
-    assert enough_in_use([far]) == 3
-
-
 def test_no_more_servers_are_desired_than_feed_all_trainers() -> None:
     desired = DesiredServers()
     desired.update(0.0, {"p": 50.0}, {"p": report(5.0, 0.5)})

@@ -155,11 +155,6 @@ def test_build_and_process_are_exposed(metrics: Metrics):
     assert shown["process_resident_memory_bytes{}"] > 0
 
 
-def test_metrics_of_two_servers_are_separate(metrics: Metrics):
-    metrics.on_batch_sent("train", 1, 1)
-    assert "infeed_batches_total{pipeline=train}" not in values(Metrics("0.1.0", "2.21.0"))
-
-
 def test_source_errors_of_each_file_are_logged_once(
     metrics: Metrics, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):

@@ -20,7 +20,6 @@ from infeed.shared.errors import (
     InfeedError,
     InvalidRequestError,
     PipelineNotFoundError,
-    SourceError,
 )
 from infeed.shared.spec import Guarantee
 from infeed_server.engines.base import HostBatch, Request
@@ -114,13 +113,6 @@ def test_every_kind_of_picture_is_drawn(shape: tuple[int, ...], dtype: Any) -> N
         assert image.size[0] <= image.size[1] or shape[:2] == (9, 10)
 
 
-def test_samples_without_pictures_have_values() -> None:
-    document = previews(batch(x=np.zeros((4, 5)))).previews.make("photos", 0)
-    assert document["image_field"] is None
-    assert document["samples"][0]["image"] is None
-    assert document["samples"][0]["values"] == {"x": "[0.0, 0.0, 0.0, 0.0, 0.0]"}
-
-
 def test_previews_are_rare() -> None:
     made = previews(batch(image=PIXELS))
     made.previews.make("photos", 0)
@@ -156,13 +148,6 @@ def test_stages_of_slow_transforms_are_few(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(preview, "_STAGES_SECONDS", -1.0)
     document = previews(batch(image=PIXELS)).previews.make("photos", 0, stages=True)
     assert len(document["samples"]) == 1
-
-
-def test_an_error_of_the_engine_ends_the_session() -> None:
-    made = previews(SourceError("the file is gone"))
-    with pytest.raises(SourceError, match="the file is gone"):
-        made.previews.make("photos", 0)
-    assert made.session.calls == ["closed"]
 
 
 def test_what_cannot_be_previewed_is_an_error() -> None:

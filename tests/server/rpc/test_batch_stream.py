@@ -9,7 +9,6 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
-import grpc
 import pytest
 
 from infeed.shared.errors import InvalidRequestError, PermissionDeniedError
@@ -150,30 +149,9 @@ def test_nothing_is_submitted_to_a_closed_session(eventually: Any) -> None:
     assert len(call.answers) == 1
 
 
-def test_lost_client_ends_the_stream_without_an_error(frequent_heartbeats: None) -> None:
-    call = FakeCall()
-
-    def requests() -> Iterator[Any]:
-        yield OPEN
-        raise grpc.RpcError
-
-    fake: Any = call
-    assert [event(message) for message in call.streams.serve(requests(), fake)] == ["opened"]
-
-
 def test_call_that_ended_before_its_callback_closes_the_session() -> None:
     call = FakeCall(is_active=False)
     assert list(call.serve(OPEN, BATCH)) == []
-    assert call.closed == 1
-
-
-def test_closed_generator_closes_the_session_once(waiting: Any) -> None:
-    call = FakeCall()
-    fake: Any = call
-    responses: Any = call.streams.serve(waiting(OPEN, BATCH), fake)
-    next(responses)
-    responses.close()
-    call.end()
     assert call.closed == 1
 
 
@@ -213,10 +191,6 @@ def test_batch_of_a_peer_that_leaves_with_it_counts_as_sent(
     responses.close()  # gRPC asks for no other message
     assert events == ["send", "sent", "stream closed"]
     assert fake.trainer.position == 40
-
-
-def test_half_closed_stream_ends_without_a_wait() -> None:
-    assert [event(message) for message in FakeCall().serve(OPEN)] == ["opened"]  # no heartbeat
 
 
 def test_stream_that_opens_during_a_drain_announces_it(waiting: Any) -> None:
