@@ -72,21 +72,6 @@ def test_ready_when_all_processes_are(processes: list[Process]) -> None:
     )
 
 
-def test_process_without_an_answer_is_not_ready(processes: list[Process]) -> None:
-    first, second = processes
-    first.health.set("a", True, "fine")
-    second.server.stop()
-    addresses = [first.server.address, second.server.address]
-    health = ServerProcesses(lambda: [*addresses])
-    health.update()
-    assert not health.overall.ready
-    assert health.overall.reason == "1 of 2 not ready: process 1: it does not answer"
-    assert health.parts["a"].ready
-    body = exposed(health)
-    assert 'process="0"' in body
-    assert 'process="1"' not in body
-
-
 def test_exited_process_leaves_the_others_ready(processes: list[Process]) -> None:
     first, _ = processes
     first.health.set("a", True, "fine")

@@ -81,18 +81,6 @@ def test_one_server_stays_desired_without_trainers() -> None:
     assert stopped.value == 1
 
 
-def test_wrong_demand_is_bounded_and_soon_forgotten() -> None:
-    desired = DesiredServers()
-    reports = {"p": report(5.0, 0.5)}
-    desired.update(0.0, {"p": 50.0}, reports)
-    for second in range(1, 600):
-        desired.update(float(second), {"p": 1e308}, reports)
-    assert desired.value == 1000
-    for second in range(600, 2400):
-        desired.update(float(second), {"p": 50.0}, reports)
-    assert desired.value == 6
-
-
 class Fleet:
     """Servers behind an autoscaler, and a job that takes what it gets."""
 
@@ -158,17 +146,6 @@ def test_fleet_follows_the_demand_up_and_down(seed: int) -> None:
     sizes = fleet.run(3600)
     assert sizes == sorted(sizes, reverse=True)
     assert 2 <= sizes[-1] <= 4
-
-
-def test_short_pause_of_a_training_keeps_the_servers() -> None:
-    fleet = Fleet(1)
-    fleet.demand = 60.0
-    fleet.run(600)
-    before = fleet.ready
-    fleet.demand = 0.0  # it saves a checkpoint
-    fleet.run(30)
-    fleet.demand = 60.0
-    assert min(fleet.run(600)) >= before - 1
 
 
 def rank(wait: float, streams: int = 3, number: int = 0) -> RankReport:

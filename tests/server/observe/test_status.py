@@ -85,19 +85,6 @@ def merged(*documents: Document) -> Document:
     return Status(Fake(documents)).to_json(readiness)
 
 
-def test_a_stage_that_only_one_process_has_run_is_in_the_totals() -> None:
-    idle, busy = process(2, {}, 0.0), process(2, {0: 0.1}, 1.0)
-    busy["pipelines"][0]["totals"]["encode_seconds"] = 1.5
-    for documents in ((idle, busy), (busy, idle)):
-        (pipeline,) = merged(*documents)["pipelines"]
-        assert pipeline["totals"] == {
-            "batches": 200,
-            "samples": 1600,
-            "bytes": 14,
-            "encode_seconds": 1.5,
-        }
-
-
 def test_processes_are_one_server() -> None:
     status = merged(process(2, {0: 0.1}, 1.0), process(2, {1: 0.6}, 0.5, uptime_seconds=9.0))
     server = status["server"]

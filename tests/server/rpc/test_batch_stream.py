@@ -155,22 +155,6 @@ def test_call_that_ended_before_its_callback_closes_the_session() -> None:
     assert call.closed == 1
 
 
-@pytest.mark.parametrize("heartbeats", [0, 1])
-def test_call_that_ends_before_an_answer_closes_the_session(
-    waiting: Any, frequent_heartbeats: None, heartbeats: int
-) -> None:
-    call = FakeCall()
-    fake: Any = call
-    responses = call.streams.serve(waiting(OPEN, BATCH), fake)
-    while not call.answers:
-        next(responses)
-    for _ in range(heartbeats):
-        assert event(next(responses)) == "heartbeat"
-    call.end()
-    assert list(responses) == []
-    assert call.closed == 1
-
-
 def test_batch_of_a_peer_that_leaves_with_it_counts_as_sent(
     waiting: Any, frequent_heartbeats: None
 ) -> None:

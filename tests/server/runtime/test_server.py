@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import threading
 import time
@@ -104,36 +103,6 @@ def test_context_manager_serves_and_stops(new_address: Callable[[], str]) -> Non
     assert not server.health.overall.ready
     with pytest.raises(infeed.ServerUnavailableError):
         infeed.connect(str(server.address), "n", timeout=0.2)
-
-
-def test_changed_data_is_logged_once_counted_and_shown(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    file = tmp_path / "x.npy"
-    np.save(file, np.arange(8))
-    definition = parse({"source": {"arrays": str(file)}, "batch": {"size": 4}})
-    with Server({"n": definition}, ServerOptions(LOCAL, LOCAL)) as server:
-        read_samples(server)
-        assert (
-            json.loads(get(server.http_address, "/api/v1/status")[1])["pipelines"][0][
-                "source_error"
-            ]
-            is None
-        )
-        os.utime(file, ns=(1, 1))
-        for _ in range(2):
-            with pytest.raises(infeed.SourceError, match=f"{file} changed since it was opened"):
-                read_samples(server)
-        (pipeline,) = json.loads(get(server.http_address, "/api/v1/status")[1])["pipelines"]
-        assert pipeline["source_error"]["file"] == str(file)
-        assert pipeline["source_error"]["fault"] == "changed"
-        count = pipeline["totals"]["source_errors"]
-        assert count >= 2
-        line = f'infeed_source_errors_total{{fault="changed",pipeline="n"}} {count:.1f}'
-        assert line in get(server.http_address, "/metrics")[1].splitlines()
-        assert get(server.http_address, "/readyz")[0] == 200
-    logged = [line for line in caplog.messages if "are refused" in line]
-    assert logged == [f"batches of 'n' are refused: {pipeline['source_error']['error']}"]
 
 
 def test_control_plane_answers_while_sources_are_opened(new_address: Callable[[], str]) -> None:
@@ -243,21 +212,6 @@ def test_error_while_opening_frees_everything(new_address: Callable[[], str]) ->
     assert is_free(http)
     with Server({"first": arrays()}, ServerOptions(listen, http)) as server:
         assert read_samples(server, "first") == list(range(8))
-
-
-def test_exit_while_starting_frees_everything(
-    new_address: Callable[[], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server = Server({"n": arrays()}, ServerOptions(new_address(), new_address()))
-
-    def interrupted(*_: object) -> None:
-        raise SystemExit(143)
-
-    monkeypatch.setattr(server._warm_up, "start", interrupted)
-    with pytest.raises(SystemExit), server:
-        pass
-    assert is_free(server.address)
-    assert is_free(server.http_address)
 
 
 @pytest.mark.parametrize("which", ["listen", "http"])
