@@ -143,7 +143,7 @@ GLOBAL_EFFECTS = (
     *("cli.logs.set_up_service_logging", "cli.index.set_up_logging", "cli.init.set_up_logging"),
     *("cli.check.set_up_logging", "cli.check.defer_tensorflow", "cli.init.defer_tensorflow"),
     *("processes.signals.ShutdownSignal.install", "processes.malloc.keep_freed_memory"),
-    "rpc.resources.raise_file_limit",
+    "rpc.limits.raise_file_limit",
 )
 """What commands do to their process, and the process of tests must not have."""
 

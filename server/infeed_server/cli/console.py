@@ -27,7 +27,7 @@ from rich.text import Text
 
 from infeed.shared.printable import printable, printable_lines
 from infeed_server.imports import without_gc
-from infeed_server.processes.stderr_relay import without_banner
+from infeed_server.processes.banner import without_banner
 from infeed_server.version import VERSION
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""CPU, memory and threads of this process: the host's, cut to its control group's (v1, v2)."""
+"""CPU and memory of this process: the host's, cut to its control group's (v1, v2)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ _MEMORY_FILES = (
     ("memory", "memory.limit_in_bytes"),
 )
 _CPU_FILES = (("", "cpu.max"), ("cpu", "cpu.cfs_quota_us", "cpu.cfs_period_us"))
-_PIDS_FILES = (("", "pids.max", "pids.current"), ("pids", "pids.max", "pids.current"))
 """Controllers of cgroup v1 with their files; without a controller v2, which has one tree for all.
 """
 
@@ -46,12 +45,6 @@ def memory_bytes() -> int:
     """Returns the host's memory in bytes, cut to the container's limit."""
     limits = [limit for files in _MEMORY_FILES for (limit,) in _numbers(*files)]
     return min([_host_memory_bytes(), *limits]) // _process_count
-
-
-def pids_left() -> int | None:
-    """Returns how many threads the control group may start; None without a limit."""
-    left = (limit - count for files in _PIDS_FILES for limit, count in _numbers(*files))
-    return min(left, default=None)
 
 
 def describe() -> str:

@@ -17,9 +17,9 @@ Stage = Literal["read", "transform", "encode", "send"]
 the finish transforms that a trainer leaves to the server), writing to the connection."""
 
 
-Refusal = Literal["streams", "calls", "threads", "unauthenticated", "stopping"]
-"""The reason for which a call is refused. `streams`, `calls`: over a limit. `threads`: the process
-is about to run out of them. `unauthenticated`: no valid token. `stopping`: the server ends."""
+Refusal = Literal["streams", "calls", "unauthenticated", "stopping"]
+"""The reason for which a call is refused. `streams`, `calls`: over a limit. `unauthenticated`: no
+valid token. `stopping`: the server ends."""
 
 Fault = Literal["changed", "damaged", "storage"]
 """Why data cannot be read: its files are other ones, or damaged, until the server is restarted; or

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import faulthandler
-import os
 import signal
 import subprocess
 import sys
 
 import pytest
-
-from infeed_server.processes import signals
 
 # Prints "ready", then does what `kind` selects. Runs in another process, which a shutdown ends.
 PROGRAM = """
@@ -79,41 +75,6 @@ def test_shutdown_that_hangs_is_ended(kind: str) -> None:
 
 def test_signal_during_start_exits() -> None:
     assert run("starting", signal.SIGTERM) == (128 + signal.SIGTERM, ["cleaned up"])
-
-
-def test_forced_exit_waits_for_the_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    timers: list[tuple[float, bool]] = []
-
-    def dump_traceback_later(seconds: float, *, exit: bool, file: int) -> None:  # noqa: A002 - faulthandler's name
-        os.close(file)
-        timers.append((seconds, exit))
-
-    monkeypatch.setattr(faulthandler, "dump_traceback_later", dump_traceback_later)
-    stop = signals.ShutdownSignal()
-    stop.set()
-    stop.wait(70)
-    assert timers == [(70 + signals._EXIT_TIMEOUT_SECONDS, True)]
-
-
-IGNORED = """
-import os, signal
-from infeed_server.processes import signals
-
-class Ignoring:
-    def __del__(self):
-        os.kill(os.getpid(), signal.SIGINT)
-
-with signals.exit_after_interrupt(lambda: print("before the exit", flush=True)):
-    Ignoring()
-print("not here")
-"""
-
-
-def test_interrupt_whose_exception_is_ignored_ends_the_process() -> None:
-    command = [sys.executable, "-c", IGNORED]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert "KeyboardInterrupt" in ended.stderr
-    assert (ended.returncode, ended.stdout) == (130, "before the exit\n")
 
 
 INTERRUPTED = """

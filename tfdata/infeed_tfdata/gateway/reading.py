@@ -17,7 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from infeed.shared.errors import InfeedError, SourceError
-from infeed_server.engines.tf_iterator import TfIterator
+from infeed_server.engines.tf_data import TfIterator
 from infeed_tfdata.gateway.client import LOST_TIMEOUT_SECONDS, DataServiceClient
 
 _CHECK_INTERVAL_SECONDS = 0.5

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from infeed.shared.errors import ConfigError
-from infeed_server.processes.stderr_relay import without_banner
+from infeed_server.processes.banner import without_banner
 from infeed_tfdata.options import DispatcherOptions
 from infeed_tfdata.roles.address import derive
 from infeed_tfdata.roles.base import Role

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 
 from infeed.shared.errors import InfeedError, ServerUnavailableError
 from infeed_server.control.health import Readiness
+from infeed_server.processes.banner import without_banner
 from infeed_server.processes.periodic import PeriodicTask
-from infeed_server.processes.stderr_relay import without_banner
 from infeed_tfdata.options import WorkerOptions, parse_dispatcher
 from infeed_tfdata.roles.address import derive, find_reach_problem, with_port
 from infeed_tfdata.roles.base import Role

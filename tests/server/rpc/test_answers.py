@@ -17,7 +17,7 @@ from infeed.v1 import stream_pb2
 from infeed.wire.batch import encode_batch, encode_end
 from infeed_server.engines.base import EndOfData, HostBatch
 from infeed_server.engines.monitor import Monitor
-from infeed_server.rpc.batch_encoder import BatchEncoder
+from infeed_server.rpc.answers import BatchEncoder
 
 ROWS = np.arange(6, dtype=np.uint8).reshape(3, 2)
 REQUEST = stream_pb2.BatchRequest(request_id=7)
