@@ -1,4 +1,4 @@
-"""Elements of a data set as Keras takes them: inputs, targets and weights."""
+"""Elements of a dataset as Keras takes them: inputs, targets and weights."""
 
 from __future__ import annotations
 
@@ -15,26 +15,29 @@ ToKerasElement = Callable[[dict[str, Any], Any], Any]
 """Arranges the fields and the weights of the slots; applies to tensors and to their specs."""
 
 
-def keras_arranger(names: list[str], label: str | None, mask: bool) -> ToKerasElement:
+def keras_arranger(
+    names: list[str], label: str | None, mask: bool, *, as_tuple: bool = False
+) -> ToKerasElement:
     """Returns a function that arranges the fields `names` as Keras takes them.
 
     The result is `(x, y)`: y is the field `label`, x the only other field or a dict of the others.
-    If `label` is None, or the default and no such field exists, it is the dict of all. With `mask`
-    the weights come last: `(x, y, weights)` or `(dict, weights)`.
+    If `label` is None, or the default and no such field exists, it is the dict of all, or with
+    `as_tuple` `(dict,)`. With `mask` the weights come last: `(x, y, weights)` or `(dict, weights)`,
+    with `as_tuple` `(dict, None, weights)`.
 
     Raises `InvalidRequestError` for another label that is no field, or is the only one.
     """
     check_flag("mask", mask, or_none="weights if slots can be empty")
-    if label is not None:
-        check_text("label", label, repr(DEFAULT_LABEL))
-        if label not in (*names, DEFAULT_LABEL):
-            raise InvalidRequestError(
-                f"label={label!r}: the pipeline has no such field{did_you_mean(label, names)}; "
-                f"fields: {', '.join(names)}; label=None gives dicts of all fields",
-                label=label,
-            )
+    if label is not None and check_text("label", label) not in (*names, DEFAULT_LABEL):
+        raise InvalidRequestError(
+            f"label={label!r}: the pipeline has no such field{did_you_mean(label, names)}; "
+            f"fields: {', '.join(names)}; label=None gives dicts of all fields",
+            label=label,
+        )
     if label is None or label not in names:
-        return lambda fields, weights: (fields, weights) if mask else fields
+        if as_tuple:
+            return lambda x, weights: (x, None, weights) if mask else (x,)
+        return lambda x, weights: (x, weights) if mask else x
     inputs = [name for name in names if name != label]
     if not inputs:
         raise InvalidRequestError(

@@ -19,8 +19,8 @@ from typing import Any
 import tensorflow as tf
 
 from infeed.feed import Feed
-from infeed.keras.batch_reader import reader_of
 from infeed.keras.elements import DEFAULT_LABEL, keras_arranger
+from infeed.keras.feed_reader import reader_of
 from infeed.shared.arguments import check_integer
 from infeed.shared.spec import BYTES, FieldSpec
 from infeed.shared.tensorflow.from_callable import from_iterations
