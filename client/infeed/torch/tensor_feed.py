@@ -134,12 +134,4 @@ def copy_to_device(x: torch.Tensor, device: torch.device) -> torch.Tensor:
         # Without pinned memory a copy that does not block could read memory that is used again.
         return x.to(device)
     # PyTorch's allocator of pinned memory uses it again only after the copies from it.
-    try:
-        return x.pin_memory().to(device, non_blocking=True)
-    except (RuntimeError, AssertionError) as error:
-        if torch.cuda.is_available():
-            raise
-        raise InvalidRequestError(
-            f"device '{device}': PyTorch finds no CUDA device on this machine, or was built "
-            'without CUDA; give device="cpu", or none'
-        ) from error
+    return x.pin_memory().to(device, non_blocking=True)
