@@ -36,11 +36,8 @@ class FeedAdapter:
     def __init__(
         self, target: str | Feed, pipeline: str | None = None, **options: Unpack[ConnectOptions]
     ) -> None:
-        """Takes the arguments of `infeed.connect`, or a feed alone.
-
-        Raises `InvalidRequestError` for a target of another type, and if a feed comes with more
-        arguments; `CursorError` if the option `state` is no cursor.
-        """
+        """Takes the arguments of `infeed.connect`, or a feed alone. Raises `InvalidRequestError`,
+        and `CursorError` if the option `state` is no cursor."""
         super().__init__()
         self._given = self._feed = target if isinstance(target, Feed) else None
         if self._given is not None:
@@ -66,10 +63,7 @@ class FeedAdapter:
 
     @property
     def feed(self) -> Feed:
-        """The feed, connected: `steps`, `steps_per_epoch`, `spec` and more.
-
-        Raises as `infeed.connect` does, and `FeedClosedError` after `close`.
-        """
+        """The feed, connected. Raises as `infeed.connect`, and `FeedClosedError` after `close`."""
         with self._lock:
             if self._feed is None:
                 if self._closed:
@@ -98,8 +92,7 @@ class FeedAdapter:
     def state(self) -> dict[str, Any]:
         """Returns the cursor after the last batch that was returned, for `state` of any feed.
 
-        Does not connect: before the first batch it is the cursor to begin at, or position 0 by the
-        pipeline's spec.
+        Does not connect: before the first batch it is where the feed will begin.
         """
         if (feed := self._feed) is not None:
             return feed.state()
@@ -109,11 +102,8 @@ class FeedAdapter:
         return cursor.to_json()
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Continues at a cursor with the next batch, by a connection of its own.
-
-        Raises `CursorError` if it is none, and `InvalidRequestError` for a feed that was given,
-        whose position was chosen by `infeed.connect`.
-        """
+        """Continues at a cursor with the next batch, by a connection of its own. Raises
+        `CursorError`, and `InvalidRequestError` for a feed that was given."""
         cursor = Cursor.from_json(state)
         if self._given is not None:
             raise InvalidRequestError(
@@ -149,10 +139,8 @@ class FeedAdapter:
 
 
 def fetch_plan(target: str, pipeline: str, options: ConnectOptions) -> FeedPlan:
-    """Returns the plan of the feed that `infeed.connect` opens with these options.
-
-    Opens no stream. Raises what `infeed.connect` raises.
-    """
+    """Returns the plan of the feed that `infeed.connect` opens with these options, without a
+    stream. Raises what `infeed.connect` raises."""
     checked = FeedOptions(**options)
     check_text("pipeline", pipeline)
     channel = open_transport(target, checked.token, checked.tls, checked.transport)

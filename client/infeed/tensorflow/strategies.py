@@ -27,10 +27,7 @@ def shard_of(context: tf.distribute.InputContext) -> Shard:
 
 
 def check_python_runs_here() -> None:
-    """Raises `ConfigError` where ops would be placed on another host, which cannot call a feed.
-
-    A strategy for a remote TPU places data sets on the TPU's worker, a TensorFlow without Python.
-    """
+    """Raises `ConfigError` where datasets are placed on a remote TPU's worker, without Python."""
     with tf.init_scope():
         there = tf.constant(0).device
         with tf.device(None):  # the devices of this process
