@@ -10,6 +10,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from infeed.adapters.named_fields import NO_FIELDS, NamedFields
 from infeed.client import connect
 from infeed.cursor import Cursor
 from infeed.feed import Feed
@@ -34,7 +35,11 @@ class FeedAdapter:
     """
 
     def __init__(
-        self, target: str | Feed, pipeline: str | None = None, **options: Unpack[ConnectOptions]
+        self,
+        target: str | Feed,
+        pipeline: str | None = None,
+        fields: NamedFields = NO_FIELDS,
+        **options: Unpack[ConnectOptions],
     ) -> None:
         """Takes the arguments of `infeed.connect`, or a feed alone. Raises `InvalidRequestError`,
         and `CursorError` if the option `state` is no cursor."""
@@ -50,7 +55,7 @@ class FeedAdapter:
             check_text("target", target, '"localhost:7470"')
             if pipeline is None:
                 raise InvalidRequestError("pipeline is missing: give its name after the target")
-        self._target, self._pipeline = str(target), pipeline or ""
+        self._target, self._pipeline, self._fields = str(target), pipeline or "", fields
         if (state := options.get("state")) is not None:
             options["state"] = Cursor.from_json(state)
         self._options = options

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import grain
 
 from infeed.adapters.feed_adapter import FeedAdapter
-from infeed.adapters.named_fields import NamedFields
 from infeed.cursor import Shard
 from infeed.feed import Feed
 from infeed.grain.checkpoint import Checkpointable
@@ -18,7 +17,7 @@ from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import Array
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Self
 
     from infeed.client import ConnectOptions
 
@@ -27,17 +26,10 @@ class FeedIterator(FeedAdapter, grain.DatasetIterator):  # type: ignore[misc]
     """Iterates over the batches of one feed, as exact dicts of NumPy arrays, each `[slots, ...]`.
     Made by `FeedDataset`. Connected by the first of `next`, `start_prefetch` and `feed`."""
 
-    def __init__(
-        self,
-        target: str | Feed,
-        pipeline: str | None,
-        fields: NamedFields,
-        **options: Unpack[ConnectOptions],
-    ) -> None:
-        super().__init__(target, pipeline, **options)
-        self._fields = fields
-        self.derives_shard = self._given is None and options.get("shard") is None
+    @property
+    def derives_shard(self) -> bool:
         """Whether the shard is this process's place in `jax.distributed`."""
+        return self._given is None and self._options.get("shard") is None
 
     def _late_options(self) -> ConnectOptions:
         return {"shard": jax_shard() or _single_shard()} if self.derives_shard else {}

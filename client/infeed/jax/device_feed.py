@@ -45,7 +45,6 @@ class DeviceOptions:
     sharding: Sharding | None
     global_batch_size: int | None
     device_prefetch: int
-    fields: NamedFields
 
     def placement(self) -> Sharding:
         """Returns the sharding; the default initialises JAX."""
@@ -64,10 +63,11 @@ class DeviceFeed(FeedAdapter, Iterator[dict[str, Any]]):
         self,
         target: str | Feed,
         pipeline: str | None,
+        fields: NamedFields,
         own: DeviceOptions,
         **options: Unpack[ConnectOptions],
     ) -> None:
-        super().__init__(target, pipeline, **options)
+        super().__init__(target, pipeline, fields, **options)
         self._own = own
         self._arrays: GlobalArrays | None = None
         self._queue: deque[TransferredBatch | Exception] = deque()
@@ -98,7 +98,7 @@ class DeviceFeed(FeedAdapter, Iterator[dict[str, Any]]):
                 )
             check_size(feed, groups, self._own.global_batch_size)
             world_size = groups.shard.world_size
-            self._arrays = GlobalArrays(feed, placement, world_size, self._own.fields)
+            self._arrays = GlobalArrays(feed, placement, world_size, self._fields)
         return feed
 
     def __iter__(self) -> DeviceFeed:
@@ -187,5 +187,5 @@ def connect(
     if not isinstance(target, Feed):
         options.setdefault("finish", "none")
     limit = check_integer("device_prefetch", device_prefetch, 0, MAX_BATCHES)
-    own = DeviceOptions(as_sharding(sharding), global_batch_size, limit, NamedFields(ids, mask))
-    return DeviceFeed(target, pipeline, own, **options)
+    own = DeviceOptions(as_sharding(sharding), global_batch_size, limit)
+    return DeviceFeed(target, pipeline, NamedFields(ids, mask), own, **options)

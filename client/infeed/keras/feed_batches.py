@@ -1,8 +1,7 @@
-"""Feed as a `keras.utils.PyDataset`: its length, and what a second iteration of Keras gets.
+"""Feed as a `keras.utils.PyDataset`, whose batches Keras takes by index.
 
-Keras asks for batches by index, from 0 in each iteration. It begins again after it has taken one or
-two to build the model, in each epoch of a `fit` without `steps_per_epoch`, in each evaluation of
-`validation_data`, and in each further call with the same generator.
+It begins again at 0 after it has taken one or two to build the model, in each epoch of a `fit`
+without `steps_per_epoch`, in each evaluation, and in each further call with the same generator.
 """
 
 from __future__ import annotations
@@ -47,16 +46,15 @@ class FeedBatches(keras.utils.PyDataset):  # type: ignore[misc]
         """The first batches that the current iteration gets again."""
 
     def __getitem__(self, index: int) -> Any:
-        """Returns the next batch of the feed. Raises the feed's errors, and `InvalidRequestError`
-        for an index out of order, and where an iteration would get other batches, or none."""
+        """Returns the next batch of the feed. Raises `InvalidRequestError` for an index out of
+        order, and where an iteration would get other batches, or none."""
         name = self._source.spec.name
         if index == 0:
             self._begin()
         elif index != self._given:
             raise InvalidRequestError(
                 f"Keras takes the batches of the feed of {name!r} in another order, {index} after "
-                f"{self._given - 1}; give fit(..., shuffle=False): the pipeline has shuffled the "
-                "samples"
+                f"{self._given - 1}; give fit(..., shuffle=False)"
             )
         batch = self._next()
         if batch is None:
@@ -82,12 +80,11 @@ class FeedBatches(keras.utils.PyDataset):  # type: ignore[misc]
         elif self._given:
             if not self._peeked:
                 raise InvalidRequestError(
-                    f"Keras begins again with the generator of the feed of "
-                    f"{self._source.spec.name!r} after {self._given} batches, and would get "
-                    "others, or none. Further epochs of fit: give fit(..., "
-                    "steps_per_epoch=feed.steps_per_epoch), and infeed.connect as many epochs; "
-                    "validation_data: give infeed.keras.generator(feed, restart=True), of a feed "
-                    "with epochs=1; another call: give it a generator of its own"
+                    f"Keras begins again with the generator of {self._source.spec.name!r} after "
+                    f"{self._given} batches, and would get others. Further epochs of fit: give "
+                    "fit(..., steps_per_epoch=feed.steps_per_epoch), and infeed.connect as many "
+                    "epochs; validation_data: give infeed.keras.generator(feed, restart=True), of "
+                    "a feed with epochs=1; another call: give it a generator of its own"
                 )
             self._again, self._peeked = self._peeked, None
         self._given = 0

@@ -138,8 +138,8 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         raise InvalidRequestError(
             f"fit has trained on {number} batches than the feed of {self._feed.spec.name!r} has "
             "given, so its cursor would be wrong: make the FeedCheckpoint of the feed that fit "
-            "reads, before its generator; with a dataset, leave out unbatch, batch, filter, skip "
-            "and shuffle between from_generator and fit, and give infeed.connect another batch_size"
+            "reads, before its generator, and leave out unbatch, batch, filter, skip and shuffle "
+            "between from_generator and fit"
         )
 
     def _is_epoch_end(self, batch: int) -> bool:
@@ -168,8 +168,7 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
             raise CursorError(
                 f"the checkpoint {saved.folder} is at position {saved.state['position']}, and the "
                 f"feed is not: it is at {self.state()}; connect with "
-                f"state=FeedCheckpoint.saved_state({str(saved.folder.parent)!r}), or give another "
-                "folder"
+                "state=FeedCheckpoint.saved_state(directory), or give another folder"
             )
         if self.model.optimizer is not None and not self.model.optimizer.built:
             self.model.optimizer.build(self.model.trainable_variables)
@@ -179,8 +178,8 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
     def _rest_of_epoch(self) -> int:
         """Returns the steps that are left of the epoch; 0 if it has just begun.
 
-        Keras counts the steps of a continued epoch from 0. It must not find the end of a dataset
-        by itself: TensorFlow counts the step that got no batch in `optimizer.iterations`.
+        Keras must not find the end of a dataset by itself: TensorFlow counts the step that got no
+        batch in `optimizer.iterations`.
         """
         length = self._reader.steps_per_epoch
         if length is None:
@@ -201,13 +200,13 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         dataset = "infeed.tensorflow.from_generator(feed, steps_per_epoch=feed.steps_per_epoch)"
         if is_generator and keras.backend.backend() == "tensorflow":
             raise InvalidRequestError(
-                f"on the TensorFlow backend, Keras prefetches batches of the generator of {name!r} "
-                f"and drops them; give fit {dataset}"
+                f"the TensorFlow backend drops batches of the generator of {name!r}; give fit "
+                f"{dataset}"
             )
         if is_generator and self._reader.begun != self._completed:
             raise InvalidRequestError(
-                f"another fit has read this generator of {name!r}, and Keras takes batches of it "
-                "in advance; give each fit its own infeed.keras.generator(feed)"
+                f"another fit has read this generator of {name!r}; give each its own "
+                "infeed.keras.generator(feed)"
             )
         if steps is None and own is None and (self._feed.endless or (is_generator and has_more)):
             raise InvalidRequestError(

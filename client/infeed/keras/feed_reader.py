@@ -1,9 +1,9 @@
 """Feed reader: the batches that Keras has taken of a feed, and those that it was trained on.
 
-TensorFlow and Keras take batches before the training step needs them, and throw some away: they
-take some to build the model, and begin again. Once a training is tracked, a batch is kept until its
-step is complete, and an iteration begins with the first batch that is kept; except for one that
-follows the end of another in the same `fit`, as by `Dataset.repeat`, whose steps are to come.
+TensorFlow and Keras take batches in advance, and throw some away: they build the model with some,
+and begin again. Once a training is tracked, a batch is kept until its step is complete, and an
+iteration begins with the first one that is kept; except for one that follows the end of another in
+the same `fit`, as by `Dataset.repeat`, whose steps are to come.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class FeedReader:
         self.begun = 0
         """The first batch of the current iteration."""
         self.is_generator = False
-        """Whether the current iteration is a generator's, and not a dataset's."""
+        """Whether the current iteration is a Python generator's, and not a dataset's."""
         self._iteration = self._next = 0
         """The current iteration, and the batch that it gets next."""
         self._end = math.inf
@@ -92,8 +92,7 @@ class FeedReader:
         return count
 
     def untrained(self) -> int:
-        """Returns how many batches the current iteration has got and not been trained on, if it has
-        reported its end; 0 before."""
+        """Returns the batches of an iteration without a step, once it has reported its end."""
         return self._next - (self.completed or 0) if self._has_ended else 0
 
 
@@ -116,9 +115,8 @@ def next_batch(feed: Feed, *, first: bool) -> Batch | None:
         if first and feed.delivered:
             raise FeedClosedError(
                 f"the feed of {feed.spec.name!r} has ended after {feed.delivered} batches, and it "
-                "is read again, as by each further epoch of Keras' fit: give "
-                "infeed.tensorflow.from_generator(feed, steps_per_epoch=...), or fit for an "
-                "infeed.keras.generator, the steps of an epoch, and infeed.connect as many epochs; "
-                "as validation_data, infeed.keras.generator(feed, restart=True)"
+                "is read again: give infeed.connect as many epochs as fit has, and from_generator, "
+                "or fit with an infeed.keras.generator, steps_per_epoch; as validation_data, give "
+                "infeed.keras.generator(feed, restart=True)"
             ) from None
     return None

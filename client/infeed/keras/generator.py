@@ -3,9 +3,8 @@
     with infeed.connect("localhost:7470", "photos") as feed:
         model.fit(infeed.keras.generator(feed), steps_per_epoch=feed.steps_per_epoch, epochs=90)
 
-Keras takes a batch before the first step, to build the model, and trains on it first. On an
-accelerator it takes one more in advance, which is lost to the next `fit` on the same feed, unless a
-`FeedCheckpoint` keeps it, or `steps` ends the generator with the last step.
+On an accelerator Keras takes one batch in advance, which is lost to the next `fit` on the same
+feed, unless a `FeedCheckpoint` keeps it, or `steps` ends the generator with the last step.
 """
 
 from __future__ import annotations
@@ -15,13 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from infeed.batch import Batch
 from infeed.feed import Feed
-from infeed.keras.elements import DEFAULT_LABEL, keras_arranger
 from infeed.keras.feed_reader import reader_of
-from infeed.shared.arguments import check_flag, check_integer
+from infeed.shared.arguments import check_flag, check_integer, check_text, did_you_mean
 from infeed.shared.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from infeed.keras.feed_batches import FeedBatches
+
+DEFAULT_LABEL = "label"
+"""The field used as y, if the pipeline has it."""
+
+ToKerasElement = Callable[[dict[str, Any], Any], Any]
+"""Arranges the fields and the weights of the slots; applies to tensors and to their specs."""
 
 
 def generator(
@@ -81,3 +85,35 @@ def _tracked(
     while (batch := reader.take(feed, iteration)) is not None:
         yield arrange(batch)
         del batch
+
+
+def keras_arranger(
+    names: list[str], label: str | None, mask: bool, *, as_tuple: bool = False
+) -> ToKerasElement:
+    """Returns a function that arranges the fields `names` as Keras takes them.
+
+    The result is `(x, y)`, or with `mask` `(x, y, weights)`; without a label the dict of all fields
+    or `(dict, weights)`, with `as_tuple` `(dict,)` or `(dict, None, weights)`.
+    """
+    check_flag("mask", mask, or_none="weights if slots can be empty")
+    if label is not None and check_text("label", label) not in (*names, DEFAULT_LABEL):
+        raise InvalidRequestError(
+            f"label={label!r}: the pipeline has no such field{did_you_mean(label, names)}; "
+            f"fields: {', '.join(names)}; label=None gives dicts of all fields",
+            label=label,
+        )
+    if label is None or label not in names:
+        if as_tuple:
+            return lambda x, weights: (x, None, weights) if mask else (x,)
+        return lambda x, weights: (x, weights) if mask else x
+    inputs = [name for name in names if name != label]
+    if not inputs:
+        raise InvalidRequestError(
+            f"the pipeline has no field except {label!r}, so none is left as input; pass label=None"
+        )
+
+    def arrange(fields: dict[str, Any], weights: Any) -> Any:
+        x = fields[inputs[0]] if len(inputs) == 1 else {name: fields[name] for name in inputs}
+        return (x, fields[label], weights) if mask else (x, fields[label])
+
+    return arrange

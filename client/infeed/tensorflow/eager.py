@@ -40,16 +40,6 @@ class TensorFeed(FeedAdapter, tf.train.experimental.PythonState):  # type: ignor
     `restore` continues there, with any world size. Made by `connect`.
     """
 
-    def __init__(
-        self,
-        target: str | Feed,
-        pipeline: str | None,
-        fields: NamedFields,
-        **options: Unpack[ConnectOptions],
-    ) -> None:
-        super().__init__(target, pipeline, **options)
-        self._fields = fields
-
     def __next__(self) -> dict[str, tf.Tensor]:
         """Returns the next batch. Raises as `Feed.next` does, and as `infeed.connect` before the
         first batch."""

@@ -19,12 +19,11 @@ from typing import Any
 import tensorflow as tf
 
 from infeed.feed import Feed
-from infeed.keras.elements import DEFAULT_LABEL, keras_arranger
 from infeed.keras.feed_reader import reader_of
+from infeed.keras.generator import DEFAULT_LABEL, keras_arranger
 from infeed.shared.arguments import check_integer
 from infeed.shared.spec import BYTES, FieldSpec
 from infeed.shared.tensorflow.from_callable import from_iterations
-from infeed.tensorflow.strategies import check_python_runs_here
 
 
 def from_generator(
@@ -44,9 +43,8 @@ def from_generator(
                      None: with the feed
 
     The feed's errors, and an iteration of a feed that has ended, are TensorFlow errors with the
-    message. Closing the feed ends an iteration. Raises `ConfigError` on a remote worker.
+    message. Closing the feed ends an iteration.
     """
-    check_python_runs_here()
     mask = feed.may_mask if mask is None else mask
     names = [field.name for field in feed.element_spec]
     to_keras_element = keras_arranger(names, label, mask)

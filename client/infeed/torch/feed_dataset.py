@@ -5,10 +5,9 @@
         for batch in StatefulDataLoader(dataset, batch_size=None):
             step(batch["image"], batch["label"])
 
-An iteration is a pass of `epochs` epochs: the first one has the first epoch of the pipeline's
-order, the second one the second. One that was left early is continued by the next, and `set_epoch`
-chooses another pass. The position is the feed's, or in a training that reports its steps what it
-has trained on; where that begins again, the dataset connects again at its position.
+An iteration is a pass of `epochs` epochs. One that was left early is continued by the next, and
+`set_epoch` chooses another. The position is the feed's, or in a training that reports its steps
+what it has trained on; where that begins again, the dataset connects again at its position.
 """
 
 from __future__ import annotations
@@ -44,9 +43,8 @@ class Place(NamedTuple):
 class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore]
     """Iterates over passes of a pipeline as batches of tensors. It is its own iterator.
 
-    It connects when the first batch or `stats` is asked for, in the process that asks; `len` opens
-    no stream. Give it to a loader with `batch_size=None`, without a collate function and without
-    workers. Used by one thread at a time.
+    It connects when the first batch or `stats` is asked for, in the process that asks. Give it to a
+    loader with `batch_size=None` and without workers.
     """
 
     training: ClassVar[Callable[[], Callable[[FeedDataset], Place | None] | None]] = lambda: None
@@ -71,15 +69,12 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         options    as for `infeed.connect`; `epochs` is the number of epochs in each pass, None for
                    one without an end. `state` may be a result of `state_dict`; if its pass is
                    finished, the first iteration is empty
-
-        Raises `InvalidRequestError` for a feed, `CursorError` for a state that is none, and
-        `TypeError` for an unknown option.
         """
         super().__init__()
         if isinstance(target, Feed):
             raise InvalidRequestError(
-                "FeedDataset connects for each of its passes, so it takes the address of a server, "
-                "and no feed; infeed.torch.connect takes one"
+                "FeedDataset takes the address of a server, and no feed; infeed.torch.connect "
+                "takes one"
             )
         check_option_names(options, FeedDataset.__init__)
         self._passes = Passes(target, pipeline, options)
@@ -103,10 +98,8 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         """Begins an iteration, without connecting; refuses a worker process of a loader."""
         if (worker := get_worker_info()) is not None:
             raise InvalidRequestError(
-                f"FeedDataset in a worker process of DataLoader (worker {worker.id} of "
-                f"{worker.num_workers}): the feed would be read once for each worker, and its "
-                "state would be lost; give num_workers=0. The feed prefetches in the background "
-                "already"
+                f"FeedDataset in a worker process of DataLoader, one of {worker.num_workers}, each "
+                "of which would read the whole feed; give num_workers=0: it prefetches already"
             )
         if not self._is_new:
             self._begins = True
@@ -134,19 +127,13 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         return True
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state after the last batch that the loop has taken; JSON can encode it.
-
-        Once `iter` was called after the end, it is the next pass's. It is valid on every rank, and
-        for another world size. Does not connect.
-        """
+        """Returns the state after the last batch that the loop has taken, valid on every rank and
+        for another world size; JSON can encode it. Does not connect."""
         return self._position().to_json()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continues at a state: a result of `state_dict`, or a cursor of `infeed.connect`.
-
-        After the state of a finished pass, `iter` begins the next one. Raises `CursorError` if it
-        is none.
-        """
+        """Continues at a result of `state_dict`, or a cursor of `infeed.connect`; after a finished
+        pass, `iter` begins the next one. Raises `CursorError`."""
         self._move_to(Pass.from_json(state_dict))
         self._has_state, self._is_new, self._begins, self._closed = True, False, False, False
 
@@ -164,7 +151,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         """Chooses the pass of the next iteration, counted from 0; loaders call it before `iter`.
 
         An unfinished pass of that number is continued. Has no effect with `restart=True`, and after
-        a state. Raises `InvalidRequestError` for a new endless dataset, except for epoch 0.
+        a state.
         """
         epoch = check_integer("epoch", epoch, 0)
         epochs = self._passes.epochs
@@ -176,9 +163,8 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
                 self._move_to(self._passes.of_epoch(epoch))
         elif epoch and self._is_new:
             raise InvalidRequestError(
-                f"set_epoch({epoch}) of a new dataset without an end: it has one pass, and would "
-                "begin at the first batch again; give FeedDataset(..., epochs=1), or the state of "
-                "the dataset before: state=..."
+                f"set_epoch({epoch}) of a new dataset without an end, which would begin at the "
+                "first batch again; give FeedDataset(..., epochs=1), or state=..."
             )
 
     def confirm(self) -> None:
@@ -242,8 +228,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         self._confirmed = None if place is None else self._taken
 
     def _begin(self) -> None:
-        """Moves to where the iteration begins; raises `FeedClosedError` if there is no further
-        pass."""
+        """Moves to where the iteration begins; raises `FeedClosedError` without a further pass."""
         if self.restart:
             if self._is_over() or self._taken:
                 self._move_to(self._first)

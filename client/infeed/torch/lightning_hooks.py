@@ -7,8 +7,10 @@ on, also within a DataLoader and at the end of an epoch, where Lightning restore
 
 from __future__ import annotations
 
+import importlib
 import weakref
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from infeed.torch.feed_dataset import FeedDataset, Place
@@ -60,18 +62,13 @@ class LightningHooks:
         return [dataset for dataset in datasets if isinstance(dataset, FeedDataset)]
 
 
-def lightning_callback() -> Any:
-    """Returns the callback for the package `lightning`."""
-    from lightning.pytorch import Callback  # noqa: PLC0415 - one of two packages
+def lightning_callback(package: str = "lightning.pytorch") -> Any:
+    """Returns the callback for one of the two packages of Lightning."""
+    base = importlib.import_module(package).Callback
+    return type("FeedCallback", (LightningHooks, base), {})()
 
-    return type("FeedCallback", (LightningHooks, Callback), {})()
 
-
-def pytorch_lightning_callback() -> Any:
-    """Returns the callback for the package `pytorch_lightning`."""
-    from pytorch_lightning import Callback  # noqa: PLC0415 - one of two packages
-
-    return type("FeedCallback", (LightningHooks, Callback), {})()
+pytorch_lightning_callback = partial(lightning_callback, "pytorch_lightning")
 
 
 def _flattened(loaders: Any) -> Iterator[Any]:

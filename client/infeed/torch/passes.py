@@ -31,8 +31,7 @@ class Pass:
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any] | Cursor | None) -> Pass:
-        """Parses a result of `to_json`, a cursor, or None for the beginning. Raises
-        `CursorError`."""
+        """Parses a result of `to_json`, a cursor, or None: the beginning. Raises `CursorError`."""
         if not isinstance(state, Mapping) or "until_epoch" not in state:
             return cls(None if state is None else Cursor.from_json(state))
         until, cursor = state["until_epoch"], state.get("cursor")
@@ -79,10 +78,7 @@ class Passes:
         return Pass(cursor, (number + 1) * epochs)
 
     def after(self, done: Pass) -> Pass:
-        """Returns the pass after one that has ended at a position.
-
-        Raises `FeedClosedError` for a pipeline whose epochs have no known position.
-        """
+        """Returns the pass after one that has ended at a position. Raises `FeedClosedError`."""
         assert done.cursor is not None
         samples = self._samples()
         # The samples of a remainder are left out; each pass begins with its first epoch.
@@ -90,8 +86,7 @@ class Passes:
         return Pass(replace(done.cursor, position=epoch * samples), epoch + (self.epochs or 0))
 
     def connect(self, at: Pass) -> Feed:
-        """Opens the feed of a located pass. Raises what `infeed.connect` raises, and
-        `InvalidRequestError` if the shard is not known yet."""
+        """Opens the feed of a located pass. Raises as `infeed.connect` does."""
         options = self.options.copy()
         options["state"], options["epochs"] = at.cursor, at.until_epoch
         options["shard"] = self.shard.for_batches()

@@ -15,8 +15,6 @@ import pytest
 from tests.client.conftest import Server
 from tests.harness.ports import ReservedPort
 
-import infeed
-from infeed.shared.errors import ConfigError
 from infeed.testing import FakeTransport
 
 tf = pytest.importorskip("tensorflow")
@@ -95,47 +93,3 @@ def test_processes_share_the_samples(
     assert len(ids[0]) == len(ids[1])
     # Keras' `fit` has trained the same weights on all workers.
     assert [result["counts"] for result in results] == [[EPOCHS] * COUNT] * 2
-
-
-def test_a_remote_worker_without_python_is_refused(ports: list[ReservedPort]) -> None:
-    code = (
-        "import tensorflow as tf, time\n"
-        "server = tf.distribute.Server({'worker': ['127.0.0.1:%d']}, job_name='worker')\n"
-        "print('ready', flush=True)\n"
-        "server.join()"
-    )
-    port = ports[0]
-    command = [sys.executable, "-c", code % port.number]
-    worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == "ready\n"
-        trainer = subprocess.run(
-            [sys.executable, "-m", __spec__.name, port.address],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=100,
-        )
-    finally:
-        worker.kill()
-        worker.communicate()
-    assert trainer.returncode == 0, trainer.stderr[-4000:]
-    assert "would run on /job:worker/replica:0/task:0" in trainer.stdout
-    assert "a remote worker has no Python to read it" in trainer.stdout
-
-
-def train_on(address: str) -> None:
-    tf.config.experimental_connect_to_host(address)
-    fake = FakeTransport({"x": np.arange(8)})
-    with infeed.connect("fake", "fake", transport=fake) as feed:
-        infeed.tensorflow.from_generator(feed)
-        with tf.device("/job:worker/task:0/device:CPU:0"):
-            try:
-                infeed.tensorflow.from_generator(feed)
-            except ConfigError as error:
-                print(error)
-
-
-if __name__ == "__main__":
-    train_on(sys.argv[1])
