@@ -86,8 +86,7 @@ class FeedAdapter:
         return self
 
     def __len__(self) -> int:
-        """Returns the batches from the feed's beginning to its end; raises `TypeError` if they are
-        endless or unknown."""
+        """Returns the feed's steps; raises `TypeError` if they are endless or unknown."""
         return len(self.feed)
 
     def __bool__(self) -> bool:
@@ -95,10 +94,7 @@ class FeedAdapter:
         return True
 
     def state(self) -> dict[str, Any]:
-        """Returns the cursor after the last batch that was returned, for `state` of any feed.
-
-        Does not connect: before the first batch it is where the feed will begin.
-        """
+        """Returns the cursor after the last batch that was returned, without connecting."""
         if (feed := self._feed) is not None:
             return feed.state()
         cursor = self._options.get("state")

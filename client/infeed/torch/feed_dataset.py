@@ -48,8 +48,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
     """
 
     training: ClassVar[Callable[[], Callable[[FeedDataset], Place | None] | None]] = lambda: None
-    """Returns what gives a dataset its place in a training of this process that reports the end of
-    each step by `confirm`, as Lightning's does; None without one."""
+    """Returns what gives a dataset its place in a training that reports its steps by `confirm`."""
 
     def __init__(
         self,
@@ -118,8 +117,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
             raise
 
     def __len__(self) -> int:
-        """Returns the batches of a whole pass, also after a resume within it; raises `TypeError` if
-        it is endless or unknown."""
+        """Returns the batches of a whole pass; raises `TypeError` if it is endless or unknown."""
         return self._passes.length(self._at)
 
     def __bool__(self) -> bool:
@@ -148,11 +146,8 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
     get_state = state_dict
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the pass of the next iteration, counted from 0; loaders call it before `iter`.
-
-        An unfinished pass of that number is continued. Has no effect with `restart=True`, and after
-        a state.
-        """
+        """Chooses the pass of the next iteration, counted from 0, also if it is unfinished. Has no
+        effect with `restart=True`, and after a state."""
         epoch = check_integer("epoch", epoch, 0)
         epochs = self._passes.epochs
         if self.restart or self._has_state:

@@ -16,7 +16,6 @@ from infeed.testing import FakeTransport
 
 tf = pytest.importorskip("tensorflow")
 
-from infeed.keras import feed_checkpoint  # noqa: E402 - it needs Keras
 from infeed.keras.feed_reader import FeedReader  # noqa: E402
 from infeed.tensorflow import FeedCheckpoint, from_generator  # noqa: E402 - it needs TensorFlow
 
@@ -256,24 +255,6 @@ def test_fit_continues_after_an_interrupt(whole: Run) -> None:
     assert model.seen == whole.seen[: 2 * STEPS]
     # Keras would count a step that finds the end of the dataset: one step was left of the epoch.
     assert int(model.optimizer.iterations) == 2 * STEPS
-
-
-def test_a_continued_run_may_be_fitted_twice(
-    tmp_path: Path, whole: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fit(tmp_path, epochs=1)
-    saved: list[int] = []
-    monkeypatch.setattr(
-        feed_checkpoint, "save_run", lambda run, _: saved.append(run.state["position"] // 2)
-    )
-    model = reset_model()
-    with connect(FeedCheckpoint.saved_state(tmp_path)) as feed:
-        checkpoint = FeedCheckpoint(feed, tmp_path, save_every=2)
-        for epoch in (1, 2):
-            options = {"initial_epoch": epoch, "epochs": epoch + 1}
-            model.fit(by_epochs(feed), callbacks=[checkpoint], **QUIET, **options)
-    assert model.seen == whole.seen[STEPS:]
-    assert saved == [5, 6, 8, 9]  # after two steps, and at the end of the epoch
 
 
 def test_a_batch_of_an_iteration_that_was_left_is_for_the_next() -> None:
