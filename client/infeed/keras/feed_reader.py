@@ -35,6 +35,8 @@ class FeedReader:
         """The batch before which the current iteration ends."""
         self._has_ended = False
         """Whether the current iteration has reported its end; TensorFlow asks for it in advance."""
+        self._rewinds = False
+        """Whether the next iteration is the first that `fit` begins; the one before may still end."""
         self._kept: dict[int, Batch] = {}
         self._lock = threading.Lock()
         """Held while a batch is taken: an abandoned iteration may still wait for its last."""
@@ -46,15 +48,16 @@ class FeedReader:
 
     def begin_training(self) -> None:
         """Begins a `fit`: its first iteration begins with the batches that are kept."""
-        self._has_ended = False
+        self._rewinds = True
 
     def begin(self, feed: Feed, steps: int | None = None, *, is_generator: bool = False) -> int:
         """Begins an iteration, which ends the one before it; returns its number."""
         with self._lock:
             if self.completed is None:
                 self._next = feed.delivered
-            elif is_generator or not self._has_ended:
+            elif is_generator or self._rewinds or not self._has_ended:
                 self._next = self.completed
+            self._rewinds = False
             self.begun, self.is_generator, self._has_ended = self._next, is_generator, False
             if self.steps_per_epoch is not None:
                 done = (feed.first_step + self._next) % self.steps_per_epoch

@@ -270,6 +270,19 @@ def test_a_batch_of_an_iteration_that_was_left_is_for_the_next() -> None:
     assert reader.completed == 1
 
 
+def test_an_end_of_an_iteration_that_was_left_skips_nothing() -> None:
+    reader = FeedReader()
+    reader.steps_per_epoch = 2
+    with connect() as feed:
+        reader.track(feed)
+        left = reader.begin(feed)
+        first = reader.take(feed, left)
+        reader.begin_training()
+        assert reader.take(feed, left) is not None
+        assert reader.take(feed, left) is None
+        assert reader.take(feed, reader.begin(feed)) is first
+
+
 def test_only_rank_0_writes(tmp_path: Path) -> None:
     for rank in (1, 0):
         options = {"shard": infeed.Shard(rank, 3)}
