@@ -36,7 +36,7 @@ class FeedReader:
         self._has_ended = False
         """Whether the current iteration has reported its end; TensorFlow asks for it in advance."""
         self._rewinds = False
-        """Whether the next iteration is the first that `fit` begins; the one before may still end."""
+        """Whether the next iteration is the first of a `fit`; the one before may still end."""
         self._kept: dict[int, Batch] = {}
         self._lock = threading.Lock()
         """Held while a batch is taken: an abandoned iteration may still wait for its last."""
