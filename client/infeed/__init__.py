@@ -39,7 +39,6 @@ from infeed.shared.errors import (
 )
 
 if TYPE_CHECKING:
-    from infeed.adapters.replay import headspace
     from infeed.client import connect
     from infeed.feed import Feed
     from infeed.http2.tls_config import TLS
@@ -54,7 +53,6 @@ _LAZY_NAMES = {
     "Stats": "infeed.stats",
     "TLS": "infeed.http2.tls_config",
     "connect": "infeed.client",
-    "headspace": "infeed.adapters.replay",
 }
 """Name → the module that has it. Commands that connect to no server load none of these."""
 
@@ -100,5 +98,4 @@ __all__ = [
     "UserCodeError",
     "__version__",
     "connect",
-    "headspace",
 ]

@@ -15,8 +15,6 @@ from tests.harness.nursery import Nursery
 from tests.harness.ports import ReservedPort
 from tests.harness.process import ROOT, Process
 
-import infeed
-from infeed.shared.errors import ConfigError
 from infeed.testing import FakeTransport
 
 tf = pytest.importorskip("tensorflow")
@@ -79,42 +77,3 @@ def test_processes_share_the_samples(start: Any, ports: list[ReservedPort]) -> N
     assert len(ids[0]) == len(ids[1])
     # Keras' `fit` has trained the same weights on all workers.
     assert [result["counts"] for result in results] == [[EPOCHS] * COUNT] * 2
-
-
-WORKER = """
-import sys, tensorflow as tf
-server = tf.distribute.Server({"worker": [sys.argv[1]]}, job_name="worker")
-print("ready", flush=True)
-server.join()
-"""
-
-
-def test_a_remote_worker_without_python_is_refused(
-    ports: list[ReservedPort], nursery: Nursery, tmp_path: Path
-) -> None:
-    file, address = tmp_path / "worker.py", ports[0].address
-    file.write_text(WORKER)
-    worker = nursery.start(("python", str(file), address), tmp_path / "worker", ROOT)
-    assert worker.read_line() == "ready"
-    module = ("python", "-m", __spec__.name, address)
-    trainer = nursery.start(module, tmp_path / "trainer", ROOT)
-    assert trainer.wait(100) == 0, trainer.stderr[-4000:]
-    worker.kill()
-    assert "would run on /job:worker/replica:0/task:0" in trainer.stdout
-    assert "a remote worker has no Python to read it" in trainer.stdout
-
-
-def train_on(address: str) -> None:
-    tf.config.experimental_connect_to_host(address)
-    fake = FakeTransport({"x": np.arange(8)})
-    with infeed.connect("fake", "fake", transport=fake) as feed:
-        infeed.tensorflow.from_generator(feed)
-        with tf.device("/job:worker/task:0/device:CPU:0"):
-            try:
-                infeed.tensorflow.from_generator(feed)
-            except ConfigError as error:
-                print(error)
-
-
-if __name__ == "__main__":
-    train_on(sys.argv[1])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from infeed.keras.elements import keras_arranger
+from infeed.keras.generator import keras_arranger
 from infeed.prefetch.feed_options import document_options
 from infeed.ranks import warn_of_equal_batches
 from infeed.rpc.channel import open_transport

@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 import tensorflow as tf
 
 from infeed.http2.tls_config import TLS
-from infeed.keras.elements import DEFAULT_LABEL
+from infeed.keras.generator import DEFAULT_LABEL
 from infeed.prefetch.feed_options import CheckedOptions, FeedOptions, checked_option
 from infeed.rpc.credentials import Token
 from infeed.shared.arguments import check_choice, check_flag, check_integer, check_text
