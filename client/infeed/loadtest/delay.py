@@ -2,9 +2,9 @@
 
     python -m infeed.loadtest.delay HOST:PORT MILLISECONDS [JITTER_MILLISECONDS]
 
-Prints `ready PORT`. Connections to that port are forwarded to HOST:PORT, delayed in each direction
-by the first time plus a random one of up to the second. Bytes stay in order, and any number of them
-can be on their way.
+Prints `ready PORT`, and ends with its standard input. Connections to that port are forwarded to
+HOST:PORT, delayed in each direction by the first time plus a random one of up to the second. Bytes
+stay in order, and any number of them can be on their way.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from queue import SimpleQueue
 
 from infeed.http2.target import authority, host_name, is_unix, resolve
@@ -37,7 +36,7 @@ Chunks = SimpleQueue[tuple[float, bytes]]
 class Proxy:
     """Forwards all connections to one address, in threads of this process."""
 
-    def __init__(self, address: str, delay: float, jitter: float = 0.0) -> None:
+    def __init__(self, address: str, delay: float, jitter: float) -> None:
         """`delay` and `jitter` are in seconds, for each direction."""
         self._address, self._delay, self._jitter = address, delay, jitter
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
@@ -115,20 +114,12 @@ def _connected(address: str) -> socket.socket:
     return server
 
 
-def run_process(parent: Connection) -> None:
-    """Runs a proxy whose options come from `parent`; ends with it."""
-    proxy = Proxy(*parent.recv())
-    parent.send(proxy.port)
-    _start(proxy.run)
-    with contextlib.suppress(EOFError, OSError):
-        parent.recv()
-
-
 def main() -> None:
     address, delay, jitter = [*sys.argv[1:], "0"][:3]
     proxy = Proxy(address, float(delay) / 1000, float(jitter) / 1000)
     print("ready", proxy.port, flush=True)  # noqa: T201
-    proxy.run()
+    _start(proxy.run)
+    sys.stdin.read()
 
 
 if __name__ == "__main__":
