@@ -17,9 +17,8 @@ from infeed.audit.counter import DeliveryCounter
 from infeed.audit.outcome import (
     MAX_EXAMPLES,
     AuditTotals,
-    DuplicateSample,
     EpochTotals,
-    UnknownSample,
+    SampleAt,
 )
 from infeed.batch import Batch
 from infeed.shared.spec import Guarantee, PipelineSpec
@@ -128,9 +127,7 @@ class NaiveCounter:
         assert totals.masked == len({s.position for s in self.empty} & set(epoch_positions))
         assert totals.lost == max(0, len(missing) - totals.left_out - totals.masked)
         for repeat in totals.repeats:
-            positions = [s.position for s in self.filled if s.sample_id == repeat.sample_id]
-            assert repeat.again in positions
-            assert repeat.first in positions
+            assert Slot(repeat.position, repeat.sample_id) in self.filled
         assert all(Slot(s.position, s.sample_id) in self.filled for s in totals.unknown)
 
 
@@ -281,8 +278,8 @@ def test_problems_are_listed_with_their_positions() -> None:
     stream[8] = 10
     (epoch,) = count_batches(SPEC, make_batches(stream, 4), epochs=1).epochs
     assert epoch.unseen == (7, 8)
-    assert epoch.repeats == (DuplicateSample(2, first=2, again=7),)
-    assert epoch.unknown == (UnknownSample(10, 8),)
+    assert epoch.repeats == (SampleAt(2, 7),)
+    assert epoch.unknown == (SampleAt(10, 8),)
     assert (epoch.once, epoch.more, epoch.never, epoch.lost) == (7, 1, 2, 2)
 
 

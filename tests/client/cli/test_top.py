@@ -167,17 +167,10 @@ def test_tables_have_verdict_pipelines_and_trainers(serve_http: Serve) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "problem"),
-    [
-        ("127.0.0.1", "no port"),
-        ("http://:7471", "no host"),
-        ("ftp://a:1", "'ftp' is no scheme of HTTP"),
-        ("http://a:1/path", "more than a host and a port"),
-        ("http://a:99999", "Port out of range"),
-    ],
+    "target", ["127.0.0.1", "http://:7471", "ftp://a:1", "http://a:1/path", "http://a:99999"]
 )
-def test_a_target_that_is_no_address_is_an_error(target: str, problem: str) -> None:
-    with pytest.raises(ConfigError, match=rf"{problem}.*http://127.0.0.1:7471"):
+def test_a_target_that_is_no_address_is_an_error(target: str) -> None:
+    with pytest.raises(ConfigError, match=r"no URL of a host and a port.*http://127.0.0.1:7471"):
         ControlPlane.parse(target)
 
 
