@@ -165,8 +165,8 @@ def test_sequential_dataset_is_exact_across_resumes(address: str, name: str) -> 
         (("photos", "--world-size", "two"), "not 'two'"),
         (("photos", "--epochs", "0"), "epochs must be from 1 to"),
         (("photos", "--quarantine", "none.jsonl"), "--quarantine none.jsonl: "),
-        (("photos", "--quarantine", "audited_functions.py"), "line 1: not an entry"),
-        (("photos", "--quarantine", "bad.jsonl"), "photos' has on_error: raise"),
+        (("photos", "--quarantine", "audited_functions.py"), "no entry of a quarantine log"),
+        (("photos", "--quarantine", "bad.jsonl"), "it has on_error: raise"),
         (("numbers", "--json", "none/report.json"), "--json none/report.json: "),
     ],
 )

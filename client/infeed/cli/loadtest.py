@@ -15,7 +15,7 @@ from rich.status import Status
 
 from infeed.cli.connection import Connection, PipelineName, Target
 from infeed.cli.model_options import with_models
-from infeed.cli.output import write_file
+from infeed.cli.output import JsonFile, write_file
 from infeed.loadtest.plan import LoadPlan
 from infeed.shared.printable import printable_lines
 
@@ -46,15 +46,7 @@ def loadtest(
             "--min-utilisation, or 0.9. Each test has the duration, and no faults.",
         ),
     ] = False,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--json",
-            metavar="FILE",
-            help="Also write the result to this file; with '-' only to standard output, instead "
-            "of the text.",
-        ),
-    ] = None,
+    output: JsonFile = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write a page with plots to this file.")
     ] = None,

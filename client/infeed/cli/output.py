@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.printable import printable
+
+JsonFile = Annotated[
+    str | None,
+    typer.Option(
+        "--json",
+        metavar="FILE",
+        help="Also write the result to this file; with '-' only to standard output, instead of the "
+        "text.",
+    ),
+]
 
 
 def problem_of(error: OSError | UnicodeDecodeError) -> str:

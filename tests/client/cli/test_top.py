@@ -225,29 +225,21 @@ def shown(status: dict[str, Any], width: int, note: str = "") -> str:
     """Returns what a terminal of this width shows."""
     console = Console(file=io.StringIO(), width=width, height=10)
     with console.capture() as capture:
-        console.print(status_view("http://a:1", status, note), highlight=False)
+        console.print(status_view("http://a:1", status, width, note), highlight=False)
     return capture.get()
 
 
-@pytest.mark.parametrize(
-    ("width", "left_out"),
-    [
-        (40, ["from", "position", "unsent", "no budget", "transform"]),
-        (80, ["from", "steps  ", "unsent", "no budget"]),
-        (160, []),
-    ],
-)
-def test_columns_that_do_not_fit_are_left_out_whole(width: int, left_out: list[str]) -> None:
-    text = shown(STATUS, width)
-    lines = text.splitlines()
-    assert max(map(len, lines)) <= width
-    assert "…" not in text
-    titles = [line for line in lines if "pipeline  " in line or line.split()[:1] == ["rank"]]
-    assert len(titles) == 2
-    assert "samples/s" in titles[0]
-    assert "data ready" in titles[1]
-    assert not [name for name in left_out if name in "  ".join(titles) + "  "]
-    assert sum(line.split()[:1] in (["0"], ["1"]) for line in lines) == 2
+def test_columns_that_do_not_fit_are_left_out_whole() -> None:
+    wide, narrow = (shown(STATUS, width).splitlines() for width in (160, 80))
+    assert max(map(len, narrow)) <= 80
+    for lines in (wide, narrow):
+        assert "…" not in "".join(lines)
+        titles = [line for line in lines if "pipeline  " in line or line.split()[:1] == ["rank"]]
+        assert len(titles) == 2
+        assert "samples/s" in titles[0]
+        assert "data ready" in titles[1]
+        assert ("unsent" in titles[0]) == ("from" in titles[1]) == (lines is wide)
+        assert sum(line.split()[:1] in (["0"], ["1"]) for line in lines) == 2
 
 
 def test_notes_are_before_the_trainers() -> None:
@@ -256,8 +248,8 @@ def test_notes_are_before_the_trainers() -> None:
     pipeline["totals"] |= {"source_errors": 3.0, "quarantine_failures": 1.0}
     pipeline["source_error"] = {"error": "a.npz\x1b changed"}
     pipeline["jobs"][0]["trainers"] *= 50
-    text = shown(status, 400, "no answer for 9 s")
-    assert "no answer for 9 s" in text.splitlines()[1]
+    text = shown(status, 400, "no answer")
+    assert "no answer" in text.splitlines()[1]
     assert "batches refused for their data: 3, last: a.npz\\x1b changed" in text
     assert ", 1 not logged" in text
 
@@ -297,9 +289,9 @@ def test_watching_goes_on_while_the_server_does_not_answer() -> None:
     console = Console(file=output, force_terminal=True, width=200, height=40)
     shown = copy.deepcopy(STATUS)
     with pytest.raises(KeyboardInterrupt):
-        watch(console, control, shown, 1.0, sleep, clock=lambda: float(len(delays)))
+        watch(console, control, shown, 1.0, sleep)
     assert delays == [1.0, 2.0, 4.0, 8.0, 1.0]
-    assert "no answer for 1 s: connection refused; next try in 2 s" in output.getvalue()
+    assert "connection refused; next try in 2 s" in output.getvalue()
     assert shown == changed
     # The screen of before is back.
     assert "\x1b[?1049l" in output.getvalue()[-20:]
