@@ -77,7 +77,14 @@ def peek(
     with open_feed(state=state) as feed:
         batch = feed.next(timeout=max(options.timeout, 60.0))
     if options.png is not None:
-        _write_png(batch, feed.spec, options.png)
+        try:
+            # The extension does not matter: what is written is a PNG.
+            contact_sheet(batch, feed.spec).save(options.png, format="PNG")
+        except ImportError:
+            raise MissingExtraError("--png needs Pillow: pip install 'infeed[cli]'") from None
+        except OSError as error:
+            problem = f"--png {options.png}: {problem_of(error)}"
+            raise InvalidRequestError(problem, file=options.png) from None
     document = _to_json(feed, batch)
     if options.as_json:
         print_json(document)
@@ -112,16 +119,6 @@ def _print(console: Console, spec: PipelineSpec, document: dict[str, Any]) -> No
     ids = ", ".join(map(str, batch["sample_ids"][:_MAX_SAMPLE_IDS]))
     more = ", ..." if batch["slots"] > _MAX_SAMPLE_IDS else ""
     print_line(console, f"start {batch['start']}, epoch {batch['epoch']}, sample ids {ids}{more}")
-
-
-def _write_png(batch: Batch, spec: PipelineSpec, file: Path) -> None:
-    try:
-        # The extension does not matter: what is written is a PNG.
-        contact_sheet(batch, spec).save(file, format="PNG")
-    except ImportError:
-        raise MissingExtraError("--png needs Pillow: pip install 'infeed[cli]'") from None
-    except OSError as error:
-        raise InvalidRequestError(f"--png {file}: {problem_of(error)}", file=file) from None
 
 
 def _to_json(feed: infeed.Feed, batch: Batch) -> dict[str, Any]:

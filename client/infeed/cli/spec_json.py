@@ -10,17 +10,13 @@ from infeed.shared.spec import PipelineSpec
 _SAME = ("name", "batch_size", "seed", "remainder", "on_error", "fingerprint", "server_version")
 
 
-def access(spec: PipelineSpec) -> str:
-    """Returns whether samples are read by index, which a resume in constant time needs."""
-    return "indexed" if spec.guarantee.resume == "constant_time" else "sequential"
-
-
 def spec_to_json(spec: PipelineSpec) -> dict[str, Any]:
     wire_types = {field.name: field.data_type for field in spec.wire_spec}
     return {
         **{name: getattr(spec, name) for name in _SAME},
         "source": spec.source_kind or None,
-        "access": access(spec),
+        # A resume in constant time needs samples that are read by index.
+        "access": "indexed" if spec.guarantee.resume == "constant_time" else "sequential",
         "engine": spec.engine.replace("_", "-"),
         "samples": spec.sample_count,
         "fields": [

@@ -45,9 +45,6 @@ class TrainerFigures:
     total_steps: int
     """Steps of the whole test."""
     reconnects: int
-    cpu_share: float
-    """Processors that its process used since its first batch."""
-    memory_bytes: int
 
 
 @dataclass(frozen=True)
@@ -121,9 +118,6 @@ def measured(trainer: Trainer, begin: float, end: float) -> Measured:
 
 def trainer_figures(trainer: Trainer, made: Measured, step_seconds: float) -> TrainerFigures:
     """Returns the figures of a trainer that made these steps in the measured time."""
-    spans = [(life.first, life.last) for life in trainer.lives if life.first and life.last]
-    seconds = sum(last.at - first.at for first, last in spans)
-    cpu_seconds = sum(last.cpu_seconds - first.cpu_seconds for first, last in spans)
     return TrainerFigures(
         rank=trainer.rank,
         figures=made.figures(step_seconds),
@@ -131,9 +125,7 @@ def trainer_figures(trainer: Trainer, made: Measured, step_seconds: float) -> Tr
             life.first.at - life.started_at for life in trainer.lives if life.first
         ),
         total_steps=trainer.step_count,
-        reconnects=sum(last.stats.reconnects for _, last in spans),
-        cpu_share=cpu_seconds / seconds if seconds else 0.0,
-        memory_bytes=max((last.max_memory_bytes for _, last in spans), default=0),
+        reconnects=sum(last.stats.reconnects for last in trainer.ends),
     )
 
 

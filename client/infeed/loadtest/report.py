@@ -204,20 +204,19 @@ def _server_table(summary: Summary) -> Table:
 
 def _forecast_text(summary: Summary) -> str:
     """Returns what the servers could feed, in one line."""
-    demand, able = summary.forecast.demand, summary.forecast.capacity
     if summary.tally.lost:
         return "no forecast: a server was lost"
-    if demand is None or able is None:
+    if summary.max_trainers is None:
         return "no forecast: the trainers have no step time, or the servers have sent no batch"
     return (
-        f"forecast: these trainers would take {demand:.1f} batches/s, "
-        f"{_count(len(summary.servers), 'server')} can make {able:.1f}: enough for "
-        f"{_count(summary.forecast.max_trainers or 0, 'such trainer')}"
+        f"forecast: these trainers would take {summary.demand:.1f} batches/s, "
+        f"{_count(len(summary.servers), 'server')} can make {summary.capacity:.1f}: enough for "
+        f"{_count(summary.max_trainers, 'such trainer')}"
     )
 
 
 def _notes(summary: Summary) -> Iterator[str]:
-    """Yields the audits, what limits the figures, and the resources of the trainers."""
+    """Yields the audits, and what limits the figures."""
     for number, audit in enumerate(summary.audits):
         if audit.exact and number:
             continue
@@ -229,11 +228,8 @@ def _notes(summary: Summary) -> Iterator[str]:
         )
         yield from [] if audit.exact else [*audit.findings()[:_MAX_FINDINGS], *audit.notes()]
     tally, plan, trainers = summary.tally, summary.tally.plan, summary.trainers
-    yield (
-        f"trainers used {summary.cores_used:.2f} of this machine's {summary.cores} processors, "
-        f"{sum(trainer.memory_bytes for trainer in trainers) / 1e9:.2f} GB of memory, and "
-        f"reconnected {sum(trainer.reconnects for trainer in trainers)} times"
-    )
+    if lost := sum(trainer.reconnects for trainer in trainers):
+        yield f"{_count(lost, 'reconnect')} of trainers"
     if tally.all_began_at is None:
         waiting = f"{plan.trainers - tally.begun} of {plan.trainers} trainers"
         yield f"note: nothing was measured, for {waiting} had no batch when the test ended"

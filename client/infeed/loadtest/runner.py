@@ -9,14 +9,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from multiprocessing.connection import wait
 from typing import Any
 
 from infeed.cursor import Shard
 from infeed.loadtest.plan import Fault, LoadPlan
 from infeed.loadtest.tally import Tally
-from infeed.loadtest.trainer import Point, TrainerOptions
+from infeed.loadtest.trainer import Point
 from infeed.loadtest.workers import Worker, route
 from infeed.rpc.channel import open_transport
 from infeed.shared.spec import PipelineSpec
@@ -49,13 +48,13 @@ def run_load(
     with contextlib.closing(channel):
         spec = channel.get_pipeline(pipeline, plan.timeout)
     spec.check_batch_size(plan.batch_size or spec.batch_size)
-    with route(target, connection, plan.rtt_ms, plan.jitter_ms) as path:
-        tally = Tally(plan, spec, path.addresses)
+    with route(target, connection, plan.rtt_ms, plan.jitter_ms) as (path, addresses):
+        tally = Tally(plan, spec, addresses)
         names = ("timeout", "batch_size", "prefetch_batches")
-        options = {**path.connection, **{name: getattr(plan, name) for name in names}}
-        trainer = TrainerOptions(path.target, pipeline, plan.step_seconds, plan.steps, options)
+        options = {name: getattr(plan, name) for name in names}
+        options |= {"target": path, "pipeline": pipeline, **connection}
         workers = [
-            Worker(rank, replace(trainer, connect={**options, **shard}))
+            Worker(rank, plan, {**options, **shard})
             for rank, shard in enumerate(_shards(plan, spec))
         ]
         with _interrupts(tally):
@@ -117,18 +116,14 @@ class _Run:
         self._show_progress()
         try:
             while self._open:
-                self._collect()
+                idle_seconds = self._schedule.run(blocking=False)
+                if self._tally.interrupted:
+                    self._stop()
+                running = {worker.records: worker for worker in self._workers if worker.records}
+                for source in wait(list(running), idle_seconds) if self._open else ():
+                    self._read(running[source])  # type: ignore[index]
         finally:
             self._give_up()
-
-    def _collect(self) -> None:
-        """Does what is due, and reads the records that come until something else is."""
-        idle_seconds = self._schedule.run(blocking=False)
-        if self._tally.interrupted:
-            self._stop()
-        sources = {worker.records: worker for worker in self._workers if worker.records is not None}
-        for source in wait(list(sources), idle_seconds) if self._open else ():
-            self._read(sources[source])  # type: ignore[index]
 
     def _read(self, worker: Worker) -> None:
         """Reads one record of a trainer."""
@@ -138,7 +133,9 @@ class _Run:
         except (EOFError, OSError):
             record = f"its process ended with status {worker.end()}"
         if isinstance(record, Point):
-            self._add(worker, record)
+            self._tally.add(worker.rank, record)
+            if self._tally.all_began_at is None and self._tally.begun == len(self._workers):
+                self._begin()
             return
         worker.end()
         self._open.discard(worker.rank)
@@ -147,41 +144,36 @@ class _Run:
             self._tally.failures.append(f"rank {worker.rank}: {record}")
             self._stop()
 
-    def _add(self, worker: Worker, point: Point) -> None:
-        """Adds a point; the clock of the test begins when every trainer has had a batch."""
-        tally, plan = self._tally, self._plan
-        tally.add(worker.rank, point)
-        if tally.all_began_at is not None or tally.begun < len(self._workers):
-            return
-        tally.all_began_at = time.monotonic()
-        for fault in plan.faults:
-            self._after(fault.at, self._stall if fault.stall_seconds else self._kill, fault)
-        if plan.steps is None:
-            self._after(plan.duration, self._stop)
+    def _begin(self) -> None:
+        """Starts the clock of the test: every trainer has had a batch."""
+        self._tally.all_began_at = time.monotonic()
+        for fault in self._plan.faults:
+            self._after(fault.at, self._fail, fault)
+        if self._plan.steps is None:
+            self._after(self._plan.duration, self._stop)
 
     def _start(self, worker: Worker) -> None:
         if not self._stopping:
             self._tally.start(worker.rank, time.monotonic())
             worker.start()
 
-    def _stall(self, fault: Fault) -> None:
-        worker = self._workers[fault.rank]
-        if worker.records is not None and not self._stopping:
-            self._note(f"rank {worker.rank} stalls for {fault.stall_seconds:g} s")
-            worker.order(fault.stall_seconds)
-
-    def _kill(self, fault: Fault) -> None:
-        """Kills a trainer, reads what it had sent, and starts it at its last cursor."""
-        worker = self._workers[fault.rank]
+    def _fail(self, fault: Fault) -> None:
+        """Stalls a trainer, or kills it and starts it again at its last cursor."""
+        rank, tally, seconds = fault.rank, self._tally, fault.stall_seconds
+        worker = self._workers[rank]
         if worker.records is None or self._stopping:
             return
-        self._note(f"rank {worker.rank} is killed")
+        what = f"stalls for {seconds:g} s" if seconds else "is killed"
+        tally.events.append((time.monotonic(), f"rank {rank} {what}"))
+        if seconds:
+            worker.order(seconds)
+            return
         for record in worker.kill():
             if isinstance(record, Point):
-                self._tally.add(worker.rank, record)
-        self._tally.start(worker.rank, time.monotonic())
-        resumable = self._tally.spec.guarantee.resume != "none"
-        worker.start(self._tally.trainers[worker.rank].state if resumable else None)
+                tally.add(rank, record)
+        tally.start(rank, time.monotonic())
+        resumable = tally.spec.guarantee.resume != "none"
+        worker.start(tally.trainers[rank].state if resumable else None)
 
     def _stop(self) -> None:
         """Ends all trainers; those that do not end in time are killed."""
@@ -201,9 +193,6 @@ class _Run:
             if worker.records is not None:
                 list(worker.kill())
         self._open.clear()
-
-    def _note(self, text: str) -> None:
-        self._tally.events.append((time.monotonic(), text))
 
     def _show_progress(self) -> None:
         self._progress(self._tally)

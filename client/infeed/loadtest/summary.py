@@ -8,7 +8,6 @@ start-up time and part of no other figure. Neither are stalls, and the time that
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -43,18 +42,6 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Forecast:
-    """What the servers could do, in batches per second; None where it is unknown."""
-
-    demand: float | None
-    """What the trainers would take without any wait."""
-    capacity: float | None
-    """What the servers could make together, beside what other processes use of their processors."""
-    max_trainers: int | None
-    """Trainers of this step time that they could feed."""
-
-
-@dataclass(frozen=True)
 class Summary:
     """The figures of a load test."""
 
@@ -72,10 +59,11 @@ class Summary:
     audits: tuple[AuditReport, ...]
     """Of each job; none if the pipeline guarantees no order."""
     verdict: Verdict
-    forecast: Forecast
+    demand: float | None
+    """Batches per second that the trainers would take without any wait; None if unknown."""
+    capacity: float | None
+    """Batches per second that the servers could make, beside what other processes use."""
     series: Series
-    cores: int
-    """Processors of this machine."""
     checks: tuple[Check, ...] = ()
 
     @property
@@ -92,9 +80,11 @@ class Summary:
         return self.worst.figures.utilisation
 
     @property
-    def cores_used(self) -> float:
-        """Processors of this machine that all trainers used together."""
-        return sum(trainer.cpu_share for trainer in self.trainers)
+    def max_trainers(self) -> int | None:
+        """Trainers of this step time that the servers could feed; None if unknown."""
+        if self.demand is None or self.capacity is None:
+            return None
+        return int(self.capacity * len(self.trainers) / self.demand)
 
     @property
     def verdict_text(self) -> str:
@@ -140,6 +130,10 @@ def summarize(tally: Tally) -> Summary:
     ranks = [RankReport(trainer.rank, part.report(trainer.report)) for trainer, part in pairs]
     servers = {address: last_report(reports) for address, reports in tally.servers.items()}
     there = [report for address, report in servers.items() if address not in tally.missing]
+    demand, able = consumption(ranks, plan.trainers), None
+    if not tally.lost and (known := [most for most in map(capacity, there) if most is not None]):
+        # What was taken without waits can be made, whatever the busy processors promise.
+        able = max(sum(known), demand if is_fed(ranks, plan.trainers) else 0.0)
     ends = [point for trainer in tally.trainers for point in trainer.ends]
     steps = sum(point.stats.report.total_steps for point in ends)
     bytes_per_step = sum(point.stats.bytes for point in ends) / (steps or 1)
@@ -154,22 +148,11 @@ def summarize(tally: Tally) -> Summary:
         servers=servers,
         audits=tuple(_audits(tally)),
         verdict=judge(ranks, plan.trainers, there, tally.missing),
-        # A server that is gone makes nothing.
-        forecast=_forecast(ranks, plan.trainers, [] if tally.lost else there),
+        demand=None if demand == math.inf else demand,
+        capacity=able,
         series=time_series(tally),
-        cores=os.cpu_count() or 1,
     )
     return replace(summary, checks=tuple(_checks(summary)))
-
-
-def _forecast(ranks: list[RankReport], trainers: int, servers: list[ServerReport]) -> Forecast:
-    demand = consumption(ranks, trainers)
-    able = [most for most in map(capacity, servers) if most is not None]
-    if not able or demand == math.inf:
-        return Forecast(None if demand == math.inf else demand, sum(able) if able else None, None)
-    # What was taken without waits can be made, whatever the busy processors promise.
-    total = max(sum(able), demand if is_fed(ranks, trainers) else 0.0)
-    return Forecast(demand, total, int(total * trainers / demand))
 
 
 def _audits(tally: Tally) -> Iterator[AuditReport]:
@@ -255,7 +238,9 @@ def to_json(summary: Summary) -> dict[str, Any]:
         },
         "lost_servers": {name: at - tally.began_at for name, at in tally.lost.items()},
         "verdict": {**summary.verdict.to_json(), "text": summary.verdict_text},
-        "forecast": asdict(summary.forecast),
+        "forecast": {
+            name: getattr(summary, name) for name in ("demand", "capacity", "max_trainers")
+        },
         "audit": {
             "exact": summary.exact if summary.audits else None,
             "jobs": [audit.to_json() for audit in summary.audits],

@@ -14,7 +14,7 @@ from infeed.shared.report import ServerReport, TrainerReport
 from infeed.shared.spec import Array, PipelineSpec
 
 _SAME_EVENT_SECONDS = 2.0
-"""Seconds within which equal warnings of several trainers are one event."""
+"""Seconds in which equal warnings of several trainers are one event: more show fewer."""
 
 TimedReport = tuple[float, ServerReport]
 """Monotonic seconds at the end of the time that a report covers, and the report."""
@@ -144,20 +144,17 @@ class Tally:
 
     def all_events(self) -> list[tuple[float, str]]:
         """Returns what happened and what the feeds warned of, by seconds since the first start."""
-        found: list[tuple[float, str, set[int]]] = []
-        last: dict[str, tuple[float, str, set[int]]] = {}
+        groups: dict[tuple[str, int], tuple[float, set[int]]] = {}
         for at, rank, text in sorted(self._messages):
-            if text not in last or at > last[text][0] + _SAME_EVENT_SECONDS:
-                last[text] = (at, text, set())
-                found.append(last[text])
-            last[text][2].add(rank)
-        warnings = []
-        for at, text, ranks in found:
+            # Equal warnings of several trainers are one event.
+            groups.setdefault((text, int(at / _SAME_EVENT_SECONDS)), (at, set()))[1].add(rank)
+        events = list(self.events)
+        for (text, _), (at, ranks) in groups.items():
             for proxy, server in self._addresses.items():
                 text = text.replace(proxy, server)  # noqa: PLW2901 - of every proxy
             few = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, sorted(ranks)))}"
-            warnings.append((at, f"{few if len(ranks) <= 3 else f'{len(ranks)} ranks'}: {text}"))
-        return [(at - self.began_at, text) for at, text in sorted([*self.events, *warnings])]
+            events.append((at, f"{few if len(ranks) <= 3 else f'{len(ranks)} ranks'}: {text}"))
+        return [(at - self.began_at, text) for at, text in sorted(events)]
 
     def _server(self, proxy: str) -> str:
         return self._addresses.get(proxy, proxy)

@@ -10,8 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import resource
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -36,15 +34,10 @@ _MAX_LATE_SECONDS = 0.1
 _MAX_MESSAGES = 20
 """Warnings that a point carries: more would show more of a storm of them."""
 
+_STEP_TIMES = ("requested_at", "wait_seconds", "busy_seconds")
 STEP = np.dtype(
-    [
-        ("requested_at", np.float64),
-        ("wait_seconds", np.float64),
-        ("busy_seconds", np.float64),
-        ("start", np.int64),
-        ("epoch", np.int64),
-        ("samples", np.int64),
-    ]
+    [(name, np.float64) for name in _STEP_TIMES]
+    + [(name, np.int64) for name in ("start", "epoch", "samples")]
 )
 """One step: when its batch was requested in monotonic seconds, which processes share, the wait for
 it, the compute up to the next request, its first position, its epoch, and its filled slots."""
@@ -64,10 +57,6 @@ class Point:
     """The cursor after these steps."""
     stats: Stats
     """Of the feed, since the trainer connected."""
-    cpu_seconds: float
-    """Processor time of the process so far."""
-    max_memory_bytes: int
-    """Its largest resident memory so far."""
     messages: tuple[tuple[float, str], ...] = ()
     """The warnings that the feed logged since the last point, with their monotonic times."""
     unanswered_at: float | None = None
@@ -78,32 +67,20 @@ Record = Point | str | None
 """A point; at the end the error of the trainer, or None if it made its steps or was stopped."""
 
 
-@dataclass(frozen=True)
-class TrainerOptions:
-    """What a trainer needs to know."""
-
-    target: str
-    pipeline: str
-    step_seconds: float
-    steps: int | None
-    """The steps to make, with the steps before a resume; None: until it is stopped."""
-    connect: Mapping[str, Any]
-    """Options of `infeed.connect`, but for `state`."""
-
-
 def run_process(connection: Connection) -> None:
     """Runs a trainer, which ends when the load test's process does."""
-    options, state = connection.recv()
-    _Trainer(connection, options).run(state)
+    step_seconds, steps, options = connection.recv()
+    _Trainer(connection, step_seconds, steps).run(options)
     os._exit(0)
 
 
 class _Trainer(logging.Handler):
     """One trainer, and the log of its feed."""
 
-    def __init__(self, connection: Connection, options: TrainerOptions) -> None:
+    def __init__(self, connection: Connection, step_seconds: float, steps: int | None) -> None:
+        """`steps` counts the steps before a resume, too; None: until it is stopped."""
         super().__init__(logging.WARNING)
-        self._connection, self._options = connection, options
+        self._connection, self._step_seconds, self._step_count = connection, step_seconds, steps
         self._feed: Feed | None = None
         self._steps: list[tuple[float, ...]] = []
         self._ids: list[Array] = []
@@ -116,15 +93,15 @@ class _Trainer(logging.Handler):
         """Keeps a warning, which would reach the terminal from all trainers."""
         self._messages.append((time.monotonic(), record.getMessage()))
 
-    def run(self, state: Any) -> None:
-        """Trains until the end of its steps, a stop, or an error, and sends records of it."""
+    def run(self, options: Mapping[str, Any]) -> None:
+        """Trains until the end of its steps, a stop, or an error; `options` are of `connect`."""
         log = logging.getLogger("infeed")
         log.addHandler(self)
         log.propagate = False
         threading.Thread(target=self._obey, daemon=True).start()
         last: Record = None
         try:
-            self._train(state)
+            self._train(options)
         except InfeedError as error:
             last = f"{type(error).__name__}: {error.message}"
         except Exception as error:  # noqa: BLE001 - reported with the trainer's rank
@@ -143,15 +120,15 @@ class _Trainer(logging.Handler):
             self._connection.recv()
         os._exit(1)  # the load test has ended: the trainer could be waiting for a server
 
-    def _train(self, state: Any) -> None:
-        options, point_at = self._options, 0.0
-        late = 0.0
+    def _train(self, options: Mapping[str, Any]) -> None:
+        step_seconds, point_at, late = self._step_seconds, 0.0, 0.0
         # By how much the steps so far were too long: a busy host is late to wake, and the next
         # sleep makes up for it. An accelerator would not be late.
         unanswered_at: float | None = None
-        with connect(options.target, options.pipeline, state=state, **options.connect) as feed:
+        with connect(**options) as feed:
             self._feed = feed
-            remaining = None if options.steps is None else options.steps - feed.first_step
+            steps = self._step_count
+            remaining = None if steps is None else steps - feed.first_step
             while not self._stopping.is_set() and feed.delivered != remaining:
                 requested_at = time.monotonic()
                 try:
@@ -165,14 +142,14 @@ class _Trainer(logging.Handler):
                     # The batch is not among the steps yet.
                     self._send(feed, state=feed.state(feed.delivered - 1))
                     point_at = received_at + _POINT_INTERVAL_SECONDS
-                left = received_at + options.step_seconds - late - time.monotonic()
+                left = received_at + step_seconds - late - time.monotonic()
                 if left > 0:
                     time.sleep(left)
                 wait, busy = received_at - requested_at, time.monotonic() - received_at
                 samples = int(batch.mask.sum())
                 self._steps.append((requested_at, wait, busy, batch.start, batch.epoch, samples))
                 self._ids.append(batch.sample_ids)
-                late = min(max(0.0, late + busy - options.step_seconds), _MAX_LATE_SECONDS)
+                late = min(max(0.0, late + busy - step_seconds), _MAX_LATE_SECONDS)
                 if self._stall_seconds:
                     seconds, self._stall_seconds = self._stall_seconds, 0.0
                     self._stopping.wait(seconds)
@@ -180,7 +157,6 @@ class _Trainer(logging.Handler):
 
     def _send(self, feed: Feed, **values: Any) -> None:
         """Sends a point with the steps since the last one."""
-        usage = resource.getrusage(resource.RUSAGE_SELF)
         messages, self._messages = self._messages, []
         steps, ids = np.array(self._steps, STEP), np.array(self._ids, np.int64)
         self._steps, self._ids = [], []
@@ -190,8 +166,6 @@ class _Trainer(logging.Handler):
                 sample_ids=ids,
                 at=time.monotonic(),
                 stats=feed.stats(),
-                cpu_seconds=usage.ru_utime + usage.ru_stime,
-                max_memory_bytes=usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
                 messages=tuple(messages[:_MAX_MESSAGES]),
                 **values,
             )

@@ -6,14 +6,14 @@ import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
 
-from infeed.http2.target import expand_hosts, host_name, is_local, parse_target
+from infeed.http2.target import expand_hosts, is_local, parse_target
 from infeed.http2.tls_config import TLS
-from infeed.loadtest.trainer import Record, TrainerOptions
+from infeed.loadtest.plan import LoadPlan
+from infeed.loadtest.trainer import Record
 from infeed.shared.errors import InvalidRequestError, ServerUnavailableError
 
 _END_TIMEOUT_SECONDS = 3.0
@@ -29,11 +29,12 @@ run_process(Connection({}))
 class Worker:
     """One simulated trainer, which can be killed and started again."""
 
-    def __init__(self, rank: int, options: TrainerOptions) -> None:
+    def __init__(self, rank: int, plan: LoadPlan, options: Mapping[str, Any]) -> None:
+        """`options` are of `connect`, but for `state`."""
         self.rank = rank
         self.records: Connection | None = None
         """Where its records arrive; None while it does not run."""
-        self._options = options
+        self._plan, self._options = plan, options
         self._process: subprocess.Popen[Any] | None = None
 
     def start(self, state: Mapping[str, Any] | None = None) -> None:
@@ -42,7 +43,7 @@ class Worker:
         with theirs:
             number = theirs.fileno()
             self._process = _start("-c", _TRAINER.format(number), pass_fds=[number])
-        self.order((self._options, state))
+        self.order((self._plan.step_seconds, self._plan.steps, {**self._options, "state": state}))
 
     def order(self, value: Any) -> None:
         """Sends the seconds of a stall, or None to stop, unless the trainer has ended."""
@@ -82,32 +83,22 @@ def _start(*words: str, **options: Any) -> subprocess.Popen[Any]:
     )
 
 
-@dataclass(frozen=True)
-class Route:
-    """How trainers reach the servers."""
-
-    target: str
-    connection: Mapping[str, Any]
-    """Options of `connect`: TLS and token."""
-    addresses: Mapping[str, str]
-    """Address of a proxy → its server's address."""
-
-
 @contextlib.contextmanager
 def route(
     target: str, connection: Mapping[str, Any], rtt_ms: float, jitter_ms: float
-) -> Iterator[Route]:
+) -> Iterator[tuple[str, dict[str, str]]]:
     """Runs a delaying proxy for each server of a target, if there is a delay.
 
-    Raises `InvalidRequestError` where a proxy would weaken TLS or a token.
+    Yields the target of the trainers, and by the address of a proxy its server's. Raises
+    `InvalidRequestError` where a proxy would weaken TLS or a token.
     """
     if not (rtt_ms or jitter_ms):
-        yield Route(target, connection, {})
+        yield target, {}
         return
     servers = [host for address in parse_target(target) for host in expand_hosts(address)]
-    connection = _through_proxies(connection, servers)
+    _check_security(connection, servers)
     delays = (str(rtt_ms / 2), str(jitter_ms / 2))
-    addresses = {}
+    addresses: dict[str, str] = {}
     with contextlib.ExitStack() as stack:
         for server in servers:
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -120,22 +111,17 @@ def route(
             if not ready:
                 raise ServerUnavailableError(f"the proxy of {server} did not start: see its error")
             addresses[f"127.0.0.1:{port.strip()}"] = server
-        yield Route(",".join(addresses), connection, addresses)
+        yield ",".join(addresses), addresses
 
 
-def _through_proxies(connection: Mapping[str, Any], servers: list[str]) -> Mapping[str, Any]:
+def _check_security(connection: Mapping[str, Any], servers: list[str]) -> None:
     tls = connection.get("tls")
-    if not tls:
-        if connection.get("token") is not None and not all(map(is_local, servers)):
-            raise InvalidRequestError(
-                "--rtt-ms would send the token unencrypted to another machine; use TLS"
-            )
-        return connection
-    tls = tls if isinstance(tls, TLS) else TLS()
-    names = {host_name(server).rstrip(".") for server in servers}
-    if tls.server_name is None and len(names) > 1:
+    if not tls and connection.get("token") is not None and not all(map(is_local, servers)):
         raise InvalidRequestError(
-            f"--rtt-ms with TLS needs --tls-server-name, for the servers have several names: "
-            f"{', '.join(sorted(names))}"
+            "--rtt-ms would send the token unencrypted to another machine; use TLS"
         )
-    return {**connection, "tls": replace(tls, server_name=tls.server_name or names.pop())}
+    if tls and not (isinstance(tls, TLS) and tls.server_name):
+        raise InvalidRequestError(
+            "--rtt-ms with TLS needs --tls-server-name, the name in the servers' certificate, for "
+            "trainers connect to a proxy on this machine"
+        )

