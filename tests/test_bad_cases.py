@@ -228,6 +228,8 @@ COMMANDS: list[tuple[str, int, str]] = [
         1,
         "error: --quarantine {folder}: is a directory",
     ),
+    ("audit {server} photos --quarantine {yaml}", 1, "no entry of a quarantine log"),
+    ("audit {server} photos --world-size two", 1, "or numbers separated by commas such as 3,2,5"),
     ("list {server} --token-file {folder}", 1, "error: --token-file {folder}: is a directory"),
     ("list {server} --tls-ca {folder}", 1, "error: tls: ca {folder}: is a directory"),
     ("list {server} --timeout nan", 1, f"error: --timeout must be {SECONDS}, not nan"),

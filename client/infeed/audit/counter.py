@@ -11,6 +11,7 @@ shows in the ids; a lost or repeated batch shows in both.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection
 
 import numpy as np
@@ -100,9 +101,8 @@ class DeliveryCounter:
         self._positions = _Times(self.total or 0)
         self._excused = _Times()
         """Positions of batches without samples, which workers need not deliver."""
-        self._epochs: dict[int, _Epoch] = {}
-        for epoch in range(epochs or 0):
-            self._epoch(epoch)
+        self._epochs: dict[int, _Epoch] = defaultdict(lambda: _Epoch(self._samples or 0))
+        self._epochs.update({epoch: _Epoch(self._samples or 0) for epoch in range(epochs or 0)})
 
     def add(self, batch: Batch) -> None:
         """Adds the slots of a batch."""
@@ -130,7 +130,7 @@ class DeliveryCounter:
         masked = ~filled & ~is_again & (delivered | self._unordered) & self._masks
         of_slots = self._epochs_of(positions, epochs, sample_ids)
         for epoch in np.unique(of_slots[delivered | filled | masked]).tolist():
-            state, inside = self._epoch(epoch), of_slots == epoch
+            state, inside = self._epochs[epoch], of_slots == epoch
             state.masked += int(np.count_nonzero(masked & inside))
             inside &= filled
             state.add(sample_ids[inside], positions[inside], self._samples)
@@ -156,11 +156,6 @@ class DeliveryCounter:
             gaps=_intervals(missing),
             again=_intervals(times > 1),
         )
-
-    def _epoch(self, epoch: int) -> _Epoch:
-        if epoch not in self._epochs:
-            self._epochs[epoch] = _Epoch(self._samples or 0)
-        return self._epochs[epoch]
 
     def _is_delivered(self, positions: Array, filled: Array) -> Array:
         """Returns whether each slot delivers its position."""

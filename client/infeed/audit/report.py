@@ -13,14 +13,12 @@ from infeed.shared.spec import PipelineSpec, Remainder
 
 @dataclass(frozen=True)
 class AuditRun:
-    """One run between two resumes: the steps of `world_size` ranks from position `base` on.
-
-    `stride` is the number of positions in one batch.
-    """
+    """One run between two resumes: the steps of `world_size` ranks from position `base` on."""
 
     base: int
     world_size: int
     stride: int
+    """Positions in one batch."""
     steps: int
 
     @property

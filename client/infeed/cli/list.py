@@ -14,8 +14,7 @@ from rich.text import Text
 
 from infeed.cli.connection import TIMEOUT, Connection, Target
 from infeed.cli.model_options import with_models
-from infeed.cli.output import new_console, print_json, print_line
-from infeed.cli.spec_json import spec_to_json
+from infeed.cli.output import new_console, print_json, print_line, spec_to_json
 from infeed.shared.arguments import check_seconds
 from infeed.shared.errors import InfeedError
 from infeed.shared.printable import printable

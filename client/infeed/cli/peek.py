@@ -18,8 +18,7 @@ from infeed.batch import Batch
 from infeed.cli.connection import SEED, TIMEOUT, Connection, PipelineName
 from infeed.cli.contact_sheet import contact_sheet
 from infeed.cli.model_options import option, with_models
-from infeed.cli.output import print_json, print_line, problem_of
-from infeed.cli.spec_json import spec_to_json
+from infeed.cli.output import print_json, print_line, problem_of, spec_to_json
 from infeed.shared.errors import InvalidRequestError, MissingExtraError
 from infeed.shared.printable import printable
 from infeed.shared.spec import BYTES, PipelineSpec

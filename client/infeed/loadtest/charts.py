@@ -85,6 +85,7 @@ def time_charts(summary: Summary) -> Iterator[Chart]:
         )
         plot.axes.set_xlim(0, series.end)
         plot.axes.yaxis.set_major_locator(MaxNLocator(16, integer=True))
+        plot.axes.grid(visible=False)
         title, caption = "Utilisation of each trainer", "100 % to 0 %, by rank; empty: no step"
         yield Chart(title, plot.svg(f"{title} over time"), caption, has_ramp=True)
 

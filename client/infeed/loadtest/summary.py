@@ -8,7 +8,7 @@ start-up time and part of no other figure. Neither are stalls, and the time that
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from infeed.loadtest.figures import (
     trainer_figures,
 )
 from infeed.loadtest.series import Series, time_series
-from infeed.loadtest.tally import Tally, Trainer
+from infeed.loadtest.tally import Tally
 from infeed.shared.capacity import capacity, consumption, is_fed
 from infeed.shared.report import RankReport, ServerReport
 from infeed.shared.verdict import Verdict, judge
@@ -156,39 +156,36 @@ def summarize(tally: Tally) -> Summary:
 
 
 def _audits(tally: Tally) -> Iterator[AuditReport]:
-    """Yields the audit of each job; none if the pipeline guarantees no order."""
-    if tally.spec.guarantee.order != "none":
-        is_alone = tally.plan.independent
-        jobs = [[trainer] for trainer in tally.trainers] if is_alone else [tally.trainers]
-        for number, trainers in enumerate(jobs):
-            yield _audit(tally, number, trainers)
+    """Yields the audit of each job over the steps that all of its ranks have made.
 
-
-def _audit(tally: Tally, job: int, trainers: Sequence[Trainer]) -> AuditReport:
-    """Counts the samples of one job, over the steps that all of its ranks have made."""
+    Yields none if the pipeline guarantees no order.
+    """
+    if tally.spec.guarantee.order == "none":
+        return
     stride = tally.spec.stride(tally.batch_size)
-    width = stride * len(trainers)
-    steps = min(
-        max((int(part["start"].max()) // width + 1 for part, _ in trainer.points), default=0)
-        for trainer in trainers
-    )
-    run = AuditRun(0, len(trainers), stride, steps)
-    counter = DeliveryCounter(tally.spec)
-    for trainer in trainers:
-        for made, ids in trainer.points:
+    seed = tally.spec.seed if tally.plan.seed is None else tally.plan.seed
+    is_alone = tally.plan.independent
+    jobs = [[trainer] for trainer in tally.trainers] if is_alone else [tally.trainers]
+    for job, trainers in enumerate(jobs):
+        width = stride * len(trainers)
+        steps = min(
+            max((int(part["start"].max()) // width + 1 for part, _ in trainer.points), default=0)
+            for trainer in trainers
+        )
+        run, counter = AuditRun(0, len(trainers), stride, steps), DeliveryCounter(tally.spec)
+        for made, ids in (points for trainer in trainers for points in trainer.points):
             within = made["start"] < run.end
             counter.add_batches(made["start"][within], made["epoch"][within], ids[within])
-    seed = tally.spec.seed if tally.plan.seed is None else tally.plan.seed
-    return AuditReport(
-        spec=tally.spec,
-        batch_size=tally.batch_size,
-        seed=seed + job,
-        remainder="drop",
-        runs=(run,),
-        outcome=counter.outcome(run.end),
-        batches=counter.batches,
-        seconds=tally.ended_at - tally.began_at,
-    )
+        yield AuditReport(
+            spec=tally.spec,
+            batch_size=tally.batch_size,
+            seed=seed + job,
+            remainder="drop",
+            runs=(run,),
+            outcome=counter.outcome(run.end),
+            batches=counter.batches,
+            seconds=tally.ended_at - tally.began_at,
+        )
 
 
 def _checks(summary: Summary) -> Iterator[Check]:

@@ -50,20 +50,19 @@ def test_the_search_ends_with_a_number(serve: Any) -> None:
     assert list(search["probes"]) == ["1", "2"]
 
 
-def test_a_search_that_is_ended_reports_its_last_test(
+def test_a_search_that_is_interrupted_reports_its_last_test(
     serve: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = runner.run_load
 
     def run_load(*arguments: Any, **options: Any) -> Any:
         tally = real(*arguments, **options)
-        tally.interrupted = tally.plan.trainers == 2
+        tally.interrupted = True
         return tally
 
     monkeypatch.setattr(runner, "run_load", run_load)
     result = run(serve(fake()).address, "numbers", "--trainers", "8", *SEARCH)
     assert result.exit_code == 130, result.output
-    assert "2 ranks of one job" in result.stdout
     assert "interrupted: the figures so far" in result.stdout
 
 

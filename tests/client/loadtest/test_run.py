@@ -13,7 +13,6 @@ from tests.client.loadtest.samples import fake
 
 from infeed.http2.tls_config import TLS
 from infeed.loadtest import LoadPlan, Tally, run_load, summarize, workers
-from infeed.loadtest.report import text_report
 from infeed.loadtest.workers import route
 from infeed.shared.errors import InvalidRequestError, PipelineNotFoundError, SampleError
 
@@ -97,30 +96,6 @@ def interrupted(address: str, is_due: Callable[[Tally], object], **options: Any)
 def test_an_interrupt_leaves_the_report_so_far(serve: Any) -> None:
     made = interrupted(serve(fake()).address, lambda tally: tally.samples, trainers=2, duration=600)
     assert summarize(made).exact
-
-
-@pytest.mark.parametrize(
-    ("options", "due", "text"),
-    [
-        (
-            {"trainers": 3, "ramp": 600},
-            lambda tally: tally.begun,
-            "2 of 3 trainers had no batch when the test ended",
-        ),
-        (
-            {"trainers": 1, "duration": 900, "warm_up": 600},
-            lambda tally: tally.all_began_at,
-            "the test ended in its warm-up of 600 s",
-        ),
-    ],
-)
-def test_an_interrupt_before_the_measured_time_is_named(
-    serve: Any, options: dict[str, Any], due: Any, text: str
-) -> None:
-    made = interrupted(serve(fake()).address, due, **options)
-    report = text_report(summarize(made))
-    assert "interrupted: the figures so far" in report
-    assert f"nothing was measured, for {text}" in report
 
 
 def test_servers_that_stop_for_good_are_seen(serve: Any) -> None:
