@@ -165,7 +165,7 @@ def test_load_test_that_loses_a_server_names_it_first_and_fails(
 ) -> None:
     servers = [server_process(f"pipelines: {{p: {EVEN}}}\n") for _ in range(2)]
     addresses = [server.address for server in servers]
-    options = ("--trainers", "1", "--threads", "--duration", str(seconds), "--step-ms", "20")
+    options = ("--trainers", "1", "--duration", str(seconds), "--step-ms", "20")
     command = command_line.start("loadtest", ",".join(addresses), "p", *options, cwd=data)
     lost = servers[1]
     wait_until(lambda: "rank 0 of 1" in lost.log, "the trainer has begun")
