@@ -18,7 +18,7 @@ from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import defer_tensorflow
 
 if TYPE_CHECKING:
-    from infeed_server.starter.draft import Starter
+    from infeed_server.starter.draft import Draft
 
 _STDOUT = "-"
 
@@ -27,8 +27,7 @@ def init(
     path: Annotated[
         str,
         typer.Argument(
-            help="A folder of images, TFRecords, Parquet or arrays, such a file, a glob, or a CSV "
-            "of labels."
+            help="A folder of images, TFRecords, Parquet or arrays, such a file, or a glob."
         ),
     ],
     output: Annotated[
@@ -39,7 +38,7 @@ def init(
         typer.Option(
             metavar="FILE[:COLUMN]",
             help="Labels of images: a CSV and the name of its column, or 'folders' or 'none'. "
-            "Default: class folders, else the one column of a CSV that is clearly the label.",
+            "Default: class folders, else a CSV of file,label with each image.",
         ),
     ] = None,
     force: Annotated[
@@ -50,7 +49,7 @@ def init(
     """Looks at data and writes a commented pipelines.yaml that serves it.
 
     It reads names, headers of images, the first records of files, and arrays.
-    It overwrites no file without --force, and never a file of labels of yours.
+    It overwrites no file without --force, and no file of labels of yours.
 
     \b
     Examples:
@@ -62,25 +61,32 @@ def init(
     set_up_logging()
     defer_tensorflow()
     file = Path("pipelines.yaml" if output == _STDOUT else output)
-    starter, labels = _starter(path, file, output, labels)
+    drafts, labels = _drafts(path, file, output, labels)
+    from infeed_server.starter.draft import file_text
+
     chosen = f" --labels {shlex.quote(labels)}" if labels else ""
     shown = shlex.quote(str(file))
-    text = starter.text(f"infeed init {shlex.quote(path)}{chosen}", shown)
+    text = file_text(drafts, f"infeed init {shlex.quote(path)}{chosen}", shown)
+    beside = {name: made for draft in drafts for name, made in draft.files.items()}
     if output == _STDOUT:
-        if starter.files:
+        if beside:
             raise ConfigError(
-                f"--output -: {', '.join(starter.files)} must be written beside the pipelines; "
+                f"--output -: {', '.join(beside)} must be written beside the pipelines; "
                 "give --output a file"
             )
         typer.echo(text, nl=False)
         return
-    targets = {file: text, **{file.parent / name: made for name, made in starter.files.items()}}
+    targets = {file: text, **{file.parent / name: made for name, made in beside.items()}}
     for target in targets:
-        _check_target(target, force, is_output=target == file)
+        if os.path.lexists(target) and not force:
+            raise ConfigError(
+                f"{target} exists already; --force overwrites it, --output writes another file",
+                file=target,
+            )
     for target, content in targets.items():
         target.write_text(content, encoding="utf-8")
     for line in (
-        *starter.label_lines(),
+        *(printable(f"{draft.name}: {draft.label}") for draft in drafts if draft.label),
         f"written: {', '.join(map(str, targets))}",
         f"next: infeed check {shown} --scan",
         f"then: infeed serve {shown}",
@@ -88,17 +94,19 @@ def init(
         print_line(console, line)
 
 
-def _starter(path: str, file: Path, output: str, labels: str | None) -> tuple[Starter, str | None]:
-    """Returns the starter, and the labels that were chosen, on a terminal by a question.
+def _drafts(
+    path: str, file: Path, output: str, labels: str | None
+) -> tuple[list[Draft], str | None]:
+    """Returns the drafts, and the labels that were chosen, on a terminal by a question.
 
     Raises `ConfigError` with the commands that choose them.
     """
-    from infeed_server.starter.detect import starter_for
+    from infeed_server.starter.detect import drafts_for
     from infeed_server.starter.labels import UnclearLabelsError
 
     while True:
         try:
-            return starter_for(path, file.parent, labels), labels
+            return drafts_for(path, file.parent, labels), labels
         except UnclearLabelsError as error:
             if not _is_interactive():
                 given = "" if output == "pipelines.yaml" else f" --output {shlex.quote(output)}"
@@ -118,24 +126,3 @@ def _starter(path: str, file: Path, output: str, labels: str | None) -> tuple[St
 
 def _is_interactive() -> bool:
     return sys.stdin.isatty() and console.is_terminal
-
-
-def _check_target(path: Path, force: bool, *, is_output: bool) -> None:
-    """Raises `ConfigError` for a file that exists, unless `force` may overwrite it."""
-    from infeed_server.starter.draft import WRITTEN_LABELS, WRITTEN_MODULE
-
-    if not os.path.lexists(path):
-        return
-    is_own = path.name.endswith(WRITTEN_LABELS) or (
-        path.is_file() and WRITTEN_MODULE in path.read_text(encoding="utf-8", errors="replace")
-    )
-    if not is_output and not is_own:
-        raise ConfigError(
-            f"{path} exists already, and infeed init did not write it; move it, or give --output a "
-            "file in another folder",
-            file=path,
-        )
-    if not force:
-        raise ConfigError(
-            f"{path} exists already; --force overwrites it, --output writes another file", file=path
-        )

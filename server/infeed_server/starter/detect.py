@@ -8,91 +8,65 @@ from pathlib import Path
 from infeed.shared.errors import SourceError
 from infeed_server.sources.files import INDEX_SUFFIX, absolute_path, describe_nearest_folder
 from infeed_server.sources.images.listing import EXTENSIONS, list_images
-from infeed_server.sources.storage_faults import error_text
-from infeed_server.starter.arrays import arrays_draft
-from infeed_server.starter.draft import Starter, listed
-from infeed_server.starter.images import csv_drafts, image_drafts
-from infeed_server.starter.records import is_record_file, record_drafts
-from infeed_server.starter.shards import matching_files
-
-_GZIP_MAGIC = b"\x1f\x8b"
+from infeed_server.starter.draft import Draft, listed
+from infeed_server.starter.files import arrays_draft, is_record_file, matching_files, record_drafts
+from infeed_server.starter.images import image_drafts
 
 
-def starter_for(path: str, target: Path, labels: str | None = None) -> Starter:
-    """Looks at data and returns a starter for it; `target` is the folder of the file to be written.
+def drafts_for(path: str, target: Path, labels: str | None = None) -> list[Draft]:
+    """Looks at data and returns drafts for it; `target` is the folder of the file to be written.
 
     `labels` is the value of `--labels`. Raises `SourceError` for data of an unknown kind, and for
     what no pipeline can serve, `UnclearLabelsError` where labels must be chosen, and
     `MissingExtraError` for Parquet without PyArrow.
     """
-    if not Path(path).is_dir():
-        files = [Path(path)] if Path(path).is_file() else matching_files(path)
-        if not files:
-            raise SourceError(f"no file or folder {path!r}; {describe_nearest_folder(path)}")
-        return _files_starter(files, target, labels, path)
     folder = Path(absolute_path(path))  # absolute, so that the folder has a name
-    try:
-        list_images(str(folder))
-    except SourceError:  # no image in it
-        files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
-        files = [file for file in files if INDEX_SUFFIX not in file.name]
-        if not files:
-            raise SourceError(f"no file in {str(folder)!r}", file=folder) from None
-        return _files_starter(files, target, labels)
-    return Starter(image_drafts(folder, target, labels))
+    if folder.is_dir():
+        try:
+            list_images(str(folder))
+        except SourceError:  # no image in it
+            files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
+            files = [file for file in files if INDEX_SUFFIX not in file.name]
+        else:
+            return image_drafts(folder, target, labels)
+    else:
+        files = [Path(path)] if Path(path).is_file() else matching_files(path)
+    if not files:
+        raise SourceError(f"no file at {path!r}; {describe_nearest_folder(path)}")
+    if labels is not None:
+        raise SourceError(f"--labels: {path} is no folder of images; leave --labels out")
+    return _file_drafts(files, target)
 
 
-def _files_starter(
-    files: Sequence[Path], target: Path, labels: str | None, pattern: str = ""
-) -> Starter:
-    """Returns the starter for files of one kind; others among them are ignored.
-
-    `pattern` is the glob that named the files, if one did.
-    """
+def _file_drafts(files: Sequence[Path], target: Path) -> list[Draft]:
+    """Returns the drafts for files of one kind; others among them are ignored."""
 
     def of_kind(*endings: str) -> list[Path]:
         return [file for file in files if file.suffix.lower() in endings]
 
-    tables = of_kind(".csv")
-    if labels is not None and not tables:
-        raise SourceError(
-            f"--labels: {files[0]} is no folder of images and no CSV; leave --labels out",
-            file=files[0],
-        )
     if arrays := of_kind(".npz"):
-        return Starter([arrays_draft([file], target) for file in arrays])
+        return [arrays_draft([file], target) for file in arrays]
     if arrays := of_kind(".npy"):
-        return Starter([arrays_draft(arrays, target)])
+        return [arrays_draft(arrays, target)]
     if records := [file for file in files if is_record_file(file)]:
-        return Starter([*record_drafts(records, target, pattern)])
-    if tables:
-        return Starter(csv_drafts(Path(absolute_path(str(tables[0]))), target, labels))
+        return [*record_drafts(records, target)]
     if tables := of_kind(".parquet", ".pq"):
         from infeed_server.starter.parquet import parquet_drafts  # noqa: PLC0415 - needs PyArrow
 
-        return Starter(parquet_drafts(tables, target, pattern))
-    raise _unknown(files)
-
-
-def _unknown(files: Sequence[Path]) -> SourceError:
-    """Returns the error for files that no starter knows."""
-    first = files[0]
-    try:
-        with first.open("rb") as opened:
-            head = opened.read(len(_GZIP_MAGIC))
-    except OSError as error:
-        return SourceError(f"cannot read {first}: {error_text(error)}", file=first)
-    problem = (
-        f"unknown kind of data: {listed([file.name for file in files], 3)}; known: folders of "
-        f"{', '.join(EXTENSIONS)}, TFRecords (not compressed), Parquet, .npz, .npy, a CSV of labels"
-    )
-    if first.suffix.lower() in EXTENSIONS:
-        problem = f"{first} is one image; give its folder: {first.parent}"
-    elif not head:
-        problem = f"{first} is empty: it has no bytes; write it again"
-    elif head == _GZIP_MAGIC:
-        problem = (
-            f"{first} is compressed with GZIP, which has no random access; write it without "
-            "compression, or unpack it: gunzip < OLD > NEW"
+        return parquet_drafts(tables, target)
+    if tables := of_kind(".csv"):
+        raise SourceError(
+            f"{tables[0]}: a CSV is no data set; for labels of images, give their folder: infeed "
+            f"init FOLDER --labels {tables[0]}; for numbers, save its columns as arrays: "
+            "np.savez('data.npz', **{name: df[name].to_numpy() for name in df}) with "
+            "df = pandas.read_csv(...)",
+            file=tables[0],
         )
-    return SourceError(problem, file=first)
+    if images := of_kind(*EXTENSIONS):
+        problem = f"{images[0]} is one image; give its folder: {images[0].parent}"
+        raise SourceError(problem, file=images[0])
+    raise SourceError(
+        f"unknown kind of data: {listed([file.name for file in files], 3)}; known: folders of "
+        f"{', '.join(EXTENSIONS)}, TFRecords (not compressed), Parquet, .npz, .npy",
+        file=files[0],
+    )

@@ -15,11 +15,7 @@ import yaml
 from infeed.shared.printable import printable
 
 WRITTEN_LABELS = "-labels.infeed.csv"
-"""The end of the name of a CSV of labels that `init` writes, so that it is not taken for one of the
-user's, nor one of the user's for it."""
-
-WRITTEN_MODULE = "Written by infeed init."
-"""Part of a Python module that `init` writes."""
+"""The end of the name of a CSV that `init` writes, unlike any of the user's."""
 
 _DEFAULT_BATCH = 64
 _EVALUATION = {"val", "valid", "validation", "test", "eval", "dev"}
@@ -73,34 +69,19 @@ class Draft:
             yield "    # on_error: substitute  # or mask; by default a bad sample ends the feed"
 
 
-@dataclass(frozen=True)
-class Starter:
-    """A starter file: its pipelines, and files that are written beside it."""
-
-    drafts: Sequence[Draft]
-
-    @property
-    def files(self) -> dict[str, str]:
-        """Name → content."""
-        return {name: text for draft in self.drafts for name, text in draft.files.items()}
-
-    def text(self, command: str, file: str) -> str:
-        """Returns the YAML of the file; `command` is the one that makes it."""
-        lines = [
-            f"# Written by: {printable(command)}",
-            f"# Next: {printable(f'infeed check {file} --scan, then infeed serve {file}')}",
-            "pipelines:",
-        ]
-        names: Counter[str] = Counter()
-        for draft in self.drafts:
-            names[draft.name] += 1
-            number = names[draft.name]
-            lines += draft.lines(f"-{number}" if number > 1 else "")
-        return "\n".join(lines) + "\n"
-
-    def label_lines(self) -> list[str]:
-        """Returns what was taken as the label of each pipeline of images."""
-        return [printable(f"{draft.name}: {draft.label}") for draft in self.drafts if draft.label]
+def file_text(drafts: Sequence[Draft], command: str, file: str) -> str:
+    """Returns the YAML of a file; `command` is the one that makes it."""
+    lines = [
+        f"# Written by: {printable(command)}",
+        f"# Next: {printable(f'infeed check {file} --scan, then infeed serve {file}')}",
+        "pipelines:",
+    ]
+    names: Counter[str] = Counter()
+    for draft in drafts:
+        names[draft.name] += 1
+        number = names[draft.name]
+        lines += draft.lines(f"-{number}" if number > 1 else "")
+    return "\n".join(lines) + "\n"
 
 
 def relative(path: Path | str, folder: Path) -> str:

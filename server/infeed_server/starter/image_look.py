@@ -24,15 +24,11 @@ _CROPS = (224, 192, 160, 128, 96, 64, 48, 32, 24, 16, 8)
 
 _GREY_MODES = ("1", "L", "LA", "I", "I;16", "F")
 
-_GEOMETRY_WORDS = {
-    *("box", "boxes", "bbox", "bboxes", "xmin", "xmax", "ymin", "ymax", "polygon", "polygons"),
-    *("keypoint", "keypoints", "landmark", "landmarks", "point", "points", "pose"),
-    *("mask", "masks", "segmentation", "depth"),
-}
-"""Words in the name of a field that has places in the image."""
-
-_TURNED = (5, 6, 7, 8)
-"""Orientations in EXIF whose height is the width of the file."""
+_PLACES = re.compile(
+    r"(?<![a-z])(b?box|polygon|key_?point|landmark|point|pose|mask|segmentation|depth|[xy]m(in|ax))"
+    r"(es|s)?(?![a-z])"
+)
+"""A word in the name of a field that has places in the image."""
 
 _MAX_KEPT = 128
 """Pixels. Images of one size, and not larger, are small on purpose: they keep their size."""
@@ -58,9 +54,9 @@ class ImageLook:
                     orientation = _orientation(opened)
                     size = (opened.height, opened.width)
                     formats.add(str(opened.format))
-                    sizes.append(size[::-1] if orientation in _TURNED else size)
+                    sizes.append(size[::-1] if orientation in range(5, 9) else size)
                     grey += opened.mode in _GREY_MODES
-                    turned += orientation != 1
+                    turned += orientation in range(2, 9)
             except (OSError, ValueError, Image.DecompressionBombError):
                 continue
         return cls(frozenset(formats), tuple(sizes), grey, turned) if sizes else None
@@ -73,14 +69,14 @@ class ImageLook:
 
     def describe(self) -> str:
         """Returns the formats, sizes and channels in words."""
-        sides = []
+        words = ["/".join(sorted(self.formats))]
         for name, values in zip(("height", "width"), zip(*self.sizes, strict=True), strict=True):
             low, high = min(values), max(values)
             span = f"{low}" if low == high else f"{low} to {high} (median {median(values):g})"
-            sides.append(f"{name} {span}")
-        grey = f", {self.grey} of {len(self.sizes)} grey" if self.grey else ""
-        turned = f", {self.turned} of {len(self.sizes)} turned by EXIF" if self.turned else ""
-        return f"{'/'.join(sorted(self.formats))}, {', '.join(sides)}{grey}{turned}"
+            words.append(f"{name} {span}")
+        for count, what in ((self.grey, "grey"), (self.turned, "turned by EXIF")):
+            words += [f"{count} of {len(self.sizes)} {what}"] * bool(count)
+        return ", ".join(words)
 
     def suggest(self, draft: Draft, field: str, fields: Iterable[str] = ()) -> None:
         """Adds the transforms of a draft's first field of images: to one size, from 0 to 1.
@@ -89,52 +85,48 @@ class ImageLook:
         """
         if draft.transforms:
             return
-        attached = attached_field(other for other in fields if other != field)
-        training = draft.is_for_training and not attached
+        attached = attached_field(field, fields)
+        moves = draft.is_for_training and not attached
         is_grey = self.grey == len(self.sizes)
-        decode: dict[str, Any] = {"field": field, "channels": 1 if is_grey else 3}
-        if self.turned:
-            decode["exif"] = "apply"
-        about = "photos are turned upright" if self.turned else ""
-        lines = [step("decode_image", about, **decode)]
+        turn = {"exif": "apply"} if self.turned else {}
+        lines = [step("decode_image", field=field, channels=1 if is_grey else 3, **turn)]
         if len(set(self.sizes)) == 1 and max(self.sizes[0]) <= _MAX_KEPT:
-            about, size = "the size that they have; a batch needs a fixed one", [*self.sizes[0]]
-            lines.append(step("resize", about, field=field, size=size))
+            about = "the size that they have; a batch needs a fixed one"
+            lines.append(step("resize", about, field=field, size=[*self.sizes[0]]))
         else:
-            name = "random_resized_crop" if training else "resize"
-            about = "height, width" if training else "height, width; changes the proportions"
-            about += f"; pixels in {attached!r} fit no longer" if attached else ""
             short = median(min(size) for size in self.sizes)
             side = next((side for side in _CROPS if side <= short), _CROPS[-1])
+            about = "height, width" + ("" if moves else "; changes the proportions")
+            about += f"; pixels in {attached!r} fit no longer" if attached else ""
+            name = "random_resized_crop" if moves else "resize"
             lines.append(step(name, about, field=field, size=[side, side]))
-        if training:
+        if moves:
             lines.append(step("random_flip_left_right", FLIP, field=field))
         if attached:
             lines.append(comment(f"no crop or flip, which would not move {attached!r}"))
-        lines.append(step("normalize", NORMALIZE, field=field, scale=255.0))
+        draft.transforms = [*lines, step("normalize", NORMALIZE, field=field, scale=255.0)]
         if not is_grey:
             usual = "also usual: mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]"
-            lines.append(comment(usual))
-        draft.transforms = lines
+            draft.transforms.append(comment(usual))
 
 
-def attached_field(names: Iterable[str]) -> str:
-    """Returns the first field with places in an image, by its name; empty if there is none."""
-    for name in names:
-        words = re.findall(r"[A-Z]?[a-z]+", name)
-        if not _GEOMETRY_WORDS.isdisjoint(word.lower() for word in words):
-            return name
-    return ""
+def attached_field(image: str, fields: Iterable[str]) -> str:
+    """Returns the first of the other fields with places in the image; empty if there is none."""
+    return next((name for name in fields if name != image and _PLACES.search(_words(name))), "")
+
+
+def _words(name: str) -> str:
+    """Returns a name such as `gtBoxes` as words: `gt_boxes`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
 def _orientation(image: Image.Image) -> int:
     if image.format not in ("JPEG", "MPO"):  # of the others, decode_image reads no EXIF
         return 1
     try:
-        found = int(image.getexif().get(ExifTags.Base.Orientation, 1))
+        return int(image.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:  # noqa: BLE001 - invalid EXIF counts as none, whatever Pillow raises for it
         return 1
-    return found if found in range(1, 9) else 1
 
 
 def spread(count: int, most: int = MAX_LOOKED_AT) -> list[int]:

@@ -1,15 +1,15 @@
-"""Starters for images: class folders, one flat folder, or a CSV of labels."""
+"""Starters for images: class folders, or one flat folder, each with its parts for training."""
 
 from __future__ import annotations
 
 import csv
 import io
 import shlex
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from infeed.shared.errors import SourceError
+from infeed_server.sources.images.labels import labels_from_folders
 from infeed_server.sources.images.listing import ImageListing, list_images
 from infeed_server.starter.draft import (
     WRITTEN_LABELS,
@@ -26,7 +26,6 @@ from infeed_server.starter.labels import (
     FOLDERS,
     NONE,
     Column,
-    Part,
     chosen_labels,
     find_labels,
     is_number,
@@ -34,8 +33,6 @@ from infeed_server.starter.labels import (
 
 _PARTS = ("train", "training", "val", "valid", "validation", "test", "eval", "dev")
 """Names of folders that are parts of a data set, not classes."""
-_OTHER_FORMATS = (".avif", ".bmp", ".gif", ".heic", ".tif", ".tiff", ".webp")
-"""Endings of images that the source does not list."""
 
 
 def image_drafts(folder: Path, target: Path, labels: str | None) -> list[Draft]:
@@ -45,39 +42,36 @@ def image_drafts(folder: Path, target: Path, labels: str | None) -> list[Draft]:
     """
     listing = list_images(str(folder))
     names = [name for name in listing.folders if name.lower() in _PARTS]
+    parts = {"": listing}
     if names and all(image.path.partition("/")[0] in names for image in listing.images):
-        folders = [folder / name for name in names]
-        parts = [Part(listing, list_images(f"{folder}/{name}"), f"{name}/") for name in names]
-    else:
-        folders, parts = [folder], [Part(listing, listing)]
-        if folder.name.lower() in _PARTS:
-            folders = [path for path in folder.parent.iterdir() if path.name.lower() in _PARTS]
-    classes = _classes_of_parts(folders)
+        parts = {f"{name}/": list_images(f"{folder}/{name}") for name in names}
+    by_folder = {
+        prefix: labels == FOLDERS or (labels is None and _has_classes(part))
+        for prefix, part in parts.items()
+    }
+    column = None
+    if labels is None and not all(by_folder.values()):
+        column = find_labels(listing, is_split=len(parts) > 1)
+    elif labels not in (None, FOLDERS, NONE):
+        column = chosen_labels(listing, labels or "")
     drafts = []
-    for part in parts:
-        draft = _draft(f"{folder.name}-{part.prefix}", part.listing, target)
-        _label(draft, part, target, labels, classes)
+    for prefix, part in parts.items():
+        draft = _draft(f"{folder.name}-{prefix}", part, target)
+        if by_folder[prefix]:
+            _add_folders(draft, part)
+        elif column and any(image.startswith(prefix) for image, _ in column.cells):
+            _add_column(draft, column, prefix, None if prefix else part, target)
+        else:
+            stray = "; some images are in no class folder" if part.folders else ""
+            draft.label = f"no label{stray}"
+            draft.source.append(comment("labels: labels.csv, with the columns file,label"))
         drafts.append(draft)
     return drafts
 
 
-def csv_drafts(file: Path, target: Path, labels: str | None) -> list[Draft]:
-    """Returns the drafts for a CSV of labels, whose images are beside it. Raises `SourceError`."""
-    try:
-        listing = list_images(str(file.parent))
-    except SourceError:
-        shown = shlex.quote(str(file))
-        raise SourceError(
-            f"{file}: there are no images beside it; give their folder: infeed init FOLDER "
-            f"--labels {shown}; if the CSV is the data, save its columns as arrays, and give their "
-            "file: np.savez('data.npz', **{name: df[name].to_numpy() for name in df}) with "
-            "df = pandas.read_csv(...)",
-            file=file,
-        ) from None
-    folders = {image.path.partition("/")[0] for image in listing.images}
-    (only,) = folders if len(folders) == 1 else ("",)  # all images are in one folder beside it
-    folder = file.parent / only if only in listing.folders else file.parent
-    return image_drafts(folder, target, labels or str(file))
+def _has_classes(part: ImageListing) -> bool:
+    least = 1 if Path(part.root).name.lower() in _PARTS else 2
+    return len(part.folders) >= least and all("/" in image.path for image in part.images)
 
 
 def _draft(name: str, listing: ImageListing, target: Path) -> Draft:
@@ -85,129 +79,76 @@ def _draft(name: str, listing: ImageListing, target: Path) -> Draft:
     chosen = [paths[index] for index in spread(len(paths))]
     look = ImageLook.at(chosen)
     if look is None:
-        raise SourceError(
-            f"{listing.root!r}: none of {len(chosen)} images can be opened, such as {chosen[0]}",
-            file=listing.root,
-        )
+        problem = f"none of {len(chosen)} images can be opened, such as {chosen[0]}"
+        raise SourceError(f"{listing.root!r}: {problem}", file=listing.root)
     about = [f"{len(paths)} images; of {len(chosen)} looked at: {look.describe()}"]
-    if damaged := len(chosen) - len(look.sizes):
-        about.append(f"of these, {damaged} cannot be opened: infeed check --scan names all")
-    others = Counter(path.suffix.lower() for path in Path(listing.root).rglob("*.*"))
-    if left := [f"{others[ending]} {ending}" for ending in _OTHER_FORMATS if others[ending]]:
-        about.append(f"left out: {', '.join(left)}; convert them to JPEG or PNG")
     source = [line("images", relative(listing.root, target))]
     draft = Draft(pipeline_name(name), about, source, len(paths))
     look.suggest(draft, "image")
     return draft
 
 
-def _classes_of_parts(folders: Sequence[Path]) -> Sequence[str]:
-    """Returns the class folders of all parts together, if one part lacks some; otherwise none.
+def _add_folders(draft: Draft, part: ImageListing) -> None:
+    """Labels images with their class folder, if all parts have the same. Raises `SourceError`."""
+    labels = labels_from_folders(part)
+    _require_same_folders(Path(part.root))
+    draft.source.append(line("labels", FOLDERS, "label: the number of the folder, sorted"))
+    classes = labels.class_names
+    draft.label = f"label is the class folder: {len(classes)} classes: {listed(_numbered(classes))}"
+
+
+def _require_same_folders(part: Path) -> None:
+    """Raises `SourceError` if another part has other class folders, so other numbers for them.
 
     A part without folders has no labels, and does not count.
     """
-    names = []
-    for folder in folders:
-        try:
-            names.append(list_images(str(folder)).folders)
-        except SourceError:  # no image in it
-            continue
-    union = sorted({name for part in names for name in part})
-    return union if any(part and list(part) != union for part in names) else []
-
-
-def _label(
-    draft: Draft, part: Part, target: Path, labels: str | None, classes: Sequence[str]
-) -> None:
-    """Adds the labels of a part's images; `classes` are numbered instead of its own folders."""
-    stray = [image.path for image in part.listing.images if "/" not in image.path]
-    names = classes or part.listing.folders
-    if labels == FOLDERS and (stray or not names):
+    parts = [path for path in sorted(part.parent.iterdir()) if path.name.lower() in _PARTS]
+    found = {path: {folder.name for folder in path.glob("[!.]*/")} for path in parts}
+    names = {name for folders in found.values() for name in folders}
+    missing = [f"{path}/{name}" for path in parts for name in sorted(names - found[path])]
+    missing = [path for path in missing if found[Path(path).parent]]
+    if missing and part in parts:
         raise SourceError(
-            f"--labels {FOLDERS}: {len(stray)} images below {part.listing.root!r} are in no class "
-            f"folder, such as {stray[0]}; move them",
-            file=part.listing.root,
+            f"{part}: the class folders are numbered, but not all parts have the same; make the "
+            f"empty ones: mkdir {shlex.join(missing)}",
+            file=part,
         )
-    if labels == FOLDERS or (labels is None and not stray and len(names) > 1):
-        _add_folders(draft, part, names)
-        return
-    found = None
-    if labels is None:
-        found = find_labels(part, draft.about)
-    elif labels != NONE:
-        found = chosen_labels(part, labels)
-    if found is not None:
-        _add_column(draft, part, found, target)
-        return
-    if part.listing.folders and stray:
-        draft.about.append(
-            f"no label by folder: {len(stray)} images are in none, such as {stray[0]}; move them, "
-            "and write labels: folders"
-        )
-    draft.label = "no label was found" if labels is None else "no label"
-    draft.source.append(comment("labels: labels.csv, with the columns file,label"))
 
 
-def _add_folders(draft: Draft, part: Part, classes: Sequence[str]) -> None:
-    folders = {image.path: image.path.partition("/")[0] for image in part.listing.images}
-    if list(classes) != list(part.listing.folders):
-        numbers = {image: classes.index(folder) for image, folder in folders.items()}
-        path = _write_labels(draft, numbers)
-        draft.about.append(f"another part has more class folders; {path} has the same numbers")
-    else:
-        draft.source.append(line("labels", FOLDERS, "label: the number of the folder, sorted"))
-    sizes = Counter(folders.values()).values()
-    of = f"{min(sizes)} to {max(sizes)}" if len(set(sizes)) > 1 else f"{min(sizes)}"
-    first, folder = next(iter(folders.items()))
-    draft.label = (
-        f"label is the class folder: {len(classes)} classes, in each folder {of} images: "
-        f"{listed(_numbered(classes))}; {first} has {classes.index(folder)}"
-    )
-    draft.about += [
-        f"{file.name} is not used; for its labels: --labels {relative(file, Path.cwd())}"
-        for file in part.csv_files()
-        if file.is_relative_to(part.whole.root)
-    ]
+def _add_column(
+    draft: Draft, column: Column, prefix: str, whole: ImageListing | None, target: Path
+) -> None:
+    """Adds the labels of a column, in a CSV of its own unless the source reads it as it is.
 
-
-def _add_column(draft: Draft, part: Part, column: Column, target: Path) -> None:
-    name, classes = column.file.name, column.classes()
-    labels: Mapping[str, str | int] = column.labels
-    values = sorted(set(column.labels.values()), key=lambda text: (len(text), text))
-    draft.about += [
-        f"left out: {count} row{'s' * (count > 1)} of {name} without {lack}"
-        for lack, count in column.left_out.items()
-        if count
-    ]
-    if classes and part.prefix:  # each part would number the classes that it has
-        draft.about.append("the labels are text: number the classes alike in all parts")
-    elif classes:
-        values = _numbered(classes)
-        labels = {image: classes.index(text) for image, text in column.labels.items()}
-    if labels is column.labels and column.is_plain:
+    `whole` has the images, if they are not a part of the data.
+    """
+    classes, name = column.classes(), column.file.name
+    found = {image: label for image, label in column.labels().items() if image.startswith(prefix)}
+    if whole and not classes and column.is_plain(whole):
         draft.source.append(line("labels", relative(column.file, target), "columns file,label"))
     else:
-        path = _write_labels(draft, labels)
-        draft.about.append(f"{path} was made from {name}, with the columns file,label")
-    first, label = next(iter(labels.items()))
-    draft.label = (
-        f"label is the column {column.name} of {name}: {len(values)} different values: "
-        f"{listed([value[:40] for value in values])}; {first} has {str(label)[:40]}"
-    )
-    texts = [text for text in column.labels.values() if not text.lstrip("+-").isdecimal()]
-    if texts and all(map(is_number, column.labels.values())):
+        path, out = f"{draft.name}{WRITTEN_LABELS}", io.StringIO()
+        # Text that repeats is a class. Its number is that in the whole CSV, the same in all parts.
+        rows = [
+            (image.removeprefix(prefix), classes.index(label) if classes else label)
+            for image, label in sorted(found.items())
+        ]
+        csv.writer(out, lineterminator="\n").writerows([("file", "label"), *rows])
+        draft.files[path] = out.getvalue()
+        draft.source.append(line("labels", path, f"made from {name}"))
+    values = sorted(set(found.values()), key=lambda text: (len(text), text))
+    shown = listed([value[:40] for value in _numbered(classes) or values])
+    draft.label = f"label is the column {column.name} of {name}: {len(values)} values: {shown}"
+    if column.left_out:
+        draft.about.append(f"{column.left_out} rows of {name} have no image here, or no label")
+    if not classes and all(map(is_number, values)) and not all(map(_is_integer, values)):
         draft.transforms.append(step("string_to_number", "the CSV has text", field="label"))
-    if missing := draft.samples - len(labels):
+    if missing := draft.samples - len(found):
         draft.on_error = f"{missing} images have no label; others take their places"
 
 
-def _write_labels(draft: Draft, labels: Mapping[str, str | int]) -> str:
-    """Adds a CSV of labels beside the pipelines, and returns its name."""
-    path, out = f"{draft.name}{WRITTEN_LABELS}", io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([("file", "label"), *sorted(labels.items())])
-    draft.files[path] = out.getvalue()
-    draft.source.append(line("labels", path, "columns file,label"))
-    return path
+def _is_integer(text: str) -> bool:
+    return text.lstrip("+-").isdecimal()
 
 
 def _numbered(classes: Sequence[str]) -> list[str]:

@@ -14,9 +14,9 @@ import numpy as np
 
 from infeed.shared.errors import SourceError
 from infeed_server.datasets.parquet import ParquetRows
-from infeed_server.starter.draft import WRITTEN_MODULE, Draft, line, listed
+from infeed_server.starter.draft import Draft, line, listed
+from infeed_server.starter.files import shard_groups, shard_pattern
 from infeed_server.starter.image_look import ImageLook, spread
-from infeed_server.starter.shards import shard_groups, shard_pattern
 
 _ROWS_READ = 16
 """Rows of a group of files that are looked at: more find more nulls and lengths of lists."""
@@ -24,7 +24,7 @@ _ROWS_READ = 16
 _MAX_SHUFFLED_BYTES = 256 << 20
 """Decompressed bytes that are shuffled as a whole: a process keeps no more."""
 
-_MODULE = f'''"""Rows of Parquet files for the pipelines beside this file. {WRITTEN_MODULE}"""
+_MODULE = '''"""Rows of Parquet files for the pipelines beside this file, written by infeed init."""
 
 from pathlib import Path
 
@@ -41,47 +41,39 @@ def {function}():
 """
 
 
-def parquet_drafts(files: Sequence[Path], target: Path, pattern: str = "") -> list[Draft]:
+def parquet_drafts(files: Sequence[Path], target: Path) -> list[Draft]:
     """Returns a draft for each group of shards, the first with the module that reads them all.
 
-    `pattern` is the glob that named the files, if one did. Raises `SourceError`.
+    Raises `SourceError`.
     """
     groups = dict(shard_groups(files))
-    module = f"{_identifier(next(iter(groups)))}_rows"
+    module = f"{_identifier(next(iter(groups)))}_infeed_rows"
     code, drafts = _MODULE, []
     for name, group in groups.items():
         rows = ParquetRows(group)
-        if not len(rows):
-            raise SourceError(f"{group[0]}: no row in this file; write it again", file=group[0])
         looked_at = rows.__getitems__(spread(len(rows), _ROWS_READ))
-        fields, left_out = {}, []
-        for column, kind in rows.schema().items():
-            options, reason = _field([row[column] for row in looked_at])
-            if reason:
-                left_out.append(f"{column} ({kind}: {reason})")
-            else:
-                fields[column] = options
-        about = [f"{len(rows)} rows"] + [f"left out: {listed(left_out)}"] * bool(left_out)
+        fields = [name for name in rows.schema() if _is_field([row[name] for row in looked_at])]
+        left_out = [name for name in rows.schema() if name not in fields]
+        about = [f"{len(rows)} rows; fields: {listed(fields)}"]
+        if left_out:
+            reason = "nulls, lists of several lengths, or no numbers, text or bytes"
+            about.append(f"left out, with {reason}: {listed(left_out)}")
         if not fields:
-            raise SourceError(
-                f"{group[0]}: no column that can be served; {about[-1]}", file=group[0]
-            )
+            raise SourceError(f"{group[0]}: no column to serve; {about[-1]}", file=group[0])
         function = _identifier(name)
         source = [
             line("python", f"{module}:{function}", "reads the files; edit it to change a row"),
             line("processes", 2, "that read; each keeps some row groups in memory"),
-            "fields:",
-            *(f"  {line(column, options)}" for column, options in fields.items()),
         ]
         draft = Draft(name, about, source, len(rows), shuffle=_shuffle(rows))
         for column in fields:
             if look := ImageLook.of_all([row[column] for row in looked_at]):
                 draft.about.append(f"{column}: images, {look.describe()}")
                 look.suggest(draft, column, fields)
-        patterns = shard_pattern(group, target, pattern)
+        patterns = shard_pattern(group, target)
         names = [patterns] if isinstance(patterns, str) else patterns
         paths = ", ".join(f"FOLDER / {path!r}" for path in names)
-        code += _FUNCTION.format(function=function, paths=paths, columns=[*fields])
+        code += _FUNCTION.format(function=function, paths=paths, columns=fields)
         drafts.append(draft)
     drafts[0].files[f"{module}.py"] = code
     return drafts
@@ -94,19 +86,12 @@ def _shuffle(rows: ParquetRows) -> str:
     return f"{{seed: 0, mode: window, block: {block}, window: {block * 4}}}"
 
 
-def _field(values: Sequence[Any]) -> tuple[Any, str]:
-    """Returns the options of a field, and the reason why it cannot be one; empty if it can."""
-    if any(value is None for value in values):
-        return None, "it has nulls"
+def _is_field(values: Sequence[Any]) -> bool:
+    """Returns whether values can be a field: text and bytes, or numbers of one shape."""
     if all(isinstance(value, str | bytes) for value in values):
-        return "bytes", ""
-    if not all(isinstance(value, np.ndarray | np.generic) for value in values):
-        return None, "it has no numbers, text or bytes"
-    if len({np.shape(value) for value in values}) > 1:
-        return None, "its lists differ in length; a map with python: true can pad them"
-    array = np.asarray(values[0])
-    kind, shape = array.dtype.name, list(array.shape)
-    return ({"type": kind, "shape": shape} if shape else kind), ""
+        return bool(values)
+    is_number = all(isinstance(value, np.ndarray | np.generic) for value in values)
+    return is_number and len({np.shape(value) for value in values}) == 1
 
 
 def _identifier(name: str) -> str:

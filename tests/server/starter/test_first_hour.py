@@ -14,7 +14,7 @@ from infeed.cli import new_app
 from infeed_server.pipeline.load import from_yaml
 
 KINDS = {
-    "other-csv/table.csv": {"pictures": {"image": (8, 32, 32, 3), "label": (8,)}},
+    "other-csv/pictures": {"pictures": {"image": (8, 32, 32, 3), "label": (8,)}},
     "parts": {
         "parts-train": {"image": (4, 30, 40, 3), "label": (4,)},
         "parts-val": {"image": (4, 30, 40, 3), "label": (4,)},
@@ -47,7 +47,8 @@ def test_each_kind_is_served_as_it_is_written(
     if path == "rows":
         pytest.importorskip("pyarrow")
     file = str(tmp_path / "starter.yaml")
-    made = run("init", str(data / path), "--output", file)
+    labels = ["--labels", f"{data}/other-csv/table.csv:class"] if "other" in path else []
+    made = run("init", str(data / path), "--output", file, *labels)
     assert made.exit_code == 0, made.output
     # Two of the images in the other CSV have no label, of which the starter has a comment.
     checked = run("check", file, "--scan", "--json", "--max-bad", "2" if "other" in path else "0")
