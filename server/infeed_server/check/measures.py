@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import tensorflow as tf
 
-from infeed_server.check.ranges import MAX_CLASS_BYTES, SOURCE_STAGE, FieldRange
+from infeed_server.check.report import MAX_CLASS_BYTES, SOURCE_STAGE, ClassCounts, FieldRange
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.sample_graph import Specs
 from infeed_server.sources.base import Sample
@@ -15,63 +14,43 @@ from infeed_server.transforms.base import Step
 from infeed_server.transforms.field_checks import format_shape
 
 
-@dataclass(frozen=True)
 class Measures:
     """The measures of a pipeline's samples: of each field where it is new or changed."""
 
-    parse: Callable[[Sample], Sample]
-    steps: tuple[Step, ...]
-    fields: tuple[tuple[int, str, tf.TensorSpec], ...]
-    """Stage and name of each field, with the type and shape that all samples have there."""
-    class_fields: tuple[str, ...]
-    """Fields of the source whose values can be classes: single integers and byte strings."""
-
-    @classmethod
-    def of(
-        cls, columns: Specs, parse: Callable[[Sample], Sample], steps: Sequence[Step]
-    ) -> Measures:
+    def __init__(
+        self, columns: Specs, parse: Callable[[Sample], Sample], steps: Sequence[Step]
+    ) -> None:
         """Traces the steps. Raises `ConfigError` and `UserCodeError`."""
         stages = sample_graph.trace_columns(columns, parse, steps)
-        fields = [(SOURCE_STAGE, name, spec) for name, spec in stages[0].items()]
+        self._parse, self._steps = parse, steps
+        self.ranges = [_range(SOURCE_STAGE, name, spec) for name, spec in stages[0].items()]
         for (number, transform), after in zip(steps, stages[1:], strict=True):
             touched = transform.fields()
             names = after if touched is None else [name for name in after if name in touched]
-            fields += [(number, name, after[name]) for name in names]
-        return cls(parse, tuple(steps), tuple(fields), _class_fields(stages[0]))
-
-    def ranges(self) -> list[FieldRange]:
-        """Returns the ranges of the fields, without any sample."""
-        return [
-            FieldRange(
-                stage,
-                name,
-                "bytes" if spec.dtype == tf.string else spec.dtype.name,
-                format_shape(spec.shape),
-                is_image=spec.shape.rank == 3 and None in spec.shape.as_list()[:2],
-            )
-            for stage, name, spec in self.fields
-        ]
+            self.ranges += [_range(number, name, after[name]) for name in names]
+        self.classes = {
+            name: ClassCounts()
+            for name, spec in stages[0].items()
+            if spec.shape.rank == 0 and (spec.dtype == tf.string or spec.dtype.is_integer)
+        }
 
     def compute(self, columns: Sample, key: tf.Tensor) -> tuple[tf.Tensor, Sample]:
-        """Returns the measures, float64[fields, 8], and the values of the class fields."""
-        sample = self.parse(columns)
-        classes = {name: _class_value(sample[name]) for name in self.class_fields}
+        """Returns the measures, float64[fields, 6], and the values of the fields of classes."""
+        sample = self._parse(columns)
+        classes = {name: _class_value(sample[name]) for name in self.classes}
         measured = self._measure(sample, SOURCE_STAGE)
-        for step in self.steps:
+        for step in self._steps:
             sample = sample_graph.apply_step(step, sample, key)
             measured += self._measure(sample, step[0])
         return tf.stack(measured), classes
 
     def _measure(self, sample: Sample, stage: int) -> list[tf.Tensor]:
-        return [_measure(sample[name]) for number, name, _ in self.fields if number == stage]
+        return [_measure(sample[found.field]) for found in self.ranges if found.stage == stage]
 
 
-def _class_fields(specs: Specs) -> tuple[str, ...]:
-    return tuple(
-        name
-        for name, spec in specs.items()
-        if spec.shape.rank == 0 and (spec.dtype == tf.string or spec.dtype.is_integer)
-    )
+def _range(stage: int, name: str, spec: tf.TensorSpec) -> FieldRange:
+    data_type = "bytes" if spec.dtype == tf.string else spec.dtype.name
+    return FieldRange(stage, name, data_type, format_shape(spec.shape))
 
 
 def _class_value(value: tf.Tensor) -> tf.Tensor:
@@ -81,16 +60,14 @@ def _class_value(value: tf.Tensor) -> tf.Tensor:
 
 
 def _measure(value: tf.Tensor) -> tf.Tensor:
-    """Returns minimum, maximum, number, sum and sum of squares of the finite values, the number of
-    the others, and height and width of an image."""
+    """Returns minimum, maximum, number, sum and sum of squares of the finite values, and the number
+    of the others."""
     numbers = tf.strings.length(value) if value.dtype == tf.string else value
     numbers = tf.cast(numbers, tf.float64)
     finite = tf.math.is_finite(numbers)
     count = tf.math.count_nonzero(finite, dtype=tf.float64)
     zeroed = tf.where(finite, numbers, tf.zeros_like(numbers))
     infinity = tf.constant(float("inf"), tf.float64)
-    is_image = value.shape.rank == 3
-    size = tf.cast(tf.shape(value)[:2], tf.float64) if is_image else tf.zeros([2], tf.float64)
     measures = [
         tf.reduce_min(tf.where(finite, numbers, infinity)),
         tf.reduce_max(tf.where(finite, numbers, -infinity)),
@@ -99,4 +76,4 @@ def _measure(value: tf.Tensor) -> tf.Tensor:
         tf.reduce_sum(zeroed * zeroed),
         tf.cast(tf.size(numbers), tf.float64) - count,
     ]
-    return tf.concat([measures, size], axis=0)
+    return tf.stack(measures)

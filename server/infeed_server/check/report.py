@@ -1,22 +1,108 @@
-"""The report of a scan: bad samples, classes, sizes and values of each pipeline."""
+"""The report of a scan: bad samples, classes, and ranges of values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from infeed.shared.errors import InfeedError
 from infeed.shared.spec import Array
-from infeed_server.check.ranges import SOURCE_STAGE, ClassCounts, FieldRange
 
-if TYPE_CHECKING:  # they load TensorFlow
-    import tensorflow as tf
+SOURCE_STAGE = -1
+"""The stage before all transforms; that behind a transform is its number in the definition."""
 
-    from infeed_server.check.measures import Measures
-    from infeed_server.transforms.base import Step
+MAX_CLASS_BYTES = 64
+"""Bytes of a class name. A longer byte string is text or data, and its values are not counted."""
+
+_MAX_CLASSES = 10_000
+"""Different values of a field of classes. A field with more has numbers or names of samples."""
+
+
+@dataclass
+class FieldRange:
+    """The values of a field at a stage; of byte strings, their lengths."""
+
+    stage: int
+    field: str
+    data_type: str
+    shape: str
+    minimum: float = math.inf
+    maximum: float = -math.inf
+    not_finite: int = 0
+    """Values that are NaN or infinite; the other numbers are without them."""
+    _sums: Array = field(default_factory=lambda: np.zeros(3))
+    """The number of finite values, their sum, and the sum of their squares."""
+
+    @property
+    def mean(self) -> float:
+        return float(self._sums[1] / max(self._sums[0], 1))
+
+    @property
+    def std(self) -> float:
+        """The standard deviation over all values of all samples."""
+        return math.sqrt(max(0.0, self._sums[2] / max(self._sums[0], 1) - self.mean**2))
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._sums[0]
+
+    def add(self, measures: Array) -> None:
+        """Adds measures of samples, float64[n, 6]."""
+        self.minimum = min(self.minimum, float(measures[:, 0].min()))
+        self.maximum = max(self.maximum, float(measures[:, 1].max()))
+        self._sums = self._sums + measures[:, 2:5].sum(axis=0)
+        self.not_finite += int(measures[:, 5].sum())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "field": self.field,
+            "data_type": self.data_type,
+            "shape": self.shape,
+            "min": None if self.is_empty else self.minimum,
+            "max": None if self.is_empty else self.maximum,
+            "mean": self.mean,
+            "std": self.std,
+            "not_finite": self.not_finite,
+        }
+
+
+@dataclass
+class ClassCounts:
+    """The number of samples with each value of a field."""
+
+    names: tuple[str, ...] = ()
+    """The name of each class, where the source has them."""
+    counts: Counter[int | str] = field(default_factory=Counter)
+    is_class: bool = True
+    """Whether the values can be classes."""
+
+    def add(self, values: Array) -> None:
+        """Adds the values of samples: integers, or byte strings."""
+        texts = values.dtype == object
+        if texts and any(len(value) > MAX_CLASS_BYTES for value in values):
+            self.is_class = False
+        if self.is_class:
+            self.counts.update(
+                [value.decode(errors="replace") for value in values] if texts else values.tolist()
+            )
+            self.is_class = len(self.counts) <= _MAX_CLASSES
+
+    @property
+    def is_balance(self) -> bool:
+        """Whether classes repeat, as labels do, and names of files or numbers of rows do not."""
+        return self.is_class and 0 < 2 * len(self.counts) <= max(self.counts.total(), 2)
+
+    def label(self, value: Any) -> str:
+        """Returns the class as a person reads it: `3 (cat)`."""
+        known = isinstance(value, int) and 0 <= value < len(self.names)
+        text = f"{value} ({self.names[value]})" if known else str(value)
+        # Bytes of a file must not control the terminal.
+        return text if text.isprintable() else repr(text)
 
 
 @dataclass
@@ -28,66 +114,38 @@ class PipelineReport:
     """Samples of the source; None: unknown."""
     scanned: int = 0
     bad_samples: int = 0
-    without_label: int = 0
-    """Bad samples that have no label."""
     bad_examples: list[InfeedError] = field(default_factory=list)
     """The errors of the first bad samples."""
     ranges: list[FieldRange] = field(default_factory=list)
-    classes: list[ClassCounts] = field(default_factory=list)
+    classes: dict[str, ClassCounts] = field(default_factory=dict)
+    """The counts of each field whose values can be classes."""
     stages: dict[int, str] = field(default_factory=lambda: {SOURCE_STAGE: "source"})
     """The name of each stage."""
 
-    def measure(
-        self, measures: Measures, steps: Sequence[Step], names: tuple[str, ...] = ()
-    ) -> None:
-        """Begins without samples; `names` are the classes of the field `label`, if known."""
-        self.stages |= {number: f"{number}: {transform.name}" for number, transform in steps}
-        self.ranges = measures.ranges()
-        self.classes = [
-            ClassCounts(name, names=names if name == "label" else ())
-            for name in measures.class_fields
-        ]
-
-    def add(self, values: Array, classes: Mapping[str, tf.Tensor]) -> None:
+    def add(self, values: Array, classes: Mapping[str, Any]) -> None:
         """Adds the measures of samples."""
         for number, found in enumerate(self.ranges):
             found.add(values[:, number])
-        for counts in self.classes:
-            counts.add(np.asarray(classes[counts.field]))
+        for name, counts in self.classes.items():
+            counts.add(np.asarray(classes[name]))
 
-    def balances(self) -> list[ClassCounts]:
+    def balances(self) -> dict[str, ClassCounts]:
         """Returns the fields whose values are classes."""
-        return [counts for counts in self.classes if counts.is_balance]
-
-    def image_sizes(self) -> dict[str, dict[str, tuple[int, int, int]]]:
-        """Returns field → side → minimum, median and maximum, of decoded images."""
-        return {values.field: sizes for values in self.ranges if (sizes := values.image_sizes())}
+        return {name: counts for name, counts in self.classes.items() if counts.is_balance}
 
     def to_json(self) -> dict[str, Any]:
+        first = [
+            {**error.metadata, "reason": error.reason, "message": error.message}
+            for error in self.bad_examples
+        ]
         return {
             "name": self.name,
             "samples": self.samples,
             "scanned": self.scanned,
-            "bad_samples": {
-                "count": self.bad_samples,
-                "without_label": self.without_label,
-                "first": [
-                    {**error.metadata, "reason": error.reason, "message": error.message}
-                    for error in self.bad_examples
-                ],
-            },
-            "image_sizes": {
-                name: {
-                    side: dict(zip(("min", "median", "max"), sizes, strict=True))
-                    for side, sizes in sides.items()
-                }
-                for name, sides in self.image_sizes().items()
-            },
+            "bad_samples": {"count": self.bad_samples, "first": first},
             "classes": {
-                classes.field: {
-                    classes.label(value): count for value, count in sorted(classes.counts.items())
-                }
-                for classes in self.balances()
+                name: {found.label(value): count for value, count in sorted(found.counts.items())}
+                for name, found in self.balances().items()
             },
             "ranges": [
                 {**found.to_json(), "stage": self.stages[found.stage]} for found in self.ranges

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from infeed_server.check.ranges import FieldRange
+from infeed_server.check.report import FieldRange
 from infeed_server.config.model import Finding
 from infeed_server.transforms import (
     ConvertImageDtype,
-    Normalize,
     OneHot,
     RandomBrightness,
     RandomHue,
@@ -21,10 +20,6 @@ _OF_UNIT_RANGE = (RandomBrightness, RandomHue, RandomSaturation, ConvertImageDty
 
 _MAX_UNIT = 2.0
 """Largest float in such an image; a crop that was resized with overshoot may be above 1."""
-
-_FACTOR = 20.0
-"""Ratio of the values' standard deviation to `std` that is wrong, as is its inverse. Between scales
-of 1 and 255 it is 255; of one data set with the statistics of another, at most a few."""
 
 
 def value_findings(
@@ -40,77 +35,20 @@ def value_findings(
                 count = after.not_finite
                 yield path, f"{count} results in field {after.field!r} are NaN or infinite"
         before = _before(ranges, number, getattr(transform, "field", None))
-        if before is not None and not before.is_empty:
-            for text in _input_findings(transform, before):
-                yield path, text
-
-
-def _input_findings(transform: Transform, before: FieldRange) -> Iterator[str]:
-    if isinstance(transform, Normalize):
-        yield from _normalize_findings(transform, before)
-    elif isinstance(transform, OneHot):
-        if before.minimum < 0 or before.maximum >= transform.depth:
-            yield (
-                f"depth: {transform.depth} does not fit the labels {_span(before)}: those outside "
-                f"of 0 to {transform.depth - 1} become zeros; give depth: {before.maximum + 1:g}"
-            )
-    elif isinstance(transform, _OF_UNIT_RANGE) and _is_beyond_unit(before):
-        yield (
-            f"floats are from 0 to 1 here, but field {before.field!r} has {_span(before)}; put "
-            f"normalize with scale: {_usual_scale(before):g} before it"
-        )
+        if before is None or before.is_empty:
+            continue
+        low, high = before.minimum, before.maximum
+        span = f"{low:g} to {high:g}"
+        if isinstance(transform, OneHot) and (low < 0 or high >= transform.depth):
+            text = f"depth: {transform.depth} does not fit the labels {span}: others become zeros"
+            yield path, f"{text}; give depth: {high + 1:g}"
+        is_float = "float" in before.data_type
+        if isinstance(transform, _OF_UNIT_RANGE) and is_float and high > _MAX_UNIT:
+            text = f"floats are from 0 to 1 here, but field {before.field!r} has {span}"
+            yield path, f"{text}; put normalize with scale: 255 before it"
 
 
 def _before(ranges: Sequence[FieldRange], number: int, field: str | None) -> FieldRange | None:
     """Returns the range of a field as the transform of this number gets it."""
     earlier = [other for other in ranges if other.field == field and other.stage < number]
     return max(earlier, key=lambda other: other.stage) if earlier else None
-
-
-def _is_beyond_unit(before: FieldRange) -> bool:
-    return "float" in before.data_type and before.maximum > _MAX_UNIT
-
-
-def _normalize_findings(transform: Normalize, before: FieldRange) -> Iterator[str]:
-    scale = transform.scale or 1.0
-    largest = max(abs(before.minimum), abs(before.maximum)) / abs(scale)
-    mean, std = before.mean / scale, before.std / abs(scale)
-    described = f"values of {_span(before)}" + (f", divided by {scale:g}" if scale != 1.0 else "")
-    if "int" in before.data_type and abs(scale) < 1:
-        yield f"scale is a divisor: {scale:g} makes values up to {largest:g}; give {1 / scale:g}"
-        return
-    if transform.scale is not None and 0 < largest < 1 / _FACTOR and abs(scale) > 1:
-        yield (
-            f"scale: {scale:g} does not fit {_span(before)}: the result is at most {largest:.2g}; "
-            "leave scale out"
-        )
-        return
-    for value in transform.std or ():
-        if std > 0 and not 1 / _FACTOR < std / abs(value) < _FACTOR:
-            remedy = _scale_remedy(transform, before, std / abs(value))
-            yield f"std {value:g} does not fit {described} (standard deviation {std:.3g}){remedy}"
-            return
-    for value in transform.mean or ():
-        is_large = abs(value) > 3 * largest > 0
-        is_small = 0 < 100 * abs(value) < largest and largest > 10 and abs(value - mean) > std
-        if is_large or is_small:
-            ratio = largest / abs(value)
-            remedy = _scale_remedy(transform, before, ratio)
-            yield f"mean {value:g} does not fit {described} (mean {mean:.3g}){remedy}"
-            return
-
-
-def _scale_remedy(transform: Normalize, before: FieldRange, ratio: float) -> str:
-    if ratio > 1 and transform.scale is None and before.maximum > 1:
-        return f"; for mean and std of values from 0 to 1 add scale: {_usual_scale(before):g}"
-    if ratio < 1 and transform.scale is not None and transform.scale > 1:
-        return f"; leave scale out, or divide mean and std by {transform.scale:g}"
-    return "; give the mean and std of the field's own values"
-
-
-def _usual_scale(before: FieldRange) -> float:
-    return 255.0 if 1 < before.maximum <= 255 else before.maximum
-
-
-def _span(before: FieldRange) -> str:
-    return f"{before.minimum:g} to {before.maximum:g}"

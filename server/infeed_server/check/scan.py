@@ -10,11 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from infeed.shared.errors import ConfigError, InfeedError, SampleError
-from infeed.shared.spec import Array
 from infeed.shared.tensorflow.from_callable import from_callable
 from infeed_server.check.measures import Measures
-from infeed_server.check.ranges import SOURCE_STAGE
-from infeed_server.check.report import PipelineReport
+from infeed_server.check.report import SOURCE_STAGE, PipelineReport
 from infeed_server.check.rules import value_findings
 from infeed_server.config.document import Problem
 from infeed_server.engines.dataset_options import graph_options
@@ -25,9 +23,6 @@ from infeed_server.pipeline.load import FilePipelines, error_path
 from infeed_server.pipeline.python_maps import split_python_maps
 from infeed_server.pipeline.sequential_plan import plan_sequential
 from infeed_server.sources import DatasetSource, ProgressCallback, open_source
-
-_NO_LABEL_STAGE = "labels"
-"""The stage of the error of a sample that has no label."""
 
 _TOGETHER = 64
 """Samples read and measured at a time: few enough for memory, enough to hide latency."""
@@ -90,17 +85,11 @@ def _scan_dataset(
         raise ConfigError("source.dataset: the dataset is endless; give --limit")
     samples = dataset.unbatch()
     steps = list(enumerate(definition.transforms))
-    measures = Measures.of(dict(samples.element_spec), lambda sample: sample, steps)
+    measures = Measures(dict(samples.element_spec), lambda sample: sample, steps)
     # Of a dataset of batches, the number of batches is known, but not of samples.
-    report = PipelineReport(name, None if plan.batched else spec.sample_count)
-    report.measure(measures, steps)
-    rows = samples.take(-1 if limit is None else limit).map(
-        lambda sample: {
-            "index": tf.zeros([], tf.int64),
-            "columns": sample,
-            "key": tf.zeros([2], tf.int64),
-        }
-    )
+    report = _report(name, None if plan.batched else spec.sample_count, measures, steps)
+    key = tf.zeros([2], tf.int64)
+    rows = samples.take(-1 if limit is None else limit).map(lambda sample: (key[0], key, sample))
     try:
         with scanning(name, limit or spec.sample_count) as advance:
             for _, values, classes in _measured(rows, measures):
@@ -123,19 +112,21 @@ def _scan_indexed(
     source, _ = plan.uncached
     maps, steps = split_python_maps(list(enumerate(plan.definition.transforms)))
     reader = SampleReader(source, steps, plan.order(plan.spec.seed))
-    measures = Measures.of(dict(source.columns), source.parse, steps)
-    report = PipelineReport(plan.spec.name, len(source), count)
+    measures = Measures(dict(source.columns), source.parse, steps)
+    report = _report(plan.spec.name, len(source), measures, steps)
+    report.scanned = count
     if maps:
         report.stages[SOURCE_STAGE] = f"{maps[-1][0]}: map"
-    report.measure(measures, steps, getattr(source, "class_names", ()))
+    if "label" in report.classes:
+        report.classes["label"].names = getattr(source, "class_names", ())
     faults: list[Exception] = []
 
-    def groups() -> Iterator[dict[str, Any]]:
+    def groups() -> Iterator[tuple[Any, ...]]:
         try:
             for start in range(0, count, _TOGETHER):
                 index, columns = reader.read(np.arange(start, min(start + _TOGETHER, count)))
                 if len(index):
-                    yield {"index": index, "key": reader.keys(index), "columns": columns}
+                    yield index, reader.keys(index), columns
         except Exception as error:  # noqa: BLE001 - TensorFlow would keep its message only
             faults.append(error)
 
@@ -145,41 +136,29 @@ def _scan_indexed(
         for name, spec in source.columns.items()
     }
     index, key = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None, 2], tf.int64)
-    rows = from_callable(
-        lambda _: next(made, None), {"index": index, "key": key, "columns": columns}
-    )
+    rows = from_callable(lambda _: next(made, None), (index, key, columns)).prefetch(2).unbatch()
     bad = np.ones(count, np.bool_)
-    for index, values, classes in _measured(rows.prefetch(2).unbatch(), measures, skip=True):
+    for index, values, classes in _measured(rows, measures, skip=True):
         bad[np.asarray(index)] = False
         report.add(np.asarray(values), classes)
         advance(len(values))
     if faults:
         raise faults[0]
-    _add_bad_samples(report, reader, np.flatnonzero(bad), max_examples)
+    report.bad_samples = int(bad.sum())
+    for number in np.flatnonzero(bad)[:max_examples].tolist():
+        failure = reader.failure(number)
+        again = SampleError(f"sample {number} failed, but not alone", sample_id=number)
+        report.bad_examples.append(
+            reader.unread.get(number) or (failure.error if failure else again)
+        )
     advance(report.bad_samples)
     return report
 
 
-def _add_bad_samples(
-    report: PipelineReport, reader: SampleReader, bad: Array, max_examples: int
-) -> None:
-    """Notes the samples that were not read, and those that a transform failed for."""
-    report.bad_samples = len(bad)
-    report.without_label = sum(
-        error.metadata.get("stage") == _NO_LABEL_STAGE for error in reader.unread.values()
-    )
-    for index in bad[:max_examples].tolist():
-        error = reader.unread.get(index)
-        if error is None:
-            failure = reader.failure(index)
-            error = failure.error if failure else _passing(index)
-        report.bad_examples.append(error)
-
-
-def _passing(index: int) -> SampleError:
-    return SampleError(
-        f"sample {index} failed, but not when it was processed again, alone", sample_id=index
-    )
+def _report(name: str, samples: int | None, measures: Measures, steps: Any) -> PipelineReport:
+    report = PipelineReport(name, samples, ranges=measures.ranges, classes=measures.classes)
+    report.stages |= {number: f"{number}: {transform.name}" for number, transform in steps}
+    return report
 
 
 def _measured(rows: tf.data.Dataset, measures: Measures, *, skip: bool = False) -> tf.data.Dataset:
@@ -189,9 +168,10 @@ def _measured(rows: tf.data.Dataset, measures: Measures, *, skip: bool = False) 
     """
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def measure(row: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
-        values, classes = measures.compute(row["columns"], row["key"])
-        return row["index"], values, classes
+    def measure(
+        index: tf.Tensor, key: tf.Tensor, columns: dict[str, tf.Tensor]
+    ) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
+        return index, *measures.compute(columns, key)
 
     measured = rows.map(measure, num_parallel_calls=tf.data.AUTOTUNE)
     measured = measured.ignore_errors() if skip else measured

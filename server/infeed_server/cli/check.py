@@ -158,7 +158,7 @@ def _scan(
 ) -> tuple[list[PipelineReport], list[Problem]]:
     from infeed_server.check.scan import scan_pipeline
 
-    bars = (index_progress, partial(sample_progress, console))
+    bars = (index_progress, sample_progress)
     scans = [
         scan_pipeline(pipelines, name, *bars, limit=limit, max_examples=show) for name in names
     ]
@@ -170,22 +170,14 @@ def _print_report(report: PipelineReport) -> None:
     line = partial(print_line, out)
     of = "" if report.samples in (None, report.scanned) else f" of {report.samples}"
     line(f"{report.name}: {report.scanned}{of} samples, {report.bad_samples} bad")
-    if report.without_label:
-        line(f"  without a label: {report.without_label}")
     for error in report.bad_examples:
         line(f"  bad: {error.message}")
     if report.bad_samples > len(report.bad_examples):
         line(f"  bad: and {report.bad_samples - len(report.bad_examples)} more; see --show")
-    for field, sides in report.image_sizes().items():
-        listed = ", ".join(
-            f"{side} {low} to {high} (median {median})"
-            for side, (low, median, high) in sides.items()
-        )
-        line(f"  sizes of {field}: {listed}")
-    for balance in report.balances():
+    for field, balance in report.balances().items():
         counts = sorted(balance.counts.values())
         line(
-            f"  classes of {balance.field}: {len(counts)}, with {counts[0]} to {counts[-1]} "
+            f"  classes of {field}: {len(counts)}, with {counts[0]} to {counts[-1]} "
             f"samples (median {counts[len(counts) // 2]})"
         )
         common = balance.counts.most_common()
