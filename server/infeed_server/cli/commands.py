@@ -93,7 +93,7 @@ def _serve(
     cgroup.set_process_count(options.one_of)
     unsent = unsent_limit(options) >> 20
     log.info("limits: %s; %d MiB of unsent batches", cgroup.describe(), unsent)
-    with named_progress(console) as progress:
+    with named_progress() as progress:
         server = Server(load(pipelines), options, progress, provider)
     with server:
         if console.is_terminal and not console.quiet and options.one_of == 1:

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
-from rich.console import Console, Group
-from rich.markup import escape
+from rich.console import Console
 from rich.panel import Panel
 from rich.progress import (
     BarColumn,
@@ -16,16 +15,13 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
-    SpinnerColumn,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
-from rich.table import Table
 from rich.text import Text
 
-from infeed.shared.printable import printable, printable_lines
+from infeed.shared.printable import printable_lines
 from infeed_server.imports import without_gc
 from infeed_server.processes.stderr_relay import without_banner
 from infeed_server.version import VERSION
@@ -34,12 +30,7 @@ if TYPE_CHECKING:
     from infeed_server.runtime.server import Server
 
 _MAX_PIPELINES = 20
-"""Pipelines shown; those that are not ready come first."""
-
-_MAX_REASONS = 6
-"""Pipelines whose reason is shown why they are not ready."""
-
-_MAX_REASON_CHARS = 300
+"""Pipelines shown: more fill the terminal."""
 
 _MIN_WIDTH = 120
 """Characters of a line of a report that is not written to a terminal."""
@@ -76,9 +67,9 @@ def announce(address: str, http: str | None, out: TextIO | None = None) -> None:
 
 
 @contextmanager
-def named_progress(console: Console) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
+def named_progress() -> Iterator[Callable[[str], Callable[[int, int], None]]]:
     """Yields a function that adds a progress bar for a name, shown from its first update on."""
-    with _bars(console, "index of", DownloadColumn(), TransferSpeedColumn()) as progress:
+    with _bars("index of", DownloadColumn(), TransferSpeedColumn()) as progress:
 
         def add_bar(name: str) -> Callable[[int, int], None]:
             task = progress.add_task(name, total=None, visible=False)
@@ -92,20 +83,18 @@ def named_progress(console: Console) -> Iterator[Callable[[str], Callable[[int, 
 @contextmanager
 def index_progress(name: str) -> Iterator[Callable[[int, int], None]]:
     """Shows a bar while the files of one pipeline are indexed."""
-    with named_progress(console) as add_bar:
+    with named_progress() as add_bar:
         yield add_bar(name)
 
 
 @contextmanager
-def sample_progress(
-    console: Console, name: str, samples: int | None
-) -> Iterator[Callable[[int], None]]:
+def sample_progress(name: str, samples: int | None) -> Iterator[Callable[[int], None]]:
     """Shows a bar of samples; yields a function that adds to it."""
-    with _bars(console, "scan of", MofNCompleteColumn()) as progress:
+    with _bars("scan of", MofNCompleteColumn()) as progress:
         yield partial(progress.advance, progress.add_task(name, total=samples))
 
 
-def _bars(console: Console, text: str, *columns: ProgressColumn) -> Progress:
+def _bars(text: str, *columns: ProgressColumn) -> Progress:
     """Returns bars for a terminal: elsewhere rich would write an empty line at the end."""
     return Progress(
         *(TextColumn(f"{text} {{task.description}}"), BarColumn(), *columns, TimeRemainingColumn()),
@@ -115,56 +104,18 @@ def _bars(console: Console, text: str, *columns: ProgressColumn) -> Progress:
     )
 
 
-class StepProgress:
-    """The step of a long command: on a terminal one line with its seconds, elsewhere a line each.
-
-    Nothing is shown before the first step, so that another bar can be.
-    """
-
-    def __init__(self, console: Console, name: str) -> None:
-        self._console, self._name = console, name
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        self._live = Progress(*columns, console=console, transient=True)
-        self._task = self._live.add_task("", total=None)
-
-    def show(self, step: str) -> None:
-        """Shows a step in place of the one before."""
-        text = f"{self._name}: {step}"
-        if self._console.is_terminal:
-            self._live.reset(self._task, description=escape(text))
-            self._live.start()
-        else:
-            print_line(self._console, text)
-
-    def stop(self) -> None:
-        """Removes the line from a terminal."""
-        if self._console.is_terminal:
-            self._live.stop()
-
-
 def server_panel(server: Server) -> Panel:
-    """Returns the panel of a started server."""
-    states = server.health.parts
-    specs = sorted(server.pipeline_specs, key=lambda spec: (states[spec.name].ready, spec.name))
-    head = f"trainers  {server.address}"
+    """Returns the panel of a started server: its addresses, and what it serves."""
+    lines = [f"trainers   {server.address}"]
     if server.http_address:
-        url = f"http://{server.http_address}"
-        head += f"\nhealth    {url}/readyz\nmetrics   {url}/metrics"
-    titles = ("pipeline", "samples", "batch", "guarantee", "state")
-    pipelines = Table(*titles, box=None, padding=(0, 2))
-    for spec in specs[:_MAX_PIPELINES]:
-        pipelines.add_row(
-            Text(printable(spec.name)),
-            "unknown" if spec.sample_count is None else f"{spec.sample_count:,}",
-            str(spec.batch_size),
-            str(spec.guarantee),
-            Text("ready", "green") if states[spec.name].ready else Text("not ready", "red"),
-        )
-    lines: list[Text | Table] = [Text(f"{head}\n"), pipelines]
-    if len(specs) > _MAX_PIPELINES:
-        lines.append(Text(f"and {len(specs) - _MAX_PIPELINES} more; `infeed list` has all"))
-    unready = [(name, state.reason) for name, state in states.items() if not state.ready]
-    for name, reason in unready[:_MAX_REASONS]:
-        shown = reason.partition("\n")[0][:_MAX_REASON_CHARS]
-        lines.append(Text(printable(f"{name} is not ready: {shown}"), "red"))
-    return Panel(Group(*lines), title=f"infeed {VERSION}", title_align="left", expand=False)
+        lines.append(f"dashboard  http://{server.http_address}")
+    states = server.health.parts
+    for spec in server.pipeline_specs[:_MAX_PIPELINES]:
+        state = states[spec.name]
+        ready = "ready" if state.ready else f"not ready: {state.reason.partition(chr(10))[0]}"
+        samples = "unknown" if spec.sample_count is None else f"{spec.sample_count:,}"
+        lines.append(f"{spec.name}  {samples} samples, batches of {spec.batch_size}, {ready}")
+    if len(states) > _MAX_PIPELINES:
+        lines.append(f"and {len(states) - _MAX_PIPELINES} more; `infeed list` has all")
+    text = Text(printable_lines("\n".join(lines)))
+    return Panel(text, title=f"infeed {VERSION}", title_align="left", expand=False)

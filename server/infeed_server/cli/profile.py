@@ -1,25 +1,45 @@
-"""The command `infeed profile`."""
+"""The command `infeed profile`, and its report as text."""
 
 from __future__ import annotations
 
 import json
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
 
-from infeed_server.cli.console import StepProgress, console, index_progress, loading_tensorflow
+from infeed.shared.printable import printable_lines
+from infeed_server.cli.console import (
+    console,
+    index_progress,
+    loading_tensorflow,
+    print_line,
+    report_console,
+)
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import defer_tensorflow, load_tensorflow
 
-JOB = "Forecast for a job"
-"""The title of the options of trainers in `infeed profile --help`."""
+if TYPE_CHECKING:
+    from infeed_server.profile.figures import Profile
 
 INTERRUPTED_STATUS = 130
 """The exit status after Ctrl-C, as of a process that SIGINT ends."""
+
+_LIMITS = {
+    "cpu": "the processor",
+    "read": "reading",
+    "transforms": "work that does not use all cores",
+}
+
+_MENTIONED_SHARE = 0.1
+"""Share of the cores used by other processes from which the report mentions them."""
 
 
 def profile(
@@ -42,19 +62,6 @@ def profile(
         typer.Option(min=1, help="Slots of a batch. Default: the pipeline's."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
-    step_ms: Annotated[
-        float | None,
-        typer.Option(
-            min=0.001,
-            metavar="MS",
-            help="Time of a training step in ms: print how many servers the trainers need.",
-            rich_help_panel=JOB,
-        ),
-    ] = None,
-    trainers: Annotated[
-        int,
-        typer.Option(min=1, help="Trainers that take a batch each step.", rich_help_panel=JOB),
-    ] = 1,
 ) -> None:
     """Runs a pipeline without trainers, and prints what each transform costs and where to look.
 
@@ -66,17 +73,13 @@ def profile(
     \b
     Examples:
       infeed profile pipelines.yaml photos
-      infeed profile pipelines.yaml photos --step-ms 120 --trainers 8
       infeed profile pipelines.yaml photos --seconds 20 --json
     """
     set_up_logging()
     defer_tensorflow()
-    from infeed_server.cli.profile_text import print_profile
     from infeed_server.pipeline.load import load, located
     from infeed_server.processes.signals import exit_after_interrupt
     from infeed_server.profile.figures import Profile
-    from infeed_server.profile.forecast import fleet, forecast
-    from infeed_server.profile.report import to_json
 
     pipelines = load(file)
     if pipeline not in pipelines:
@@ -85,23 +88,22 @@ def profile(
             param_hint="PIPELINE",
         )
     measured = Profile(pipeline, cores=1)
-    progress = StepProgress(console, f"profile of {pipeline}")
     out, lock, printed = sys.stdout, threading.Lock(), threading.Event()
+
+    def show_step(step: str) -> None:
+        print_line(console, f"profile of {pipeline}: {step}")
 
     def show(*, complete: bool) -> None:
         """Prints what was measured so far, once; Ctrl-C may call it on two threads."""
         with lock:
             if not printed.is_set():
                 printed.set()
-                progress.stop()
                 console.show_cursor()  # a progress bar hides it
-                made = forecast(measured)
-                servers = fleet(made, trainers, step_ms / 1e3) if made and step_ms else None
                 if as_json:
-                    document = to_json(measured, servers, complete=complete)
+                    document = measured.to_json() | {"complete": complete}
                     print(json.dumps(document, indent=2), file=out, flush=True)
                 else:
-                    print_profile(measured, servers, out, complete=complete)
+                    print_profile(measured, out, complete=complete)
 
     # What the user's code prints is not the result.
     with redirect_stdout(sys.stderr), exit_after_interrupt(partial(show, complete=False)):
@@ -114,10 +116,76 @@ def profile(
             keep_freed_memory()  # as a server does
             options = Options(seconds, samples, batch_size)
             with located(pipelines, pipeline):
-                measure(measured, pipelines[pipeline], options, index_progress, progress.show)
+                measure(measured, pipelines[pipeline], options, index_progress, show_step)
         except KeyboardInterrupt:
             show(complete=False)
             raise typer.Exit(INTERRUPTED_STATUS) from None
-        finally:
-            progress.stop()
     show(complete=True)
+
+
+def print_profile(profile: Profile, file: TextIO, *, complete: bool) -> None:
+    """Prints what was measured; unless `complete`, that it is not all."""
+    out = report_console(file)
+    print_line(
+        out,
+        f"{profile.name}: {profile.cores} core{'s' * (profile.cores > 1)}, batches of "
+        f"{profile.batch_size}; stages measured on {profile.samples} samples",
+    )
+    if not complete:
+        print_line(out, "interrupted: what was measured so far")
+    if profile.bad_samples:
+        bad = f"  bad samples, left out: {profile.bad_samples}; the first: {profile.bad_example}"
+        print_line(out, bad)
+    if profile.stages:
+        out.print(_table(profile))
+    for text in _rates(profile):
+        print_line(out, text)
+
+
+def _table(profile: Profile) -> Table:
+    """Returns the table of stages in the order of a sample; times are per sample."""
+    table = Table(box=SIMPLE_HEAD, highlight=False)
+    table.add_column("stage")
+    for title in ("CPU µs", "share", "wall µs", "bytes in", "bytes out"):
+        table.add_column(title, justify="right")
+    table.add_column("runs")
+    for stage in profile.stages:
+        at_server = stage in profile.server_stages
+        table.add_row(
+            Text(printable_lines(stage.name)),
+            f"{stage.cost.cpu * 1e6:,.0f}",
+            f"{profile.share(stage):.0%}" if at_server else "",
+            f"{stage.cost.elapsed * 1e6:,.0f}",
+            f"{stage.bytes_in:,.0f}",
+            f"{stage.bytes_out:,.0f}",
+            "" if at_server else "at the trainer",
+        )
+    total = sum(stage.cost.cpu for stage in profile.server_stages)
+    table.add_row("sum at the server", f"{total * 1e6:,.0f}", "100%")
+    return table
+
+
+def _rates(profile: Profile) -> Iterator[str]:
+    run, made = profile.run, profile.forecast()
+    if run is None or made is None:
+        return
+    if not profile.stages:
+        yield "note: a dataset's transforms are inside of its function: only their sum is measured"
+    if profile.cached:
+        yield "note: all is as in the first epoch; later ones take from the cache what is before it"
+    samples = run.batches * profile.batch_size
+    yield (
+        f"measured: {samples / run.seconds:,.0f} samples/s, {run.cpu_seconds / run.seconds:.2f} of "
+        f"{profile.cores} cores used, {run.cpu_seconds / samples * 1e6:,.0f} µs of CPU "
+        f"time per sample, over {run.seconds:.1f} s"
+    )
+    others = run.cores - run.usable_cores
+    if others > _MENTIONED_SHARE * profile.cores:
+        yield f"          other processes of this host used {others:.2f} cores meanwhile"
+    sent = "" if made.wire_bytes is None else f", {made.wire_bytes / 1e6:,.1f} MB/s to trainers"
+    yield (
+        f"forecast: {made.samples:,.0f} samples/s, {made.batches:,.1f} batches/s{sent} with all "
+        f"{profile.cores} cores of this host; the limit is {_LIMITS[made.limit]}"
+    )
+    for number, text in enumerate(profile.advice()):
+        yield f"{'advice: ' if number == 0 else '        '}{text}"

@@ -1,15 +1,33 @@
-"""The figures of a profile: costs of stages, and the report of the whole pipeline's run."""
+"""The figures of a profile: costs of stages, the run of the whole pipeline, forecast and advice."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, NamedTuple
 
+from infeed.shared.capacity import capacity
 from infeed.shared.report import ServerReport
 
-Kind = Literal["read", "map", "parse", "cache", "transform", "batch", "encode", "finish"]
-"""A stage: reading the source, functions in Python where it is read, parsing, reading the `cache`,
-a transform in the graph, building batches, encoding messages, and a transform of the trainer."""
+Kind = Literal["read", "map", "parse", "transform", "batch", "encode", "finish"]
+"""A stage: reading the source, functions in Python where it is read, parsing, a transform in the
+graph, building batches, encoding messages, and a transform of the trainer."""
+
+_BUSY_SHARE = 0.8
+"""Share of the cores it could have had, from which they are the limit of a run: with less, a run
+that waits counts as one that computes, and its forecast is too high."""
+
+_LARGE_SHARE = 0.25
+"""Share of the CPU time from which a stage is named: with less, its cost hardly matters."""
+
+_HINTS = {
+    "decode_image": "smaller images decode faster; of a crop right behind it, the window alone is "
+    "decoded",
+    "resize": "with a crop before it, only the window is resized",
+    "batch": "smaller samples cost less to copy",
+    "map": "make it cheaper, or do its work once, before training",
+}
+"""Name of a transform → what usually makes it cheaper."""
 
 
 class Cost(NamedTuple):
@@ -33,17 +51,27 @@ class Stage:
     bytes_in: float
     """Bytes of a sample before it, on average."""
     bytes_out: float
-    ordinal: int | None = None
-    """Number of the transform in the definition; of a fused one, the last number."""
-    cached: bool = False
-    """Whether it stands before `cache`, and so runs in the first epoch alone."""
-    cacheable: bool = False
-    """Whether its results are the same in every epoch, and of a fixed size."""
 
     @property
-    def label(self) -> str:
-        """The name; of a transform with its number in the definition."""
-        return self.name if self.ordinal is None else f"{self.ordinal}: {self.name}"
+    def transform(self) -> str:
+        """The name of its (first) transform: `decode_image` of `0: decode_image+random_crop`."""
+        return self.name.rpartition(": ")[2].partition(" ")[0].partition("+")[0]
+
+    def to_json(self) -> dict[str, Any]:
+        values = asdict(self)
+        cpu, elapsed = values.pop("cost")
+        return values | {"cpu_seconds": cpu, "elapsed_seconds": elapsed}
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """One server with all cores of this host to itself. Rates are per second."""
+
+    samples: float
+    batches: float
+    limit: Literal["cpu", "read", "transforms"]
+    """What ends the growth: the cores, the source, or transforms that do not use all cores."""
+    wire_bytes: float | None
 
 
 @dataclass
@@ -54,8 +82,8 @@ class Profile:
     cores: int
     batch_size: int = 0
     source_kind: str = ""
-    source_samples: int = 0
-    """Samples of the source; 0: unknown."""
+    cached: bool = False
+    """Whether the definition has a `cache`, which leaves out work from the second epoch on."""
     samples: int = 0
     """Samples that the stages were measured on."""
     bad_samples: int = 0
@@ -70,10 +98,90 @@ class Profile:
 
     @property
     def server_stages(self) -> list[Stage]:
-        """The stages that run at the server in every epoch."""
-        return [stage for stage in self.stages if stage.kind != "finish" and not stage.cached]
+        """The stages that run at the server."""
+        return [stage for stage in self.stages if stage.kind != "finish"]
 
-    @property
-    def run_samples(self) -> int:
-        """Samples of the run."""
-        return self.run.batches * self.batch_size if self.run else 0
+    def share(self, stage: Stage) -> float:
+        """Returns a stage's part of the CPU time of the server's stages."""
+        total = sum(other.cost.cpu for other in self.server_stages)
+        return stage.cost.cpu / total if total else 0.0
+
+    def forecast(self) -> Forecast | None:
+        """Returns the forecast from the run; None before it.
+
+        A run that used all cores it could have would make more with the cores of other processes,
+        until the source is the limit; another one would not.
+        """
+        run = self.run
+        if run is None or not run.batches:
+            return None
+        is_computing = run.cpu_seconds >= _BUSY_SHARE * run.seconds * run.usable_cores
+        alone = replace(run, transform_seconds=0.0) if is_computing else run
+        batches = capacity(alone, alone=True) or 0.0
+        is_reading = run.source_seconds / run.seconds > (run.cpu_share if is_computing else 0.5)
+        samples = batches * self.batch_size
+        return Forecast(
+            samples,
+            batches,
+            "read" if is_reading else "cpu" if is_computing else "transforms",
+            None if self.wire_bytes is None else samples * self.wire_bytes,
+        )
+
+    def advice(self) -> list[str]:
+        """Returns what the figures support."""
+        made = self.forecast()
+        is_reading = made is not None and made.limit == "read"
+        return [*(self._reading() if is_reading else ()), *self._large(), *self._sent()]
+
+    def _reading(self) -> Iterator[str]:
+        """Yields what helps where reading is the limit."""
+        if any(stage.kind == "map" for stage in self.stages) or self.source_kind == "python":
+            yield "functions in Python are the limit: raise processes, of the source or the map"
+            return
+        text = "reading is the limit: use nearer or faster storage"
+        small = "; a file for each sample costs a request each, TFRecords read many at once"
+        yield text + (small if self.source_kind == "images" else "")
+
+    def _large(self) -> Iterator[str]:
+        """Yields the stages that take much of the CPU time, the largest first."""
+        for stage in sorted(self.server_stages, key=lambda stage: -stage.cost.cpu):
+            share, hint = self.share(stage), _HINTS.get(stage.transform)
+            if share >= _LARGE_SHARE and hint:
+                yield f"{stage.name} takes {share:.0%} of the CPU time: {hint}"
+
+    def _sent(self) -> Iterator[str]:
+        """Yields the transforms at the server that a trainer could run, if they make more bytes."""
+        for stage in self.server_stages:
+            is_finish = stage.transform in ("cast", "normalize", "one_hot")
+            if is_finish and stage.bytes_out > stage.bytes_in:
+                yield (
+                    f"{stage.name} makes {stage.bytes_out / 1e3:,.0f} KB of "
+                    f"{stage.bytes_in / 1e3:,.0f} KB before they are sent: at the end of the list "
+                    "the trainer runs it, with the same result if the transforms behind it only "
+                    "move or drop pixels"
+                )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the figures. Times are seconds per sample, rates per second; null: unknown."""
+        run, made = self.run, self.forecast()
+        samples = self.batch_size * run.batches if run else 0
+        return {
+            "pipeline": self.name,
+            "cores": self.cores,
+            "batch_size": self.batch_size,
+            "samples": self.samples,
+            "bad_samples": {"count": self.bad_samples, "first": self.bad_example or None},
+            "stages": [stage.to_json() for stage in self.stages],
+            "wire_bytes": self.wire_bytes,
+            "run": run
+            and {
+                "samples": samples,
+                "seconds": run.seconds,
+                "samples_per_second": samples / run.seconds,
+                "cpu_seconds_per_sample": run.cpu_seconds / max(1, samples),
+                "cores_used": run.cpu_seconds / run.seconds,
+                "other_cores": run.cores - run.usable_cores,
+            },
+            "forecast": made and asdict(made),
+            "advice": self.advice(),
+        }

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from itertools import count
 
@@ -61,46 +61,35 @@ def measure(
     """
     profile.cores = cgroup.cpu_count()
     profile.source_kind = definition.source.kind
-    definition = _with_batch_size(definition, options.batch_size)
+    if options.batch_size is not None:
+        if definition.batch is None:
+            raise ConfigError("batch: the dataset's elements are batches; leave out --batch-size")
+        batch = definition.batch.model_copy(update={"size": options.batch_size})
+        definition = definition.model_copy(update={"batch": batch})
     if not isinstance(definition.source, DatasetSource):
-        _measure_stages(profile, definition, options, opening, on_step)
+        with opening(profile.name) as on_open:
+            keep_damaged = definition.on_error != "raise"
+            source = open_source(definition.source, on_open, keep_damaged=keep_damaged)
+        with closing(source):
+            plan = plan_indexed(profile.name, definition, source, cached=False)
+            with closing(plan.source):
+                profile.batch_size = plan.spec.batch_size
+                stage_seconds = options.seconds / 10
+                StageProfile(profile, plan, stage_seconds, options.samples, on_step).measure()
+        # Bad samples are left out and not logged, and each sample is made as in the first epoch.
+        steps = tuple(step for step in definition.transforms if not isinstance(step, Cache))
+        profile.cached = len(steps) < len(definition.transforms)
+        changes = {"on_error": "substitute", "quarantine": os.devnull, "transforms": steps}
+        definition = definition.model_copy(update=changes)
     on_step("the whole pipeline")
-    # Bad samples are left out and not logged, and each sample is made as in the first epoch.
-    transforms = tuple(step for step in definition.transforms if not isinstance(step, Cache))
-    changes = {"on_error": "substitute", "quarantine": os.devnull, "transforms": transforms}
-    if isinstance(definition.source, DatasetSource):
-        changes = {}
     with opening(profile.name) as on_open:
-        engine = build(profile.name, definition.model_copy(update=changes), Monitor(), on_open)
+        engine = build(profile.name, definition, Monitor(), on_open)
     with closing(engine):
         profile.batch_size = engine.spec.batch_size
         sizes = [field.sample_bytes for field in engine.spec.wire_spec]
         if None not in sizes and profile.wire_bytes is None:
             profile.wire_bytes = float(sum(size or 0 for size in sizes))
         profile.run = _run_engine(engine, options.seconds)
-
-
-def _measure_stages(
-    profile: Profile, definition: Pipeline, options: Options, opening: Opening, on_step: OnStep
-) -> None:
-    with opening(profile.name) as on_open:
-        keep_damaged = definition.on_error != "raise"
-        source = open_source(definition.source, on_open, keep_damaged=keep_damaged)
-    with ExitStack() as stack:
-        stack.callback(source.close)
-        plan = plan_indexed(profile.name, definition, source, cached=False)
-        stack.callback(plan.source.close)
-        profile.batch_size, profile.source_samples = plan.spec.batch_size, len(source)
-        StageProfile(profile, plan, options.seconds / 10, options.samples, on_step).measure()
-
-
-def _with_batch_size(definition: Pipeline, size: int | None) -> Pipeline:
-    if size is None:
-        return definition
-    if definition.batch is None:
-        raise ConfigError("batch: the elements of the dataset are batches; leave out --batch-size")
-    batch = definition.batch.model_copy(update={"size": size})
-    return definition.model_copy(update={"batch": batch})
 
 
 def _run_engine(engine: Engine, seconds: float) -> ServerReport:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import tensorflow as tf
@@ -11,12 +15,19 @@ import tensorflow as tf
 from infeed.shared.spec import Array
 from infeed_server.engines import cgroup
 from infeed_server.engines.dataset_options import graph_options
+from infeed_server.observe.usage import cpu_seconds
 from infeed_server.profile.figures import Cost
-from infeed_server.profile.timing import median_cost
 from infeed_server.sources.base import Columns, Sample
 
 _MAX_KEPT_BYTES = 128 << 20
 """Bytes of the samples behind one transform: with less, fewer of the large ones are measured."""
+
+_MIN_ROUNDS = 3
+_MIN_ROUND_SECONDS = 0.05
+"""Length of a round: shorter ones are in the error of the clocks and of the scheduler."""
+
+_READ_THREADS = 4
+"""Threads that read, as in the indexed engine."""
 
 StepFunction = Callable[[Sample, tf.Tensor], Sample]
 """(sample, key) → sample."""
@@ -37,25 +48,32 @@ class KeptSamples:
     @classmethod
     def of_columns(cls, columns: Columns, keys: Array) -> KeptSamples:
         """Returns columns that were read, under these keys, as samples."""
-        return _keep(tf.data.Dataset.from_tensor_slices((dict(columns), keys)), len(keys))
+        return cls._of(tf.data.Dataset.from_tensor_slices((dict(columns), keys)), len(keys))
 
     def after(self, function: StepFunction) -> KeptSamples:
         """Returns the samples behind a transform."""
         made = _map(self.dataset, lambda sample, key: (function(sample, key), key))
-        return _keep(made, self.count)
+        return self._of(made, self.count)
 
-    @property
-    def is_fixed(self) -> bool:
-        """Whether all samples have one size, so that `cache` can keep them."""
-        specs = self.dataset.element_spec[0].values()
-        return all(spec.dtype != tf.string and spec.shape.is_fully_defined() for spec in specs)
+    @classmethod
+    def _of(cls, dataset: tf.data.Dataset, count: int) -> KeptSamples:
+        good = dataset.ignore_errors()
+        kept, sizes = good.cache(), [0.0]
+        for size in _map(kept, lambda sample, _: _bytes(sample)).with_options(_options()):
+            sizes.append(float(size))
+            if sum(sizes) > _MAX_KEPT_BYTES:
+                count = len(sizes) - 1
+                kept = good.take(count).cache()
+                break
+        number = len(sizes) - 1
+        return cls(kept, number, sum(sizes) / max(number, 1), lost=count - number)
 
     def batches(self, slots: int) -> Iterator[dict[str, Array]]:
         """Returns endless batches by field, made like a server's. All shapes must be fixed."""
         cores = cgroup.cpu_count()
         samples = _map(self.dataset.repeat(), lambda sample, _: sample, num_parallel_calls=cores)
         batches = samples.batch(slots, drop_remainder=True).prefetch(2)
-        return iter(batches.with_options(_unoptimised()).as_numpy_iterator())
+        return iter(batches.with_options(_options()).as_numpy_iterator())
 
     def cost(self, function: StepFunction, seconds: float) -> Cost:
         """Returns what a function costs in a graph with all cores, without tf.data's own part."""
@@ -67,7 +85,7 @@ class KeptSamples:
         made = _map(self.dataset.repeat(), function, num_parallel_calls=cgroup.cpu_count())
         # A map of its own: TensorFlow leaves out what a function makes and does not return.
         taken = _map(made.ignore_errors(), lambda _: tf.constant(0, tf.uint8))
-        iterator = iter(taken.batch(self.count).with_options(_unoptimised()))
+        iterator = iter(taken.batch(self.count).with_options(_options()))
         return lambda: len(next(iterator))
 
 
@@ -79,25 +97,43 @@ def columns_bytes(columns: Columns) -> int:
     )
 
 
-def _unoptimised() -> tf.data.Options:
+def median_cost(run: Callable[[], int], seconds: float) -> Cost:
+    """Calls `run`, which returns its number of samples, for so many seconds; returns the medians.
+
+    The first call is a warm-up.
+    """
+    run()
+    costs: list[Cost] = []
+    end = time.perf_counter() + seconds
+    while len(costs) < _MIN_ROUNDS or time.perf_counter() < end:
+        wall, cpu, count = time.perf_counter(), time.process_time(), 0
+        while not count or time.perf_counter() - wall < min(_MIN_ROUND_SECONDS, seconds):
+            count += run()
+        elapsed = time.perf_counter() - wall
+        costs.append(Cost((time.process_time() - cpu) / count, elapsed / count))
+    cpus, times = zip(*costs, strict=True)
+    return Cost(statistics.median(cpus), statistics.median(times))
+
+
+def reading_cost(read: Callable[[Array], int], batches: Iterator[Array], seconds: float) -> Cost:
+    """Reads batches with the threads of the engine; `read` returns how many samples were good.
+
+    The CPU time includes worker processes.
+    """
+    count = 0
+    cpu, begin = cpu_seconds(), time.perf_counter()
+    with ThreadPoolExecutor(_READ_THREADS, "infeed-profile-read") as pool:
+        while not count or time.perf_counter() - begin < seconds:
+            count += max(1, sum(pool.map(read, islice(batches, 2 * _READ_THREADS))))
+    return Cost((cpu_seconds() - cpu) / count, (time.perf_counter() - begin) / count)
+
+
+def _options() -> tf.data.Options:
     """Returns the threads of a server; what is measured must not be optimised away."""
     options = graph_options()
     options.experimental_optimization.apply_default_optimizations = False
     options.autotune.enabled = False
     return options
-
-
-def _keep(dataset: tf.data.Dataset, count: int) -> KeptSamples:
-    good = dataset.ignore_errors()
-    kept, sizes = good.cache(), [0.0]
-    for size in _map(kept, lambda sample, _: _bytes(sample)).with_options(_unoptimised()):
-        sizes.append(float(size))
-        if sum(sizes) > _MAX_KEPT_BYTES:
-            kept = good.take(len(sizes) - 1).cache()
-            count = len(sizes) - 1
-            break
-    number = len(sizes) - 1
-    return KeptSamples(kept, number, sum(sizes) / max(number, 1), lost=count - number)
 
 
 def _bytes(sample: Sample) -> tf.Tensor:

@@ -18,12 +18,17 @@ from infeed_server.engines.indexed.sample_reader import SampleReader
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.pipeline.python_maps import split_python_maps
 from infeed_server.pipeline.sample_graph import apply_step
-from infeed_server.profile.figures import Cost, Kind, Profile, Stage
-from infeed_server.profile.samples import KeptSamples, StepFunction, columns_bytes
-from infeed_server.profile.timing import median_cost, reading_cost
+from infeed_server.profile.figures import Kind, Profile, Stage
+from infeed_server.profile.samples import (
+    KeptSamples,
+    StepFunction,
+    columns_bytes,
+    median_cost,
+    reading_cost,
+)
 from infeed_server.sources.base import Sample
 from infeed_server.sources.python.mapped import MappedSource
-from infeed_server.transforms import Cache, Map
+from infeed_server.transforms import Map
 from infeed_server.transforms.base import Step
 
 _FINISH_NAMES = {Cast: "cast", Normalize: "normalize", OneHot: "one_hot"}
@@ -41,17 +46,12 @@ class StageProfile:
     ) -> None:
         """Takes the seconds of a stage, and the samples to measure on."""
         self._profile = profile
-        self._add = profile.stages.append
         self._plan = plan
         self._seconds = seconds
         self._on_step = on_step
         self._order = plan.order(plan.spec.seed)
         self._reader = SampleReader(plan.source, plan.steps, self._order)
         self._index = self._order.slots(0, min(samples, len(plan.source))).index
-        transforms = enumerate(plan.definition.transforms)
-        caches = [number for number, transform in transforms if isinstance(transform, Cache)]
-        self._cache = caches[0] if caches else -1
-        """The number of the `cache` step; -1: there is none."""
 
     def measure(self) -> None:
         """Measures all stages on the first samples of the first epoch, without bad ones.
@@ -63,20 +63,11 @@ class StageProfile:
         self._note_lost(len(self._index) - len(good), len(good))
         raw = KeptSamples.of_columns(columns, self._reader.keys(good))
         self._measure_reading(raw)
-        kept, cached = self._measure_transforms(raw)
+        kept = self._measure_transforms(raw)
         self._on_step("batches and messages")
         if not self._plan.is_passthrough:
-            if self._cache >= 0:
-                columns = next(cached.batches(self._profile.batch_size))
-                order = np.random.default_rng(0).permutation(self._profile.batch_size)
-                self._add_of_batch(
-                    "cache",
-                    "read cache",
-                    cached,
-                    lambda: [rows[order] for rows in columns.values()],
-                )
             batches = kept.batches(self._profile.batch_size)
-            self._add_of_batch("batch", "batch", kept, lambda: next(batches))
+            self._add_of_batch("batch", kept.bytes, lambda: next(batches))
         self._measure_sending(kept)
 
     def _measure_reading(self, raw: KeptSamples) -> None:
@@ -97,49 +88,39 @@ class StageProfile:
         self._on_step(name)
         alone = reading_cost(read, batches, self._seconds)
         size = sum(sizes) / max(len(sizes), 1)
-        cached = self._cache >= 0
-        self._add(Stage("read", name, alone, size, size, cached=cached))
+        self._add(Stage("read", name, alone, size, size))
         if inner is not source:
             cost = reading_cost(
                 lambda index: len(self._reader.read(index)[0]), batches, self._seconds
             )
             maps, _ = split_python_maps(list(enumerate(self._plan.definition.transforms)))
-            name, cost = ", ".join(map(_step_name, maps)), cost.minus(alone)
-            self._add(Stage("map", name, cost, size, raw.bytes, cached=cached))
+            name = ", ".join(map(_step_name, maps))
+            self._add(Stage("map", name, cost.minus(alone), size, raw.bytes))
 
-    def _measure_transforms(self, raw: KeptSamples) -> tuple[KeptSamples, KeptSamples]:
-        """Measures the graph of the server. Returns the samples behind it, and behind `cache`."""
+    def _measure_transforms(self, kept: KeptSamples) -> KeptSamples:
+        """Measures the graph of the server. Returns the samples behind it."""
         source = self._plan.source
 
         def parse(columns: Sample, _: tf.Tensor) -> Sample:
             return source.parse(columns)
 
-        kept = in_cache = self._after(raw, parse)
-        if not source.parsed:
-            cost, cached = raw.cost(parse, self._seconds), self._cache >= 0
-            self._add(Stage("parse", "parse", cost, raw.bytes, kept.bytes, cached=cached))
-        repeats = not getattr(source, "random", False)
+        if source.parsed:
+            kept = self._after(kept, parse)
+        else:
+            kept = self._measure_step("parse", "parse", kept, parse)
         for step in self._plan.steps:
-            (number, transform), name = step, _step_name(step)
-            function = partial(apply_step, step)
-            self._on_step(f"{number}: {name}")
-            before, kept = kept, self._after(kept, function)
-            repeats = repeats and not transform.random
-            cached = number < self._cache
-            self._add(
-                Stage(
-                    "transform",
-                    name,
-                    before.cost(function, self._seconds),
-                    before.bytes,
-                    kept.bytes,
-                    ordinal=number,
-                    cached=cached,
-                    cacheable=repeats and kept.is_fixed,
-                )
-            )
-            in_cache = kept if cached else in_cache
-        return kept, in_cache
+            name = f"{step[0]}: {_step_name(step)}"
+            kept = self._measure_step("transform", name, kept, partial(apply_step, step))
+        return kept
+
+    def _measure_step(
+        self, kind: Kind, name: str, before: KeptSamples, function: StepFunction
+    ) -> KeptSamples:
+        self._on_step(name)
+        after = self._after(before, function)
+        cost = before.cost(function, self._seconds)
+        self._add(Stage(kind, name, cost, before.bytes, after.bytes))
+        return after
 
     def _measure_sending(self, last: KeptSamples) -> None:
         """Measures messages, with their checksums, and the transforms of the trainer."""
@@ -153,27 +134,32 @@ class StageProfile:
             batch = encode_batch(request, 0, 0, spec.wire_spec, arrays, sample_ids, mask)
             return list(batch.messages())
 
-        self._add_of_batch("encode", "encode", last, encode)
+        self._add_of_batch("encode", last.bytes, encode)
         for transform in spec.finish_transforms:
             before = arrays[transform.field]
             after = arrays[transform.field] = apply(transform, before)
-            cost = self._cost_of_batch(partial(apply, transform, before))
             name = f"{_FINISH_NAMES[type(transform)]} {transform.field}"
             sizes = (before.nbytes / slots, after.nbytes / slots)
-            self._add(Stage("finish", name, cost, *sizes))
+            self._add_of_batch("finish", sizes, partial(apply, transform, before), name)
+
+    def _add(self, stage: Stage) -> None:
+        self._profile.stages.append(stage)
 
     def _add_of_batch(
-        self, kind: Kind, name: str, samples: KeptSamples, run: Callable[[], object]
+        self,
+        kind: Kind,
+        sizes: float | tuple[float, float],
+        run: Callable[[], object],
+        name: str = "",
     ) -> None:
-        """Adds a stage that does not change the size of samples; `run` does a batch."""
-        self._add(Stage(kind, name, self._cost_of_batch(run), samples.bytes, samples.bytes))
+        """Adds a stage; `run` does a batch, whose samples have this size, or these sizes."""
 
-    def _cost_of_batch(self, run: Callable[[], object]) -> Cost:
         def once() -> int:
             run()
             return self._profile.batch_size
 
-        return median_cost(once, self._seconds)
+        before, after = sizes if isinstance(sizes, tuple) else (sizes, sizes)
+        self._add(Stage(kind, name or kind, median_cost(once, self._seconds), before, after))
 
     def _after(self, before: KeptSamples, function: StepFunction) -> KeptSamples:
         kept = before.after(function)
