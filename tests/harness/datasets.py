@@ -73,7 +73,7 @@ def _write_parquet(folder: Path) -> None:
 
     folder.mkdir()
     images = [
-        {"bytes": jpeg(number, (40 + number, 34)), "path": f"{number}.jpg"} for number in range(12)
+        {"bytes": jpeg(number, (40 + number, 34)), "path": f"{number}.jpg"} for number in range(64)
     ]
-    table = pyarrow.table({"image": images, "label": [number % 3 for number in range(12)]})
+    table = pyarrow.table({"image": images, "label": [number % 3 for number in range(64)]})
     pyarrow.parquet.write_table(table, folder / "rows.parquet", row_group_size=5)

@@ -111,7 +111,7 @@ class PipelineReport:
 
     name: str
     samples: int | None = None
-    """Samples of the source; None: unknown."""
+    """Samples of the source; None: a dataset, which is not scanned."""
     scanned: int = 0
     bad_samples: int = 0
     bad_examples: list[InfeedError] = field(default_factory=list)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from infeed.shared.errors import ConfigError, InfeedError, SampleError
+from infeed.shared.errors import InfeedError, SampleError
 from infeed.shared.tensorflow.from_callable import from_callable
 from infeed_server.check.measures import Measures
 from infeed_server.check.report import SOURCE_STAGE, PipelineReport
@@ -17,11 +17,9 @@ from infeed_server.check.rules import value_findings
 from infeed_server.config.document import Problem
 from infeed_server.engines.dataset_options import graph_options
 from infeed_server.engines.indexed.sample_reader import SampleReader
-from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed
 from infeed_server.pipeline.load import FilePipelines, error_path
 from infeed_server.pipeline.python_maps import split_python_maps
-from infeed_server.pipeline.sequential_plan import plan_sequential
 from infeed_server.sources import DatasetSource, ProgressCallback, open_source
 
 _TOGETHER = 64
@@ -33,8 +31,8 @@ Advance = Callable[[int], None]
 Opening = Callable[[str], AbstractContextManager[ProgressCallback]]
 """Returns a context in which the files of the named pipeline are indexed."""
 
-Scanning = Callable[[str, int | None], AbstractContextManager[Advance]]
-"""Returns a context in which so many samples of a pipeline are read; None: an unknown number."""
+Scanning = Callable[[str, int], AbstractContextManager[Advance]]
+"""Returns a context in which so many samples of a pipeline are read."""
 
 
 def scan_pipeline(
@@ -51,54 +49,22 @@ def scan_pipeline(
     `limit` is the maximum number of samples, `max_examples` of bad ones with their errors.
     """
     definition, doc = pipelines[name], pipelines.document
+    if isinstance(definition.source, DatasetSource):  # it has no samples by number
+        return PipelineReport(name), []
     try:
-        if isinstance(definition.source, DatasetSource):
-            report = _scan_dataset(name, definition, definition.source, limit, scanning)
-        else:
-            keep_damaged = definition.on_error != "raise"
-            with opening(name) as on_open:
-                source = open_source(definition.source, on_open, keep_damaged=keep_damaged)
-            with closing(source):
-                plan = plan_indexed(name, definition, source, cached=False)
-                count = min(len(source), limit or len(source))
-                with closing(plan.source), scanning(name, count) as advance:
-                    report = _scan_indexed(plan, count, max_examples, advance)
+        keep_damaged = definition.on_error != "raise"
+        with opening(name) as on_open:
+            source = open_source(definition.source, on_open, keep_damaged=keep_damaged)
+        with closing(source):
+            plan = plan_indexed(name, definition, source, cached=False)
+            count = min(len(source), limit or len(source))
+            with closing(plan.source), scanning(name, count) as advance:
+                report = _scan_indexed(plan, count, max_examples, advance)
     except InfeedError as error:
         path, message = error_path(error, name)
         return PipelineReport(name), [doc.problem(path, message)]
     findings = value_findings(definition.transforms, report.ranges)
     return report, [doc.problem(("pipelines", name, *path), text) for path, text in findings]
-
-
-def _scan_dataset(
-    name: str, definition: Pipeline, source: DatasetSource, limit: int | None, scanning: Scanning
-) -> PipelineReport:
-    """Reads a dataset once from its beginning, and measures its fields.
-
-    Raises `UserCodeError` where the dataset fails, and `ConfigError` for an endless one without a
-    limit.
-    """
-    plan = plan_sequential(name, definition, source)
-    spec = plan.spec
-    dataset = plan.dataset(spec.seed, spec.batch_size)
-    if limit is None and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
-        raise ConfigError("source.dataset: the dataset is endless; give --limit")
-    samples = dataset.unbatch()
-    steps = list(enumerate(definition.transforms))
-    measures = Measures(dict(samples.element_spec), lambda sample: sample, steps)
-    # Of a dataset of batches, the number of batches is known, but not of samples.
-    report = _report(name, None if plan.batched else spec.sample_count, measures, steps)
-    key = tf.zeros([2], tf.int64)
-    rows = samples.take(-1 if limit is None else limit).map(lambda sample: (key[0], key, sample))
-    try:
-        with scanning(name, limit or spec.sample_count) as advance:
-            for _, values, classes in _measured(rows, measures):
-                report.add(np.asarray(values), classes)
-                report.scanned += len(values)
-                advance(len(values))
-    except tf.errors.OpError as error:
-        raise plan.explain(error) or error from error
-    return report
 
 
 def _scan_indexed(
@@ -113,8 +79,9 @@ def _scan_indexed(
     maps, steps = split_python_maps(list(enumerate(plan.definition.transforms)))
     reader = SampleReader(source, steps, plan.order(plan.spec.seed))
     measures = Measures(dict(source.columns), source.parse, steps)
-    report = _report(plan.spec.name, len(source), measures, steps)
-    report.scanned = count
+    report = PipelineReport(plan.spec.name, len(source), count)
+    report.ranges, report.classes = measures.ranges, measures.classes
+    report.stages |= {number: f"{number}: {transform.name}" for number, transform in steps}
     if maps:
         report.stages[SOURCE_STAGE] = f"{maps[-1][0]}: map"
     if "label" in report.classes:
@@ -138,7 +105,7 @@ def _scan_indexed(
     index, key = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None, 2], tf.int64)
     rows = from_callable(lambda _: next(made, None), (index, key, columns)).prefetch(2).unbatch()
     bad = np.ones(count, np.bool_)
-    for index, values, classes in _measured(rows, measures, skip=True):
+    for index, values, classes in _measured(rows, measures):
         bad[np.asarray(index)] = False
         report.add(np.asarray(values), classes)
         advance(len(values))
@@ -155,16 +122,10 @@ def _scan_indexed(
     return report
 
 
-def _report(name: str, samples: int | None, measures: Measures, steps: Any) -> PipelineReport:
-    report = PipelineReport(name, samples, ranges=measures.ranges, classes=measures.classes)
-    report.stages |= {number: f"{number}: {transform.name}" for number, transform in steps}
-    return report
-
-
-def _measured(rows: tf.data.Dataset, measures: Measures, *, skip: bool = False) -> tf.data.Dataset:
+def _measured(rows: tf.data.Dataset, measures: Measures) -> tf.data.Dataset:
     """Returns the index, the measures and the class fields of rows, some at a time.
 
-    With `skip`, a row whose transforms fail is left out.
+    A row whose transforms fail is left out.
     """
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
@@ -173,6 +134,5 @@ def _measured(rows: tf.data.Dataset, measures: Measures, *, skip: bool = False) 
     ) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
         return index, *measures.compute(columns, key)
 
-    measured = rows.map(measure, num_parallel_calls=tf.data.AUTOTUNE)
-    measured = measured.ignore_errors() if skip else measured
+    measured = rows.map(measure, num_parallel_calls=tf.data.AUTOTUNE).ignore_errors()
     return measured.batch(_TOGETHER).with_options(graph_options())

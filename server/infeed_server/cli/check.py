@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -30,8 +29,6 @@ from infeed_server.imports import defer_tensorflow, load_tensorflow
 
 if TYPE_CHECKING:
     from infeed_server.check.report import PipelineReport
-    from infeed_server.config.document import Problem
-    from infeed_server.pipeline.load import FilePipelines
 
 SCAN = "Scan"
 """The title of the options of `--scan` in `infeed check --help`."""
@@ -113,9 +110,20 @@ def check(
             with loading_tensorflow():
                 load_tensorflow()
             started = time.monotonic()
-            problems = _first_batches(pipelines, names, scan)
-            if scan and not problems:
-                reports, problems = _scan(pipelines, names, limit, show)
+            from infeed_server.check.first_batch import first_batch_problem
+            from infeed_server.check.scan import scan_pipeline
+
+            for name in names:
+                with index_progress(name) as progress:
+                    found = first_batch_problem(
+                        pipelines, name, progress, with_bad_samples=not scan
+                    )
+                problems += [found] if found else []
+            bars = (index_progress, sample_progress)
+            for name in names if scan and not problems else ():
+                report, more = scan_pipeline(pipelines, name, *bars, limit=limit, max_examples=show)
+                reports.append(report)
+                problems += more
     good = not problems and all(report.bad_samples <= max_bad for report in reports)
     if as_json:
         document = {
@@ -143,32 +151,13 @@ def check(
         raise typer.Exit(PROBLEMS_STATUS if pipelines.document.readable else UNREADABLE_STATUS)
 
 
-def _first_batches(pipelines: FilePipelines, names: Sequence[str], scan: bool) -> list[Problem]:
-    from infeed_server.check.first_batch import first_batch_problem
-
-    found = []
-    for name in names:
-        with index_progress(name) as progress:
-            found.append(first_batch_problem(pipelines, name, progress, with_bad_samples=not scan))
-    return [problem for problem in found if problem is not None]
-
-
-def _scan(
-    pipelines: FilePipelines, names: Sequence[str], limit: int | None, show: int
-) -> tuple[list[PipelineReport], list[Problem]]:
-    from infeed_server.check.scan import scan_pipeline
-
-    bars = (index_progress, sample_progress)
-    scans = [
-        scan_pipeline(pipelines, name, *bars, limit=limit, max_examples=show) for name in names
-    ]
-    return [report for report, _ in scans], [problem for _, found in scans for problem in found]
-
-
 def _print_report(report: PipelineReport) -> None:
     out = report_console()
     line = partial(print_line, out)
-    of = "" if report.samples in (None, report.scanned) else f" of {report.samples}"
+    if report.samples is None:
+        line(f"{report.name}: a dataset has no samples by number: not scanned")
+        return
+    of = "" if report.samples == report.scanned else f" of {report.samples}"
     line(f"{report.name}: {report.scanned}{of} samples, {report.bad_samples} bad")
     for error in report.bad_examples:
         line(f"  bad: {error.message}")

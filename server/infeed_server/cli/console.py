@@ -1,14 +1,13 @@
-"""The console: progress bars and a server's panel on standard error, its ready line on output."""
+"""The console: progress bars on standard error, reports and a ready line on standard output."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from rich.console import Console
-from rich.panel import Panel
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -19,18 +18,10 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
-from rich.text import Text
 
 from infeed.shared.printable import printable_lines
 from infeed_server.imports import without_gc
 from infeed_server.processes.stderr_relay import without_banner
-from infeed_server.version import VERSION
-
-if TYPE_CHECKING:
-    from infeed_server.runtime.server import Server
-
-_MAX_PIPELINES = 20
-"""Pipelines shown: more fill the terminal."""
 
 _MIN_WIDTH = 120
 """Characters of a line of a report that is not written to a terminal."""
@@ -88,7 +79,7 @@ def index_progress(name: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def sample_progress(name: str, samples: int | None) -> Iterator[Callable[[int], None]]:
+def sample_progress(name: str, samples: int) -> Iterator[Callable[[int], None]]:
     """Shows a bar of samples; yields a function that adds to it."""
     with _bars("scan of", MofNCompleteColumn()) as progress:
         yield partial(progress.advance, progress.add_task(name, total=samples))
@@ -102,20 +93,3 @@ def _bars(text: str, *columns: ProgressColumn) -> Progress:
         transient=True,
         disable=not console.is_terminal,
     )
-
-
-def server_panel(server: Server) -> Panel:
-    """Returns the panel of a started server: its addresses, and what it serves."""
-    lines = [f"trainers   {server.address}"]
-    if server.http_address:
-        lines.append(f"dashboard  http://{server.http_address}")
-    states = server.health.parts
-    for spec in server.pipeline_specs[:_MAX_PIPELINES]:
-        state = states[spec.name]
-        ready = "ready" if state.ready else f"not ready: {state.reason.partition(chr(10))[0]}"
-        samples = "unknown" if spec.sample_count is None else f"{spec.sample_count:,}"
-        lines.append(f"{spec.name}  {samples} samples, batches of {spec.batch_size}, {ready}")
-    if len(states) > _MAX_PIPELINES:
-        lines.append(f"and {len(states) - _MAX_PIPELINES} more; `infeed list` has all")
-    text = Text(printable_lines("\n".join(lines)))
-    return Panel(text, title=f"infeed {VERSION}", title_align="left", expand=False)

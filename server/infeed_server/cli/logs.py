@@ -15,8 +15,6 @@ from enum import Enum
 from typing import Annotated
 
 import typer
-from rich.logging import RichHandler
-from rich.text import Text
 from typing_extensions import override
 
 from infeed.shared.errors import ConfigError, shorten
@@ -65,14 +63,9 @@ def set_up_logging(log_format: LogFormat = LogFormat.TEXT, level: int = logging.
     """
     os.environ.setdefault(LOG_LEVEL, "3")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-    is_plain = log_format is LogFormat.JSON or level > logging.INFO
-    console.quiet = is_plain
-    if is_plain or not console.is_terminal:
-        handler: logging.Handler = logging.StreamHandler()
-        handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else TextFormatter())
-    else:
-        handler = RichHandler(console=console, show_path=False, log_time_format=_rich_time)
-        handler.setFormatter(MessageFormatter())
+    console.quiet = log_format is LogFormat.JSON or level > logging.INFO
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else TextFormatter())
     logging.basicConfig(level=max(level, logging.INFO), handlers=[handler])
     if level < logging.INFO:
         for package in _PACKAGES:
@@ -102,19 +95,18 @@ def log_level(*, quiet: bool, verbose: bool) -> int:
     return _LEVELS[name]
 
 
-class MessageFormatter(logging.Formatter):
-    """Messages of a bounded length without control characters, which names of files can have."""
+class TextFormatter(logging.Formatter):
+    """Lines of time, level and message, of a bounded length and without control characters.
+
+    They are never wrapped: a log collector splits at line ends.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
 
     @override
     def format(self, record: logging.LogRecord) -> str:
         return printable_lines(shorten(super().format(record)))
-
-
-class TextFormatter(MessageFormatter):
-    """Lines of time, level and message. Never wrapped: a log collector splits at line ends."""
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(message)s")
 
     @override
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
@@ -142,7 +134,3 @@ class JsonFormatter(logging.Formatter):
 def _iso_time(seconds: float) -> str:
     """Returns the local time with its offset from UTC, in ISO 8601."""
     return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="milliseconds")
-
-
-def _rich_time(time: datetime) -> Text:
-    return Text(time.astimezone().isoformat(timespec="seconds"))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import redirect_stdout
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
@@ -28,9 +26,6 @@ from infeed_server.imports import defer_tensorflow, load_tensorflow
 
 if TYPE_CHECKING:
     from infeed_server.profile.figures import Profile
-
-INTERRUPTED_STATUS = 130
-"""The exit status after Ctrl-C, as of a process that SIGINT ends."""
 
 _LIMITS = {
     "cpu": "the processor",
@@ -67,8 +62,7 @@ def profile(
 
     The stages are measured one by one on real samples, then the whole
     pipeline is run as a server runs it. It takes about 20 seconds, or minutes beside
-    busy processes; standard error has the step under way. Ctrl-C prints
-    what was measured so far.
+    busy processes; standard error has the step under way.
 
     \b
     Examples:
@@ -87,52 +81,36 @@ def profile(
             f"{pipeline!r}: no such pipeline; the file has: {', '.join(pipelines)}",
             param_hint="PIPELINE",
         )
-    measured = Profile(pipeline, cores=1)
-    out, lock, printed = sys.stdout, threading.Lock(), threading.Event()
+    measured, out = Profile(pipeline, cores=1), sys.stdout
 
     def show_step(step: str) -> None:
         print_line(console, f"profile of {pipeline}: {step}")
 
-    def show(*, complete: bool) -> None:
-        """Prints what was measured so far, once; Ctrl-C may call it on two threads."""
-        with lock:
-            if not printed.is_set():
-                printed.set()
-                console.show_cursor()  # a progress bar hides it
-                if as_json:
-                    document = measured.to_json() | {"complete": complete}
-                    print(json.dumps(document, indent=2), file=out, flush=True)
-                else:
-                    print_profile(measured, out, complete=complete)
+    # What the user's code prints is not the result. A progress bar hides the cursor.
+    with redirect_stdout(sys.stderr), exit_after_interrupt(console.show_cursor):
+        with loading_tensorflow():
+            load_tensorflow()
+        from infeed_server.processes.malloc import keep_freed_memory
+        from infeed_server.profile.measure import Options, measure
 
-    # What the user's code prints is not the result.
-    with redirect_stdout(sys.stderr), exit_after_interrupt(partial(show, complete=False)):
-        try:
-            with loading_tensorflow():
-                load_tensorflow()
-            from infeed_server.processes.malloc import keep_freed_memory
-            from infeed_server.profile.measure import Options, measure
-
-            keep_freed_memory()  # as a server does
-            options = Options(seconds, samples, batch_size)
-            with located(pipelines, pipeline):
-                measure(measured, pipelines[pipeline], options, index_progress, show_step)
-        except KeyboardInterrupt:
-            show(complete=False)
-            raise typer.Exit(INTERRUPTED_STATUS) from None
-    show(complete=True)
+        keep_freed_memory()  # as a server does
+        options = Options(seconds, samples, batch_size)
+        with located(pipelines, pipeline):
+            measure(measured, pipelines[pipeline], options, index_progress, show_step)
+    if as_json:
+        print(json.dumps(measured.to_json(), indent=2), file=out)
+    else:
+        print_profile(measured, out)
 
 
-def print_profile(profile: Profile, file: TextIO, *, complete: bool) -> None:
-    """Prints what was measured; unless `complete`, that it is not all."""
+def print_profile(profile: Profile, file: TextIO) -> None:
+    """Prints what was measured."""
     out = report_console(file)
     print_line(
         out,
         f"{profile.name}: {profile.cores} core{'s' * (profile.cores > 1)}, batches of "
         f"{profile.batch_size}; stages measured on {profile.samples} samples",
     )
-    if not complete:
-        print_line(out, "interrupted: what was measured so far")
     if profile.bad_samples:
         bad = f"  bad samples, left out: {profile.bad_samples}; the first: {profile.bad_example}"
         print_line(out, bad)
@@ -166,8 +144,8 @@ def _table(profile: Profile) -> Table:
 
 
 def _rates(profile: Profile) -> Iterator[str]:
-    run, made = profile.run, profile.forecast()
-    if run is None or made is None:
+    run = profile.run
+    if run is None or not run.batches:
         return
     if not profile.stages:
         yield "note: a dataset's transforms are inside of its function: only their sum is measured"
@@ -182,10 +160,6 @@ def _rates(profile: Profile) -> Iterator[str]:
     others = run.cores - run.usable_cores
     if others > _MENTIONED_SHARE * profile.cores:
         yield f"          other processes of this host used {others:.2f} cores meanwhile"
-    sent = "" if made.wire_bytes is None else f", {made.wire_bytes / 1e6:,.1f} MB/s to trainers"
-    yield (
-        f"forecast: {made.samples:,.0f} samples/s, {made.batches:,.1f} batches/s{sent} with all "
-        f"{profile.cores} cores of this host; the limit is {_LIMITS[made.limit]}"
-    )
+    yield f"limit:    {_LIMITS[profile.limit]}"
     for number, text in enumerate(profile.advice()):
         yield f"{'advice: ' if number == 0 else '        '}{text}"

@@ -1,21 +1,20 @@
-"""The figures of a profile: costs of stages, the run of the whole pipeline, forecast and advice."""
+"""The figures of a profile: costs of stages, the run of the whole pipeline, and advice."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from infeed.shared.capacity import capacity
 from infeed.shared.report import ServerReport
 
-Kind = Literal["read", "map", "parse", "transform", "batch", "encode", "finish"]
-"""A stage: reading the source, functions in Python where it is read, parsing, a transform in the
+Kind = Literal["read", "parse", "transform", "batch", "encode", "finish"]
+"""A stage: reading the source with functions in Python behind it, parsing, a transform in the
 graph, building batches, encoding messages, and a transform of the trainer."""
 
 _BUSY_SHARE = 0.8
 """Share of the cores it could have had, from which they are the limit of a run: with less, a run
-that waits counts as one that computes, and its forecast is too high."""
+that waits counts as one that computes."""
 
 _LARGE_SHARE = 0.25
 """Share of the CPU time from which a stage is named: with less, its cost hardly matters."""
@@ -63,20 +62,9 @@ class Stage:
         return values | {"cpu_seconds": cpu, "elapsed_seconds": elapsed}
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """One server with all cores of this host to itself. Rates are per second."""
-
-    samples: float
-    batches: float
-    limit: Literal["cpu", "read", "transforms"]
-    """What ends the growth: the cores, the source, or transforms that do not use all cores."""
-    wire_bytes: float | None
-
-
 @dataclass
 class Profile:
-    """All that a profile has measured so far, so that Ctrl-C loses nothing."""
+    """All that a profile has measured so far."""
 
     name: str
     cores: int
@@ -106,36 +94,23 @@ class Profile:
         total = sum(other.cost.cpu for other in self.server_stages)
         return stage.cost.cpu / total if total else 0.0
 
-    def forecast(self) -> Forecast | None:
-        """Returns the forecast from the run; None before it.
-
-        A run that used all cores it could have would make more with the cores of other processes,
-        until the source is the limit; another one would not.
-        """
-        run = self.run
-        if run is None or not run.batches:
-            return None
+    @property
+    def limit(self) -> Literal["cpu", "read", "transforms"]:
+        """What limits the run: the cores, the source, or transforms that do not use all cores."""
+        run = self.run or ServerReport()
         is_computing = run.cpu_seconds >= _BUSY_SHARE * run.seconds * run.usable_cores
-        alone = replace(run, transform_seconds=0.0) if is_computing else run
-        batches = capacity(alone, alone=True) or 0.0
-        is_reading = run.source_seconds / run.seconds > (run.cpu_share if is_computing else 0.5)
-        samples = batches * self.batch_size
-        return Forecast(
-            samples,
-            batches,
-            "read" if is_reading else "cpu" if is_computing else "transforms",
-            None if self.wire_bytes is None else samples * self.wire_bytes,
-        )
+        is_reading = run.source_seconds > run.seconds * (run.cpu_share if is_computing else 0.5)
+        return "read" if is_reading else "cpu" if is_computing else "transforms"
 
     def advice(self) -> list[str]:
         """Returns what the figures support."""
-        made = self.forecast()
-        is_reading = made is not None and made.limit == "read"
-        return [*(self._reading() if is_reading else ()), *self._large(), *self._sent()]
+        reading = self._reading() if self.limit == "read" else ()
+        return [*reading, *self._large(), *self._sent()]
 
     def _reading(self) -> Iterator[str]:
         """Yields what helps where reading is the limit."""
-        if any(stage.kind == "map" for stage in self.stages) or self.source_kind == "python":
+        is_mapped = any(stage.kind == "read" and ", map" in stage.name for stage in self.stages)
+        if is_mapped or self.source_kind == "python":
             yield "functions in Python are the limit: raise processes, of the source or the map"
             return
         text = "reading is the limit: use nearer or faster storage"
@@ -163,7 +138,7 @@ class Profile:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the figures. Times are seconds per sample, rates per second; null: unknown."""
-        run, made = self.run, self.forecast()
+        run = self.run
         samples = self.batch_size * run.batches if run else 0
         return {
             "pipeline": self.name,
@@ -182,6 +157,6 @@ class Profile:
                 "cores_used": run.cpu_seconds / run.seconds,
                 "other_cores": run.cores - run.usable_cores,
             },
-            "forecast": made and asdict(made),
+            "limit": self.limit,
             "advice": self.advice(),
         }

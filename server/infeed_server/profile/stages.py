@@ -18,7 +18,7 @@ from infeed_server.engines.indexed.sample_reader import SampleReader
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.pipeline.python_maps import split_python_maps
 from infeed_server.pipeline.sample_graph import apply_step
-from infeed_server.profile.figures import Kind, Profile, Stage
+from infeed_server.profile.figures import Cost, Kind, Profile, Stage
 from infeed_server.profile.samples import (
     KeptSamples,
     StepFunction,
@@ -27,7 +27,6 @@ from infeed_server.profile.samples import (
     reading_cost,
 )
 from infeed_server.sources.base import Sample
-from infeed_server.sources.python.mapped import MappedSource
 from infeed_server.transforms import Map
 from infeed_server.transforms.base import Step
 
@@ -62,40 +61,34 @@ class StageProfile:
         good, columns = self._reader.read(self._index)
         self._note_lost(len(self._index) - len(good), len(good))
         raw = KeptSamples.of_columns(columns, self._reader.keys(good))
-        self._measure_reading(raw)
+        self._measure_reading()
         kept = self._measure_transforms(raw)
         self._on_step("batches and messages")
         if not self._plan.is_passthrough:
             batches = kept.batches(self._profile.batch_size)
-            self._add_of_batch("batch", kept.bytes, lambda: next(batches))
+            cost = self._cost_of_batch(lambda: next(batches))
+            self._add(Stage("batch", "batch", cost, kept.bytes, kept.bytes))
         self._measure_sending(kept)
 
-    def _measure_reading(self, raw: KeptSamples) -> None:
-        """Measures the source, and the user's functions in Python behind it."""
-        source, slots = self._plan.source, self._profile.batch_size
-        inner = source.source if isinstance(source, MappedSource) else source
+    def _measure_reading(self) -> None:
+        """Measures the source, with the user's functions in Python behind it."""
+        slots = self._profile.batch_size
         # Behind the samples that were taken: the system has these in memory.
         starts = count(len(self._index), slots)
         batches = (self._order.slots(start, slots).index for start in starts)
         sizes: list[float] = []
 
         def read(index: Array) -> int:
-            good, columns = SampleReader(inner, (), self._order).read(index)
+            good, columns = self._reader.read(index)
             sizes.extend([columns_bytes(columns) / max(len(good), 1)] * bool(len(good)))
             return len(good)
 
-        name = f"read {self._profile.source_kind}"
+        maps, _ = split_python_maps(list(enumerate(self._plan.definition.transforms)))
+        name = ", ".join([f"read {self._profile.source_kind}", *map(_step_name, maps)])
         self._on_step(name)
-        alone = reading_cost(read, batches, self._seconds)
+        cost = reading_cost(read, batches, self._seconds)
         size = sum(sizes) / max(len(sizes), 1)
-        self._add(Stage("read", name, alone, size, size))
-        if inner is not source:
-            cost = reading_cost(
-                lambda index: len(self._reader.read(index)[0]), batches, self._seconds
-            )
-            maps, _ = split_python_maps(list(enumerate(self._plan.definition.transforms)))
-            name = ", ".join(map(_step_name, maps))
-            self._add(Stage("map", name, cost.minus(alone), size, raw.bytes))
+        self._add(Stage("read", name, cost, size, size))
 
     def _measure_transforms(self, kept: KeptSamples) -> KeptSamples:
         """Measures the graph of the server. Returns the samples behind it."""
@@ -134,32 +127,24 @@ class StageProfile:
             batch = encode_batch(request, 0, 0, spec.wire_spec, arrays, sample_ids, mask)
             return list(batch.messages())
 
-        self._add_of_batch("encode", last.bytes, encode)
+        cost = self._cost_of_batch(encode)
+        self._add(Stage("encode", "encode", cost, last.bytes, last.bytes))
         for transform in spec.finish_transforms:
             before = arrays[transform.field]
             after = arrays[transform.field] = apply(transform, before)
             name = f"{_FINISH_NAMES[type(transform)]} {transform.field}"
-            sizes = (before.nbytes / slots, after.nbytes / slots)
-            self._add_of_batch("finish", sizes, partial(apply, transform, before), name)
+            cost = self._cost_of_batch(partial(apply, transform, before))
+            self._add(Stage("finish", name, cost, before.nbytes / slots, after.nbytes / slots))
 
     def _add(self, stage: Stage) -> None:
         self._profile.stages.append(stage)
 
-    def _add_of_batch(
-        self,
-        kind: Kind,
-        sizes: float | tuple[float, float],
-        run: Callable[[], object],
-        name: str = "",
-    ) -> None:
-        """Adds a stage; `run` does a batch, whose samples have this size, or these sizes."""
-
+    def _cost_of_batch(self, run: Callable[[], object]) -> Cost:
         def once() -> int:
             run()
             return self._profile.batch_size
 
-        before, after = sizes if isinstance(sizes, tuple) else (sizes, sizes)
-        self._add(Stage(kind, name or kind, median_cost(once, self._seconds), before, after))
+        return median_cost(once, self._seconds)
 
     def _after(self, before: KeptSamples, function: StepFunction) -> KeptSamples:
         kept = before.after(function)

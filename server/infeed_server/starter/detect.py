@@ -9,7 +9,13 @@ from infeed.shared.errors import SourceError
 from infeed_server.sources.files import INDEX_SUFFIX, absolute_path, describe_nearest_folder
 from infeed_server.sources.images.listing import EXTENSIONS, list_images
 from infeed_server.starter.draft import Draft, listed
-from infeed_server.starter.files import arrays_draft, is_record_file, matching_files, record_drafts
+from infeed_server.starter.files import (
+    arrays_draft,
+    is_record_file,
+    matching_files,
+    parquet_drafts,
+    record_drafts,
+)
 from infeed_server.starter.images import image_drafts
 
 
@@ -17,8 +23,7 @@ def drafts_for(path: str, target: Path, labels: str | None = None) -> list[Draft
     """Looks at data and returns drafts for it; `target` is the folder of the file to be written.
 
     `labels` is the value of `--labels`. Raises `SourceError` for data of an unknown kind, and for
-    what no pipeline can serve, `UnclearLabelsError` where labels must be chosen, and
-    `MissingExtraError` for Parquet without PyArrow.
+    what no pipeline can serve, and `UnclearLabelsError` where labels must be chosen.
     """
     folder = Path(absolute_path(path))  # absolute, so that the folder has a name
     if folder.is_dir():
@@ -51,22 +56,11 @@ def _file_drafts(files: Sequence[Path], target: Path) -> list[Draft]:
     if records := [file for file in files if is_record_file(file)]:
         return [*record_drafts(records, target)]
     if tables := of_kind(".parquet", ".pq"):
-        from infeed_server.starter.parquet import parquet_drafts  # noqa: PLC0415 - needs PyArrow
-
-        return parquet_drafts(tables, target)
-    if tables := of_kind(".csv"):
-        raise SourceError(
-            f"{tables[0]}: a CSV is no data set; for labels of images, give their folder: infeed "
-            f"init FOLDER --labels {tables[0]}; for numbers, save its columns as arrays: "
-            "np.savez('data.npz', **{name: df[name].to_numpy() for name in df}) with "
-            "df = pandas.read_csv(...)",
-            file=tables[0],
-        )
-    if images := of_kind(*EXTENSIONS):
-        problem = f"{images[0]} is one image; give its folder: {images[0].parent}"
-        raise SourceError(problem, file=images[0])
+        return [*parquet_drafts(tables, target)]
     raise SourceError(
         f"unknown kind of data: {listed([file.name for file in files], 3)}; known: folders of "
-        f"{', '.join(EXTENSIONS)}, TFRecords (not compressed), Parquet, .npz, .npy",
+        f"{', '.join(EXTENSIONS)}, with a CSV of labels as --labels, TFRecords (not compressed), "
+        "Parquet, .npz and .npy; for a CSV of numbers: np.savez('data.npz', **{name: "
+        "df[name].to_numpy() for name in df}) with df = pandas.read_csv(...)",
         file=files[0],
     )

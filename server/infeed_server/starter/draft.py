@@ -59,14 +59,11 @@ class Draft:
         yield from (f"      {text}" for text in self.source)
         if self.is_for_training:
             yield f"    shuffle: {self.shuffle}  # another order in each epoch; any number"
-        if self.transforms:
-            yield "    transforms:"
+        yield from ["    transforms:"] * bool(self.transforms)
         yield from (f"      {text}" for text in self.transforms)
         yield f"    batch: {flow(batch)}  # for each rank; a trainer may choose another size"
-        if self.on_error:
-            yield f"    on_error: substitute  # {self.on_error}"
-        else:
-            yield "    # on_error: substitute  # or mask; by default a bad sample ends the feed"
+        default = "# on_error: substitute  # or mask; by default a bad sample ends the feed"
+        yield f"    {f'on_error: substitute  # {self.on_error}' if self.on_error else default}"
 
 
 def file_text(drafts: Sequence[Draft], command: str, file: str) -> str:

@@ -1,4 +1,4 @@
-"""Starters for TFRecords, from some records of each group of files, and for NumPy arrays."""
+"""Starters for groups of TFRecords and Parquet files, and for NumPy arrays."""
 
 from __future__ import annotations
 
@@ -11,19 +11,12 @@ from typing import Any
 import numpy as np
 
 from infeed.shared.errors import SourceError
-from infeed.shared.spec import Array
 from infeed_server.sources.arrays.npy_files import open_npy, open_npz
 from infeed_server.sources.files import INDEX_SUFFIX
 from infeed_server.sources.tfrecord.framing import HEADER_BYTES, masked_crc
 from infeed_server.sources.tfrecord.preview import parse_example, read_first
 from infeed_server.starter.draft import Draft, line, pipeline_name, relative, step
-from infeed_server.starter.image_look import (
-    FLIP,
-    NORMALIZE,
-    ImageLook,
-    attached_field,
-    spread,
-)
+from infeed_server.starter.image_look import NORMALIZE, ImageLook, spread
 
 _FILES_READ = 4
 """Files of a group whose first records are read: more find more of the features."""
@@ -34,6 +27,21 @@ _SHARD = re.compile(
     r"^(?P<prefix>.*?)[-_.]?(?P<number>\d+)(?P<rest>(-?of-?\d+)?(?P<suffix>\.[^.]*[a-zA-Z][^.]*)?)$"
 )
 """A name with the number of a shard: `train-00000-of-00010.tfrecord`, `data_3.tfrecord`."""
+
+_PARQUET = '''\
+"""Rows of Parquet files for the pipelines beside this file, written by infeed init."""
+
+from pathlib import Path
+
+from infeed_server.datasets.parquet import ParquetRows
+
+FOLDER = Path(__file__).parent
+
+
+def rows():
+    # columns=["image.bytes", "label"] leaves out others: each must be numbers, text or bytes.
+    return ParquetRows([{paths}])
+'''
 
 Feature = tuple[str, list[list[Any]]]
 """The type of a feature, and its values in each record that has it."""
@@ -91,11 +99,7 @@ def _line(name: str, kind: str, rows: Sequence[Sequence[Any]], records: int, abo
         return line(name, kind if longest == 1 else {"type": kind, "shape": [longest]}, about)
     # Records that were not looked at may have more.
     options = {"type": kind, "max_length": 2 << (longest - 1).bit_length()}
-    return line(
-        name,
-        options,
-        f"{len(rows)} of {records} records have it, with {min(lengths)} to {longest} values",
-    )
+    return line(name, options, f"{len(rows)} of {records} have it, with up to {longest} values")
 
 
 def shard_groups(files: Sequence[Path]) -> Iterator[tuple[str, list[Path]]]:
@@ -129,6 +133,23 @@ def matching_files(pattern: str) -> list[Path]:
     return [Path(path) for path in found if Path(path).is_file() and INDEX_SUFFIX not in path]
 
 
+def parquet_drafts(files: Sequence[Path], target: Path) -> Iterator[Draft]:
+    """Yields a draft for each group of shards, with the module that reads them."""
+    for name, group in shard_groups(files):
+        module = re.sub(r"\W", "_", f"rows_of_{name}_infeed")
+        pattern = shard_pattern(group, target)
+        paths = [pattern] if isinstance(pattern, str) else pattern
+        source = [
+            line("python", f"{module}:rows", "reads the files; edit it to choose columns"),
+            line("processes", 2, "that read; each keeps some row groups in memory"),
+        ]
+        about = ["for large files: shuffle: {seed: 0, mode: window}; see its options block, window"]
+        about += ["for encoded images: transforms: [decode_image: {field: image.bytes}, ...]"]
+        shown = ", ".join(f"FOLDER / {path!r}" for path in paths)
+        files_beside = {f"{module}.py": _PARQUET.format(paths=shown)}
+        yield Draft(name, about, source, samples=64, files=files_beside)
+
+
 def arrays_draft(files: Sequence[Path], target: Path) -> Draft:
     """Returns a draft for a `.npz` or for `.npy` files of one length. Raises `SourceError`."""
     first, paths = files[0], {file.stem: relative(file, target) for file in files}
@@ -142,28 +163,17 @@ def arrays_draft(files: Sequence[Path], target: Path) -> Draft:
         listed = ", ".join(f"{name}: {list(array.shape)}" for name, array in arrays.items())
         raise SourceError(
             f"{first}: the first dimension of each array must count the samples, as many in all: "
-            f"{listed}; leave out single values, and save the arrays of each part of the data in a "
-            "file of its own: np.savez('train.npz', image=..., label=...)",
+            f"{listed}; save the arrays of each part of the data in a file of its own",
             file=first,
         )
     name = first.stem if len(files) == 1 else first.absolute().parent.name
     source = [line("arrays", paths if len(files) > 1 else paths[first.stem])]
-    (count,) = lengths
-    draft = Draft(pipeline_name(name), [f"{count} samples"], source, count)
+    draft = Draft(pipeline_name(name), [], source, lengths.pop())
     for field, array in arrays.items():
-        kind = "bytes" if array.dtype.kind in "SU" else array.dtype.name
-        draft.about.append(f"{field}: {kind}{list(array.shape[1:])}")
-        moves = draft.is_for_training and not attached_field(field, arrays)
-        draft.transforms += _transforms(field, array, moves)
+        draft.about.append(f"{field}: {array.dtype.name}{list(array.shape)}")
+        if array.dtype == np.float64 and array.ndim > 1:
+            about = "half the bytes; most models compute in float32"
+            draft.transforms.append(step("cast", about, field=field, dtype="float32"))
+        if array.dtype == np.uint8 and array.ndim > 2:
+            draft.transforms.append(step("normalize", NORMALIZE, field=field, scale=255.0))
     return draft
-
-
-def _transforms(field: str, array: Array, moves: bool) -> list[str]:
-    if array.dtype == np.float64 and array.ndim > 1:
-        about = "half the bytes; most models compute in float32"
-        return [step("cast", about, field=field, dtype="float32")]
-    if array.dtype != np.uint8 or array.ndim < 3:
-        return []
-    can_flip = moves and array.ndim == 4 and array.shape[-1] in (1, 3, 4)
-    flip = [step("random_flip_left_right", FLIP, field=field)] * can_flip
-    return [*flip, step("normalize", NORMALIZE, field=field, scale=255.0)]

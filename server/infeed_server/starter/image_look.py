@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+import numpy as np
 from PIL import ExifTags, Image
 
 from infeed_server.starter.draft import Draft, comment, step
@@ -24,11 +24,8 @@ _CROPS = (224, 192, 160, 128, 96, 64, 48, 32, 24, 16, 8)
 
 _GREY_MODES = ("1", "L", "LA", "I", "I;16", "F")
 
-_PLACES = re.compile(
-    r"(?<![a-z])(b?box|polygon|key_?point|landmark|point|pose|mask|segmentation|depth|[xy]m(in|ax))"
-    r"(es|s)?(?![a-z])"
-)
-"""A word in the name of a field that has places in the image."""
+_PLACES = ("box", "polygon", "point", "landmark", "pose", "mask", "segment", "depth", "xmin")
+"""Parts of the name of a field that has places in the image."""
 
 _MAX_KEPT = 128
 """Pixels. Images of one size, and not larger, are small on purpose: they keep their size."""
@@ -85,7 +82,8 @@ class ImageLook:
         """
         if draft.transforms:
             return
-        attached = attached_field(field, fields)
+        others = [name for name in fields if name != field]
+        attached = [name for name in others if any(part in name.lower() for part in _PLACES)]
         moves = draft.is_for_training and not attached
         is_grey = self.grey == len(self.sizes)
         turn = {"exif": "apply"} if self.turned else {}
@@ -97,27 +95,15 @@ class ImageLook:
             short = median(min(size) for size in self.sizes)
             side = next((side for side in _CROPS if side <= short), _CROPS[-1])
             about = "height, width" + ("" if moves else "; changes the proportions")
-            about += f"; pixels in {attached!r} fit no longer" if attached else ""
             name = "random_resized_crop" if moves else "resize"
             lines.append(step(name, about, field=field, size=[side, side]))
         if moves:
             lines.append(step("random_flip_left_right", FLIP, field=field))
-        if attached:
-            lines.append(comment(f"no crop or flip, which would not move {attached!r}"))
+        lines += [comment(f"no crop or flip, which would not move {name!r}") for name in attached]
         draft.transforms = [*lines, step("normalize", NORMALIZE, field=field, scale=255.0)]
         if not is_grey:
             usual = "also usual: mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]"
             draft.transforms.append(comment(usual))
-
-
-def attached_field(image: str, fields: Iterable[str]) -> str:
-    """Returns the first of the other fields with places in the image; empty if there is none."""
-    return next((name for name in fields if name != image and _PLACES.search(_words(name))), "")
-
-
-def _words(name: str) -> str:
-    """Returns a name such as `gtBoxes` as words: `gt_boxes`."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
 def _orientation(image: Image.Image) -> int:
@@ -131,6 +117,4 @@ def _orientation(image: Image.Image) -> int:
 
 def spread(count: int, most: int = MAX_LOOKED_AT) -> list[int]:
     """Returns at most so many indices, evenly spread from the first to the last."""
-    if count <= most:
-        return list(range(count))
-    return [number * (count - 1) // (most - 1) for number in range(most)]
+    return sorted({round(place) for place in np.linspace(0, count - 1, min(count, most))})

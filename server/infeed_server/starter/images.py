@@ -42,39 +42,13 @@ def image_drafts(folder: Path, target: Path, labels: str | None) -> list[Draft]:
     """
     listing = list_images(str(folder))
     names = [name for name in listing.folders if name.lower() in _PARTS]
-    parts = {"": listing}
-    if names and all(image.path.partition("/")[0] in names for image in listing.images):
-        parts = {f"{name}/": list_images(f"{folder}/{name}") for name in names}
-    by_folder = {
-        prefix: labels == FOLDERS or (labels is None and _has_classes(part))
-        for prefix, part in parts.items()
-    }
-    column = None
-    if labels is None and not all(by_folder.values()):
-        column = find_labels(listing, is_split=len(parts) > 1)
-    elif labels not in (None, FOLDERS, NONE):
-        column = chosen_labels(listing, labels or "")
-    drafts = []
-    for prefix, part in parts.items():
-        draft = _draft(f"{folder.name}-{prefix}", part, target)
-        if by_folder[prefix]:
-            _add_folders(draft, part)
-        elif column and any(image.startswith(prefix) for image, _ in column.cells):
-            _add_column(draft, column, prefix, None if prefix else part, target)
-        else:
-            stray = "; some images are in no class folder" if part.folders else ""
-            draft.label = f"no label{stray}"
-            draft.source.append(comment("labels: labels.csv, with the columns file,label"))
-        drafts.append(draft)
-    return drafts
+    if not names or any(image.path.partition("/")[0] not in names for image in listing.images):
+        return [_draft(folder.name, listing, target, labels)]
+    parts = [(f"{folder.name}-{name}", list_images(f"{folder}/{name}")) for name in names]
+    return [_draft(name, part, target, labels) for name, part in parts]
 
 
-def _has_classes(part: ImageListing) -> bool:
-    least = 1 if Path(part.root).name.lower() in _PARTS else 2
-    return len(part.folders) >= least and all("/" in image.path for image in part.images)
-
-
-def _draft(name: str, listing: ImageListing, target: Path) -> Draft:
+def _draft(name: str, listing: ImageListing, target: Path, labels: str | None) -> Draft:
     paths = [f"{listing.root}/{image.path}" for image in listing.images]
     chosen = [paths[index] for index in spread(len(paths))]
     look = ImageLook.at(chosen)
@@ -85,15 +59,28 @@ def _draft(name: str, listing: ImageListing, target: Path) -> Draft:
     source = [line("images", relative(listing.root, target))]
     draft = Draft(pipeline_name(name), about, source, len(paths))
     look.suggest(draft, "image")
+    is_part = Path(listing.root).name.lower() in _PARTS
+    is_stray = any("/" not in image.path for image in listing.images)
+    has_classes = not is_stray and len(listing.folders) > (0 if is_part else 1)
+    column = None
+    if labels == FOLDERS or (labels is None and has_classes):
+        _add_folders(draft, listing)
+    elif labels != NONE:
+        found = chosen_labels(listing, labels) if labels else find_labels(listing, is_part=is_part)
+        column = found if found and found.rows else None
+    if column:
+        _add_column(draft, column, listing, target)
+    elif not draft.label:
+        draft.label = f"no label{'; some images are in no class folder' if listing.folders else ''}"
+        draft.source.append(comment("labels: labels.csv, with the columns file,label"))
     return draft
 
 
 def _add_folders(draft: Draft, part: ImageListing) -> None:
     """Labels images with their class folder, if all parts have the same. Raises `SourceError`."""
-    labels = labels_from_folders(part)
+    classes = labels_from_folders(part).class_names
     _require_same_folders(Path(part.root))
     draft.source.append(line("labels", FOLDERS, "label: the number of the folder, sorted"))
-    classes = labels.class_names
     draft.label = f"label is the class folder: {len(classes)} classes: {listed(_numbered(classes))}"
 
 
@@ -115,40 +102,32 @@ def _require_same_folders(part: Path) -> None:
         )
 
 
-def _add_column(
-    draft: Draft, column: Column, prefix: str, whole: ImageListing | None, target: Path
-) -> None:
-    """Adds the labels of a column, in a CSV of its own unless the source reads it as it is.
-
-    `whole` has the images, if they are not a part of the data.
-    """
-    classes, name = column.classes(), column.file.name
-    found = {image: label for image, label in column.labels().items() if image.startswith(prefix)}
-    if whole and not classes and column.is_plain(whole):
+def _add_column(draft: Draft, column: Column, listing: ImageListing, target: Path) -> None:
+    """Adds the labels of a column, in a CSV of its own unless the source reads it as it is."""
+    labels, classes, name = column.labels(), column.classes(), column.file.name
+    if not classes and column.is_plain(listing):
         draft.source.append(line("labels", relative(column.file, target), "columns file,label"))
     else:
         path, out = f"{draft.name}{WRITTEN_LABELS}", io.StringIO()
-        # Text that repeats is a class. Its number is that in the whole CSV, the same in all parts.
         rows = [
-            (image.removeprefix(prefix), classes.index(label) if classes else label)
-            for image, label in sorted(found.items())
+            (image, classes.index(label) if classes else label)
+            for image, label in sorted(labels.items())
         ]
         csv.writer(out, lineterminator="\n").writerows([("file", "label"), *rows])
         draft.files[path] = out.getvalue()
         draft.source.append(line("labels", path, f"made from {name}"))
-    values = sorted(set(found.values()), key=lambda text: (len(text), text))
-    shown = listed([value[:40] for value in _numbered(classes) or values])
-    draft.label = f"label is the column {column.name} of {name}: {len(values)} values: {shown}"
-    if column.left_out:
-        draft.about.append(f"{column.left_out} rows of {name} have no image here, or no label")
-    if not classes and all(map(is_number, values)) and not all(map(_is_integer, values)):
+    values = sorted(set(labels.values()), key=lambda text: (len(text), text))
+    shown = _numbered(classes) or [value[:40] for value in values]
+    draft.label = (
+        f"label is the column {column.name} of {name}: {len(shown)} values: {listed(shown)}"
+    )
+    if left_out := len(column.cells) - len(column.rows):
+        draft.about.append(f"{left_out} rows of {name} have no image here, or no label")
+    integers = all(value.lstrip("+-").isdecimal() for value in values)
+    if not integers and all(map(is_number, values)):
         draft.transforms.append(step("string_to_number", "the CSV has text", field="label"))
-    if missing := draft.samples - len(found):
+    if missing := draft.samples - len(labels):
         draft.on_error = f"{missing} images have no label; others take their places"
-
-
-def _is_integer(text: str) -> bool:
-    return text.lstrip("+-").isdecimal()
 
 
 def _numbered(classes: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,21 +35,24 @@ class Column:
     file: Path
     name: str
     cells: Sequence[tuple[str, str]]
-    """The image and the text of each row that has both."""
-    left_out: int
-    """Rows that name no image, or have no text."""
+    """The image of each row, empty if it names none of the folder, and the text."""
+
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        """The rows with an image and a text."""
+        return [(image, label) for image, label in self.cells if image and label]
 
     def option(self) -> tuple[str, str]:
         """Returns the value of `--labels` that chooses it, and its description."""
-        values = list(dict.fromkeys(label for _, label in self.cells))
+        values = list(dict.fromkeys(label for _, label in self.rows))
         shown = listed([value[:20] for value in values], 3)
-        text = f"{len(values)} different values for {len(self.cells)} images: {shown}"
+        text = f"{len(values)} different values for {len(self.rows)} images: {shown}"
         return f"{relative(self.file, Path.cwd())}:{self.name}", text
 
     def labels(self) -> dict[str, str]:
         """Returns the label of each image. Raises `SourceError` for an image that has two."""
         found: dict[str, str] = {}
-        for image, label in self.cells:
+        for image, label in self.rows:
             if found.setdefault(image, label) != label:
                 raise SourceError(
                     f"{self.file}: {image} has two labels in the column {self.name!r}, "
@@ -58,11 +62,13 @@ class Column:
         return found
 
     def classes(self) -> list[str]:
-        """Returns the classes that text names, sorted; none for numbers and for free text."""
-        values = [label for _, label in self.cells]
+        """Returns the classes that text names, sorted; none for numbers and for free text.
+
+        They are those of the whole CSV, so that all parts of the data have the same.
+        """
+        values = [label for _, label in self.cells if label]
         names = sorted(set(values))
-        is_free = len(names) * 2 > len(values)
-        return [] if is_free or all(map(is_number, names)) else names
+        return [] if len(names) * 2 > len(values) or all(map(is_number, names)) else names
 
     def is_plain(self, listing: ImageListing) -> bool:
         """Returns whether the source `images` reads a label of each image from the CSV as it is."""
@@ -73,11 +79,11 @@ class Column:
         return is_read and self.name.lower() == "label"
 
 
-def find_labels(listing: ImageListing, *, is_split: bool) -> Column | None:
+def find_labels(listing: ImageListing, *, is_part: bool) -> Column | None:
     """Returns the one column `label` of a CSV of file,label that has each image of a folder.
 
     The CSVs are in the folder and beside it. None if none of them names the images. Raises
-    `UnclearLabelsError` for any other case, as one with parts of the data.
+    `UnclearLabelsError` for any other case, as for a part of the data.
     """
     folder = Path(listing.root)
     columns: list[Column] = []
@@ -85,14 +91,14 @@ def find_labels(listing: ImageListing, *, is_split: bool) -> Column | None:
         if not file.name.endswith(WRITTEN_LABELS):
             with suppress(SourceError):  # a file of something else
                 columns += read_columns(file, listing)
-    clear = [column for column in columns if not is_split and column.is_plain(listing)]
+    clear = [column for column in columns if not is_part and column.is_plain(listing)]
     if columns and len(clear) != 1:
         raise UnclearLabelsError(listing.root, columns)
     return clear[0] if clear else None
 
 
 def chosen_labels(listing: ImageListing, option: str) -> Column:
-    """Returns the column that `--labels` names.
+    """Returns the column that `--labels` names, with the images of a folder.
 
     Raises `SourceError`, and `UnclearLabelsError` for one of several columns.
     """
@@ -119,40 +125,34 @@ def chosen_labels(listing: ImageListing, option: str) -> Column:
 def read_columns(file: Path, listing: ImageListing) -> list[Column]:
     """Returns the columns of a CSV beside the one that names images; empty for another table.
 
+    An image has its path below the folder, such a path behind the folder's name, or its own name.
     Raises `SourceError` for a file that is no CSV.
     """
     header, *rows = [cells for _, cells in read_csv(str(file), ",;\t|")] or [[]]
-    names = _names(listing)
+    paths = {image.path for image in listing.images}
+    names = Counter(map(posixpath.basename, paths))
+    by_name = {posixpath.basename(path): path for path in paths}
+    folder = f"/{posixpath.basename(listing.root)}/"
 
     def find(cell: str) -> str:
         path = posixpath.normpath(cell.replace("\\", "/"))
-        return names.get(path) or names.get(posixpath.basename(path), "")
+        below = f"/{path}".rpartition(folder)[2]
+        found = [name for name in (path, below) if name in paths]
+        return found[0] if found else by_name[path] if names[path] == 1 else ""
 
     columns = [
-        (name, [row[place] if place < len(row) else "" for row in rows])
-        for place, name in enumerate(header)
+        [row[place] if place < len(row) else "" for row in rows] for place in range(len(header))
     ]
-    found = [[find(cell) for cell in cells] for _, cells in columns]
-    images = max(found, key=lambda images: sum(map(bool, images)), default=[])
-    if not any(images):
+    found = [[find(cell) for cell in cells] for cells in columns]
+    counts = [sum(map(bool, images)) for images in found]
+    if not any(counts):
         return []
-    made = []
-    for (name, labels), own in zip(columns, found, strict=True):
-        pairs = zip(images, labels, strict=True)
-        cells = [(image, label) for image, label in pairs if image and label]
-        if own is not images:
-            made.append(Column(file, name, cells, len(rows) - len(cells)))
-    return made
-
-
-def _names(listing: ImageListing) -> dict[str, str]:
-    """Returns image by its path, and by its name where no other has it."""
-    names: dict[str, str] = {}
-    for image in listing.images:
-        name = posixpath.basename(image.path)
-        names[name] = "" if name in names else image.path
-    # A path is always the name of one image.
-    return names | {image.path: image.path for image in listing.images}
+    best = counts.index(max(counts))
+    return [
+        Column(file, header[place], [*zip(found[best], cells, strict=True)])
+        for place, cells in enumerate(columns)
+        if place != best
+    ]
 
 
 def is_number(text: str) -> bool:

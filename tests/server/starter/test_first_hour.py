@@ -31,7 +31,7 @@ KINDS = {
         for name in ("train", "val")
     },
     "npy": {"npy": {"x": (16, 3), "y": (16,)}},
-    "rows": {"rows": {"image.bytes": (8, 32, 32, 3), "image.path": (8,), "label": (8,)}},
+    "rows": {"rows": {"image.bytes": (64,), "image.path": (64,), "label": (64,)}},
 }
 """Path → pipeline → shape of each field of a batch."""
 

@@ -114,7 +114,7 @@ def test_labels_of_each_image_are_taken(
 
 def test_chosen_csv_may_lack_images_and_have_other_rows(flat: Path) -> None:
     (flat / "t.csv").write_text(
-        "path,breed\n/old/0.jpg,pug\n1.jpg,boxer\n2.jpg,pug\n4.jpg,pug\n3.jpg\nx.jpg,pug\n"
+        "path,breed\n/old/flat/0.jpg,pug\nother/3.jpg,pug\n1.jpg,boxer\n2.jpg,pug\n4.jpg,pug\n3.jpg\nx.jpg,pug\n"
     )
     (made,) = drafts(flat, labels=f"{flat}/t.csv")
     assert made.label == "label is the column breed of t.csv: 2 values: 0 boxer, 1 pug"
@@ -125,7 +125,7 @@ def test_chosen_csv_may_lack_images_and_have_other_rows(flat: Path) -> None:
         "2.jpg,1",
         "4.jpg,1",
     ]
-    assert "# 2 rows of t.csv have no image here, or no label" in text([made])
+    assert "# 3 rows of t.csv have no image here, or no label" in text([made])
     assert "on_error: substitute  # 2 images have no label" in text([made])
     assert drafts(flat, labels="none")[0].label == "no label"
 
