@@ -1,10 +1,10 @@
-"""The report of a scan: bad samples, classes, and ranges of values."""
+"""The report of a scan: bad samples, classes, ranges of values, and rules about them."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,15 @@ import numpy as np
 
 from infeed.shared.errors import InfeedError
 from infeed.shared.spec import Array
+from infeed_server.config.model import Finding
+from infeed_server.transforms import (
+    ConvertImageDtype,
+    OneHot,
+    RandomBrightness,
+    RandomHue,
+    RandomSaturation,
+    Transform,
+)
 
 SOURCE_STAGE = -1
 """The stage before all transforms; that behind a transform is its number in the definition."""
@@ -21,6 +30,13 @@ MAX_CLASS_BYTES = 64
 
 _MAX_CLASSES = 10_000
 """Different values of a field of classes. A field with more has numbers or names of samples."""
+
+
+_OF_UNIT_RANGE = (RandomBrightness, RandomHue, RandomSaturation, ConvertImageDtype)
+"""Transforms for which floats are from 0 to 1, as in `tf.image`."""
+
+_MAX_UNIT = 2.0
+"""Largest float in such an image; a crop that was resized with overshoot may be above 1."""
 
 
 @dataclass
@@ -151,3 +167,35 @@ class PipelineReport:
                 {**found.to_json(), "stage": self.stages[found.stage]} for found in self.ranges
             ],
         }
+
+
+def value_findings(
+    transforms: Sequence[Transform], ranges: Sequence[FieldRange]
+) -> Iterator[Finding]:
+    """Yields transforms whose input or output has values that they are not meant for."""
+    for number, transform in enumerate(transforms):
+        path = ("transforms", number, transform.name)
+        for after in ranges:
+            before = _before(ranges, number, after.field)
+            was_finite = before is None or not before.not_finite
+            if after.stage == number and after.not_finite and was_finite:
+                count = after.not_finite
+                yield path, f"{count} results in field {after.field!r} are NaN or infinite"
+        before = _before(ranges, number, getattr(transform, "field", None))
+        if before is None or before.is_empty:
+            continue
+        low, high = before.minimum, before.maximum
+        span = f"{low:g} to {high:g}"
+        if isinstance(transform, OneHot) and (low < 0 or high >= transform.depth):
+            text = f"depth: {transform.depth} does not fit the labels {span}: others become zeros"
+            yield path, f"{text}; give depth: {high + 1:g}"
+        is_float = "float" in before.data_type
+        if isinstance(transform, _OF_UNIT_RANGE) and is_float and high > _MAX_UNIT:
+            text = f"floats are from 0 to 1 here, but field {before.field!r} has {span}"
+            yield path, f"{text}; put normalize with scale: 255 before it"
+
+
+def _before(ranges: Sequence[FieldRange], number: int, field: str | None) -> FieldRange | None:
+    """Returns the range of a field as the transform of this number gets it."""
+    earlier = [other for other in ranges if other.field == field and other.stage < number]
+    return max(earlier, key=lambda other: other.stage) if earlier else None

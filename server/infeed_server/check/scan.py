@@ -1,8 +1,8 @@
-"""The scan of a pipeline: it is planned as a server does, and each sample is read and measured."""
+"""Scan of a pipeline: it is planned as a server does, and each sample is measured in a graph."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from typing import Any
 
@@ -11,28 +11,35 @@ import tensorflow as tf
 
 from infeed.shared.errors import InfeedError, SampleError
 from infeed.shared.tensorflow.from_callable import from_callable
-from infeed_server.check.measures import Measures
-from infeed_server.check.report import SOURCE_STAGE, PipelineReport
-from infeed_server.check.rules import value_findings
+from infeed_server.check.report import (
+    MAX_CLASS_BYTES,
+    SOURCE_STAGE,
+    ClassCounts,
+    FieldRange,
+    PipelineReport,
+    value_findings,
+)
 from infeed_server.config.document import Problem
 from infeed_server.engines.dataset_options import graph_options
 from infeed_server.engines.indexed.sample_reader import SampleReader
+from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed
 from infeed_server.pipeline.load import FilePipelines, error_path
 from infeed_server.pipeline.python_maps import split_python_maps
+from infeed_server.pipeline.sample_graph import Specs
 from infeed_server.sources import DatasetSource, ProgressCallback, open_source
+from infeed_server.sources.base import Sample
+from infeed_server.transforms.base import Step
+from infeed_server.transforms.field_checks import format_shape
 
 _TOGETHER = 64
 """Samples read and measured at a time: few enough for memory, enough to hide latency."""
 
-Advance = Callable[[int], None]
-"""Callback with the number of samples that were processed since the last call."""
-
 Opening = Callable[[str], AbstractContextManager[ProgressCallback]]
 """Returns a context in which the files of the named pipeline are indexed."""
 
-Scanning = Callable[[str, int], AbstractContextManager[Advance]]
-"""Returns a context in which so many samples of a pipeline are read."""
+Scanning = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+"""Returns a context in which so many samples are read, with a callback for each part of them."""
 
 
 def scan_pipeline(
@@ -62,13 +69,13 @@ def scan_pipeline(
                 report = _scan_indexed(plan, count, max_examples, advance)
     except InfeedError as error:
         path, message = error_path(error, name)
-        return PipelineReport(name), [doc.problem(path, message)]
+        return PipelineReport(name, 0), [doc.problem(path, message)]
     findings = value_findings(definition.transforms, report.ranges)
     return report, [doc.problem(("pipelines", name, *path), text) for path, text in findings]
 
 
 def _scan_indexed(
-    plan: IndexedPlan, count: int, max_examples: int, advance: Advance
+    plan: IndexedPlan, count: int, max_examples: int, advance: Callable[[int], None]
 ) -> PipelineReport:
     """Scans the first `count` samples, as the first epoch with the pipeline's seed has them.
 
@@ -136,3 +143,68 @@ def _measured(rows: tf.data.Dataset, measures: Measures) -> tf.data.Dataset:
 
     measured = rows.map(measure, num_parallel_calls=tf.data.AUTOTUNE).ignore_errors()
     return measured.batch(_TOGETHER).with_options(graph_options())
+
+
+class Measures:
+    """The measures of a pipeline's samples: of each field where it is new or changed."""
+
+    def __init__(
+        self, columns: Specs, parse: Callable[[Sample], Sample], steps: Sequence[Step]
+    ) -> None:
+        """Traces the steps. Raises `ConfigError` and `UserCodeError`."""
+        stages = sample_graph.trace_columns(columns, parse, steps)
+        self._parse, self._steps = parse, steps
+        self.ranges = [_range(SOURCE_STAGE, name, spec) for name, spec in stages[0].items()]
+        for (number, transform), after in zip(steps, stages[1:], strict=True):
+            touched = transform.fields()
+            names = after if touched is None else [name for name in after if name in touched]
+            self.ranges += [_range(number, name, after[name]) for name in names]
+        self.classes = {
+            name: ClassCounts()
+            for name, spec in stages[0].items()
+            if spec.shape.rank == 0 and (spec.dtype == tf.string or spec.dtype.is_integer)
+        }
+
+    def compute(self, columns: Sample, key: tf.Tensor) -> tuple[tf.Tensor, Sample]:
+        """Returns the measures, float64[fields, 6], and the values of the fields of classes."""
+        sample = self._parse(columns)
+        classes = {name: _class_value(sample[name]) for name in self.classes}
+        measured = self._measure(sample, SOURCE_STAGE)
+        for step in self._steps:
+            sample = sample_graph.apply_step(step, sample, key)
+            measured += self._measure(sample, step[0])
+        return tf.stack(measured), classes
+
+    def _measure(self, sample: Sample, stage: int) -> list[tf.Tensor]:
+        return [_measure(sample[found.field]) for found in self.ranges if found.stage == stage]
+
+
+def _range(stage: int, name: str, spec: tf.TensorSpec) -> FieldRange:
+    data_type = "bytes" if spec.dtype == tf.string else spec.dtype.name
+    return FieldRange(stage, name, data_type, format_shape(spec.shape))
+
+
+def _class_value(value: tf.Tensor) -> tf.Tensor:
+    if value.dtype == tf.string:
+        return tf.strings.substr(value, 0, MAX_CLASS_BYTES + 1)
+    return tf.cast(value, tf.int64)
+
+
+def _measure(value: tf.Tensor) -> tf.Tensor:
+    """Returns minimum, maximum, number, sum and sum of squares of the finite values, and the number
+    of the others."""
+    numbers = tf.strings.length(value) if value.dtype == tf.string else value
+    numbers = tf.cast(numbers, tf.float64)
+    finite = tf.math.is_finite(numbers)
+    count = tf.math.count_nonzero(finite, dtype=tf.float64)
+    zeroed = tf.where(finite, numbers, tf.zeros_like(numbers))
+    infinity = tf.constant(float("inf"), tf.float64)
+    measures = [
+        tf.reduce_min(tf.where(finite, numbers, infinity)),
+        tf.reduce_max(tf.where(finite, numbers, -infinity)),
+        count,
+        tf.reduce_sum(zeroed),
+        tf.reduce_sum(zeroed * zeroed),
+        tf.cast(tf.size(numbers), tf.float64) - count,
+    ]
+    return tf.stack(measures)

@@ -175,11 +175,6 @@ def _print_report(report: PipelineReport) -> None:
             half = _MAX_CLASSES_SHOWN // 2
             shown = [*shown[:half], "...", *shown[-half:]]
         line(f"    {', '.join(shown)}")
-    if report.ranges:
-        out.print(_range_table(report))
-
-
-def _range_table(report: PipelineReport) -> Table:
     table = Table(
         *("after", "field", "data type", "shape", "min", "max", "mean", "std"),
         box=SIMPLE_HEAD,
@@ -191,4 +186,4 @@ def _range_table(report: PipelineReport) -> Table:
         values = ["-"] * 4 if found.is_empty else [f"{number:.6g}{unit}" for number in numbers]
         cells = (report.stages[found.stage], found.field, found.data_type, found.shape, *values)
         table.add_row(*map(Text, cells))
-    return table
+    out.print(table)

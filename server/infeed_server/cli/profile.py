@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
@@ -91,12 +92,13 @@ def profile(
         with loading_tensorflow():
             load_tensorflow()
         from infeed_server.processes.malloc import keep_freed_memory
-        from infeed_server.profile.measure import Options, measure
+        from infeed_server.profile.measure import measure
 
         keep_freed_memory()  # as a server does
-        options = Options(seconds, samples, batch_size)
+        definition = pipelines[pipeline]
+        run = partial(measure, measured, definition, index_progress, show_step)
         with located(pipelines, pipeline):
-            measure(measured, pipelines[pipeline], options, index_progress, show_step)
+            run(seconds=seconds, samples=samples, batch_size=batch_size)
     if as_json:
         print(json.dumps(measured.to_json(), indent=2), file=out)
     else:

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass
 from itertools import count
 
 from infeed.shared.errors import ConfigError
@@ -37,34 +36,29 @@ Opening = Callable[[str], AbstractContextManager[ProgressCallback]]
 """A function that returns a context in which the files of a pipeline are indexed."""
 
 
-@dataclass(frozen=True)
-class Options:
-    """What to measure. `seconds` is the length of the whole run; a stage takes a tenth."""
-
-    seconds: float = 5.0
-    samples: int = 64
-    batch_size: int | None = None
-
-
 def measure(
     profile: Profile,
     definition: Pipeline,
-    options: Options,
     opening: Opening,
-    on_step: OnStep = lambda _: None,
+    on_step: OnStep,
+    *,
+    seconds: float,
+    samples: int,
+    batch_size: int | None,
 ) -> None:
     """Measures the pipeline; adds each figure to `profile` as soon as it is known.
 
-    Calls `on_step` with the name of what is measured next, from the opened source on.
+    `seconds` is the length of the whole run; a stage takes a tenth. Calls `on_step` with the name
+    of what is measured next, from the opened source on.
     Raises the errors of a server that plans the pipeline, and `SampleError` where no sample is
     good.
     """
     profile.cores = cgroup.cpu_count()
     profile.source_kind = definition.source.kind
-    if options.batch_size is not None:
+    if batch_size is not None:
         if definition.batch is None:
             raise ConfigError("batch: the dataset's elements are batches; leave out --batch-size")
-        batch = definition.batch.model_copy(update={"size": options.batch_size})
+        batch = definition.batch.model_copy(update={"size": batch_size})
         definition = definition.model_copy(update={"batch": batch})
     if not isinstance(definition.source, DatasetSource):
         with opening(profile.name) as on_open:
@@ -74,8 +68,7 @@ def measure(
             plan = plan_indexed(profile.name, definition, source, cached=False)
             with closing(plan.source):
                 profile.batch_size = plan.spec.batch_size
-                stage_seconds = options.seconds / 10
-                StageProfile(profile, plan, stage_seconds, options.samples, on_step).measure()
+                StageProfile(profile, plan, seconds / 10, samples, on_step).measure()
         # Bad samples are left out and not logged, and each sample is made as in the first epoch.
         steps = tuple(step for step in definition.transforms if not isinstance(step, Cache))
         profile.cached = len(steps) < len(definition.transforms)
@@ -89,7 +82,7 @@ def measure(
         sizes = [field.sample_bytes for field in engine.spec.wire_spec]
         if None not in sizes and profile.wire_bytes is None:
             profile.wire_bytes = float(sum(size or 0 for size in sizes))
-        profile.run = _run_engine(engine, options.seconds)
+        profile.run = _run_engine(engine, seconds)
 
 
 def _run_engine(engine: Engine, seconds: float) -> ServerReport:

@@ -36,8 +36,6 @@ class Draft:
     """The lines below `transforms:`."""
     on_error: str = ""
     """Why bad samples are expected; empty if they are not."""
-    shuffle: str = "{seed: 0}"
-    """The options of the order, if it is for training."""
     label: str = ""
     """What was taken as the label, for the terminal and a comment; empty where nothing was."""
     files: dict[str, str] = field(default_factory=dict)
@@ -58,7 +56,7 @@ class Draft:
         yield "    source:"
         yield from (f"      {text}" for text in self.source)
         if self.is_for_training:
-            yield f"    shuffle: {self.shuffle}  # another order in each epoch; any number"
+            yield "    shuffle: {seed: 0}  # another order in each epoch; any number"
         yield from ["    transforms:"] * bool(self.transforms)
         yield from (f"      {text}" for text in self.transforms)
         yield f"    batch: {flow(batch)}  # for each rank; a trainer may choose another size"

@@ -64,7 +64,7 @@ class Column:
     def classes(self) -> list[str]:
         """Returns the classes that text names, sorted; none for numbers and for free text.
 
-        They are those of the whole CSV, so that all parts of the data have the same.
+        The classes of the whole CSV, so that all parts of the data have the same.
         """
         values = [label for _, label in self.cells if label]
         names = sorted(set(values))

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from infeed_server.check.report import SOURCE_STAGE, ClassCounts, FieldRange
-from infeed_server.check.rules import value_findings
+from infeed_server.check.report import SOURCE_STAGE, ClassCounts, FieldRange, value_findings
 from infeed_server.transforms import TransformList
 
 LIST: TypeAdapter[Any] = TypeAdapter(TransformList)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from PIL import Image
 from infeed.shared.errors import SampleError
 from infeed_server.pipeline.load import parse_yaml
 from infeed_server.profile.figures import Profile
-from infeed_server.profile.measure import Options, measure
+from infeed_server.profile.measure import measure
 
 PHOTOS = "source: {images: photos}"
 FUNCTIONS = """
@@ -57,7 +58,7 @@ def opening(name: str) -> Iterator[Any]:
 
 
 def profile_of(
-    folder: Path, source: str, transforms: str, options: Options | None = None
+    folder: Path, source: str, transforms: str, batch_size: int | None = None
 ) -> Profile:
     lines = [source, f"transforms: {transforms}", "batch: {size: 4}"]
     file = folder / "pipelines.yaml"
@@ -65,7 +66,8 @@ def profile_of(
     pipelines = parse_yaml(str(file))
     assert not pipelines.problems
     profile = Profile("p", cores=1)
-    measure(profile, pipelines["p"], options or Options(seconds=0.05), opening)
+    run = partial(measure, profile, pipelines["p"], opening, lambda _: None)
+    run(seconds=0.05, samples=64, batch_size=batch_size)
     return profile
 
 
@@ -108,7 +110,7 @@ def test_function_in_python_is_measured_with_reading(folder: Path) -> None:
 
 
 def test_arrays_that_are_sent_as_they_are_need_no_graph(folder: Path) -> None:
-    profile = profile_of(folder, "source: {arrays: x.npz}", "[]", Options(0.05, batch_size=3))
+    profile = profile_of(folder, "source: {arrays: x.npz}", "[]", batch_size=3)
     assert [stage.kind for stage in profile.stages] == ["read", "encode"]
     assert (profile.batch_size, profile.wire_bytes) == (3, 64 * 64 * 4)
 
