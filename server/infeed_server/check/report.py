@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,7 +52,7 @@ class FieldRange:
     maximum: float = -math.inf
     not_finite: int = 0
     """Values that are NaN or infinite; the other numbers are without them."""
-    _sums: Array = field(default_factory=lambda: np.zeros(3))
+    _sums: Array = dataclasses.field(default_factory=lambda: np.zeros(3))
     """The number of finite values, their sum, and the sum of their squares."""
 
     @property

@@ -101,9 +101,6 @@ class ImageLook:
             lines.append(step("random_flip_left_right", FLIP, field=field))
         lines += [comment(f"no crop or flip, which would not move {name!r}") for name in attached]
         draft.transforms = [*lines, step("normalize", NORMALIZE, field=field, scale=255.0)]
-        if not is_grey:
-            usual = "also usual: mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]"
-            draft.transforms.append(comment(usual))
 
 
 def _orientation(image: Image.Image) -> int:

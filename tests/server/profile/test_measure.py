@@ -149,12 +149,6 @@ def test_pipeline_with_bad_samples_only_names_one(folder: Path, tmp_path: Path) 
         profile_of(folder, f"source: {{images: {tmp_path}}}", transforms)
 
 
-def test_large_samples_are_fewer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("infeed_server.profile.samples._MAX_KEPT_BYTES", 3 * 64 * 64 * 4)
-    profile = profile_of(folder, "source: {arrays: x.npz}", "[cast: {field: x, dtype: int32}]")
-    assert (profile.samples, profile.bad_samples) == (4, 0)
-
-
 def test_dataset_has_its_total_alone(folder: Path) -> None:
     profile = profile_of(folder, "source: {dataset: functions_of_profile:rows}", "[]")
     assert not profile.stages
