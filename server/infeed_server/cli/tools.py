@@ -43,7 +43,7 @@ def index(
     for file in found.files:
         state = "checked" if file.cached else "built"
         print(f"{file.path}: {file.records} records, index {state}")
-    damaged = f", of which {len(found.damaged)} damaged" if found.damaged else ""
+    damaged = f", of which {len(found.damaged)} damaged" if len(found.damaged) else ""
     total = f"{len(found)} records in {len(found.files)} files{damaged}"
     print(f"{total}, identity {found.identity[:32]}")
 
