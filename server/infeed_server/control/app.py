@@ -29,9 +29,17 @@ from infeed_server.observe.preview import BusyError, Previews
 from infeed_server.observe.status import Status
 from infeed_server.pipeline.sample_key import parse_key
 
-_PROBES = ["/livez", "/readyz", "/metrics"]
-_API = ["/api/v1/status", "/api/v1/history", "/api/v1/pipelines/NAME/bad-samples"]
-_PREVIEW = ["/api/v1/pipelines/NAME/preview"]
+_PROBES = {
+    "/livez": "200 while the process serves",
+    "/readyz": "200 when every part is ready, else 503, with the reasons",
+    "/metrics": "metrics for Prometheus",
+}
+_API = {
+    "/api/v1/status": "the server, its pipelines and their trainers, with verdicts",
+    "/api/v1/history": "rates and waits of the last `seconds`, one point a second",
+    "/api/v1/pipelines/NAME/bad-samples": "the last bad samples of a pipeline",
+}
+_PREVIEW = {"/api/v1/pipelines/NAME/preview": "a few samples from `position`, as pictures"}
 
 _STATUS_CODES: Mapping[type[InfeedError], int] = {
     InvalidRequestError: 400,
@@ -64,7 +72,7 @@ def create_app(
     """Returns the app that shows a server's state. Nothing can be changed there. Requests must be
     for an address or one of `host_names`; None: for any host. With `authorize`, they need a token,
     except for health."""
-    endpoints = _PROBES + (_API if state.status else []) + (_PREVIEW if state.previews else [])
+    endpoints = _PROBES | (_API if state.status else {}) | (_PREVIEW if state.previews else {})
     overview = {"server": "infeed", "version": state.version, "endpoints": endpoints}
 
     async def root(request: Request) -> Response:
