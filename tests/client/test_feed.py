@@ -394,6 +394,19 @@ def test_finish_none_leaves_the_transforms_to_the_consumer() -> None:
         assert feed.pending_transforms == ()
 
 
+@pytest.mark.parametrize(
+    ("options", "window"), [({"prefetch_batches": 3}, 3), ({"prefetch_bytes": 1}, 2)]
+)
+def test_feed_requests_no_more_than_its_window(options: dict[str, Any], window: int) -> None:
+    starts: list[int] = []
+    transport = FakeTransport({"x": np.arange(800)}, before_batch=starts.append)
+    with infeed.connect("fake", "fake", transport=transport, **options) as feed:
+        for step in range(5):
+            until(lambda step=step: len(starts) == step + window)
+            next(feed)
+        assert feed.stats().prefetch_limit_bytes == 64 * window
+
+
 def test_a_feed_again_begins_where_it_began(fake: FakeTransport) -> None:
     with infeed.connect("fake", "fake", transport=fake) as feed:
         next(feed)

@@ -136,3 +136,21 @@ def test_drain_ends_readiness_but_serves_open_streams(serve: Any, peer: Any) -> 
     assert not server.ended
     stream.close_send()
     assert server.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("grace", "status"),
+    [("0.5", 0), (FOREVER, 128 + signal.SIGTERM)],
+    ids=["end of the grace", "second signal"],
+)
+def test_stream_that_never_ends_does_not_hold_the_server(
+    serve: Any, peer: Any, grace: str, status: int
+) -> None:
+    server = serve(grace)
+    stream = peer(server.address)
+    assert stream.read_batch(0) > 0
+    server.signal(signal.SIGTERM)
+    if grace == FOREVER:
+        wait_until(lambda: not fetch(server.http, "/readyz").json["ready"], "it is not ready")
+        server.signal(signal.SIGTERM)
+    assert server.wait() == status

@@ -83,10 +83,7 @@ class JournalMark:
         self._id: str | None = None
 
     def place(self) -> None:
-        """Registers the data set, another one if the last was lost.
-
-        Raises `ServerUnavailableError`.
-        """
+        """Registers it, another one if the last was lost. Raises `ServerUnavailableError`."""
         dataset_id = f"infeed-mark-{uuid.uuid4().hex}"
         register_mark(self._dispatcher.address, dataset_id)
         self._id = dataset_id
@@ -112,9 +109,7 @@ def register_mark(dispatcher: str, dataset_id: str) -> None:
 
 def get_worker_tasks(address: str, timeout: float = CALL_TIMEOUT_SECONDS) -> list[int]:
     """Returns the task ids of the worker at `address`, host:port, which shows that it is alive.
-
-    Raises as `DispatcherClient` does.
-    """
+    Raises as `DispatcherClient` does."""
     path = "/tensorflow.data.WorkerService/GetWorkerTasks"
     response = _call("worker", address, path, messages.Nothing(), messages.WorkerTasks, timeout)
     return [int(task.task_id) for task in response.tasks]

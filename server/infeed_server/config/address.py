@@ -105,7 +105,7 @@ class Address:
             except OSError as error:  # the path is too long for a socket
                 raise self._unusable(error) from None
         if taken:
-            raise self._unusable(OSError(errno.EADDRINUSE, "another server does"))
+            raise self._unusable(OSError(errno.EADDRINUSE, ""))
         if path.exists() and not path.is_socket():
             raise self._unusable("not a socket")
         # Found here, and not after the pipelines are open.
@@ -124,11 +124,12 @@ class Address:
     def _unusable(self, problem: str | OSError) -> ConfigError:
         if isinstance(problem, OSError):
             taken = problem.errno == errno.EADDRINUSE
-            text = problem.strerror or str(problem)
+            text = os.strerror(problem.errno) if problem.errno else str(problem)
             problem = text[:1].lower() + text[1:]
             if taken:
                 other = f"another {self.option or 'address'}"
-                problem += f"; stop the process that listens there, or give {other}"
+                port = "" if self.is_unix else ", where port 0 is any free one"
+                problem += f"; stop the process that listens there, or give {other}{port}"
         return ConfigError(f"cannot listen on {self}: {problem}", address=str(self))
 
 

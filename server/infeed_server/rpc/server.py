@@ -113,9 +113,8 @@ class RpcServer:
             else:
                 self.port = self._server.add_secure_port(str(address), credentials)
         except RuntimeError as error:
-            raise ConfigError(
-                f"cannot listen on {address}: {error}", address=str(address)
-            ) from None
+            text = f"cannot listen on {address}: {error}"
+            raise ConfigError(text, address=str(address)) from None
 
     def set_serving(self, serving: bool, pipeline: str = "") -> None:
         """Sets the health status of a pipeline, else of the server and of the feed service. Health

@@ -162,6 +162,19 @@ def test_send_and_receive_at_once(
     assert sent == [up]
 
 
+def test_partial_record_does_not_extend_the_timeout(
+    secure_peer: Any, new_client: Any, drip: Any
+) -> None:
+    """A record is only readable when all of it has arrived."""
+    client = new_client(secure_peer(until_closed))
+    client.open()
+    record_of_16384_bytes = b"\x17\x03\x03\x40\x00" + bytes(16_000)
+    left = drip(record_of_16384_bytes, ready=True)
+    with pytest.raises(TimeoutError):
+        client.receive(memoryview(bytearray(9)), 5.0)
+    assert len(left) > 10_000
+
+
 def silent(talk: Any) -> None:
     while talk.socket.recv(1 << 16):
         pass

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import faulthandler
+import os
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+
+from infeed_server.processes import signals
 
 # Prints "ready", then does what `kind` selects. Runs in another process, which a shutdown ends.
 PROGRAM = """
@@ -71,6 +76,20 @@ def test_second_signal_ends_process_at_once() -> None:
 @pytest.mark.parametrize("kind", ["stuck", "locked"])
 def test_shutdown_that_hangs_is_ended(kind: str) -> None:
     assert run(kind, signal.SIGTERM, exit_timeout=0.3) == (1, ["stopping"])
+
+
+def test_forced_exit_waits_for_the_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    timers: list[tuple[float, bool]] = []
+
+    def dump_traceback_later(seconds: float, **options: Any) -> None:
+        os.close(options["file"])
+        timers.append((seconds, options["exit"]))
+
+    monkeypatch.setattr(faulthandler, "dump_traceback_later", dump_traceback_later)
+    stop = signals.ShutdownSignal()
+    stop.set()
+    stop.wait(70)
+    assert timers == [(70 + signals._EXIT_TIMEOUT_SECONDS, True)]
 
 
 def test_signal_during_start_exits() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import grpc
@@ -13,6 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.server.rpc.plain_client import MAX_WINDOW
 
 import infeed
+from infeed.http2.connection import Http2Request
 from infeed.v1 import stream_pb2
 from infeed_server.rpc import server as server_module
 
@@ -95,6 +97,20 @@ def test_stop_waits_only_for_open_streams(
     encoders = live.server._encoder._pool._threads
     assert encoders
     assert not any(thread.is_alive() for thread in encoders)
+
+
+def test_feed_behind_a_proxy_leaves_a_server_that_drains(
+    live: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Http2Request, "_handle_goaway", lambda *_: None)  # none passes a proxy
+    with infeed.connect(live.address, "held", prefetch_bytes=1, reconnect_timeout=0.1) as feed:
+        next(feed)
+        thread = start_stop(live)
+        with pytest.raises(infeed.ServerUnavailableError, match="no reconnect within"):
+            for _ in islice(feed, 20_000):  # without the message, the feed has no end
+                pass
+        thread.join(100)
+        assert not thread.is_alive()
 
 
 def test_stream_open_after_the_grace_ends_with_a_status(

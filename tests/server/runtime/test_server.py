@@ -244,7 +244,9 @@ def test_unix_socket(tmp_path: Path) -> None:
         assert str(server.address) == address
         assert read_samples(server) == list(range(8))
         assert health_status(server) == "SERVING"
-        with pytest.raises(infeed.ConfigError, match=f"cannot listen on {address}: another server"):
+        with pytest.raises(
+            infeed.ConfigError, match=f"cannot listen on {address}: address already in use"
+        ):
             Server({"n": arrays()}, ServerOptions(address, None))
         assert read_samples(server) == list(range(8))
     with pytest.raises(infeed.ServerUnavailableError):

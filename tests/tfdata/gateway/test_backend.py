@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from infeed.rpc.channel import GrpcTransport
 from infeed.shared.errors import (
     InvalidRequestError,
     ServerError,
+    ServerUnavailableError,
     SourceError,
     UserCodeError,
 )
@@ -153,9 +154,10 @@ def test_ended_job_is_an_error(address: str) -> None:
         assert len(list(feed)) == 10
     with (
         infeed.connect(address, "n", epochs=1, job_name="done") as feed,
-        pytest.raises(InvalidRequestError, match="'done' gave no batch: it has ended already"),
+        pytest.raises(InvalidRequestError, match="'done' gave no batch: it has ended") as caught,
     ):
         next(feed)
+    assert caught.value.metadata == {"job_name": "done"}
 
 
 class FakeClient:
@@ -199,14 +201,26 @@ def test_tensorflow_errors_are_mapped(fake: tuple[DataServiceBackend, FakeClient
         error = translate_error(fault)
         assert isinstance(error, SourceError)
         assert str(error).endswith(f"gives no more batches of 'n': {fault.message}")
-    assert isinstance(
-        translate_error(tf.errors.InvalidArgumentError(None, None, "bad")), UserCodeError
-    )
+        assert error.metadata == {"pipeline": "n"}
+    error = translate_error(tf.errors.InvalidArgumentError(None, None, "bad"))
+    assert isinstance(error, UserCodeError)
+    assert error.metadata == {"pipeline": "n"}
     full = tf.errors.ResourceExhaustedError(None, None, "journal_0; No space left on device")
     error = translate_error(full)
     assert isinstance(error, ServerError)
     assert str(error).endswith("too little memory or disk space for 'n': " + full.message)
+    assert error.metadata == {"target": fake[1].address, "pipeline": "n"}
     assert translate_error(ValueError("not TensorFlow's")) is None
+
+
+def test_gateway_without_a_dispatcher_fails_after_a_timeout(
+    new_address: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "READY_TIMEOUT_SECONDS", 0.1)
+    closed = new_address()
+    problem = f"not ready after 0.1 s: no dispatcher .* answers at {closed}: .*Connection refused"
+    with pytest.raises(ServerUnavailableError, match=problem):
+        server_of(closed, {"n": numbers()})
 
 
 def test_local_engine_has_neither_data_sets_nor_jobs() -> None:
@@ -268,8 +282,9 @@ def test_data_sets_are_limited(dispatcher: str, monkeypatch: pytest.MonkeyPatch)
         transport.register_dataset(DatasetRequest("n", seed=5))
         with infeed.connect(str(server.address), "n", seed=6, epochs=1) as feed:
             next(feed)
-        with pytest.raises(InvalidRequestError, match="limit of 3 data sets"):
+        with pytest.raises(InvalidRequestError, match="limit of 3 data sets") as caught:
             transport.register_dataset(DatasetRequest("n", seed=7))
+        assert caught.value.metadata == {"target": dispatcher}
         with (
             infeed.connect(str(server.address), "n", seed=7) as feed,
             pytest.raises(InvalidRequestError, match="limit of 3 data sets"),

@@ -128,8 +128,9 @@ def test_error_of_the_registration_is_mapped(
 
     monkeypatch.setattr(TF, "register_dataset", fail)
     client = DataServiceClient(dispatcher)
-    with pytest.raises(error, match=f"{dispatcher} {message}"):
+    with pytest.raises(error, match=f"{dispatcher} {message}") as caught:
         client.register("numbers", "none", numbers)
+    assert caught.value.metadata == {"target": dispatcher}
     monkeypatch.undo()
     client.register("numbers", "none", numbers)
 
@@ -152,8 +153,9 @@ def test_unreachable_dispatcher_is_an_error(new_address: Callable[[], str]) -> N
     client = DataServiceClient(unused)
     with pytest.raises(
         ServerUnavailableError, match=f"not ready after 0.1 s: no dispatcher .*{unused}"
-    ):
+    ) as caught:
         client.start()
+    assert caught.value.metadata == {"target": unused}
     with pytest.raises(ServerUnavailableError, match="no dispatcher"):
         client.register("numbers", "none", numbers)
 
@@ -218,8 +220,9 @@ def test_outage_is_reported_late_and_its_end_at_once(
         assert "no dispatcher" in (reports.get(timeout=100) or "")
         client.require()
         clock.now = module.LOST_TIMEOUT_SECONDS
-        with pytest.raises(SourceError, match=f"at {address} has not answered for 120 s"):
+        with pytest.raises(SourceError, match=f"{address} has not answered for 120 s") as caught:
             client.require()
+        assert caught.value.metadata == {"target": address}
         server = TF.DispatchServer(options)
         again = TF.WorkerServer(TF.WorkerConfig(address, worker_address="127.0.0.1:%port%"))
         while reports.get(timeout=100):

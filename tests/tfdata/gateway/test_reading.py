@@ -83,8 +83,9 @@ def test_element_after_a_lost_journal_is_not_delivered(client: Any) -> None:
     elements = read_job(client, tf.data.Dataset.range(5), "photos")
     next(elements)
     client.lost_journals = 1
-    with pytest.raises(SourceError, match="'photos' was lost"):
+    with pytest.raises(SourceError, match="'photos' was lost") as caught:
         next(elements)
+    assert caught.value.metadata == {"pipeline": "photos"}
 
 
 def test_lost_service_ends_the_wait(client: Any, blocked: Any) -> None:
@@ -96,11 +97,15 @@ def test_lost_service_ends_the_wait(client: Any, blocked: Any) -> None:
 def test_lost_worker_ends_a_long_wait(
     client: Any, blocked: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client.lost = ("10.0.0.2:7473",)
+    worker = "10.0.0.2:7473"
+    client.lost = (worker,)
     times = iter([0, 119, 500])
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(times)))
-    with pytest.raises(SourceError, match=r"no batch of 'photos' for 500 s, .*: 10\.0\.0\.2:7473"):
+    with pytest.raises(
+        SourceError, match=f"no batch of 'photos' for 500 s, .*: {worker}"
+    ) as caught:
         next(read_job(client, blocked(), "photos"))
+    assert caught.value.metadata == {"pipeline": "photos", "workers": worker}
 
 
 def test_thread_ends_on_close(client: Any) -> None:

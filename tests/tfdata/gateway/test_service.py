@@ -57,10 +57,10 @@ def test_workers_with_a_journal_have_the_next_ports(
     EmbeddedDataService(ServiceOptions(**options), insecure=False)
     assert (roles[0].listen, roles[0].work_dir) == ("127.0.0.1:7472", str(tmp_path))
     assert roles[0].worker_address == ["127.0.0.1:7473", "127.0.0.1:7474"]
-    with pytest.raises(ConfigError, match="give a port, and leave the next 2 to the workers"):
-        EmbeddedDataService(
-            ServiceOptions(**options, dispatcher_listen="127.0.0.1:0"), insecure=False
-        )
+    free = ServiceOptions(**options, dispatcher_listen="127.0.0.1:0")
+    with pytest.raises(ConfigError, match="give a port, and leave the next 2 to the w") as caught:
+        EmbeddedDataService(free, insecure=False)
+    assert caught.value.metadata == {"address": "127.0.0.1:0"}
 
 
 def test_workers_are_counted_by_state() -> None:

@@ -75,13 +75,16 @@ class DataServiceBackend:
         service = "TensorFlow's data service"
         if isinstance(error, tf.errors.ResourceExhaustedError):
             problem = f"too little memory or disk space for {name!r}: {message}"
-            return ServerError(f"{service} at {self._client.address} has {problem}")
+            text = f"{service} at {self._client.address} has {problem}"
+            return ServerError(text, target=self._client.address, pipeline=name)
         if is_storage_fault(error) or FILE_CHANGED in message:
-            return SourceError(f"{service} gives no more batches of {name!r}: {message}")
+            text = f"{service} gives no more batches of {name!r}: {message}"
+            return SourceError(text, pipeline=name)
         return UserCodeError(
             f"a worker of {service} could not make a batch of {name!r}: {message}\n"
             "Workers do not report which sample failed: on_error: mask or substitute continues "
-            "without it, and --engine local names it"
+            "without it, and --engine local names it",
+            pipeline=name,
         )
 
     def register(self, request: DatasetRequest, caller: str = "") -> RegisteredDataset:  # noqa: ARG002
@@ -125,7 +128,8 @@ def _no_batch(key: ReadKey) -> InfeedError:
     if key.job_name:
         return InvalidRequestError(
             f"the job {key.job_name!r} gave no batch: it has ended already, or its other "
-            "consumers received every batch; choose another job_name"
+            "consumers received every batch; choose another job_name",
+            job_name=key.job_name,
         )
     return SourceError(
         "the workers of TensorFlow's data service gave no batch: the workers that had the data are "

@@ -97,8 +97,8 @@ class DataServiceClient:
         deadline = time.monotonic() + READY_TIMEOUT_SECONDS
         while problem := self._find_problem():
             if time.monotonic() >= deadline:
-                late = f"not ready after {READY_TIMEOUT_SECONDS:g} s"
-                raise ServerUnavailableError(f"TensorFlow's data service is {late}: {problem}")
+                text = f"TensorFlow's data service is not ready after {READY_TIMEOUT_SECONDS:g} s"
+                raise ServerUnavailableError(f"{text}: {problem}", target=self.address)
             time.sleep(_READY_POLL_INTERVAL_SECONDS)
         self._mark.place()
         self._checks.start()
@@ -116,8 +116,9 @@ class DataServiceClient:
         that the rest of a reading is lost."""
         silent_seconds = time.monotonic() - self._last_answer
         if silent_seconds >= LOST_TIMEOUT_SECONDS:
-            problem = f"has not answered for {silent_seconds:.0f} s: {self._problem}"
-            raise SourceError(f"TensorFlow's data service at {self.address} {problem}")
+            silence = f"has not answered for {silent_seconds:.0f} s: {self._problem}"
+            text = f"TensorFlow's data service at {self.address} {silence}"
+            raise SourceError(text, target=self.address)
 
     def register(
         self,
@@ -126,11 +127,9 @@ class DataServiceClient:
         make: Callable[[], tf.data.Dataset],
         size_bytes: int = 0,
     ) -> None:
-        """Makes and registers a data set, unless the dispatcher has it.
-
-        Raises `ServerUnavailableError`, `InvalidRequestError` beyond the limits, `ServerError` when
-        the dispatcher cannot store the data set, and `ConfigError` when TensorFlow rejects it.
-        """
+        """Makes and registers a data set, unless the dispatcher has it. Raises
+        `ServerUnavailableError`, `InvalidRequestError` beyond the limits, `ServerError` when the
+        dispatcher cannot store the data set, and `ConfigError` when TensorFlow rejects it."""
         with self._register_lock:
             # This also checks that the dispatcher answers; TensorFlow would retry for an hour.
             if self._dispatcher.has_dataset(dataset_id):
@@ -143,7 +142,8 @@ class DataServiceClient:
                     f"the dispatcher at {self.address} keeps every data set (seed, batch size, "
                     f"number of epochs), and the limit of {MAX_DATASETS} data sets and "
                     f"{MAX_STORED_BYTES >> 20} MiB is reached: request an earlier one, or restart "
-                    "server and dispatcher with another work directory"
+                    "server and dispatcher with another work directory",
+                    target=self.address,
                 )
             self._store(dataset_id, compression, make())
             if is_new:
@@ -162,11 +162,10 @@ class DataServiceClient:
             reason = str(getattr(error, "message", error)).strip().splitlines()[0]
             subject = f"the dispatcher at {self.address}"
             if isinstance(error, tf.errors.ResourceExhaustedError):
-                raise ServerError(
-                    f"{subject} cannot store the data set: {reason}; free space in its work "
-                    "directory"
-                ) from error
-            raise ConfigError(f"{subject} rejects the data set: {reason}") from error
+                text = f"{subject} cannot store the data set: {reason}; free space in its work"
+                raise ServerError(f"{text} directory", target=self.address) from error
+            text = f"{subject} rejects the data set: {reason}"
+            raise ConfigError(text, target=self.address) from error
 
     def read(self, dataset_id: str, job_name: str) -> tf.data.Dataset:
         """Returns one consumer of the job: it receives a part of the job's elements."""

@@ -40,7 +40,8 @@ def read_job(
             raise SourceError(
                 f"the job of {pipeline!r} was lost: the dispatcher at {client.address} returned "
                 "without its journal; start the feed again, from the beginning, and give the "
-                "dispatcher a --work-dir that it keeps"
+                "dispatcher a --work-dir that it keeps",
+                pipeline=pipeline,
             )
 
     items: queue.Queue[Any] = queue.Queue(1)
@@ -81,7 +82,9 @@ def _require_workers(client: DataServiceClient, pipeline: str, waited_seconds: f
         raise SourceError(
             f"no batch of {pipeline!r} for {waited_seconds:.0f} s, and workers of TensorFlow's "
             f"data service are lost: {', '.join(lost)}; start them again at these addresses, and "
-            "the feed from the beginning"
+            "the feed from the beginning",
+            pipeline=pipeline,
+            workers=", ".join(lost),
         )
 
 

@@ -122,7 +122,8 @@ class EmbeddedDataService(DataService):
         if work_dir and listen.port == 0:
             raise ConfigError(
                 f"--dispatcher-listen {listen}: --work-dir keeps the journal, which knows the "
-                f"workers by their ports; give a port, and leave the next {workers} to the workers"
+                f"workers by their ports; give a port, and leave the next {workers} to the workers",
+                address=str(listen),
             )
         # The static sharding policies need all workers in advance.
         known = self._worker_listen if listen.is_loopback else []
@@ -172,10 +173,8 @@ class EmbeddedDataService(DataService):
 
 
 def local_workers(dispatcher: str, listen: Sequence[Address]) -> ProcessGroup:
-    """Returns a worker process for each address of `listen`, which ends with this process.
-
-    An address that is not loopback requires `--insecure` of the server.
-    """
+    """Returns a worker process for each address of `listen`, which ends with this process. An
+    address that is not loopback requires `--insecure` of the server."""
 
     def command(address: str | None) -> Sequence[str]:
         options = WorkerOptions(

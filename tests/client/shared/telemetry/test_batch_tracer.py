@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("opentelemetry.sdk.trace")
 
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 from tests.harness.spans import Spans, attribute
 
 import infeed
@@ -81,6 +81,25 @@ def test_nothing_is_made_or_sent_when_not_sampled() -> None:
     assert read_all(transport, spans.provider) == 10
     assert spans.all == []
     assert set(transport.contexts) == {""}
+
+
+def test_parent_is_the_span_of_connect_then_of_the_last_next() -> None:
+    spans, steps = Spans(ParentBased(root=ALWAYS_OFF)), []
+    tracer = Spans().provider.get_tracer("training")  # of a sampled job: no other batch would be
+    options: Any = {"transport": RecordingTransport(), "tracer_provider": spans.provider}
+    with tracer.start_as_current_span("job") as root:
+        feed = infeed.connect("-", "fake", epochs=1, prefetch_bytes=1, **options)
+    with feed:
+        for _ in range(10):
+            with tracer.start_as_current_span("step") as step:
+                next(feed)
+                steps.append(step.get_span_context())
+    parents = [span.parent for span in spans.batches]
+    assert parents[0] == root.get_span_context()
+    assert all(parent in steps for parent in parents[-2:])
+    links = [span.links[0].context if span.links else None for span in spans.batches]
+    assert links[0] == steps[0]
+    assert all(link in (step, None) for link, step in zip(links, steps, strict=True))
 
 
 def test_batches_that_are_not_taken_are_dropped() -> None:

@@ -157,3 +157,28 @@ def test_fault_that_comes_back_in_each_attempt_refuses_the_batch(engine: Any) ->
     served = engine("substitute", transforms=[*steps, {"map": {"function": add}}])
     with pytest.raises(SourceError, match=r"fault of storage came back 2 times.*\[Errno 5\]"):
         read(served, 0)
+
+
+def test_one_large_batch_is_read_ahead(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("infeed_server.engines.indexed.batch_pipeline._READ_AHEAD_BYTES", 1)
+    served = engine("mask")
+    reading: list[int] = []
+    most: list[int] = []
+    source = served._plan.source
+    original = source.read
+
+    def counted(indices: Any) -> Any:
+        reading.append(1)
+        most.append(len(reading))
+        try:
+            return original(indices)
+        finally:
+            reading.pop()
+
+    read(served, 0)
+    monkeypatch.setattr(source, "read", counted)
+    session = served.open(4, 0, Trainer())
+    answers = [session.submit(Request(0, 4 * n, 4, 4)) for n in range(2)]
+    assert [content(answer.result(60))[0][0] for answer in answers] == [0, 4]
+    session.close()
+    assert max(most) == 1
