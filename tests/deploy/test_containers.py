@@ -51,6 +51,7 @@ def data(few_photos: SimpleNamespace) -> Path:
 def compose(data: Path) -> Iterator[Compose]:
     compose = Compose(data, DURATION="3600")
     yield compose
+    print(compose("logs", "--no-color"))  # pytest shows it after a failure
     compose("down", "--timeout=0", "--volumes")
 
 
@@ -69,11 +70,11 @@ def name() -> Iterator[str]:
 
 def check_restrictions(container: str) -> None:
     """Checks that a container runs as the image's user, and can write to nothing but /tmp."""
-    script = "id -u; id -g; awk '/CapEff|NoNewPrivs/ {print $2}' /proc/1/status; touch /tmp/x"
-    script += "; for item in / /opt/venv /config /data; do touch $item/x 2>&1 || :; done"
-    lines = run("docker", "exec", container, "sh", "-c", script).splitlines()
-    assert lines[:4] == ["10001", "10001", "0000000000000000", "1"]
-    assert len([line for line in lines[4:] if "Read-only" in line or "denied" in line]) == 4
+    script = "id -u; id -g; awk '/CapEff|NoNewPrivs/ {print $2}' /proc/1/status; touch /tmp/x; "
+    # All users may write to /var/tmp of the image.
+    script += "for item in / /var/tmp /data; do touch $item/x && echo $item; done 2>/dev/null; :"
+    output = run("docker", "exec", container, "sh", "-c", script)
+    assert output.split() == ["10001", "10001", "0000000000000000", "1"]
 
 
 @pytest.mark.parametrize("target", ["server", "trainer"])
@@ -131,7 +132,7 @@ def test_a_trainers_container_reads_from_a_tpu_vms_server(
     assert inspect(name)["State"]["ExitCode"] == 0, run("docker", "logs", name)
 
 
-@pytest.mark.parametrize("options", [(), ("--service",), ("--loadtest",)], ids=str)
+@pytest.mark.parametrize("options", [(), ("--service",), ("--loadtest",)])
 def test_check_passes_and_delivers_each_sample_once(
     data: Path, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
@@ -155,7 +156,7 @@ def test_every_role_is_restricted_healthy_and_drains(compose: Compose) -> None:
     for role in roles:
         check_restrictions(compose.container(role))
     for role in roles:
-        assert compose.stop(role) == 0, compose("logs", role)
+        assert compose.stop(role) == 0, role
 
 
 def test_a_worker_restarts_once_its_dispatcher_lost_the_journal(compose: Compose) -> None:
@@ -172,18 +173,18 @@ def test_rolling_replacement_of_servers_loses_nothing(compose: Compose, tmp_path
 
     def wait_until_sent(http: str) -> None:
         def sent() -> bool:
-            assert compose.inspect("loadtest")["State"]["Running"], compose("logs", "loadtest")
+            assert compose.inspect("loadtest")["State"]["Running"]
             return metric(compose.address(http), "infeed_batches_total") >= 10
 
         wait_until(sent, "the server has sent ten batches", interval=0.5)
 
     for server, http in (("server1", "71"), ("server2", "81")):
         wait_until_sent(http)
-        assert compose.stop(server) == 0, compose("logs", server)
+        assert compose.stop(server) == 0
         compose("rm", "--force", server)
         compose.up(server)
         wait_until_sent(http)
-    assert compose.stop("loadtest") == 130, compose("logs", "loadtest")
+    assert compose.stop("loadtest") == 130
     run("docker", "cp", f"{compose.container('loadtest')}:/var/lib/infeed/result.json", tmp_path)
     result = json.loads((tmp_path / "result.json").read_text())
     assert result["failures"] == []
