@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from infeed.batch import Batch
 from infeed.feed import Feed
-from infeed.shared.errors import FeedClosedError
+from infeed.shared.errors import FeedClosedError, InvalidRequestError
 
 
 class FeedReader:
@@ -75,6 +75,7 @@ class FeedReader:
             if number < self._end:
                 batch = self._kept.get(number)
                 if batch is None:
+                    self._check_position(feed, number)
                     batch = next_batch(feed, first=number == self.begun)
             if batch is None:
                 self._has_ended = True
@@ -83,6 +84,15 @@ class FeedReader:
                 self._kept[number] = batch
             self._next += 1
             return batch
+
+    def _check_position(self, feed: Feed, number: int) -> None:
+        if self.completed is not None and feed.delivered != number:
+            raise InvalidRequestError(
+                f"the feed of {feed.spec.name!r} has given {feed.delivered} batches, and fit has "
+                f"taken {number}, so the cursor of its FeedCheckpoint would be wrong; take none "
+                "outside of fit after FeedCheckpoint(feed), and after an interrupt connect with "
+                "its state()"
+            )
 
     def complete(self, steps: int) -> int:
         """Counts steps of the current iteration as trained on; returns how many it has had."""
