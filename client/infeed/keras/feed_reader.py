@@ -70,7 +70,10 @@ class FeedReader:
         """Returns the next batch of an iteration; None at its end."""
         with self._lock:
             if iteration != self._iteration:
-                return None
+                raise InvalidRequestError(
+                    f"another iteration over the feed of {feed.spec.name!r} has begun, which ended "
+                    "this one; give each loop, and validation_data, a feed of its own"
+                )
             number, batch = self._next, None
             if number < self._end:
                 batch = self._kept.get(number)
@@ -89,9 +92,8 @@ class FeedReader:
         if self.completed is not None and feed.delivered != number:
             raise InvalidRequestError(
                 f"the feed of {feed.spec.name!r} has given {feed.delivered} batches, and fit has "
-                f"taken {number}, so the cursor of its FeedCheckpoint would be wrong; take none "
-                "outside of fit after FeedCheckpoint(feed), and after an interrupt connect with "
-                "its state()"
+                f"taken {number}, so the state of its FeedCheckpoint would be wrong; take none "
+                "beside fit, and after an interrupt connect again with that state"
             )
 
     def complete(self, steps: int) -> int:
