@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.client.adapters.contract import COUNT, fake
+from tests.client.adapters.two_processes import run_two
 from tests.client.conftest import Server
 
 pytest.importorskip("grain")
@@ -42,23 +40,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def seen(server: str, folder: Path, new_address: Callable[[], str]) -> Counter[int]:
     """The ids that two processes had before they saved, of disjoint shares."""
-    script, coordinator = Path(__file__).with_name("process.py"), new_address()
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(number), coordinator, server, str(folder)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(2)
-    ]
-    try:
-        outputs = [process.communicate(timeout=200)[0] for process in processes]
-        assert [process.returncode for process in processes] == [0, 0]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    results = [json.loads(output.splitlines()[-1]) for output in outputs]
+    script = Path(__file__).with_name("process.py")
+    results = run_two(script, new_address(), server, str(folder))
     assert [result["shard"] for result in results] == [[0, 2], [1, 2]]
     ids = Counter(results[0]["ids"] + results[1]["ids"])
     assert len(ids) == ids.total() == STEPS * 2 * BATCH_SIZE
