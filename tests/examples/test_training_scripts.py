@@ -91,7 +91,8 @@ def test_killed_run_started_again_ends_with_the_same_weights(
     second = start(script, address, *options, tmp_path / "killed").communicate(timeout=300)[0]
     assert re.search("(continues at sample|continues after step|resumes after step) ", second)
     # The step after the last checkpoint may have run twice.
-    assert losses(whole)[-len(losses(second)) :] == losses(second)
+    # A fast run may have ended before it was killed: the second one has no step then.
+    assert losses(whole)[STEPS - len(losses(second)) :] == losses(second)
     assert len(losses(second)) < STEPS
     assert set(losses(first)) | set(losses(second)) == set(losses(whole))
     assert second.splitlines()[-1] == whole.splitlines()[-1]

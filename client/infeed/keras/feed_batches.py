@@ -7,6 +7,7 @@ without `steps_per_epoch`, in each evaluation, and in each further call with the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any
 
 import keras
@@ -25,25 +26,27 @@ class FeedBatches(keras.utils.PyDataset):  # type: ignore[misc]
     """Gives Keras the batches of a feed, each once and in order; with `restart`, all in each
     iteration. Made by `generator`."""
 
-    num_batches: int | None = None
-    """The batches of an iteration; None if it has no end, or its end is unknown."""
-
     def __init__(
         self, feed: Feed, arrange: Callable[[Batch], Any], steps: int | None, *, restart: bool
     ) -> None:
         super().__init__()
         self._source = self._feed = feed
         self._arrange = arrange
-        self._restart = restart
-        left = feed.steps if restart else feed.steps_left
-        left = None if left is None else max(1, left)  # Keras takes 0 batches without an error
-        self.num_batches = left if steps is None else min(steps, left or steps)
+        self._steps, self._restart = steps, restart
         self._given = 0
         """Batches that the current iteration has got."""
         self._peeked: list[Batch] | None = []
         """The first batches, while Keras may have taken them to build the model; None later."""
         self._again: list[Batch] = []
         """The first batches that the current iteration gets again."""
+
+    @cached_property
+    def num_batches(self) -> int | None:
+        """The batches of an iteration; None if it has no end, or its end is unknown."""
+        # Of the first iteration, when it begins: the feed may be read before.
+        left = self._source.steps if self._restart else self._source.steps_left
+        left = None if left is None else max(1, left)  # Keras takes 0 batches without an error
+        return left if self._steps is None else min(self._steps, left or self._steps)
 
     def __getitem__(self, index: int) -> Any:
         """Returns the next batch of the feed. Raises `InvalidRequestError` for an index out of

@@ -1,11 +1,4 @@
-"""Keras callback that saves a model with the cursor of its feed.
-
-state = FeedCheckpoint.saved_state("checkpoint")  # None at the first start
-with infeed.connect("localhost:7470", "photos", state=state) as feed:
-    checkpoint = FeedCheckpoint(feed, "checkpoint", save_every=1000)
-    epochs = {"steps_per_epoch": feed.steps_per_epoch, "initial_epoch": checkpoint.initial_epoch}
-    model.fit(infeed.keras.generator(feed), callbacks=[checkpoint], epochs=90, **epochs)
-"""
+"""Keras callback that saves a model with the cursor of its feed."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from infeed.batch import Batch
 from infeed.feed import Feed
-from infeed.shared.errors import FeedClosedError
+from infeed.shared.errors import FeedClosedError, InvalidRequestError
 
 
 class FeedReader:
@@ -70,11 +70,15 @@ class FeedReader:
         """Returns the next batch of an iteration; None at its end."""
         with self._lock:
             if iteration != self._iteration:
-                return None
+                raise InvalidRequestError(
+                    f"another iteration over the feed of {feed.spec.name!r} has begun, which ended "
+                    "this one; give each loop, and validation_data, a feed of its own"
+                )
             number, batch = self._next, None
             if number < self._end:
                 batch = self._kept.get(number)
                 if batch is None:
+                    self._check_position(feed, number)
                     batch = next_batch(feed, first=number == self.begun)
             if batch is None:
                 self._has_ended = True
@@ -83,6 +87,14 @@ class FeedReader:
                 self._kept[number] = batch
             self._next += 1
             return batch
+
+    def _check_position(self, feed: Feed, number: int) -> None:
+        if self.completed is not None and feed.delivered != number:
+            raise InvalidRequestError(
+                f"the feed of {feed.spec.name!r} has given {feed.delivered} batches, and fit has "
+                f"taken {number}, so the state of its FeedCheckpoint would be wrong; take none "
+                "beside fit, and after an interrupt connect again with that state"
+            )
 
     def complete(self, steps: int) -> int:
         """Counts steps of the current iteration as trained on; returns how many it has had."""

@@ -1,8 +1,5 @@
 """Batches of a feed for `fit`, `evaluate` and `predict` on the JAX and torch backends.
 
-    with infeed.connect("localhost:7470", "photos") as feed:
-        model.fit(infeed.keras.generator(feed), steps_per_epoch=feed.steps_per_epoch, epochs=90)
-
 On an accelerator Keras takes one batch in advance, which is lost to the next `fit` on the same
 feed, unless a `FeedCheckpoint` keeps it, or `steps` ends the generator with the last step.
 """

@@ -1,13 +1,4 @@
-"""Batches as tensors for a training loop of one's own, without `tf.data` and without copies.
-
-with infeed.tensorflow.connect("localhost:7470", "photos", epochs=10) as feed:
-    checkpoint = tf.train.Checkpoint(model=model, feed=feed)
-    manager = tf.train.CheckpointManager(checkpoint, "checkpoints", max_to_keep=3)
-    checkpoint.restore(manager.latest_checkpoint)  # nothing at the first start
-    for batch in feed:  # a dict of field name to tf.Tensor
-        train_step(batch["image"], batch["label"])
-        manager.save()
-"""
+"""Batches as tensors for a training loop of one's own, without `tf.data` and without copies."""
 
 from __future__ import annotations
 

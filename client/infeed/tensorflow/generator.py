@@ -1,11 +1,11 @@
 """A `tf.data.Dataset` over a feed.
 
-    feed = infeed.connect("localhost:7470", "imagenet-train", batch_size=128)
-    dataset = infeed.tensorflow.from_generator(feed, steps_per_epoch=feed.steps_per_epoch)
-    model.fit(dataset, epochs=90, shuffle=False)
-    feed.close()
+    with infeed.connect("localhost:7470", "imagenet-train", batch_size=128) as feed:
+        dataset = infeed.tensorflow.from_generator(feed, steps_per_epoch=feed.steps_per_epoch)
+        model.fit(dataset, epochs=90, shuffle=False)
 
-A feed is read once, and so is the dataset: a second iteration continues at the feed's position.
+A feed is read once, and so is the dataset: a second iteration continues at the feed's position, and
+a first one that is read further then is an error.
 
 TensorFlow and Keras take batches before the training step, and `feed.state()` counts a batch when
 TensorFlow takes it. This module prefetches nothing, to keep the difference small; the cursor of

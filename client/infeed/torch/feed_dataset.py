@@ -1,10 +1,5 @@
 """Iterable dataset over feeds, for DataLoader, StatefulDataLoader, Lightning and Accelerate.
 
-    dataset = infeed.torch.FeedDataset("localhost:7470", "imagenet-train", epochs=1)
-    for epoch in range(90):
-        for batch in StatefulDataLoader(dataset, batch_size=None):
-            step(batch["image"], batch["label"])
-
 An iteration is a pass of `epochs` epochs. One that was left early is continued by the next, and
 `set_epoch` chooses another. The position is the feed's, or in a training that reports its steps
 what it has trained on; where that begins again, the dataset connects again at its position.
@@ -25,6 +20,7 @@ from infeed.shared.arguments import check_flag, check_integer
 from infeed.shared.errors import FeedClosedError, InvalidRequestError
 from infeed.stats import Stats
 from infeed.torch.passes import Pass, Passes
+from infeed.torch.shard import prepared_loader
 from infeed.torch.tensor_feed import TensorConverter, Tensors
 
 if TYPE_CHECKING:
@@ -127,6 +123,13 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
     def state_dict(self) -> dict[str, Any]:
         """Returns the state after the last batch that the loop has taken, valid on every rank and
         for another world size; JSON can encode it. Does not connect."""
+        loader = None if self._has_ended else prepared_loader(self)
+        if loader is not None and not loader.use_stateful_dataloader:
+            raise InvalidRequestError(
+                "the state of FeedDataset would count a batch that Accelerate has taken ahead of "
+                "the loop; pass the loader to no accelerator.prepare, or save its own state, with "
+                "DataLoaderConfiguration(use_stateful_dataloader=True)"
+            )
         return self._position().to_json()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

@@ -33,8 +33,10 @@ class ShardChoice:
         """Returns the shard for a feed. Raises `InvalidRequestError` if it is not known yet."""
         if self._given is not None:
             return self._given
-        shard = _group_shard() or self._chosen
-        if shard is None and (evidence := evidence_of_ranks()):
+        shard, size = _group_shard() or self._chosen, self.for_length()
+        # Lightning sets WORLD_SIZE alone.
+        evidence = evidence_of_ranks() or (f"WORLD_SIZE={size}" if size > 1 else "")
+        if shard is None and evidence:
             raise InvalidRequestError(
                 "no shard for the first batch: torch.distributed is not initialized, and "
                 f"{evidence}, so each process would read all batches; {_REMEDY}"
@@ -60,22 +62,28 @@ class ShardChoice:
     def check_accelerate(self, dataset: object) -> None:
         """Raises `InvalidRequestError` if a loader that Accelerate has prepared reads a dataset
         that has one of several shards."""
-        accelerate = sys.modules.get("accelerate.state")
-        is_initialized = getattr(accelerate, "is_initialized", None)  # none during its import
-        if accelerate is None or is_initialized is None or not is_initialized():
-            return
-        reader = accelerate.GradientState().active_dataloader
-        while reader is not None and reader is not dataset:
-            reader = getattr(reader, "dataset", None)
-        if reader is None or accelerate.AcceleratorState().num_processes == 1:
-            return
-        if (shard := self.for_batches()).world_size > 1:
+        if (
+            prepared_loader(dataset) is not None
+            and sys.modules["accelerate.state"].AcceleratorState().num_processes > 1
+            and (shard := self.for_batches()).world_size > 1
+        ):
             raise InvalidRequestError(
                 f"FeedDataset for {shard} in a loader that Accelerate has prepared, which would "
                 "lose samples: it hands on a part of the ranks' batches; pass the loader to no "
                 "accelerator.prepare (with the Trainer of transformers: return the dataset from "
                 "get_train_dataloader)"
             )
+
+
+def prepared_loader(dataset: object) -> Any:
+    """Returns the loader that Accelerate has prepared and that reads a dataset; None: no such."""
+    accelerate: Any = sys.modules.get("accelerate.state")
+    if not getattr(accelerate, "is_initialized", bool)():  # none during its import
+        return None
+    loader = reader = accelerate.GradientState().active_dataloader
+    while reader is not None and reader is not dataset:
+        reader = getattr(reader, "dataset", None)
+    return None if reader is None else loader
 
 
 def _group_shard() -> Shard | None:

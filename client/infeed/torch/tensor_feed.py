@@ -1,10 +1,4 @@
-"""Tensors of a feed: views of its arrays, and their copies on a device.
-
-with infeed.torch.connect("localhost:7470", "imagenet-train", batch_size=128) as feed:
-    for batch in feed:                        # a dict of field name → torch.Tensor
-        step(batch["image"], batch["label"])
-        checkpoint["feed"] = feed.state()     # later: connect(..., state=checkpoint["feed"])
-"""
+"""Tensors of a feed: views of its arrays, and their copies on a device."""
 
 from __future__ import annotations
 

@@ -264,7 +264,8 @@ def test_a_batch_of_an_iteration_that_was_left_is_for_the_next() -> None:
         left = reader.begin(feed)
         batch = reader.take(feed, left)
         following = reader.begin(feed)
-        assert reader.take(feed, left) is None
+        with pytest.raises(InvalidRequestError, match="another iteration over the feed of 'fake'"):
+            reader.take(feed, left)
         assert reader.take(feed, following) is batch
     reader.complete(1)
     assert reader.completed == 1

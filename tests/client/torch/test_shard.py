@@ -74,15 +74,16 @@ def test_group_after_the_dataset_was_made_gives_the_shard(initialize: Any) -> No
         assert [ids(data), ids(data)] == rank_batches(1, 2)
 
 
+@pytest.mark.parametrize("names", ["WORLD_SIZE", "RANK WORLD_SIZE", "PMI_RANK PMI_SIZE"])
 @pytest.mark.parametrize("opened", ["dataset", "connect"])
 def test_first_batch_of_several_processes_needs_a_group(
-    opened: str, monkeypatch: pytest.MonkeyPatch
+    opened: str, names: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name in names.split():
+        monkeypatch.setenv(name, "2")
     connecting = partial(connect, "fake", "fake", transport=fake())
     use = dataset().__next__ if opened == "dataset" else connecting
-    with pytest.raises(infeed.InvalidRequestError, match=r"WORLD_SIZE=2.*give shard="):
+    with pytest.raises(infeed.InvalidRequestError, match=r"_SIZE=2.*give shard="):
         use()
 
 
