@@ -79,7 +79,7 @@ def test_random_dataset_is_detected_unless_declared(declared: bool | None) -> No
     backend = LocalBackend(plan_sequential("n", definition, definition.source))
 
     def read_first(key: ReadKey) -> None:
-        elements = backend.read(key, "")
+        elements = backend.read(key)
         backend.check_first_block(key, next(elements).to_numpy())
         elements.close()
 
