@@ -96,7 +96,8 @@ def keras_arranger(
     or `(dict, weights)`, with `as_tuple` `(dict,)` or `(dict, None, weights)`.
     """
     check_flag("mask", mask, or_none="weights if slots can be empty")
-    if label is not None and check_text("label", label) not in (*names, DEFAULT_LABEL):
+    known = (*names, DEFAULT_LABEL)
+    if label is not None and check_text("label", label, repr(DEFAULT_LABEL)) not in known:
         raise InvalidRequestError(
             f"label={label!r}: the pipeline has no such field{did_you_mean(label, names)}; "
             f"fields: {', '.join(names)}; label=None gives dicts of all fields",
