@@ -24,10 +24,8 @@ _TRANSFORM: TypeAdapter[Transform] = TypeAdapter(AnyTransform)
 
 
 def file_problems(pipelines: FilePipelines) -> list[Problem]:
-    """Returns what is invalid in a file, and the paths and names that do not exist, by line.
-
-    They are looked for in the valid parts of an invalid pipeline too.
-    """
+    """Returns what is invalid in a file, and the paths and names that do not exist, by line. They
+    are looked for in the valid parts of an invalid pipeline too."""
     doc = pipelines.document
     problems = [*pipelines.problems]
     for name, value in definitions(doc).items():
