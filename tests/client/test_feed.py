@@ -114,6 +114,25 @@ def test_feed_closes_only_its_own_transport(arrays: Any, monkeypatch: pytest.Mon
     assert (own.closed, given.closed) == (2, 0)
 
 
+@pytest.mark.parametrize(
+    ("epochs", "remainder", "batch_stride", "on_error", "may_mask"),
+    [
+        (None, "pad", 0, "raise", False),
+        (1, "drop", 0, "raise", False),
+        (1, "pad", 0, "raise", True),
+        (None, "pad", 4, "raise", True),  # every epoch ends with a partial batch
+        (None, "drop", 0, "mask", True),
+    ],
+)
+def test_may_mask_where_slots_can_be_empty(
+    arrays: Any, epochs: Any, remainder: Any, batch_stride: int, on_error: Any, may_mask: bool
+) -> None:
+    fake = FakeTransport(arrays, batch_size=4, on_error=on_error)
+    fake.spec = replace(fake.spec, batch_stride=batch_stride)
+    with connect(fake, epochs=epochs, remainder=remainder) as feed:
+        assert feed.may_mask is may_mask
+
+
 @pytest.mark.parametrize("finish", ["trainer", "server"])
 def test_finish_transforms_give_the_same_on_both_sides(arrays: Any, finish: Any) -> None:
     fake = FakeTransport(

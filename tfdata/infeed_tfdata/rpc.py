@@ -156,11 +156,11 @@ class WorkerCheck:
             list(pool.map(probe, workers))
         self.tasks, self.silent = tasks, silent
 
-    def silent_for(self, seconds: float) -> tuple[str, ...]:
-        """Returns the workers that have not answered for so long."""
-        now = self._clock()
+    def silent_for(self, seconds: float, after: float = 0.0) -> tuple[str, ...]:
+        """Returns the workers that have not answered for so long, and did at the time `after`."""
+        latest = self._clock() - seconds
         silent = sorted(self.silent.items())
-        return tuple(worker for worker, silence in silent if now - silence.since >= seconds)
+        return tuple(worker for worker, silence in silent if after <= silence.since <= latest)
 
 
 def _call(role: str, address: str, path: str, request: Any, response: Any, timeout: float) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,23 @@ def load(name: str) -> Any:
     directory is searched too, as `python -m` does. Raises `ConfigError` for a malformed name and
     for a missing module or attribute; an error inside the module is raised unchanged."""
     add_search_path(Path.cwd())
+    find_module(name)
+    module, _, attribute = name.partition(":")
+    target: Any = importlib.import_module(module)
+    for step in attribute.split("."):
+        if not hasattr(target, step):
+            raise missing_name(name, step, vars(target))
+        target = getattr(target, step)
+    return target
+
+
+def find_module(name: str) -> ModuleSpec | None:
+    """Returns how its module is loaded; None if it is loaded. Raises `ConfigError`."""
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise ConfigError(f"{name!r} is not of the form module:attr", name=name)
-    if module not in sys.modules and find_spec(module) is None:
+    spec = find_spec(module)
+    if spec is None and module not in sys.modules:
         nearby = {path.stem for folder in sys.path[:2] for path in Path(folder).glob("*.py")}
         hint = did_you_mean(module, sorted(nearby))
         raise ConfigError(
@@ -32,17 +45,18 @@ def load(name: str) -> Any:
             "PYTHONPATH",
             name=name,
         )
-    target: Any = importlib.import_module(module)
-    for step in attribute.split("."):
-        if not hasattr(target, step):
-            public = sorted(found for found in vars(target) if not found.startswith("_"))
-            listed = ", ".join(public[:_MAX_LISTED]) + (", ..." if public[_MAX_LISTED:] else "")
-            hint = did_you_mean(step, public)
-            raise ConfigError(
-                f"{module!r} has no {attribute!r}{hint}; it has: {listed or 'nothing'}", name=name
-            )
-        target = getattr(target, step)
-    return target
+    return spec
+
+
+def missing_name(name: str, step: str, names: Iterable[str]) -> ConfigError:
+    """Returns the error for `module:attr` where none of the names there is its part `step`."""
+    module, _, attribute = name.partition(":")
+    public = sorted(found for found in names if not found.startswith("_"))
+    listed = ", ".join(public[:_MAX_LISTED]) + (", ..." if public[_MAX_LISTED:] else "")
+    hint = did_you_mean(step, public)
+    return ConfigError(
+        f"{module!r} has no {attribute!r}{hint}; it has: {listed or 'nothing'}", name=name
+    )
 
 
 def add_search_path(directory: Path) -> None:

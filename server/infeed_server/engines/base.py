@@ -24,14 +24,13 @@ if TYPE_CHECKING:
 class Trainer:
     """The peer of a stream: rank `rank` of `world_size`. All its streams have the same `feed_id`.
     `job_name` is the job that the trainer takes part in, where the engine has jobs; empty: its own.
-    `remainder` None is the pipeline's. `caller` is the name that limits on callers count by."""
+    `remainder` None is the pipeline's."""
 
     rank: int = 0
     world_size: int = 1
     feed_id: str = ""
     job_name: str = ""
     remainder: Remainder | None = None
-    caller: str = ""
 
 
 @dataclass(frozen=True)
@@ -116,10 +115,9 @@ class Engine(ABC):
     def open(self, slots: int, epochs: int, trainer: Trainer) -> Session:
         """Opens a stream of batches of `slots` slots; `epochs` 0 is endless."""
 
-    def register(self, request: DatasetRequest, caller: str) -> RegisteredDataset:  # noqa: ARG002
-        """Registers the pipeline as a tf.data service dataset; equal requests share one. `caller`
-        is the name that limits on callers count by. Raises `InvalidRequestError` where the engine
-        makes the batches itself."""
+    def register(self, request: DatasetRequest) -> RegisteredDataset:
+        """Registers the pipeline as a tf.data service dataset; equal requests share one. Raises
+        `InvalidRequestError` where the engine makes the batches itself."""
         raise requires_other_engine(request.pipeline, "data set to read from workers")
 
     @abstractmethod

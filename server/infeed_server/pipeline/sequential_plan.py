@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from infeed.shared.errors import ConfigError, InfeedError, SourceError, UserCodeError, shorten
+from infeed.shared.errors import ConfigError, InfeedError, SourceError, UserCodeError
 from infeed.shared.finish import finished_spec
 from infeed.shared.spec import BYTES, FieldSpec, FinishTransform, Guarantee, PipelineSpec, Spec
 from infeed_server.config.user_errors import user_traceback
@@ -14,7 +14,7 @@ from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
 from infeed_server.sources import DatasetSource
-from infeed_server.sources.storage_faults import is_storage_fault
+from infeed_server.sources.storage_faults import is_storage_fault, one_line
 from infeed_server.version import VERSION
 
 
@@ -42,7 +42,7 @@ class SequentialPlan:
         if not isinstance(error, tf.errors.OpError):
             return None
         quotes_traceback = "Traceback (most recent call last)" in error.message
-        problem = user_traceback(error) if quotes_traceback else shorten(error.message)
+        problem = user_traceback(error) if quotes_traceback else one_line(error)
         # Another server may not have the fault.
         kind = SourceError if is_storage_fault(error) else UserCodeError
         return kind(

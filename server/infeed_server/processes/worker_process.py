@@ -128,7 +128,7 @@ class WorkerProcess:
 
     def end(self, timeout: float = _REAP_TIMEOUT_SECONDS) -> str:
         """Waits until the process ends, and kills it after `timeout` seconds. Returns `exit status
-        1` or `signal 9 (Killed)`."""
+        1` or `signal 9 (SIGKILL)`."""
         self._channel.close()
         try:
             status = self._process.wait(timeout)
@@ -137,7 +137,8 @@ class WorkerProcess:
             status = self._process.wait()
         if status >= 0:
             return f"exit status {status}"
-        return f"signal {-status} ({signal.strsignal(-status)})"
+        name = {item.value: item.name for item in signal.Signals}.get(-status, "real-time")
+        return f"signal {-status} ({name})"
 
 
 def main(descriptor: int, parent: int) -> None:

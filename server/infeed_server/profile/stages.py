@@ -53,10 +53,8 @@ class StageProfile:
         """The number of the `cache` step; -1: there is none."""
 
     def measure(self) -> None:
-        """Measures all stages on the first samples of the first epoch, without bad ones.
-
-        Raises `SampleError` where no sample is good, and `SourceError` for a fault of storage.
-        """
+        """Measures all stages on the first samples of the first epoch, without bad ones. Raises
+        `SampleError` where no sample is good, and `SourceError` for a fault of storage."""
         self._on_step("samples for the stages")
         good, columns = self._reader.read(self._index)
         self._note_lost(len(self._index) - len(good), len(good))

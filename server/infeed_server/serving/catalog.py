@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from infeed.shared.errors import InvalidRequestError, PipelineNotFoundError
@@ -30,11 +30,8 @@ class Catalog:
         self,
         engines: Mapping[str, Engine],
         string_bytes: Mapping[str, int] | None = None,
-        caller: str = "",
     ) -> None:
-        """`string_bytes` has, by pipeline, the bytes of a sample's byte strings once known.
-        `caller` is the name that limits on callers count by."""
-        self._caller = caller
+        """`string_bytes` has, by pipeline, the bytes of a sample's byte strings once known."""
         self._engines = dict(sorted(engines.items()))
         self._string_bytes = {} if string_bytes is None else string_bytes
 
@@ -46,7 +43,7 @@ class Catalog:
         """Returns a catalog of the pipelines that the caller has access to."""
         engines = self._engines.items()
         visible = {name: engine for name, engine in engines if caller.has_access(name)}
-        return Catalog(visible, self._string_bytes, caller.name)
+        return Catalog(visible, self._string_bytes)
 
     def engine(self, name: str) -> Engine:
         """Returns a pipeline's engine. Raises `PipelineNotFoundError` with the known names."""
@@ -67,7 +64,7 @@ class Catalog:
         self._check_batch_bytes(spec, batch_size, finish_on_server=on_server)
         seed = message.seed if message.HasField("seed") else spec.seed
         request_checks.check_seed_and_epochs(seed, message.epochs)
-        trainer = replace(request_checks.parse_trainer(message), caller=self._caller)
+        trainer = request_checks.parse_trainer(message)
         session = engine.open(batch_size, message.epochs, trainer)
         stream = BatchStream(
             spec, session, batch_size, seed, trainer.world_size, finish_on_server=on_server
@@ -84,7 +81,7 @@ class Catalog:
         self._check_batch_bytes(spec, batch_size, finish_on_server=False)
         seed = spec.seed if request.seed is None else request.seed
         request_checks.check_seed_and_epochs(seed, request.epochs)
-        return engine.register(request, self._caller)
+        return engine.register(request)
 
     def _check_batch_bytes(
         self, spec: PipelineSpec, batch_size: int, *, finish_on_server: bool

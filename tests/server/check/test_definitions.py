@@ -95,6 +95,7 @@ pipeline: {}
         "4: pipelines.photos.source.labels: no file matches 'label.csv'; the nearest folder",
         "5: pipelines.photos.shufle: unknown key 'shufle' (did you mean 'shuffle'?); allowed: ",
         "8: pipelines.photos.transforms[1]: unknown transform 'reszie' (did you mean 'resize'?); ",
+        "9: pipelines.photos.transforms[2].map.function: no module 'functions_of_chek' (did you ",
         "10: pipelines.photos.batch.size: should be a valid integer, not '4'",
         "11: pipelines.photos.batch: given twice, first in line 10",
         "13: pipelines.records.source.tfrecord[1]: no file matches 'more-*.tfrecord'; the nearest",
@@ -113,6 +114,11 @@ pipeline: {}
         ("images: labels.csv", "images: no folder 'labels.csv'"),
         ("arrays: photos", "arrays: 'photos' is a folder; name its files"),
         ("arrays: {x: x.npy, y: y.npy}", "arrays.y: no file matches 'y.npy'"),
+        (
+            "dataset: functions_of_check:number",
+            "dataset: 'functions_of_check' has no 'number' (did you mean 'numbers'?); it has: ",
+        ),
+        ("{python: functions_of_chec:numbers}", "python: no module 'functions_of_chec' (did you"),
     ],
 )
 def test_missing_data_is_named(folder: Path, source: str, problem: str) -> None:
@@ -121,6 +127,20 @@ def test_missing_data_is_named(folder: Path, source: str, problem: str) -> None:
     found = problems(folder, f"pipelines:\n  p:\n    source: {source}\n    {batch}\n")
     assert len(found) == 1, found
     assert found[0].startswith(f"3: pipelines.p.source.{problem}"), found[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "with open('x') as f: first = 1\n1 / 0\n",
+        "from os import *\n",
+        "def __getattr__(name): ...\n",
+    ],
+)
+def test_names_that_a_module_may_have_are_no_problem(folder: Path, text: str) -> None:
+    (folder / "other_functions.py").write_text(text)
+    source = "source: {dataset: other_functions:first.method}"
+    assert problems(folder, f"pipelines:\n  p:\n    {source}\n") == []
 
 
 def test_remote_paths_are_not_looked_for(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -24,13 +25,13 @@ class FakeClient:
 
     def __init__(self) -> None:
         self.lost_journals = 0
-        self.lost: tuple[str, ...] = ()
+        self.lost_at = math.inf
         self.error: InfeedError | None = None
         self.loses_journal = False
 
-    def lost_for(self, seconds: float) -> tuple[str, ...]:
+    def lost_for(self, seconds: float, after: float) -> tuple[str, ...]:
         assert seconds == module.LOST_TIMEOUT_SECONDS
-        return self.lost
+        return ("10.0.0.2:7473",) if after <= self.lost_at else ()
 
     def require(self) -> None:
         if self.error:
@@ -94,18 +95,30 @@ def test_lost_service_ends_the_wait(client: Any, blocked: Any) -> None:
         next(read_job(client, blocked(), "photos"))
 
 
-def test_lost_worker_ends_a_long_wait(
-    client: Any, blocked: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("lost_at", "message"),
+    [
+        (4.0, "at the next check"),
+        (6.0, r"no batch of 'photos' for 500 s, .*: 10\.0\.0\.2:7473"),
+    ],
+)
+def test_worker_lost_since_the_read_began_ends_a_long_wait(
+    client: Any, blocked: Any, monkeypatch: pytest.MonkeyPatch, lost_at: float, message: str
 ) -> None:
-    worker = "10.0.0.2:7473"
-    client.lost = (worker,)
-    times = iter([0, 119, 500])
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(times)))
-    with pytest.raises(
-        SourceError, match=f"no batch of 'photos' for 500 s, .*: {worker}"
-    ) as caught:
+    times = iter([5, 124, 505])
+
+    def monotonic() -> int:
+        now = next(times)
+        if now == 505:
+            client.error = SourceError("at the next check")
+        return now
+
+    client.lost_at = lost_at
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=monotonic))
+    with pytest.raises(SourceError, match=message) as caught:
         next(read_job(client, blocked(), "photos"))
-    assert caught.value.metadata == {"pipeline": "photos", "workers": worker}
+    metadata = {"pipeline": "photos", "workers": "10.0.0.2:7473"} if lost_at > 5 else {}
+    assert caught.value.metadata == metadata
 
 
 def test_thread_ends_on_close(client: Any) -> None:

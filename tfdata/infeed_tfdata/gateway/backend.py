@@ -49,7 +49,7 @@ class DataServiceBackend:
     def spec(self) -> PipelineSpec:
         return self._plan.spec
 
-    def read(self, key: ReadKey, caller: str) -> Generator[Block, None, None]:  # noqa: ARG002
+    def read(self, key: ReadKey) -> Generator[Block, None, None]:
         spec = self.spec
         variant = Variant(key.slots, key.seed, key.epochs, key.remainder or spec.remainder)
         dataset_id = self._register(variant, self._client.compression)
@@ -87,7 +87,7 @@ class DataServiceBackend:
             pipeline=name,
         )
 
-    def register(self, request: DatasetRequest, caller: str = "") -> RegisteredDataset:  # noqa: ARG002
+    def register(self, request: DatasetRequest) -> RegisteredDataset:
         spec, client = self.spec, self._client
         variant = Variant(
             request.batch_size or spec.batch_size,

@@ -87,9 +87,9 @@ class DataServiceClient:
         """Number of workers that answered the last check."""
         return len(self._workers.tasks)
 
-    def lost_for(self, seconds: float) -> tuple[str, ...]:
-        """Returns the workers that have not answered for so long."""
-        return self._workers.silent_for(seconds)
+    def lost_for(self, seconds: float, after: float) -> tuple[str, ...]:
+        """Returns the workers that have not answered for so long, and did at the time `after`."""
+        return self._workers.silent_for(seconds, after)
 
     def start(self) -> None:
         """Waits until the dispatcher and one of its workers answer, and checks them periodically

@@ -50,14 +50,14 @@ def read_job(
         target=_read, args=(dataset, items, closed), name=f"infeed-service-{pipeline}", daemon=True
     ).start()
     try:
-        began_at = time.monotonic()
+        began_at = waits_since = time.monotonic()
         while True:
             try:
                 item = items.get(timeout=_CHECK_INTERVAL_SECONDS)
             except queue.Empty:
                 client.require()
                 require_job()
-                _require_workers(client, pipeline, time.monotonic() - began_at)
+                _require_workers(client, pipeline, began_at, time.monotonic() - waits_since)
                 continue
             if isinstance(item, StopIteration):
                 return
@@ -65,7 +65,7 @@ def read_job(
                 raise item
             require_job()
             yield item
-            began_at = time.monotonic()
+            waits_since = time.monotonic()
     except tf.errors.OpError:  # which a lost job may explain
         with suppress(InfeedError):
             client.check_journal()
@@ -75,9 +75,12 @@ def read_job(
         closed.set()
 
 
-def _require_workers(client: DataServiceClient, pipeline: str, waited_seconds: float) -> None:
-    """Raises `SourceError` once the tasks of lost workers should have ended long ago."""
-    lost = client.lost_for(LOST_TIMEOUT_SECONDS)
+def _require_workers(
+    client: DataServiceClient, pipeline: str, began_at: float, waited_seconds: float
+) -> None:
+    """Raises `SourceError` once the tasks of workers that were lost during the read should have
+    ended long ago."""
+    lost = client.lost_for(LOST_TIMEOUT_SECONDS, began_at)
     if lost and waited_seconds >= LOST_TIMEOUT_SECONDS:
         raise SourceError(
             f"no batch of {pipeline!r} for {waited_seconds:.0f} s, and workers of TensorFlow's "

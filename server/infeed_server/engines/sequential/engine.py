@@ -63,8 +63,8 @@ class SequentialEngine(Engine):
     def spec(self) -> PipelineSpec:
         return self._dataset.spec
 
-    def register(self, request: DatasetRequest, caller: str) -> RegisteredDataset:
-        return self._dataset.register(request, caller)
+    def register(self, request: DatasetRequest) -> RegisteredDataset:
+        return self._dataset.register(request)
 
     def open(self, slots: int, epochs: int, trainer: Trainer) -> SequentialSession:  # noqa: ARG002
         if trainer.job_name and not self._dataset.supports_jobs:
@@ -220,7 +220,7 @@ class SequentialEngine(Engine):
                 self._changed,
                 self._on_progress,
             )
-            reader.start_reading(trainer.caller)
+            reader.start_reading()
             if begin:
                 log.info("%s: rereads the data up to position %d", self.spec.name, request.start)
         self._readers.append(reader)

@@ -42,7 +42,7 @@ class LocalBackend:
     def elements_are_batches(self) -> bool:
         return self._plan.batched
 
-    def read(self, key: ReadKey, caller: str) -> Generator[Block, None, None]:  # noqa: ARG002
+    def read(self, key: ReadKey) -> Generator[Block, None, None]:
         return _read(self._plan, key)
 
     def check_first_block(self, key: ReadKey, block: Block) -> None:
@@ -66,7 +66,7 @@ class LocalBackend:
     def translate_error(self, error: Exception) -> InfeedError | None:
         return self._plan.explain(error)
 
-    def register(self, request: DatasetRequest, caller: str) -> RegisteredDataset:  # noqa: ARG002
+    def register(self, request: DatasetRequest) -> RegisteredDataset:
         raise requires_other_engine(request.pipeline, "data set to read from workers")
 
 

@@ -76,9 +76,9 @@ class SharedReader:
         """The time of the next message, while a rank waits for others."""
         self._closed = False
 
-    def start_reading(self, caller: str) -> None:
-        """Starts the thread. `caller` is the name that limits on callers count by."""
-        blocks = self._dataset.read(self.key, caller)
+    def start_reading(self) -> None:
+        """Starts the thread."""
+        blocks = self._dataset.read(self.key)
         name = f"infeed-dataset-{self._name}"
         threading.Thread(target=self._run, args=(blocks,), name=name, daemon=True).start()
 

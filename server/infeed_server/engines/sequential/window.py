@@ -75,9 +75,8 @@ class DatasetBackend(Protocol):
     def supports_jobs(self) -> bool:
         """Whether several readers can share a job, by its name."""
 
-    def read(self, key: ReadKey, caller: str) -> Generator[Block, None, None]:
-        """Yields the elements of one read, and may block for each; `close` releases everything.
-        `caller` is the name that limits on callers count by."""
+    def read(self, key: ReadKey) -> Generator[Block, None, None]:
+        """Yields the elements of one read, and may block for each; `close` releases everything."""
 
     def check_first_block(self, key: ReadKey, block: Block) -> None:
         """Checks the first block of a read. Raises `SourceError` where it cannot be right."""
@@ -85,7 +84,7 @@ class DatasetBackend(Protocol):
     def translate_error(self, error: Exception) -> InfeedError | None:
         """Returns the error for the trainer; None where the cause is unknown."""
 
-    def register(self, request: DatasetRequest, caller: str) -> RegisteredDataset:
+    def register(self, request: DatasetRequest) -> RegisteredDataset:
         """Registers the dataset as `Engine.register` does."""
 
 

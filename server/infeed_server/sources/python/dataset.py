@@ -37,11 +37,13 @@ def user_errors(
     subject: str, *passed: type[BaseException], faults_pass: bool = False
 ) -> Iterator[None]:
     """Turns what the user's code in the block raises, also `sys.exit()`, into a `UserCodeError`.
-    Errors of the types `passed`, and storage faults if they pass, are raised unchanged."""
+    Errors of the types `passed`, and if faults pass, `SourceError` and storage faults, are raised
+    unchanged."""
     try:
         yield
     except BaseException as error:
-        if isinstance(error, passed) or (faults_pass and is_storage_fault(error)):
+        is_fault = isinstance(error, SourceError) or is_storage_fault(error)
+        if isinstance(error, passed) or (faults_pass and is_fault):
             raise
         raise UserCodeError(
             f"{subject} raised {type(error).__name__}:\n{user_traceback(error)}"

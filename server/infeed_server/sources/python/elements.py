@@ -143,8 +143,7 @@ class ColumnBuilder:
         for field in self._fields:
             array = arrays[field.name]
             if field.varies:
-                native = array.dtype.newbyteorder("=")
-                self.columns[field.name][row] = np.array(array, native)
+                self.columns[field.name][row] = np.array(array)
             else:
                 self.columns[field.name][row, ...] = array
 

@@ -38,8 +38,10 @@ the offset of the pixels."""
 _MIN_BMP_HEADER = 40
 """Bytes: the first header of Windows; the header of OS/2, with other places, is shorter."""
 
-_WEBP_ANIMATED = 0x02
-"""Flag of an extended file."""
+_WEBP_FLAGS = 20
+"""Place of the flags of an extended file."""
+_ANIMATED, _WITH_ALPHA = 0x02, 0x10
+"""Flags."""
 _14_BITS = 1 << 14
 """Limit of width and height of a WebP, except in an extended file."""
 
@@ -165,7 +167,7 @@ def _decode_bmp(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
 
 
 def _decode_webp(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
-    """Decodes a WebP that is no animation."""
+    """Decodes a WebP, or the first frame of an animation."""
     header = first_bytes(contents, 30)
     lossy, lossless, extended = (
         begins_with(header[12:], kind) for kind in (b"VP8 ", b"VP8L", b"VP8X")
@@ -173,18 +175,26 @@ def _decode_webp(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
     # The decoder accepts pixels without a chunk, whose size is elsewhere.
     problem = "is a WebP without its first chunk; the bytes of the chunk's name are"
     checks = decoding.require(lossy | lossless | extended, problem, header[12:16])
-    # Of an opaque animation, TensorFlow writes RGBA into memory for RGB.
-    flags = header[20]
-    problem = f"is an animated WebP; {_REMEDY}; its flags are"
-    checks += decoding.require(~(extended & (flags // _WEBP_ANIMATED % 2 == 1)), problem, flags)
+    flags = tf.bitwise.bitwise_and(header[_WEBP_FLAGS], _ANIMATED | _WITH_ALPHA)
+    is_opaque_animation = extended & (flags == _ANIMATED)
     packed, plain, canvas = (
         numbers(header, places) for places in (((21, 4),), ((28, 2), (26, 2)), ((27, 3), (24, 3)))
     )
     size = tf.where(extended, canvas + 1, plain % _14_BITS)
     size = tf.where(lossless, packed // (_14_BITS, 1) % _14_BITS + 1, size)
     with tf.control_dependencies([*checks, *decoding.require_pixels(size[0], size[1])]):
-        pixels = tf.io.decode_image(contents, channels=0, expand_animations=False)
+        # TensorFlow writes the RGBA of each animation, and takes memory for RGB if it is opaque.
+        safe = tf.cond(is_opaque_animation, lambda: _with_alpha_flag(contents), lambda: contents)
+        pixels = tf.io.decode_image(safe, channels=0, expand_animations=False)
+    pixels = pixels[..., : tf.where(is_opaque_animation, 3, 4)]
     return to_dtype(to_channels(pixels, decoding.channels), decoding.dtype)
+
+
+def _with_alpha_flag(contents: tf.Tensor) -> tf.Tensor:
+    """Returns an animation that states alpha. The flags of metadata, which are lost, are unused."""
+    rest = tf.strings.substr(contents, _WEBP_FLAGS + 1, tf.strings.length(contents))
+    flags = bytes([_ANIMATED | _WITH_ALPHA])
+    return tf.strings.join([tf.strings.substr(contents, 0, _WEBP_FLAGS), flags, rest])
 
 
 def _refuse(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:

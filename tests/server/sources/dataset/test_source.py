@@ -220,6 +220,14 @@ def test_is_deterministic(make: Callable[[], Data], expected: bool) -> None:
     assert overridden.is_deterministic(overridden.make(0)) is not expected
 
 
+def test_data_service_dataset_is_not_deterministic() -> None:
+    dispatcher = tf.data.experimental.service.DispatchServer()
+    distribute = tf.data.experimental.service.distribute("distributed_epoch", dispatcher.target)
+    source = DatasetSource(dataset=lambda: Data.range(5).apply(distribute).batch(2))
+    assert not source.is_deterministic(source.make(0))
+    dispatcher._stop()
+
+
 def test_python_functions_live_as_long_as_their_iterators() -> None:
     class Rows:
         def __call__(self) -> Iterator[int]:

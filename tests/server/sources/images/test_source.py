@@ -304,6 +304,21 @@ def test_remote_folder_equals_local_folder(folder: Path, parse: Parse) -> None:
         open_images(f"file://{folder}/none")
 
 
+def test_remote_folder_is_opened_without_a_request_per_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[str] = []
+    stat = tf.io.gfile.stat
+    monkeypatch.setattr(tf.io.gfile, "stat", lambda path: requests.append(path) or stat(path))
+    open_images(f"file://{folder}")
+    assert requests == []
+    sized = ImagesSource(images=f"file://{folder}", identity="size").open()
+    assert len(requests) == 4
+    (folder / "dog" / "b.jpg").write_bytes(b"of another size")
+    with pytest.raises(SourceError, match=r"it had 9 bytes and has 15"):
+        sized.read(np.array([3]))
+
+
 def test_file_names_outside_of_utf8(tmp_path: Path, parse: Parse) -> None:
     (tmp_path / os.fsdecode(b"\xff.jpg")).write_bytes(b"bytes")
     assert parse(open_images(tmp_path), 0) == {"image": b"bytes"}

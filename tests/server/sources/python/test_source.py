@@ -19,6 +19,8 @@ from pydantic import ValidationError
 from tests.harness.waiting import wait_until
 
 from infeed import ConfigError, SourceError, UserCodeError
+from infeed.shared.spec import BYTES, DATA_TYPES
+from infeed.shared.spec.dtypes import numpy_dtype
 from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
 from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.load import parse
@@ -135,6 +137,25 @@ def test_shapes_that_vary_are_parsed(open_source: Any) -> None:
     sample = source.parse({name: tf.constant(rows[1]) for name, rows in columns.items()})
     np.testing.assert_array_equal(sample["image"], np.full((6, 6, 3), 8, np.uint8))
     assert source.provenance(3).file == target("Photos")
+
+
+@pytest.mark.parametrize("data_type", DATA_TYPES)
+def test_arrays_of_each_type_that_vary_are_parsed(open_source: Any, data_type: str) -> None:
+    if data_type == BYTES:
+        values = np.array([[b"", b"\0a\0", b"x" * 300], [b"b", b"c", b"\xff"]], object)
+    else:
+        values = np.array([[0, 1, 2], [100, 7, 1]]).astype(numpy_dtype(data_type))
+    # One value, none, many, not contiguous in memory, and of the other byte order.
+    arrays = [values[:1, :1], values[:0], np.tile(values, (100, 2)), values.T]
+    swapped = values.dtype.newbyteorder()
+    arrays += [values.astype(swapped)] if swapped.isbuiltin == 0 else []
+    fields = {"x": {"type": data_type, "shape": [None, None]}}
+    source = open_source([{"x": array} for array in arrays], fields=fields, identity="v1")
+    column = source.read(np.arange(len(arrays)))["x"]
+    for row, array in zip(column, arrays, strict=True):
+        parsed = source.parse({"x": tf.constant(row)})["x"].numpy()
+        assert parsed.dtype == values.dtype
+        np.testing.assert_array_equal(parsed, array)
 
 
 def test_fixed_shapes_need_no_graph(open_source: Any) -> None:
