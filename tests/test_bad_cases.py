@@ -142,7 +142,7 @@ COMMANDS: list[tuple[str, int, str]] = [
 
 
 GLOBAL_EFFECTS = (
-    *("cli.logs.set_up_service_logging", "cli.index.set_up_logging", "cli.init.set_up_logging"),
+    *("cli.logs.set_up_service_logging", "cli.tools.set_up_logging", "cli.init.set_up_logging"),
     *("cli.check.set_up_logging", "cli.check.defer_tensorflow", "cli.init.defer_tensorflow"),
     *("processes.signals.ShutdownSignal.install", "processes.malloc.keep_freed_memory"),
     "rpc.limits.raise_file_limit",
