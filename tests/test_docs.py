@@ -155,10 +155,6 @@ def test_commands_that_a_verdict_advises_exist():
         assert re.search(rf"^\W+{command}\b", help_text(), re.MULTILINE), command
 
 
-def test_main_commands_are_documented():
-    assert {"serve", "peek", "audit", "index"} <= documented_commands().keys()
-
-
 def test_top_is_given_a_control_plane() -> None:
     given = {
         address

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Set
 from functools import cache
-from graphlib import CycleError, TopologicalSorter
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -79,42 +79,42 @@ CLIENT_REQUIREMENTS = {
 # A package's modules and folders have this many lines at most; a folder of `infeed_tfdata` counts
 # with it, and generated modules nowhere.
 BUDGETS = {
-    "infeed": 1350,
-    "infeed.adapters": 500,
-    "infeed.audit": 850,
-    "infeed.cli": 1850,
-    "infeed.grain": 450,
-    "infeed.http2": 850,
-    "infeed.jax": 650,
-    "infeed.keras": 850,
-    "infeed.loadtest": 2700,
-    "infeed.prefetch": 2350,
-    "infeed.rpc": 850,
-    "infeed.shared": 2350,
-    "infeed.tensorflow": 300,
-    "infeed.torch": 850,
-    "infeed.wire": 750,
+    "infeed": 1200,
+    "infeed.adapters": 250,
+    "infeed.audit": 650,
+    "infeed.cli": 1450,
+    "infeed.grain": 400,
+    "infeed.http2": 800,
+    "infeed.jax": 600,
+    "infeed.keras": 750,
+    "infeed.loadtest": 1950,
+    "infeed.prefetch": 2000,
+    "infeed.rpc": 650,
+    "infeed.shared": 1950,
+    "infeed.tensorflow": 250,
+    "infeed.torch": 700,
+    "infeed.wire": 700,
     "infeed_server": 150,
     "infeed_server.check": 850,
     "infeed_server.cli": 1300,
-    "infeed_server.config": 950,
-    "infeed_server.control": 850,
-    "infeed_server.dashboard": 100,
+    "infeed_server.config": 850,
+    "infeed_server.control": 700,
+    "infeed_server.dashboard": 50,
     "infeed_server.datasets": 200,
     "infeed_server.demo": 250,
-    "infeed_server.engines": 2950,
-    "infeed_server.observe": 1650,
+    "infeed_server.engines": 2700,
+    "infeed_server.observe": 1400,
     "infeed_server.order": 300,
-    "infeed_server.pipeline": 1150,
-    "infeed_server.processes": 900,
+    "infeed_server.pipeline": 1050,
+    "infeed_server.processes": 750,
     "infeed_server.profile": 950,
-    "infeed_server.rpc": 1550,
-    "infeed_server.runtime": 1050,
+    "infeed_server.rpc": 1250,
+    "infeed_server.runtime": 850,
     "infeed_server.serving": 550,
-    "infeed_server.sources": 5000,
+    "infeed_server.sources": 4100,
     "infeed_server.starter": 1400,
-    "infeed_server.transforms": 2300,
-    "infeed_tfdata": 3850,
+    "infeed_server.transforms": 2050,
+    "infeed_tfdata": 3300,
 }
 
 MAX_ARGUMENTS = 8
@@ -229,9 +229,9 @@ def test_the_page_of_the_architecture_has_these_layers() -> None:
     assert set(SHARED) <= set(re.findall(r"`([\w.]+)`", text))
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_a_module_imports_lower_layers_only(module: str) -> None:
-    assert not wrong_imports(module, imports(MODULES[module]))
+def test_modules_import_lower_layers_only() -> None:
+    found = {module: wrong_imports(module, imports(path)) for module, path in MODULES.items()}
+    assert {module: wrong for module, wrong in found.items() if wrong} == {}
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -250,12 +250,13 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     TopologicalSorter(graph).prepare()
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("infeed.")])
-def test_the_core_of_the_client_needs_light_packages_only(module: str) -> None:
-    # A package named after a framework loads it.
-    if row(module) <= row("infeed") and not module.startswith("infeed.shared.tensorflow"):
-        tops = {name.partition(".")[0] for name in imports(MODULES[module])}
-        assert tops <= {"infeed"} | CLIENT_REQUIREMENTS | sys.stdlib_module_names
+def test_the_core_of_the_client_needs_light_packages_only() -> None:
+    core = [name for name in MODULES if name.startswith("infeed.") and row(name) <= row("infeed")]
+    for module in core:
+        # A package named after a framework loads it.
+        if not module.startswith("infeed.shared.tensorflow"):
+            tops = {name.partition(".")[0] for name in imports(MODULES[module])}
+            assert tops <= {"infeed"} | CLIENT_REQUIREMENTS | sys.stdlib_module_names, module
 
 
 def test_no_file_of_the_client_imports_grpc() -> None:
@@ -265,30 +266,12 @@ def test_no_file_of_the_client_imports_grpc() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "uses"),
-    [
-        ("import grpc", True),
-        ("def f():\n    from grpc.aio import insecure_channel", True),
-        ("from grpc_health.v1 import health_pb2", True),
-        ("from infeed.rpc import grpc", False),
-    ],
-)
-def test_an_import_of_grpc_is_found(code: str, uses: bool, tmp_path: Path) -> None:
-    file = tmp_path / "module.py"
-    file.write_text(code)
-    assert uses_grpc(imports(file)) is uses
-
-
-@pytest.mark.parametrize(
     ("module", "imported"),
     [
         ("infeed.wire.batch", "infeed.feed"),
-        ("infeed.wire.batch", "infeed.rpc.call"),
-        ("infeed.wire.batch", "infeed"),
         ("infeed.feed", "infeed_server"),
         ("infeed_server.engines.base", "infeed_server.rpc.server"),
         ("infeed_server.engines.base", "infeed.rpc.call"),
-        ("infeed_server.engines.base", "infeed"),
         ("infeed_server.runtime.server", "infeed_tfdata.engine"),
         ("infeed.tensorflow", "infeed_tfdata.trainer.distribute"),
         ("infeed_tfdata.roles.run", "infeed_tfdata.gateway.client"),
@@ -296,16 +279,6 @@ def test_an_import_of_grpc_is_found(code: str, uses: bool, tmp_path: Path) -> No
 )
 def test_an_import_of_a_higher_layer_is_found(module: str, imported: str) -> None:
     assert wrong_imports(module, {imported}) == [imported]
-
-
-def test_a_circle_is_found() -> None:
-    with pytest.raises(CycleError):
-        TopologicalSorter({"a": {"b"}, "b": {"a"}}).prepare()
-
-
-def test_a_module_without_a_layer_is_found() -> None:
-    with pytest.raises(AssertionError, match=r"infeed\.gadgets is in no row"):
-        row("infeed.gadgets")
 
 
 def test_every_package_keeps_its_budget_of_lines() -> None:
@@ -317,24 +290,6 @@ def test_every_package_keeps_its_budget_of_lines() -> None:
     assert lines.keys() == BUDGETS.keys(), "a package of BUDGETS does not exist: delete its line"
 
 
-def test_a_package_over_its_budget_is_named_with_the_remedy() -> None:
-    problem, unknown = over_budget({"a.b": 101, "a.c": 100, "a.d": 1}, {"a.b": 100, "a.c": 100})
-    assert problem.startswith("a.b has 101 lines of 100: delete or share code, or raise BUDGETS")
-    assert unknown.startswith("a.d has 1 lines of 0: ")
-
-
 def test_no_function_has_more_than_eight_arguments() -> None:
     for module, path in MODULES.items():
         assert many_arguments(path.read_text()) == {}, module
-
-
-@pytest.mark.parametrize(
-    ("arguments", "count"),
-    [
-        ("a, b, c, d, e, f, g, h", None),
-        ("self, a, b, c, d, e, f, g, h, **more", None),
-        ("a, b, c, /, d, e, f, *rest, g, h, i", 9),
-    ],
-)
-def test_a_ninth_argument_is_found(arguments: str, count: int | None) -> None:
-    assert many_arguments(f"def f({arguments}): pass").get("f") == count

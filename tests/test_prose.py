@@ -24,19 +24,10 @@ def banned() -> list[str]:
 
 @pytest.mark.parametrize("word", banned())
 def test_a_banned_word_is_found_in_code_and_documents(word: str) -> None:
-    for text in (word, word.capitalize(), word.replace(" ", "\n")):
-        for quoted in (f"'''{text}'''", f"f'''{text} {{1}}'''"):
-            assert len(problems(f'"""Module."""\nx = {quoted}\n')) == 1
-        (found,) = prose.check_document(Path("docs/page.md"), f"One\n\n{text} line.\n")
-        assert found.line == 3
-    assert len(problems(f'"""Module."""\n# {word}\n')) == 1
+    assert len(problems(f'"""Module."""\nx = "{word}"  # {word}\n')) == 2
+    (found,) = prose.check_document(Path("docs/page.md"), f"One\n\n{word.capitalize()} line.\n")
+    assert found.line == 3
     assert not list(prose.check_document(Path("docs/page.md"), f"`{word}`\n"))
-
-
-@pytest.mark.parametrize("word", prose.BANNED_IN_NAMES)
-def test_a_banned_word_is_found_in_names(word: str) -> None:
-    for name in (word, f"{word}_x", f"the_{word}", f"{word.capitalize()}Error", f"x.{word}"):
-        assert len(problems(f'"""Module."""\n{name} = 1\n')) == 1
 
 
 @pytest.mark.parametrize(
@@ -45,8 +36,6 @@ def test_a_banned_word_is_found_in_names(word: str) -> None:
         ('"""How it works."""\n', "noun phrase"),
         ("x = 1\n", "begins with a docstring"),
         (FUNCTION + '"""Return x."""\n', "begins with a verb"),
-        (FUNCTION + '"""This returns x."""\n', "begins with a verb"),
-        (FUNCTION.replace("def", "async def") + '"""Return x."""\n', "begins with a verb"),
         (METHOD + '"""The result."""\n', "begins with a verb"),
     ],
 )
@@ -62,7 +51,6 @@ def test_a_wrong_first_line_is_found(source: str, problem: str) -> None:
         '"""Module: what it has."""\n',
         FUNCTION + '"""Returns x."""\n',
         METHOD.replace("def", "@property\n    def") + '"""The result."""\n',
-        METHOD.replace("f(", "__init__(") + '"""The argument."""\n',
         '"""Module."""\nthreshold = "untold"\n',
     ],
 )
@@ -74,25 +62,18 @@ def test_a_correct_source_has_no_problem(source: str) -> None:
     ("source", "problem"),
     [
         ("for each in (): pass", "the name 'each'"),
-        ("each = 1", "the name 'each'"),
-        ("x = [each for each in ()]", "the name 'each'"),
         ("f(each=1)", None),
         (f"# {OF} which one\n", "begins with 'Of which'"),
         (f"x = 'An end. {OF} which it has two.'", "begins with 'Of which'"),
         ("x = 'two, of which one'", None),
         (f"def test_{'x' * 61}(): pass", "has 61 characters of 60"),
         (f"def test_{'x' * 60}(): pass", None),
-        (f"def f{'x' * 61}(): pass", None),
     ],
 )
 def test_a_wrong_name_or_sentence_is_found(source: str, problem: str | None) -> None:
     found = problems(f'"""Module."""\n{source}\n', "tests/test_module.py")
     assert len(found) == (problem is not None)
     assert problem is None or problem in found[0]
-
-
-def test_functions_of_tests_need_no_verb() -> None:
-    assert problems(FUNCTION + '"""The result."""\n', "tests/test_module.py") == []
 
 
 def test_a_violation_fails_the_command(

@@ -9,7 +9,7 @@ import pytest
 
 from infeed.shared.spec import MAX_BATCH_SIZE
 from infeed.v1 import stream_pb2
-from infeed_server.rpc import answer_queue, batch_stream, interceptor, server
+from infeed_server.rpc import answers, batch_stream, interceptor, server
 from infeed_server.serving import catalog, request_checks
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs/protocol.md").read_text(encoding="utf-8")
@@ -20,7 +20,7 @@ LIMITS = PAGE.partition("\n## Limits\n")[2].partition("\n## ")[0]
     ("row", "text", "value"),
     [
         ("one request message", "64 KiB", server._MAX_REQUEST_BYTES >> 10),
-        ("unanswered requests", "1024", answer_queue.MAX_PENDING_REQUESTS),
+        ("unanswered requests", "1024", answers.MAX_PENDING_REQUESTS),
         ("concurrent HTTP/2 streams", "512", server._MAX_STREAMS_OF_CONNECTION),
         ("`batch_size`", "131,072", MAX_BATCH_SIZE),
         ("`batch_size`", "1 GiB", request_checks._MAX_BATCH_BYTES >> 30),

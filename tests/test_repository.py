@@ -21,8 +21,16 @@ from packaging.utils import canonicalize_name
 
 import infeed
 from infeed.shared.spec import Guarantee
+from infeed_server.runtime.options import DEFAULT_HTTP, DEFAULT_LISTEN
 
 ROOT = Path(__file__).resolve().parents[1]
+SHIPPED = (
+    *("README.md", "Dockerfile", "client", "server", "tfdata"),
+    *("proto", "docs", "deploy", "examples"),
+)
+TAKEN = {*range(8431, 8435), 8466, 8470, 8471, 8476, 8482, *range(29000, 29007)}
+"""Ports of TPU runtimes and of JAX, which share the network of a TPU VM with infeed."""
+
 SCRIPTS = [".ci/run", "tools/stubs.sh", "deploy/check.sh", "deploy/tpu-vm/startup.sh"]
 
 
@@ -43,6 +51,19 @@ def trainer() -> ModuleType:
     return module
 
 
+def test_no_default_sample_or_document_has_a_port_of_a_tpu_runtime() -> None:
+    assert (DEFAULT_LISTEN, DEFAULT_HTTP) == ("127.0.0.1:7470", "127.0.0.1:7471")
+    files = [file for name in SHIPPED for file in (ROOT / name, *(ROOT / name).rglob("*"))]
+    found: set[int] = set()
+    for file in files:
+        if file.is_file() and file.suffix not in (".pyc", ".svg", ".png"):
+            content = file.read_text(encoding="utf-8")
+            numbers = re.findall(r"(?<![\w.,])\d{4,5}(?![\w.,]\d|\w)", content)
+            assert not set(map(int, numbers)) & TAKEN, file
+            found |= set(map(int, numbers))
+    assert {7470, 7471, 7472, 7473, 7474, 7475} <= found
+
+
 def test_stubs_are_generated_from_the_protos():
     result = subprocess.run(
         [ROOT / "tools/stubs.sh", "check"],
@@ -55,12 +76,10 @@ def test_stubs_are_generated_from_the_protos():
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_version_is_the_same_in_package_and_project(project: dict[str, Any]):
-    assert infeed.__version__ == project["version"]
-
-
 def test_readme_has_the_versions_and_extras_of_the_project(project: dict[str, Any]):
+    assert infeed.__version__ == project["version"]
     readme, contributing = text("README.md"), text("docs/contributing.md")
+    assert "make demo" in readme
     python = project["requires-python"].removeprefix(">=")
     assert f"with Python {python} or newer" in readme
     assert f"also run on Python {python}" in contributing
@@ -112,10 +131,6 @@ def test_documented_make_targets_exist():
         code = "\n".join(re.findall(r"```.*?```|`[^`\n]+`", text(document), re.DOTALL))
         documented = set(re.findall(r"\bmake ([a-z][a-z-]*)", code))
         assert documented <= targets, f"{document} has {documented - targets}"
-
-
-def test_readme_has_the_demo():
-    assert "make demo" in text("README.md")
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -12,8 +12,8 @@ HEADER = """\
 # Requires Python 3.11 or newer.
 """
 
-# This distribution, and those that a virtual environment contains from the start.
-EXCLUDED = {"infeed", "pip", "setuptools", "wheel"}
+# This distribution, and the installer.
+EXCLUDED = {"infeed", "pip"}
 
 # Requirements of single targets, excluded too.
 OTHERS = [

@@ -1,9 +1,4 @@
-"""infeed: ready-to-train batches over gRPC.
-
-A server decodes, augments and batches samples. A trainer gets the batches in a reproducible order,
-exactly once, and can resume at any step:
-
-    import infeed
+"""infeed: ready-to-train batches over gRPC, in a reproducible order, exactly once, resumable.
 
     with infeed.connect("localhost:7470", "imagenet-train", batch_size=128, epochs=1) as feed:
         for batch in feed:                       # a dict of field name → np.ndarray
@@ -11,9 +6,8 @@ exactly once, and can resume at any step:
             checkpoint["feed"] = feed.state()    # later: connect(..., state=checkpoint["feed"])
         print(feed.stats())
 
-With TensorFlow, `infeed.tensorflow.from_generator(feed)` is a `tf.data.Dataset` for Keras' `fit`,
-and `infeed.tensorflow.distribute` reads a pipeline of TensorFlow's data service directly from its
-workers. For tests, `infeed.testing.FakeTransport` serves arrays without a server.
+With TensorFlow, `infeed.tensorflow.from_generator(feed)` is a `tf.data.Dataset`. For tests,
+`infeed.testing.FakeTransport` serves arrays without a server.
 """
 
 from __future__ import annotations
@@ -45,7 +39,6 @@ from infeed.shared.errors import (
 )
 
 if TYPE_CHECKING:
-    from infeed.adapters.replay import headspace
     from infeed.client import connect
     from infeed.feed import Feed
     from infeed.http2.tls_config import TLS
@@ -60,7 +53,6 @@ _LAZY_NAMES = {
     "Stats": "infeed.stats",
     "TLS": "infeed.http2.tls_config",
     "connect": "infeed.client",
-    "headspace": "infeed.adapters.replay",
 }
 """Name → the module that has it. Commands that connect to no server load none of these."""
 
@@ -106,5 +98,4 @@ __all__ = [
     "UserCodeError",
     "__version__",
     "connect",
-    "headspace",
 ]

@@ -19,8 +19,7 @@ class Batch(dict[str, Array]):
     sample_ids  int64 for each slot: the sample's number in the source, -1 for an empty slot
     mask        bool for each slot: whether it holds a sample. In an empty slot all fields are zero
 
-    For JAX, if it is imported, it is a container as a dict is: `jax.tree.map(f, batch)` returns a
-    plain dict.
+    For JAX it is a container as a dict is: `jax.tree.map(f, batch)` returns a plain dict.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from infeed.prefetch.feed_plan import FeedPlan, plan_feed
 from infeed.prefetch.prefetcher import Prefetcher
 from infeed.ranks import warn_of_equal_batches
 from infeed.rpc.channel import open_transport
-from infeed.shared.arguments import check_text, did_you_mean, nearest_first
+from infeed.shared.arguments import check_text, did_you_mean
 from infeed.shared.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -28,21 +28,13 @@ if TYPE_CHECKING:
 
 
 def check_option_names(options: Mapping[str, Any], adapter: Callable[..., object]) -> None:
-    """Raises `TypeError` for a name that is no option of `connect`, as calling it would: for the
-    adapters that connect later.
-
-    `adapter` is the function, or `__init__`, that was called; its own arguments are named too.
-    """
+    """Raises `TypeError` for a name that is no option of `connect`, also where an adapter connects
+    later. `adapter` is the function, or `__init__`, that was called."""
     for name in options.keys() - set(OPTION_NAMES):
-        own = [name for name in inspect.signature(adapter).parameters if name != "self"]
-        known = list(dict.fromkeys([*own, *OPTION_NAMES]))
-        if "options" in known:
-            known.remove("options")
-        module = ".".join(adapter.__module__.split(".")[:2]).removesuffix(".client")
+        known = dict.fromkeys([*inspect.signature(adapter).parameters, *OPTION_NAMES])
         raise TypeError(
-            f"{module}.{adapter.__qualname__.removesuffix('.__init__')} has no option "
-            f"{name!r}{did_you_mean(name, known)}; options, the most similar first: "
-            f"{', '.join(nearest_first(name, known))}"
+            f"{adapter.__qualname__.removesuffix('.__init__')} has no option "
+            f"{name!r}{did_you_mean(name, known)}; options: {', '.join(OPTION_NAMES)}"
         )
 
 
@@ -54,10 +46,6 @@ def connect(target: str, pipeline: str, **options: Unpack[ConnectOptions]) -> Fe
                        by commas, all of which are used
     pipeline           name of the pipeline; the error for an unknown name lists the known ones
     OPTIONS
-
-    Raises `ServerUnavailableError`, `PipelineNotFoundError` (lists the available ones),
-    `InvalidRequestError`, `ConfigError`, `AuthenticationError`, `PermissionDeniedError` and
-    `CursorError`.
     """
     check_option_names(options, connect)
     return _open_feed(target, pipeline, FeedOptions(**options))
@@ -90,14 +78,10 @@ def _open_tracer(plan: FeedPlan) -> BatchTracer | None:
         raise MissingExtraError(
             "tracer_provider needs OpenTelemetry: pip install 'infeed[otel]'"
         ) from None
-    message = plan.open_message
-    attributes: dict[str, str | int] = {
-        "pipeline": message.pipeline,
-        "feed": message.feed_id,
-        "rank": message.rank,
-        "world_size": message.world_size,
-    }
-    return BatchTracer(plan.options.tracer_provider, attributes)
+    opening = plan.open_message
+    names = {"pipeline": opening.pipeline, "feed": opening.feed_id}
+    ranks = {"rank": opening.rank, "world_size": opening.world_size}
+    return BatchTracer(plan.options.tracer_provider, {**names, **ranks})
 
 
 __all__ = ["PREFETCH_BYTES", "ConnectOptions", "check_option_names", "connect"]

@@ -1,8 +1,7 @@
 """Cursor and shard plan: the progress of a run, and the positions of each step. Arithmetic only.
 
-A cursor counts samples over all ranks, so it fits any world size. A shard plan turns it into
-steps: rank r of w takes, at step k, the positions [base + (k·w + r)·s, +s), where s is the stride,
-the positions of one batch.
+A cursor counts samples over all ranks, so it fits any world size. Rank r of w takes, at step k, the
+positions [base + (k·w + r)·s, +s), where s is the stride, the positions of one batch.
 """
 
 from __future__ import annotations
@@ -39,18 +38,14 @@ class Shard:
         if self.rank >= self.world_size:
             raise InvalidRequestError(
                 f"rank {self.rank} is out of range: with world_size {self.world_size}, it must be "
-                f"from 0 to {self.world_size - 1}",
-                rank=self.rank,
-                world_size=self.world_size,
+                f"from 0 to {self.world_size - 1}"
             )
 
 
 @dataclass(frozen=True)
 class Cursor:
-    """The progress of a run: `position` samples were delivered, over all ranks.
-
-    `resumable` False marks the cursor of a run that cannot continue there; JSON has it then only.
-    """
+    """The progress of a run: `position` samples were delivered, over all ranks. `resumable` False:
+    the run cannot continue there; JSON has it then only."""
 
     pipeline: str
     fingerprint: str
@@ -95,16 +90,12 @@ class Cursor:
 
     def check(self, spec: PipelineSpec, seed: int) -> None:
         """Raises `CursorError` if the cursor belongs to another run; lists every difference."""
-        pairs = {
-            "pipeline": (self.pipeline, spec.name),
-            "seed": (self.seed, seed),
-            "fingerprint": (self.fingerprint, spec.fingerprint),
-        }
-        differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+        run = {"pipeline": spec.name, "seed": seed, "fingerprint": spec.fingerprint}
+        differing = {name: value for name, value in run.items() if getattr(self, name) != value}
         if differing:
             details = "; ".join(
-                f"its {name} is {saved!r}, expected {expected!r}"
-                for name, (saved, expected) in differing.items()
+                f"its {name} is {getattr(self, name)!r}, expected {expected!r}"
+                for name, expected in differing.items()
             )
             if "fingerprint" in differing:
                 details += (
@@ -123,12 +114,8 @@ class Cursor:
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """The positions that one rank takes, step by step.
-
-    base            the first position of the run, over all ranks
-    stride          the positions of one batch
-    position_count  the positions that there are; None if endless or unknown
-    """
+    """The positions that one rank takes, step by step, from `base`; a batch takes `stride`, and
+    `position_count` is None if it is endless or unknown."""
 
     base: int
     shard: Shard

@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from infeed.batch import Batch
-from infeed.prefetch.feed_plan import FeedPlan
-from infeed.prefetch.feed_view import FeedView
+from infeed.prefetch.feed_plan import FeedPlan, FeedView
 from infeed.prefetch.prefetcher import Prefetcher
 from infeed.prefetch.ready_batches import EndOfFeed, ReadyItem
 from infeed.shared.arguments import check_integer, check_seconds, refuse_copy
@@ -31,9 +30,8 @@ STALL_WARNING_INTERVAL_SECONDS = 20.0
 class Feed(FeedView, Iterator[Batch]):
     """Iterates over the batches of one rank, in order, each once.
 
-    Returned by `connect`. Call `close`, or use it in `with`. A feed belongs to the process that
-    opened it and raises `FeedClosedError` after a fork: start workers with `spawn` and connect in
-    each.
+    Call `close`, or use it in `with`. A feed belongs to the process that opened it, and raises
+    `FeedClosedError` after a fork: start workers with `spawn` and connect in each.
     """
 
     def __init__(
@@ -55,9 +53,8 @@ class Feed(FeedView, Iterator[Batch]):
         self._ended = False
         """Whether `next` has raised `StopIteration`."""
         self._warned_of_state = False
-        # A feed that is dropped without close() must not keep its threads running. An exit of the
-        # interpreter ends them anyway: stopped before it, the feed would raise an error in a daemon
-        # thread that reads it.
+        # A feed that is dropped without close() must not keep its threads running. Stopped at the
+        # exit of the interpreter, it would raise an error in a daemon thread that reads it.
         weakref.finalize(self, prefetcher.stop).atexit = False
         prefetcher.start()
 
@@ -70,11 +67,8 @@ class Feed(FeedView, Iterator[Batch]):
         return True
 
     def __iter__(self) -> Feed:
-        """Returns the feed itself: a second loop continues after the last delivered batch.
-
-        Raises `FeedClosedError` if the feed has reported its end already: a second loop over it
-        would silently do nothing.
-        """
+        """Returns the feed itself: a second loop continues after the last delivered batch, or
+        raises `FeedClosedError` after the end."""
         if self._ended:
             raise FeedClosedError(
                 f"the feed of {self._spec.name!r} has ended: all of its batches were delivered. "
@@ -85,11 +79,9 @@ class Feed(FeedView, Iterator[Batch]):
     def next(self, timeout: float | None = None) -> Batch:
         """Returns the next batch; raises `StopIteration` after the last, `StallError` at a timeout.
 
-        `timeout` is in seconds. After a `StallError` call again: nothing is lost. Raises also
-        `FeedClosedError`, and the error that ended the feed, after all batches before it.
-
-        An exception of a signal handler, such as `KeyboardInterrupt`, neither loses nor counts the
-        batch: the next call returns it.
+        After a `StallError`, or an exception of a signal handler such as `KeyboardInterrupt`, the
+        next call returns the batch: nothing is lost. Raises also `FeedClosedError`, and the error
+        that ended the feed, after all batches before it.
         """
         requested_at = time.monotonic()
         if timeout is not None:
@@ -125,10 +117,9 @@ class Feed(FeedView, Iterator[Batch]):
     def state(self, steps: int | None = None) -> dict[str, Any]:
         """Returns the cursor after the last delivered batch, a dict that JSON can encode.
 
-        Save it with the model. `connect(..., state=...)` resumes there, with any world size. With
-        a `guarantee` that has no resume, it is marked with `"resumable": False`, and the first one
-        logs a warning. With `steps` it is the cursor after the first so many batches, for a
-        consumer that takes batches in advance.
+        `connect(..., state=...)` resumes there, with any world size. Without a guarantee of resume
+        it has `"resumable": False`, and the first one logs a warning. With `steps` it is the cursor
+        after the first so many batches, for a consumer that takes batches in advance.
         """
         if steps is not None:
             steps = check_integer("steps", steps, 0, self.delivered)
@@ -140,15 +131,11 @@ class Feed(FeedView, Iterator[Batch]):
                 "%s guarantees no order, so a run cannot resume from this state: after a restart "
                 "of the trainer, connect without state",
                 self._spec.name,
-                extra={"fields": self._plan.log_fields},
             )
         return cursor.to_json()
 
     def again(self) -> Feed:
-        """Returns another feed, connected with the same arguments: it begins where this one began.
-
-        Raises as `connect` does, and `FeedClosedError` after `close`.
-        """
+        """Returns another feed with the same arguments: it begins where this one began."""
         self._check_open()
         assert self._connect_again is not None
         return self._connect_again()
@@ -207,8 +194,7 @@ class Feed(FeedView, Iterator[Batch]):
                 raise self._stall_error(timeout or 0.0)
             if now >= warn_at:
                 stall = self._stall_error(warn_at - requested_at)
-                fields = {**self._plan.log_fields, **stall.metadata}
-                log.warning("%s; still waiting", stall, extra={"fields": fields})
+                log.warning("%s; still waiting", stall)
                 warn_at += warn_at - requested_at
 
     def _stall_error(self, seconds: float) -> StallError:

@@ -1,8 +1,4 @@
-"""Ranks of a training, as its launcher or JAX tells them; imports no framework.
-
-A feed without a shard belongs to a single trainer: in a training of several processes, each of
-them would read the same batches.
-"""
+"""Ranks of a training, by its launcher or JAX: without a shard, all would read the same batches."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import json
 import logging
 import os
 import sys
-from typing import Any
 
 from infeed.cursor import Shard
 
@@ -29,18 +24,19 @@ _has_warned = False
 
 
 def evidence_of_ranks() -> str:
-    """Returns what tells that this process is one of several, such as "WORLD_SIZE=8"; else "".
-
-    Initialises no backend of JAX before `jax.distributed.initialize`, which would fail then.
-    """
+    """Returns what shows that this process is one of several, such as "WORLD_SIZE=8"; else ""."""
     if (shard := jax_shard()) is not None and shard.world_size > 1:
         return f"jax.distributed is initialized with {shard.world_size} processes"
     for rank, size in LAUNCHERS:
-        if rank in os.environ and _number(os.environ.get(size)) > 1:
-            return f"{size}={os.environ[size]}"
-    if (count := _tensorflow_workers(os.environ.get("TF_CONFIG", ""))) > 1:
-        return f"TF_CONFIG has {count} workers"
-    return ""
+        ranks = os.environ.get(size, "")
+        if rank in os.environ and ranks.isdecimal() and int(ranks) > 1:
+            return f"{size}={ranks}"
+    try:
+        cluster = json.loads(os.environ.get("TF_CONFIG", "{}"))["cluster"]
+        count = sum(len(cluster.get(job, ())) for job in ("chief", "worker"))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ""
+    return f"TF_CONFIG has {count} workers" if count > 1 else ""
 
 
 def warn_of_equal_batches(subject: str, remedy: str) -> None:
@@ -59,25 +55,9 @@ def warn_of_equal_batches(subject: str, remedy: str) -> None:
 
 def jax_shard() -> Shard | None:
     """Returns this process's share among the processes of `jax.distributed`; None if that is not
-    initialized, so that it may be later. Otherwise JAX initialises its backend."""
+    initialized: a look at JAX's processes would initialise its backend too early."""
     jax = sys.modules.get("jax")
     distributed = getattr(jax, "distributed", None)  # none while another thread imports JAX
     if jax is None or distributed is None or not distributed.is_initialized():
         return None
     return Shard(jax.process_index(), jax.process_count())
-
-
-def _tensorflow_workers(config: str) -> int:
-    """Returns the number of training tasks in the cluster of a TF_CONFIG."""
-    try:
-        cluster = json.loads(config)["cluster"]
-        return sum(len(cluster.get(job, ())) for job in ("chief", "worker"))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return 1
-
-
-def _number(value: Any) -> int:
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        return 1

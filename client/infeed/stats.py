@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import math
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from infeed.shared.report import ServerReport, TrainerReport
 from infeed.shared.verdict import Verdict, judge
@@ -13,9 +15,8 @@ from infeed.shared.verdict import Verdict, judge
 STARVED_THRESHOLD_SECONDS = 0.001
 """Wait for a batch from which on a step counts as starved."""
 
-_MIN_WAIT_SECONDS = 1e-6
-_BINS_PER_DECADE = 32
-_DECADES = 10  # from one microsecond to almost three hours
+_MAX_WAITS = 10_000
+"""Waits of which the quantiles are: more show events of longer ago."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,9 @@ class Stats:
     first_batch_seconds: float
     """Wait for the first batch: the start-up time, which is part of no other number."""
     wait_p50_seconds: float
-    """Median wait for a batch, within 4 %."""
+    """Median of the last 10,000 waits for a batch."""
     wait_p99_seconds: float
-    """99th percentile of the waits, within 4 %."""
+    """99th percentile of these waits."""
     wait_max_seconds: float
     """Longest wait."""
     wait_share: float
@@ -61,7 +62,7 @@ class Stats:
     server_reports: Mapping[str, ServerReport] = field(default_factory=dict)
     """The last report of each server, by address."""
     lost_servers: tuple[str, ...] = ()
-    """Addresses of the servers that no longer serve the feed: gone, silent, or left out."""
+    """Addresses of the servers that no longer serve the feed: gone, or left out."""
     assessment: Verdict = field(default_factory=lambda: judge([], 1, []))
     """The verdict on the last seconds, with its parts."""
 
@@ -76,8 +77,7 @@ class Stats:
         servers = ", ".join(self.servers) or "no server"
         plural = "" if self.reconnects == 1 else "s"
         hedged = f", {self.hedges} hedged" if self.hedges else ""
-        times = "once" if self.left_out == 1 else f"{self.left_out} times"
-        left_out = f", servers left out {times}" if self.left_out else ""
+        left_out = f", servers left out {self.left_out} x" if self.left_out else ""
         lines = (
             f"{self.verdict}",
             f"{self.steps} steps, {self.samples} samples",
@@ -99,55 +99,46 @@ class Progress:
     """Bytes on the wire."""
 
     def plus(self, samples: int, payload_bytes: int) -> Progress:
-        """Returns the progress after one more batch."""
         return Progress(self.steps + 1, self.samples + samples, self.bytes + payload_bytes)
 
 
 class StatsRecorder:
-    """Records the wait for each batch, in constant memory.
-
-    Without a lock: an interrupt, or two threads at a time, can falsify one wait, but no total.
-    """
+    """Records the wait for each batch, in constant memory. Without a lock: an interrupt, or two
+    threads at a time, can falsify one wait, but no total."""
 
     def __init__(self) -> None:
         self._last = Progress()
         """After the batch that was recorded last."""
         self._first = Progress()
-        self._first_wait = self._first_at = self._last_at = 0.0
+        self._first_wait = self._first_at = 0.0
+        self.last_at = 0.0
+        """The monotonic time of the last batch."""
         self._waited = self._longest = 0.0
         self._starved = 0
         self.waiting_since: float | None = None
         """The monotonic time at which the training began to wait, while it does."""
-        self._bins = [0] * (_BINS_PER_DECADE * _DECADES + 1)
+        self._waits: deque[float] = deque(maxlen=_MAX_WAITS)
 
     def record(self, requested_at: float, received_at: float, progress: Progress) -> None:
-        """Records the wait for one batch, in monotonic seconds, and the progress after it.
-
-        A batch that an interrupt has kept from being returned is recorded once.
-        """
+        """Records the wait for one batch, once, and the progress after it."""
         self.waiting_since = None
         if progress.steps <= self._last.steps:
             return
         self._last = progress
         wait = received_at - requested_at
-        self._last_at = received_at
+        self.last_at = received_at
         if progress.steps == 1:
             self._first_at, self._first_wait, self._first = received_at, wait, progress
             return
         self._waited += wait
         self._longest = max(self._longest, wait)
         self._starved += wait > STARVED_THRESHOLD_SECONDS
-        self._bins[_bin_index(wait)] += 1
+        self._waits.append(wait)
 
     @property
     def first_at(self) -> float | None:
         """The monotonic time of the first batch, before which nothing is counted."""
         return self._first_at if self._last.steps else None
-
-    @property
-    def last_at(self) -> float:
-        """The monotonic time of the last batch."""
-        return self._last_at
 
     def counters(self, now: float) -> dict[str, float]:
         """Returns the steps and waits after the first batch, with the current wait."""
@@ -161,14 +152,15 @@ class StatsRecorder:
 
     def stats(self, progress: Progress, **others: Any) -> Stats:
         """Returns the statistics after the batches that were taken so far, and `others`."""
-        span = self._last_at - self._first_at
+        span = self.last_at - self._first_at
         first = self._first if span else progress
+        p50, p99 = np.quantile(list(self._waits) or [0.0], [0.5, 0.99]).tolist()
         return Stats(
             steps=progress.steps,
             samples=progress.samples,
             first_batch_seconds=self._first_wait,
-            wait_p50_seconds=self._quantile(0.50),
-            wait_p99_seconds=self._quantile(0.99),
+            wait_p50_seconds=p50,
+            wait_p99_seconds=p99,
             wait_max_seconds=self._longest,
             wait_share=self._waited / span if span else 0.0,
             starved_steps=self._starved,
@@ -177,26 +169,6 @@ class StatsRecorder:
             samples_per_second=(progress.samples - first.samples) / (span or 1.0),
             **others,
         )
-
-    def _quantile(self, q: float) -> float:
-        rank = math.ceil(q * sum(self._bins))
-        total = 0
-        for index, count in enumerate(self._bins):
-            total += count
-            if count and total >= rank:
-                return min(self._longest, _bin_center(index))
-        return 0.0
-
-
-def _bin_index(wait: float) -> int:
-    if wait <= _MIN_WAIT_SECONDS:
-        return 0
-    index = math.ceil(_BINS_PER_DECADE * math.log10(wait / _MIN_WAIT_SECONDS))
-    return min(index, _BINS_PER_DECADE * _DECADES)
-
-
-def _bin_center(index: int) -> float:
-    return float(_MIN_WAIT_SECONDS * 10 ** ((index - 0.5) / _BINS_PER_DECADE))
 
 
 def _format_seconds(value: float) -> str:

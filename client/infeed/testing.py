@@ -1,11 +1,7 @@
 """Fake transport: feeds without a server, for tests of training code.
 
-    from infeed.testing import FakeTransport
-
-    fake = FakeTransport({"image": images, "label": labels}, batch_size=32)
-    feed = infeed.connect("fake", "fake", epochs=2, transport=fake)
-
-Only the network is fake. Order, ranks, cursors, prefetching and finish transforms are real.
+fake = infeed.testing.FakeTransport({"image": images, "label": labels}, batch_size=32)
+feed = infeed.connect("fake", "fake", epochs=2, transport=fake)
 """
 
 from __future__ import annotations
@@ -99,22 +95,13 @@ class FakeTransport:
             server_version="fake",
         )
 
-    def list_pipelines(self, timeout: float = 20.0) -> list[PipelineSpec]:  # noqa: ARG002
-        return [self.spec]
-
     def get_pipeline(self, name: str, timeout: float = 20.0) -> PipelineSpec:  # noqa: ARG002
         if name != self.spec.name:
-            raise PipelineNotFoundError(
-                f"no pipeline {name!r}; known: {self.spec.name}",
-                pipeline=name,
-                known=self.spec.name,
-            )
+            raise PipelineNotFoundError(f"no pipeline {name!r}; known: {self.spec.name}")
         return self.spec
 
     def register_dataset(self, request: DatasetRequest, _: float = 20.0) -> RegisteredDataset:
-        raise InvalidRequestError(
-            f"pipeline {request.pipeline!r} is not a data set of TensorFlow's data service"
-        )
+        raise InvalidRequestError(f"{request.pipeline!r} is not of TensorFlow's data service")
 
     def servers(self) -> tuple[str, ...]:
         return ("fake",)
@@ -125,8 +112,7 @@ class FakeTransport:
         self.streams += 1
         return _FakeCall(self.answer(requests))
 
-    def close(self) -> None:
-        """Does nothing: no connection is open."""
+    def close(self) -> None: ...
 
     def sample_ids(self, seed: int, start: int, count: int) -> Array:
         """Returns the samples at positions [start, start + count), int64."""
@@ -142,8 +128,7 @@ class FakeTransport:
         opening = next(requests).open
         if opening.fingerprint not in ("", self.spec.fingerprint):
             raise FingerprintError(
-                f"pipeline {self.spec.name!r} has fingerprint {self.spec.fingerprint}, not "
-                f"{opening.fingerprint}"
+                f"fingerprint {self.spec.fingerprint}, not {opening.fingerprint}"
             )
         self.get_pipeline(opening.pipeline)
         if not opening.HasField("seed"):
@@ -156,13 +141,12 @@ class FakeTransport:
     def _opened(self, opening: stream_pb2.StreamOpen) -> stream_pb2.StreamBatchesResponse:
         on_server = opening.finish == stream_pb2.FINISH_PLACEMENT_SERVER
         spec = self.spec.element_spec if on_server else self.spec.wire_spec
-        slots = opening.batch_size
         opened = stream_pb2.StreamOpened(
             fingerprint=self.spec.fingerprint,
             spec=[field.to_proto() for field in spec],
-            batch_size=slots,
+            batch_size=opening.batch_size,
             seed=opening.seed,
-            batch_stride=self.spec.stride(slots),
+            batch_stride=self.spec.stride(opening.batch_size),
             has_checksums=True,
             request=opening,
         )

@@ -22,13 +22,10 @@ class Call(Protocol):
         """The address of the server."""
 
     def next(self) -> int | None:
-        """Waits for the next message and returns its length; None at the end of the stream.
-
-        Raises an `InfeedError` if the stream fails.
-        """
+        """Waits for the next message and returns its length; None at the end of the stream."""
 
     def read_into(self, memory: memoryview) -> None:
-        """Reads the next bytes of the message, as many as fit. Raises an `InfeedError`."""
+        """Reads the next bytes of the message, as many as fit."""
 
     def cancel(self) -> None:
         """Ends the stream at once; the reading thread gets an error. Callable from any thread."""
@@ -44,23 +41,11 @@ class Transport(Protocol):
     def target(self) -> str:
         """The target as the user wrote it, for error messages."""
 
-    def list_pipelines(self, timeout: float = 20.0) -> list[PipelineSpec]:
-        """Returns all pipelines, by name. Waits for a server for at most `timeout` seconds."""
-
     def get_pipeline(self, name: str, timeout: float = 20.0) -> PipelineSpec:
-        """Returns one pipeline. Waits for a server for at most `timeout` seconds.
-
-        Raises `PipelineNotFoundError` and `ServerUnavailableError`.
-        """
+        """Returns one pipeline. Waits for a server for at most `timeout` seconds."""
 
     def register_dataset(self, request: DatasetRequest, timeout: float = 20.0) -> RegisteredDataset:
-        """Registers the pipeline as a data set of TensorFlow's data service.
-
-        Waits for a server for at most `timeout` seconds.
-
-        Raises `PipelineNotFoundError`, `InvalidRequestError`, `FingerprintError` and
-        `ServerUnavailableError`.
-        """
+        """Registers the pipeline as a data set of TensorFlow's data service."""
 
     def servers(self) -> tuple[str, ...]:
         """Returns the addresses of the target's servers; resolves names each time."""
@@ -71,11 +56,7 @@ class Transport(Protocol):
         requests: Iterator[stream_pb2.StreamBatchesRequest],
         on_draining: Callable[[], None],
     ) -> Call:
-        """Opens a stream to one of the servers.
-
-        The requests are sent as fast as the iterator yields them. `on_draining` is called when the
-        server announces its shutdown; it still answers the requests that it has.
-        """
+        """Opens a stream to a server; `on_draining` is called when it announces the end."""
 
     def close(self) -> None:
         """Ends every call. Idempotent."""

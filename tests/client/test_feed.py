@@ -6,10 +6,7 @@ import json
 import multiprocessing
 import os
 import re
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -28,19 +25,11 @@ from infeed.shared.errors import (
     InfeedError,
     InvalidRequestError,
     PipelineNotFoundError,
-    ProtocolError,
     SampleError,
     StallError,
 )
 from infeed.shared.spec import Cast, FieldSpec, Guarantee, Normalize, OneHot
 from infeed.testing import FakeTransport
-from infeed.v1 import stream_pb2
-
-
-def ids(feed: infeed.Feed) -> list[int]:
-    """Consumes and closes the feed; returns its sample ids."""
-    with feed:
-        return [int(i) for batch in feed for i in batch.sample_ids[batch.mask]]
 
 
 def connect(fake: FakeTransport, **options: Any) -> infeed.Feed:
@@ -64,15 +53,6 @@ def test_batches_hold_the_samples_of_the_arrays(fake: FakeTransport, arrays: Any
         assert batch["image"].flags.writeable
     assert "image: uint8[4, 3, 4]" in repr(batches[0])
     until(lambda: not infeed_threads())
-
-
-def test_remainder_pad_fills_up_the_last_batch(fake: FakeTransport) -> None:
-    with connect(fake, epochs=1, batch_size=20, remainder="pad") as feed:
-        *_, last = feed
-    assert last.mask.tolist() == [True] * 10 + [False] * 10
-    assert (last.sample_ids[10:] == -1).all()
-    assert not last["image"][10:].any()
-    assert last["image"].shape == (20, 3, 4)
 
 
 def test_resume_at_every_step(fake: FakeTransport) -> None:
@@ -112,25 +92,6 @@ def test_state_that_cannot_be_resumed_is_marked_and_logged_once(
         connect(fake, state=json.loads(json.dumps(state)))
 
 
-def test_state_counts_delivered_batches_only(fake: FakeTransport) -> None:
-    with connect(fake) as feed:
-        for step in range(30):
-            assert feed.state()["position"] == 4 * step
-            next(feed)
-        assert feed.steps is None
-        assert feed.steps_left is None
-
-
-def test_resumed_feed_uses_the_seed_of_the_cursor(fake: FakeTransport) -> None:
-    with connect(fake, epochs=1, seed=8) as feed:
-        first = next(feed).sample_ids.tolist()
-        state = feed.state()
-    assert state["seed"] == 8
-    assert first + ids(connect(fake, epochs=1, state=state)) == ids(connect(fake, epochs=1, seed=8))
-    with pytest.raises(CursorError, match="seed is 8, expected 9"):
-        connect(fake, seed=9, state=state)
-
-
 def test_feed_without_a_whole_step_is_rejected(fake: FakeTransport) -> None:
     with pytest.raises(InvalidRequestError, match=r"2 ranks need 60 samples for a step, and .* 50"):
         connect(fake, batch_size=30, epochs=1, shard=infeed.Shard(0, 2))
@@ -164,12 +125,7 @@ def test_feed_closes_only_its_own_transport(arrays: Any, monkeypatch: pytest.Mon
     ],
 )
 def test_may_mask_where_slots_can_be_empty(
-    arrays: Any,
-    epochs: int | None,
-    remainder: Any,
-    batch_stride: int,
-    on_error: Any,
-    may_mask: bool,
+    arrays: Any, epochs: Any, remainder: Any, batch_stride: int, on_error: Any, may_mask: bool
 ) -> None:
     fake = FakeTransport(arrays, batch_size=4, on_error=on_error)
     fake.spec = replace(fake.spec, batch_stride=batch_stride)
@@ -357,54 +313,6 @@ def test_dropped_feed_ends_its_threads(fake: FakeTransport) -> None:
     until(lambda: not infeed_threads())
 
 
-EXIT_WITH_AN_OPEN_FEED = """
-import atexit, threading, time
-
-# Runs after the handlers that are registered later; daemon threads run meanwhile.
-atexit.register(time.sleep, 0.3)
-import numpy, infeed.testing
-
-first, never = threading.Event(), threading.Event()
-fake = infeed.testing.FakeTransport(
-    {"x": numpy.arange(8)}, before_batch=lambda start: start and never.wait()
-)
-feed = infeed.connect("fake", "fake", transport=fake)
-
-def train():
-    for batch in feed:
-        first.set()
-
-threading.Thread(target=train, daemon=True).start()
-first.wait()
-"""
-
-
-def test_exit_with_an_open_feed_in_a_daemon_thread_is_silent() -> None:
-    command = [sys.executable, "-c", EXIT_WITH_AN_OPEN_FEED]
-    done = subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=HANG_SECONDS
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-def test_feed_dropped_under_a_lock_of_its_own_does_not_hang(fake: FakeTransport) -> None:
-    """The garbage collector runs finalizers on any thread at any line."""
-    feed = connect(fake)
-    pool = feed._prefetcher._pool
-    feeds = [feed]
-    del feed
-
-    def drop() -> None:
-        with pool.locked():
-            feeds.clear()
-
-    dropping = threading.Thread(target=drop, daemon=True)
-    dropping.start()
-    dropping.join(HANG_SECONDS)
-    assert not dropping.is_alive()
-    until(lambda: not infeed_threads())
-
-
 def test_feed_cannot_be_used_after_a_fork(fake: FakeTransport) -> None:
     with connect(fake) as feed:
         next(feed)
@@ -419,27 +327,10 @@ def test_feed_cannot_be_used_after_a_fork(fake: FakeTransport) -> None:
     assert "spawn" in multiprocessing.get_all_start_methods()
 
 
-def test_repr_has_the_progress_and_the_end(fake: FakeTransport) -> None:
-    feed = connect(fake, epochs=1)
-    next(feed)
-    feed.close()
-    assert repr(feed) == (
-        "Feed('fake' at fake, batch_size=4, rank 0 of 1, 1 of 12 delivered, closed)"
-    )
-
-
-def test_len_is_the_number_of_batches(fake: FakeTransport) -> None:
-    with connect(fake, epochs=1) as feed:
-        assert len(feed) == 12
-        assert len(list(feed)) == 12
-        assert len(feed) == 12
-        assert feed
-
-
 @pytest.mark.parametrize(
     ("options", "epochs", "message"),
     [
-        ({}, None, "the feed of 'fake' is endless, so it has no len(); connect with epochs=1"),
+        ({}, None, "the feed of 'fake' has no len(): it is endless; connect with epochs=1"),
         ({"length_known": False}, 1, "the number of samples of its dataset is unknown until"),
     ],
 )
@@ -461,15 +352,6 @@ def test_a_second_loop_continues_until_the_end_was_reported(fake: FakeTransport)
         assert next(feed, None) is None
 
 
-def test_a_run_that_resumes_at_its_end_has_an_empty_loop(fake: FakeTransport) -> None:
-    with connect(fake, epochs=1) as feed:
-        list(feed)
-        state = feed.state()
-    with connect(fake, epochs=1, state=state) as feed:
-        assert len(feed) == 0
-        assert list(feed) == []
-
-
 def test_state_after_fewer_steps(fake: FakeTransport) -> None:
     with connect(fake, epochs=1) as feed:
         next(feed), next(feed)
@@ -488,55 +370,6 @@ def test_a_batch_is_a_mapping_without_defaults(fake: FakeTransport) -> None:
         batch["images"]
     assert isinstance(caught.value, infeed.FieldNotFoundError)
     assert caught.value.metadata == {"field": "images"}
-
-
-def without_checksums(message: bytes) -> bytes:
-    """Returns a message as a server sends it that has no checksums of answers."""
-    response = stream_pb2.StreamBatchesResponse.FromString(message)
-    if not response.HasField("opened"):
-        return message
-    response.opened.has_checksums = False
-    return response.SerializeToString()
-
-
-class EndsWith(FakeTransport):
-    """Sends `count` as the length of the data with each batch."""
-
-    count = 0
-
-    def answer(self, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> Iterator[bytes]:
-        for message in super().answer(requests):
-            response = stream_pb2.StreamBatchesResponse.FromString(message)
-            if response.HasField("header"):
-                response.header.position_count = self.count
-                yield response.SerializeToString()
-            else:
-                yield without_checksums(message)
-
-
-@pytest.mark.parametrize(
-    ("options", "count"),
-    [
-        ({"epochs": None}, 3),
-        ({"epochs": 1, "remainder": "drop"}, 3),
-        ({"epochs": 1}, -1),
-        ({"epochs": 1}, 4),
-        ({"epochs": 1, "state": 4}, 4),  # not in the step from 4 to 8
-    ],
-)
-def test_impossible_position_count_is_a_protocol_error(
-    arrays: Any, options: dict[str, Any], count: int
-) -> None:
-    fake = EndsWith(arrays, batch_size=4, remainder="pad", length_known=False)
-    fake.count = count
-    if "state" in options:
-        with connect(fake) as feed:
-            options = {**options, "state": {**feed.state(), "position": options["state"]}}
-    with (
-        connect(fake, **options) as feed,
-        pytest.raises(ProtocolError, match=f"end of the data at position {count}, in answer"),
-    ):
-        next(feed)
 
 
 @pytest.mark.parametrize("remainder", ["drop", "pad"])
@@ -580,28 +413,17 @@ def test_finish_none_leaves_the_transforms_to_the_consumer() -> None:
         assert feed.pending_transforms == ()
 
 
-def test_prefetch_batches_bounds_their_number() -> None:
-    starts = []
+@pytest.mark.parametrize(
+    ("options", "window"), [({"prefetch_batches": 3}, 3), ({"prefetch_bytes": 1}, 2)]
+)
+def test_feed_requests_no_more_than_its_window(options: dict[str, Any], window: int) -> None:
+    starts: list[int] = []
     transport = FakeTransport({"x": np.arange(800)}, before_batch=starts.append)
-    with infeed.connect("fake", "fake", prefetch_batches=3, transport=transport) as feed:
+    with infeed.connect("fake", "fake", transport=transport, **options) as feed:
         for step in range(5):
-            until(lambda step=step: len(starts) == step + 3)
+            until(lambda step=step: len(starts) == step + window)
             next(feed)
-        assert feed.stats().prefetch_limit_bytes == 3 * 64
-
-
-def test_has_next_is_whether_next_returns_at_once() -> None:
-    gate = threading.Event()
-    transport = FakeTransport({"x": np.arange(8)}, before_batch=lambda _: gate.wait())
-    with infeed.connect("fake", "fake", epochs=1, transport=transport) as feed:
-        assert not feed.has_next
-        gate.set()
-        until(lambda: feed.has_next)
-        next(feed)
-        until(lambda: feed.has_next)  # the end
-        with pytest.raises(StopIteration):
-            next(feed)
-        assert feed.has_next
+        assert feed.stats().prefetch_limit_bytes == 64 * window
 
 
 def test_a_feed_again_begins_where_it_began(fake: FakeTransport) -> None:

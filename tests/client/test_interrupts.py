@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tests.client.interrupts import Interrupt, instructions_behind_the_delivery, interrupt
 from tests.client.plans import plan_of
-from tests.client.waiting import HANG_SECONDS, infeed_threads, until
+from tests.client.waiting import HANG_SECONDS
 
 import infeed
 from infeed.batch import Batch
@@ -94,29 +94,6 @@ def test_no_signal_handler_runs_between_delivery_and_return() -> None:
     """Python runs handlers after calls, at the start of functions, and at jumps back."""
     names = {instruction.opname for instruction in instructions_behind_the_delivery()}
     assert names <= {"LOAD_FAST", "NOP", "POP_BLOCK", "JUMP_FORWARD", "RETURN_VALUE"}
-
-
-def test_interrupted_end_of_with_can_be_closed_again() -> None:
-    arrays = {"x": np.arange(50)}
-    for at in count():
-        feed = infeed.connect("-", "fake", transport=FakeTransport(arrays, batch_size=4))
-        next(feed)
-        interrupted = interrupt(lambda feed=feed: feed.__exit__(None, None, None), at)  # type: ignore[misc]
-        feed.close()
-        for thread in infeed_threads():
-            thread.join(HANG_SECONDS)
-        assert not infeed_threads()
-        assert feed.state()["position"] == 4
-        if not interrupted:
-            break
-    assert at > 100
-
-
-def test_feed_that_an_interrupt_left_open_ends_its_threads() -> None:
-    feed = infeed.connect("-", "fake", transport=FakeTransport({"x": np.arange(50)}, batch_size=4))
-    assert interrupt(feed.close, 3)
-    del feed
-    until(lambda: not infeed_threads())
 
 
 @pytest.mark.parametrize("transforms", [(), (Normalize("x", scale=255.0),)])

@@ -11,9 +11,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import sys
-import threading
 import time
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import hpack
 from tests.compatibility import recording, session
@@ -71,47 +70,30 @@ class _Tap:
         )
 
 
-@contextlib.contextmanager
-def _recording_proxy(server: str, taps: list[_Tap]) -> Iterator[str]:
-    host, _, port = server.rpartition(":")
-
-    def handle(client: socket.socket) -> None:
-        tap = _Tap()
-        taps.append(tap)
-        client.settimeout(None)
-        with socket.create_connection((host, int(port))) as upstream:
-            pumps = (
-                threading.Thread(target=tap.pump, args=("client", client, upstream)),
-                threading.Thread(target=tap.pump, args=("server", upstream, client)),
-            )
-            for item in pumps:
-                item.start()
-            for pump in pumps:
-                pump.join()
-
-    with Listener(handle) as listener:
-        yield listener.address
-
-
 def record() -> recording.Recording:
-    """Plays the session and returns its recording."""
+    """Plays the session through a proxy and returns its recording."""
     taps: list[_Tap] = []
-    with session.running_server() as server, _recording_proxy(server, taps) as target:
-        received = session.play(target, lambda: time.sleep(_REPORT_SECONDS))
+    with session.running_server() as server:
+        host, _, port = server.rpartition(":")
+
+        def handle(client: socket.socket) -> None:
+            taps.append(tap := _Tap())
+            client.settimeout(None)
+            with (
+                socket.create_connection((host, int(port))) as upstream,
+                ThreadPoolExecutor(2) as pool,
+            ):
+                pool.submit(tap.pump, "client", client, upstream)
+                pool.submit(tap.pump, "server", upstream, client)
+
+        with Listener(handle) as listener:
+            received = session.play(listener.address, lambda: time.sleep(_REPORT_SECONDS))
     connections = [tap.connection() for tap in taps]
     schema = recording.schema_of_today()
     return recording.Recording(infeed.__version__, connections, received, schema)
 
 
-def main() -> int:
-    if infeed.__version__ in recording.versions():
-        print(f"{infeed.__version__} has a recording, and a recording never changes")
-        return 1
-    recording_of_today = record()
-    recording_of_today.save()
-    print(f"recorded {len(recording_of_today.connections)} connections")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    if infeed.__version__ in recording.versions():
+        sys.exit(f"{infeed.__version__} has a recording, and a recording never changes")
+    record().save()

@@ -1,224 +1,132 @@
-"""Containers on the local Docker engine, as deploy/compose starts them on the host's network."""
+"""Containers on the local Docker engine: the images, and projects of deploy/compose."""
 
 from __future__ import annotations
 
-import contextlib
-import http.client
-import itertools
 import json
 import os
-import re
+import shutil
+import socket
 import subprocess
-import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.harness.ports import ReservedPort
+from tests.harness.process import ROOT
 from tests.harness.waiting import wait_until
 
-IMAGES = ("infeed-server", "infeed-trainer")
+FILES = ROOT / "deploy/compose"
 
-RESTRICTIONS = (
-    *("--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL"),
-    *("--security-opt", "no-new-privileges", "--pids-limit", "4096"),
-)
-
-GRACE_SECONDS = 30
-"""`stop_grace_period` of a server, after which the engine kills it."""
-
-_numbers = itertools.count()
+_TIMEOUT_SECONDS = 1500.0
+"""Bound on a command of the engine: the first build installs TensorFlow."""
 
 
-def require_engine() -> None:
-    """Skips the test without an engine or without the two images."""
-    try:
-        found = docker("images", "--format", "{{.Repository}}").split()
-    except (OSError, subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        pytest.skip(f"no Docker engine: {error}")
-    missing = [item for item in IMAGES if item not in found]
-    if missing:
-        pytest.skip(f"build {' and '.join(missing)} first; see the Dockerfile")
-
-
-def docker(*arguments: str, timeout: float = 300) -> str:
-    """Returns the standard output of a docker command; raises `CalledProcessError`."""
+def run(*command: str | Path, **variables: str) -> str:
+    """Returns the standard output of a command, which must succeed."""
     result = subprocess.run(
-        ["docker", *arguments], capture_output=True, text=True, timeout=timeout, check=True
+        list(map(str, command)),
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_SECONDS,
+        check=False,
     )
+    assert result.returncode == 0, f"{command}: {result.stdout[-9000:]}{result.stderr[-9000:]}"
     return result.stdout
 
 
-def http_get(port: int, path: str) -> str | None:
-    """Returns the answer of a control plane on loopback, or None if there is none."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
-        connection.request("GET", path)
-        response = connection.getresponse()
-        return response.read().decode() if response.status == http.client.OK else None
-    return None
+def succeeds(*command: str) -> bool:
+    found = shutil.which(command[0])
+    return bool(found) and not subprocess.run(command, capture_output=True, check=False).returncode
 
 
-def batches_sent(port: int) -> float:
-    """Returns the batches that the server with this control plane has sent."""
-    found = re.findall(
-        r"^infeed_batches_total\{.*\} (\S+)$", http_get(port, "/metrics") or "", re.MULTILINE
-    )
-    return sum(map(float, found))
+def build_images() -> None:
+    """Builds both images from this tree. Skips the test without an engine or Compose."""
+    if not succeeds("docker", "info"):
+        pytest.skip("needs a Docker engine: `docker info` fails")
+    if not compose_command():
+        pytest.skip("needs docker-compose or Docker Compose v2")
+    for name in ("server", "trainer"):
+        # On the host's network, since an engine may have no bridge.
+        options = ("--network=host", f"--target={name}", f"--tag=infeed-{name}")
+        run("docker", "build", *options, ROOT)
 
 
-def steps_of_ranks(port: int) -> dict[int, int]:
-    """Returns the steps that each rank connected to the server with this control plane has made."""
-    status = json.loads(http_get(port, "/api/v1/status") or '{"pipelines": []}')
-    trainers = [
-        trainer
-        for pipeline in status["pipelines"]
-        for job in pipeline["jobs"]
-        for trainer in job["trainers"]
-    ]
-    return {item["rank"]: item["report"]["total_steps"] for item in trainers if item["report"]}
+def compose_command() -> list[str]:
+    """Returns the command of Compose, empty if it is not installed."""
+    known = (["docker", "compose"], ["docker-compose"])
+    return next((command for command in known if succeeds(*command, "version")), [])
 
 
-class Container:
-    """One container, with the restrictions that deploy/compose sets."""
+def wait_until_healthy(name: str) -> None:
+    """Returns once the health check of a container passes; fails if the container has ended."""
 
-    def __init__(self, image: str, command: list[str], options: list[str]) -> None:
-        self.name = f"infeed-test-{os.getpid()}-{next(_numbers)}"
-        self._arguments = [*RESTRICTIONS, *options, "--network", "host", image, *command]
+    def healthy() -> bool:
+        state = inspect(name)["State"]
+        assert state["Running"], run("docker", "logs", name)
+        return state["Health"]["Status"] == "healthy"
 
-    def start(self) -> None:
-        """Starts it, also after `remove`."""
-        docker("run", "--detach", "--name", self.name, *self._arguments)
-
-    def require_running(self) -> None:
-        assert self.inspect()["State"]["Running"], self.logs()
-
-    def inspect(self) -> dict[str, Any]:
-        return json.loads(docker("inspect", self.name))[0]
-
-    def logs(self) -> str:
-        """Returns its standard output, then its standard error."""
-        result = subprocess.run(
-            ["docker", "logs", self.name], capture_output=True, text=True, timeout=60, check=True
-        )
-        return result.stdout + result.stderr
-
-    def output(self) -> str:
-        return docker("logs", self.name)
-
-    def execute(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Returns the result of a command in the container."""
-        return subprocess.run(
-            ["docker", "exec", self.name, *command],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-
-    def wait_until_healthy(self) -> None:
-        """Returns once the image's health check passes; fails if the container has exited."""
-
-        def healthy() -> bool:
-            self.require_running()
-            return self.inspect()["State"]["Health"]["Status"] == "healthy"
-
-        wait_until(healthy, self.logs, interval=0.5)
-
-    def stop(self) -> tuple[int, float]:
-        """Returns the exit status after SIGTERM, 137 if the grace is too short, and the seconds."""
-        started_at = time.monotonic()
-        docker("stop", "--time", str(GRACE_SECONDS), self.name)
-        seconds = time.monotonic() - started_at
-        return self.inspect()["State"]["ExitCode"], seconds
-
-    def signal(self, name: str) -> None:
-        docker("kill", "--signal", name, self.name)
-
-    def wait(self) -> int:
-        """Returns the exit status once the container has exited."""
-        return int(docker("wait", self.name, timeout=500))
-
-    def remove(self) -> None:
-        """Removes it with its volumes, if it exists."""
-        with contextlib.suppress(subprocess.CalledProcessError):
-            docker("rm", "--force", "--volumes", self.name)
+    wait_until(healthy, f"{name} is healthy", interval=0.5)
 
 
-class Engine:
-    """Starts containers, and removes all of them."""
+def inspect(name: str) -> dict[str, Any]:
+    return json.loads(run("docker", "inspect", name))[0]
 
-    def __init__(self, data: Path, pipelines: Path) -> None:
-        self.mounts = [
-            *("--volume", f"{data}:/data:ro"),
-            *("--volume", f"{pipelines}:/config/pipelines.yaml:ro"),
+
+def free_ports() -> str:
+    """Returns the first digits of free ports that end in 70 to 91: `PORTS` of the Compose files."""
+    for digits in map(str, range(101, 300)):
+        with ExitStack() as sockets:
+            try:
+                for last in range(70, 92):
+                    probe = sockets.enter_context(socket.socket())
+                    probe.bind(("127.0.0.1", int(f"{digits}{last}")))
+            except OSError:
+                continue
+            return digits
+    pytest.fail("no free ports from 10170 to 29991")
+
+
+class Compose:
+    """A project of deploy/compose on the host's network, with ports of its own."""
+
+    def __init__(self, data: Path, **variables: str) -> None:
+        self._ports = free_ports()
+        self._variables = {"DATA_DIR": str(data), "PORTS": self._ports, **variables}
+        self.project = f"infeed-test-{os.getpid()}"
+        files = ("docker-compose.yaml", "docker-compose.host.yaml")
+        self._command = [
+            *(*compose_command(), "--project-name", self.project, "--profile", "data-service"),
+            *(part for file in files for part in ("--file", str(FILES / file))),
         ]
-        self._started: list[Container] = []
-        self._ports = contextlib.ExitStack()
 
-    def new_port(self) -> int:
-        """Returns a port of loopback that is reserved until `remove`."""
-        return self._ports.enter_context(ReservedPort()).number
+    def __call__(self, *arguments: str) -> str:
+        return run(*self._command, *arguments, **self._variables)
 
-    def start(self, *command: str, image: str = "infeed-server", options: list[str]) -> Container:
-        """Returns a started container of a role."""
-        container = Container(image, ["infeed", *command], options)
-        self._started.append(container)
-        container.start()
-        return container
+    def up(self, *services: str) -> None:
+        """Starts services and what they depend on, and waits until those named are healthy."""
+        self("up", "--no-build", "--detach", *services)
+        for service in services:
+            if "Health" in self.inspect(service)["State"]:
+                wait_until_healthy(self.container(service))
 
-    def role(self, *command: str, http: int, options: tuple[str, ...] = ()) -> Container:
-        """Starts a role whose control plane listens on the port `http`."""
-        url = f"INFEED_READY_URL=http://127.0.0.1:{http}/readyz"
-        return self.start(
-            *command,
-            f"--http=127.0.0.1:{http}",
-            options=[*self.mounts, "--env", url, "--health-interval", "2s", *options],
+    def container(self, service: str) -> str:
+        """Returns the id of a service's container, which may have ended."""
+        running = run(
+            *("docker", "ps", "--all", "--quiet", "--no-trunc"),
+            *("--filter", f"label=com.docker.compose.project={self.project}"),
+            *("--filter", f"label=com.docker.compose.service={service}"),
         )
+        return running.strip()
 
-    def remove(self) -> None:
-        for container in self._started:
-            container.remove()
-        self._ports.close()
+    def inspect(self, service: str) -> dict[str, Any]:
+        return inspect(self.container(service))
 
+    def stop(self, service: str) -> int:
+        """Returns the exit status after the stop signal; 137 if the grace was too short."""
+        self("stop", service)
+        return self.inspect(service)["State"]["ExitCode"]
 
-class Server:
-    """A server's container with its ports."""
-
-    def __init__(self, engine: Engine, *command: str, options: tuple[str, ...] = ()) -> None:
-        self.port, self.http = engine.new_port(), engine.new_port()
-        self.address = f"127.0.0.1:{self.port}"
-        self.container = engine.role(
-            "serve",
-            "/config/pipelines.yaml",
-            f"--listen={self.address}",
-            *command,
-            http=self.http,
-            options=options,
-        )
-
-    def replace(self) -> None:
-        """Starts a new container at the address of the old one, which has ended."""
-        self.container.remove()
-        self.container.start()
-        self.container.wait_until_healthy()
-
-    def wait_until_it_sends(self, batches: int, test: Container) -> None:
-        """Returns once this container has sent so many batches to a load test."""
-
-        def sent() -> bool:
-            test.require_running()
-            return batches_sent(self.http) >= batches
-
-        wait_until(sent, self.container.logs, interval=0.5)
-
-    def wait_for_steps(self, ranks: int, more: int, test: Container) -> None:
-        """Returns once each rank has made so many more steps than the foremost one has now."""
-        target = max(steps_of_ranks(self.http).values(), default=0) + more
-
-        def made() -> bool:
-            test.require_running()
-            steps = steps_of_ranks(self.http)
-            return len(steps) == ranks and min(steps.values()) >= target
-
-        wait_until(made, lambda: f"{steps_of_ranks(self.http)}, {target}", interval=0.5)
+    def address(self, last: str) -> str:
+        """Returns the address of the port with these last two digits."""
+        return f"127.0.0.1:{self._ports}{last}"

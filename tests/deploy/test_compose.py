@@ -14,12 +14,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import typer.main
 import yaml
+from tests.deploy.commands import parsed, port
 from tests.harness.process import ROOT
 from tests.harness.waiting import TIMEOUT_SECONDS
-
-from infeed.cli import new_app
 
 FOLDER = ROOT / "deploy/compose"
 
@@ -57,18 +55,11 @@ def options(service: dict[str, Any]) -> dict[str, str]:
     return dict(zip(words, [*words[1:], ""], strict=True))
 
 
-def port(address: str) -> str:
-    return address.rpartition(":")[2]
-
-
 def test_services_are_those_of_the_lists_above_and_of_the_override() -> None:
     assert set(BRIDGE) == LIGHT | MONITORING | ROLES
     assert set(services("docker-compose.host.yaml")) == set(BRIDGE)
     assert all(item["network_mode"] == "host" for item in HOST.values())
     assert set(services("docker-compose.override.yaml")) <= set(BRIDGE)
-
-
-def test_without_a_profile_there_are_two_servers_and_a_load_test() -> None:
     default = {name for name, item in BRIDGE.items() if "profiles" not in item}
     assert default == {"server1", "server2", "loadtest"}
 
@@ -96,11 +87,8 @@ def test_listens_on_loopback_or_on_a_network_of_containers(name: str) -> None:
     assert "--insecure" not in options(HOST[name])
     assert "--insecure" in options(BRIDGE[name])
     assert "ports" not in BRIDGE[name]
-
-
-def test_services_on_the_hosts_network_have_ports_of_their_own() -> None:
-    used = [options(HOST[name])[item] for name in ROLES for item in ("--listen", "--http")]
-    assert len(set(used)) == len(used)
+    addresses = (options(BRIDGE[name])[item] for item in ("--listen", "--http"))
+    assert BRIDGE[name]["expose"] == [port(address) for address in addresses]
 
 
 @pytest.mark.parametrize("name", sorted(ROLES))
@@ -144,26 +132,16 @@ def test_prometheus_scrapes_both_servers(file: str) -> None:
     assert f"./{file}:/etc/prometheus/targets.yaml:ro" in mounted
 
 
-def test_mounted_files_exist() -> None:
+def test_files_exist_and_ports_are_not_shared_or_open() -> None:
+    used = [options(HOST[name])[item] for name in ROLES for item in ("--listen", "--http")]
+    assert len(set(used)) == len(used)
+    for service in services("docker-compose.override.yaml").values():
+        assert all(item.startswith("127.0.0.1:") for item in service["ports"])
     for name, service in HOST.items():
         for volume in service.get("volumes", []):
             source = volume.partition(":")[0]
             if source.startswith("."):
                 assert (FOLDER / source).exists(), name
-
-
-def test_published_ports_are_on_loopback() -> None:
-    for service in services("docker-compose.override.yaml").values():
-        assert all(item.startswith("127.0.0.1:") for item in service["ports"])
-
-
-def parsed(service: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Returns the command of infeed, and its options and arguments as the CLI parses them."""
-    program, command, *rest = service["command"]
-    assert program == "infeed"
-    cli: Any = typer.main.get_command(new_app()).commands[command]
-    with cli.make_context(command, list(rest)) as context:
-        return command, context.params
 
 
 @pytest.mark.parametrize("name", sorted(ROLES | {"loadtest"}))
@@ -173,7 +151,7 @@ def test_the_cli_accepts_the_command_of_each_service(name: str) -> None:
         if service is BRIDGE[name] and name in ("server1", "server2"):
             assert "command" not in service  # the image's
             continue
-        command, options = parsed(service)
+        command, options = parsed(service["command"])
         assert command == commands.get(name, name)
         if command == "serve":
             assert options["pipelines"] == "/config/pipelines.yaml"
@@ -181,19 +159,9 @@ def test_the_cli_accepts_the_command_of_each_service(name: str) -> None:
             assert options["engine"] == engine
 
 
-@pytest.mark.parametrize("name", sorted(ROLES))
-def test_ports_of_the_command_are_exposed(name: str) -> None:
-    options: dict[str, Any] = {"listen": "0.0.0.0:7470", "http": "0.0.0.0:7471"}
-    if "command" in BRIDGE[name]:
-        options = parsed(BRIDGE[name])[1]
-    assert BRIDGE[name]["expose"] == [
-        options[item].rpartition(":")[2] for item in ("listen", "http")
-    ]
-
-
 def test_the_load_test_is_a_gate_whose_report_survives_its_container() -> None:
     service = BRIDGE["loadtest"]
-    _, options = parsed(service)
+    _, options = parsed(service["command"])
     assert (options["trainers"], options["step_ms"], options["rtt_ms"]) == (4, 1000, 20)
     assert (options["duration"], options["min_utilisation"]) == (30, 0.9)
     # Relative to the working directory of the image, which is the volume; check.sh copies both.
@@ -277,11 +245,6 @@ def test_health_check_follows_readiness(
         thread.join()
         server.server_close()
     assert "refused" in healthcheck.main()
-
-
-def test_health_check_names_a_wrong_url(
-    healthcheck: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setenv("INFEED_READY_URL", "127.0.0.1:7471")
     assert "INFEED_READY_URL is '127.0.0.1:7471'" in healthcheck.main()
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
-import typer.main
+from tests.deploy.commands import parsed, port
 from tests.harness.process import ROOT
-
-from infeed.cli import new_app
 
 IMAGES = ("server", "trainer")
 
@@ -90,15 +88,11 @@ def test_an_image_is_labelled(target: str) -> None:
 
 
 def test_the_cli_accepts_the_servers_command_and_ports_fit() -> None:
-    program, command, *rest = json.loads(last("server", "CMD"))
-    assert program == "infeed"
-    cli: Any = typer.main.get_command(new_app()).commands[command]
-    with cli.make_context(command, rest) as context:
-        options = context.params
+    _, options = parsed(json.loads(last("server", "CMD")))
     addresses = [options["listen"], options["http"]]
     assert [item.rpartition(":")[0] for item in addresses] == ["0.0.0.0", "0.0.0.0"]
     assert options["insecure"]
-    ports = [address.rpartition(":")[2] for address in addresses]
+    ports = [port(address) for address in addresses]
     assert last("server", "EXPOSE").split() == ports
     assert environment("server")["INFEED_READY_URL"] == f"http://127.0.0.1:{ports[1]}/readyz"
     # Below /tmp: the only folder that is writable with a read-only root.

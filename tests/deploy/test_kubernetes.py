@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 import yaml
+from tests.deploy.commands import parsed, port
 from tests.deploy.manifests import (
     FOLDER,
     IN_NAMESPACE,
@@ -27,9 +27,7 @@ from tests.deploy.manifests import (
     render,
     selects,
 )
-from tests.test_ports import TAKEN
 
-from infeed.cli import new_app
 from infeed.prefetch.prefetcher import RESOLVE_INTERVAL_SECONDS
 from infeed_server.pipeline.load import parse
 
@@ -113,11 +111,8 @@ def roles(manifests: list[Manifest]) -> Iterator[tuple[Pod, Manifest, dict[str, 
     """Yields each container of a role with its pod, and its options as the CLI parses them."""
     for pod in pods(manifests):
         for container in infeed_containers(pod):
-            program, command, *rest = [*container.get("command", []), *container.get("args", [])]
-            assert program == "infeed"
-            cli: Any = typer.main.get_command(new_app()).commands[command]
-            with cli.make_context(command, list(rest)) as context:
-                yield pod, container, context.params
+            words = [*container.get("command", []), *container.get("args", [])]
+            yield pod, container, parsed(words)[1]
 
 
 def is_sidecar(pod: Pod, container: Manifest) -> bool:
@@ -134,10 +129,6 @@ def environment(container: Manifest) -> dict[str, Any]:
 
 def by_name(kind: str, manifests: list[Manifest]) -> dict[str, Manifest]:
     return {item["metadata"]["name"]: item for item in of_kind(kind, manifests)}
-
-
-def port(address: str) -> int:
-    return int(address.rpartition(":")[2])
 
 
 # --- every pod and container ---
@@ -157,11 +148,6 @@ def test_objects_have_the_expected_values(folder: str, manifests: list[Manifest]
     assert f"`{folder}`" in README
 
 
-def test_no_port_is_one_of_a_tpu_runtime(manifests: list[Manifest]) -> None:
-    text = yaml.safe_dump(manifests)
-    assert not {int(item) for item in re.findall(r"(?<!\d)\d{4,5}(?!\d)", text)} & TAKEN
-
-
 def test_addresses_of_the_command_agree_with_the_pod(manifests: list[Manifest]) -> None:
     for pod, container, options in roles(manifests):
         listen, http = options["listen"], options["http"]
@@ -169,7 +155,7 @@ def test_addresses_of_the_command_agree_with_the_pod(manifests: list[Manifest]) 
             assert "ports" not in container
         else:
             ports = {item["name"]: item["containerPort"] for item in container["ports"]}
-            assert ports == {"grpc": port(listen), "http": port(http)}, pod.owner
+            assert ports == {"grpc": int(port(listen)), "http": int(port(http))}, pod.owner
         # Beyond loopback, a server declares its network or encrypts.
         local = all(address.startswith(("unix:", "127.0.0.1:")) for address in (listen, http))
         assert options["insecure"] is not local, pod.owner
@@ -194,7 +180,7 @@ def test_probes_request_the_control_plane_in_time(manifests: list[Manifest]) -> 
         assert {kind: probe["httpGet"]["path"] for kind, probe in probes.items()} == paths
         for kind, probe in probes.items():
             get = probe["httpGet"]
-            assert names.get(get["port"], get["port"]) == port(options["http"]), pod.owner
+            assert names.get(get["port"], get["port"]) == int(port(options["http"])), pod.owner
             # Loopback of the node is the pod's only on the node's network.
             assert ("host" in get) == bool(pod.spec.get("hostNetwork"))
             seconds = probe["periodSeconds"] * probe["failureThreshold"]
@@ -223,16 +209,6 @@ def test_selectors_choose_pods_of_one_workload(manifests: list[Manifest]) -> Non
         for selector in selectors:
             assert selector["matchLabels"].keys() == LABELS
             assert len([pod for pod in templates if selects(selector, pod.labels)]) == 1
-
-
-def test_policies_choose_pods_and_ports_that_exist(manifests: list[Manifest]) -> None:
-    for policy in of_kind("NetworkPolicy", manifests):
-        chosen = [
-            pod for pod in pods(manifests) if selects(policy["spec"]["podSelector"], pod.labels)
-        ]
-        names = {item["name"] for pod in chosen for one in pod.containers for item in one["ports"]}
-        for rule in policy["spec"].get("ingress", []):
-            assert {item["port"] for item in rule["ports"]} <= names
 
 
 @pytest.mark.parametrize("folder", IN_NAMESPACE)

@@ -81,19 +81,3 @@ def test_manifests_of_other_projects_fit_their_definitions(kind: str) -> None:
     assert found
     for manifest in found:
         check(manifest, VERSIONS[-1])
-
-
-def test_a_misspelled_field_of_a_deployment_is_found() -> None:
-    validator = pytest.importorskip("kubernetes_validate")
-    (deployment,) = of_kind("Deployment", render("base"))
-    deployment["spec"]["template"]["spec"]["terminationGraceSeconds"] = 45
-    with pytest.raises(validator.ValidationError, match="terminationGraceSeconds"):
-        check(deployment, VERSIONS[-1])
-
-
-def test_a_misspelled_field_of_a_job_set_is_found() -> None:
-    jsonschema = pytest.importorskip("jsonschema")
-    (job_set,) = of_kind("JobSet", render("sidecar"))
-    job_set["spec"]["network"]["enableDnsHostnames"] = True
-    with pytest.raises(jsonschema.ValidationError, match="enableDnsHostnames"):
-        check(job_set, VERSIONS[-1])

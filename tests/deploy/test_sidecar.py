@@ -145,6 +145,7 @@ def ids(process: SpawnedProcess) -> set[str]:
     return {*fields["Uid"], *fields["Gid"], *fields["CapEff"]}
 
 
+@pytest.mark.slow
 def test_a_sidecar_feeds_a_trainer_and_ends_after_it(containers: Containers) -> None:
     folder, socket = containers.folder, containers.socket
     np.savez(folder / "n.npz", image=np.arange(SAMPLES))

@@ -8,14 +8,11 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer.main
+from tests.deploy.commands import parsed
 from tests.harness.process import ROOT
 from tests.harness.waiting import TIMEOUT_SECONDS
-
-from infeed.cli import new_app
 
 FOLDER = ROOT / "deploy/tpu-vm"
 SCRIPT = FOLDER / "startup.sh"
@@ -71,9 +68,7 @@ def test_the_settings_of_a_host_with_four_chips() -> None:
     assert settings["INFEED_MEMORY"] == "105281m"
     assert settings["INFEED_CPUS"] == str(112 - 24)
     assert settings["INFEED_USER"] == "0:0"
-
-
-def test_a_larger_pre_mapped_buffer_leaves_less_to_the_server() -> None:
+    assert set(settings) == set(re.findall(r"\$\{(\w+)\}", UNIT.read_text()))
     result = run(SCRIPT, "--print", **V5E, TPU_PREMAPPED_BUFFER_SIZE=str(16 << 30))
     assert f"INFEED_MEMORY={105281 - 12 * 1024}m" in result.stdout.splitlines()
 
@@ -93,16 +88,13 @@ def test_a_host_that_is_too_small_is_an_error(variables: dict[str, str], message
     assert result.stdout == ""
 
 
-def test_a_missing_folder_is_an_error_before_anything_is_installed(tmp_path: Path) -> None:
+def test_missing_data_is_an_error_before_anything_is_installed(tmp_path: Path) -> None:
     result = run(SCRIPT, **V5E, DATA=str(tmp_path / "data"))
     assert result.returncode == 1
     assert f"no folder {tmp_path}/data" in result.stderr
-
-
-def test_the_script_writes_every_setting_of_the_unit() -> None:
-    wanted = set(re.findall(r"\$\{(\w+)\}", UNIT.read_text()))
-    written = {line.partition("=")[0] for line in run(SCRIPT, "--print", **V5E).stdout.splitlines()}
-    assert wanted == written
+    result = run(SCRIPT, **V5E, DATA=str(tmp_path), PIPELINES=str(tmp_path / "none.yaml"))
+    assert result.returncode == 1
+    assert f"no file {tmp_path}/none.yaml" in result.stderr
 
 
 # --- the unit ---
@@ -125,10 +117,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
 
 def test_the_cli_accepts_the_arguments_of_the_container() -> None:
     words = command()
-    start = words.index("infeed")
-    cli: Any = typer.main.get_command(new_app()).commands[words[start + 1]]
-    with cli.make_context(words[start + 1], words[start + 2 :]) as context:
-        options = context.params
+    _, options = parsed(words[words.index("infeed") :])
     # Nothing listens beyond this machine, so `--insecure` is not needed.
     assert options["listen"] == "unix:/run/infeed/server.sock"
     assert options["http"] == "127.0.0.1:7471"
@@ -147,9 +136,3 @@ def test_the_container_is_restricted() -> None:
     volumes = [words[index + 1] for index, item in enumerate(words) if item == "--volume"]
     writable = [volume for volume in volumes if not volume.endswith(":ro")]
     assert writable == ["/run/infeed:/run/infeed"]
-
-
-def test_missing_pipelines_are_an_error_before_anything_is_installed(tmp_path: Path) -> None:
-    result = run(SCRIPT, **V5E, DATA=str(tmp_path), PIPELINES=str(tmp_path / "none.yaml"))
-    assert result.returncode == 1
-    assert f"no file {tmp_path}/none.yaml" in result.stderr

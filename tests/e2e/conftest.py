@@ -19,6 +19,12 @@ class Command(ForkedProcess):
         assert self.stdout.startswith("serving on "), self.stderr
         return self.stdout.split()[2]
 
+    @property
+    def http(self) -> str:
+        """The address of the control plane, once the server serves."""
+        assert self.address
+        return self.stdout.split("(http ")[1].split(")")[0]
+
     def error(self) -> str:
         """Waits for a command that must fail with an error; returns its message."""
         assert self.wait() == 1, self.stderr

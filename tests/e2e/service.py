@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.e2e.deliveries import Slot
+
+Slot = tuple[int, ...]
+"""A sample's id and its key, which differs in every epoch; in a job of one epoch, the id alone."""
 
 SCRIPT = Path(__file__).with_name("tensorflow_trainer.py")
 
@@ -146,18 +149,24 @@ def batches_of(trainer: Any) -> list[list[Slot]]:
     return [[tuple(slot) for slot in line["slots"]] for line in lines]
 
 
-def last_line(script: Any) -> dict[str, Any]:
-    """Waits for a script's end; returns the JSON object in the last line of its stdout."""
-    assert script.wait() == 0, script.stderr
-    result: dict[str, Any] = json.loads(script.stdout.splitlines()[-1])
-    return result
-
-
 def slots_of(batch: Any) -> list[Slot]:
     """Returns the non-empty slots of a batch of `numbers`, with their keys."""
     assert batch["number"][batch.mask].tolist() == batch.sample_ids[batch.mask].tolist()
     pairs = zip(batch.sample_ids[batch.mask], batch["key"][batch.mask], strict=True)
     return [(int(sample), *map(int, key)) for sample, key in pairs]
+
+
+def count(delivered: Iterable[Slot], samples: int, epochs: int) -> dict[str, int]:
+    """Counts a job's slots, one for each sample of each epoch: the lost ones, deliveries beyond the
+    first, and unknown ids or surplus epochs.
+
+    It counts slots, not samples: else a repeat would cancel a loss of the same sample.
+    """
+    times = Counter(delivered)
+    epochs_of = Counter(sample for sample, *_ in times)
+    known = sum(min(epochs_of[sample], epochs) for sample in range(samples))
+    lost, repeated = samples * epochs - known, times.total() - len(times)
+    return {"lost": lost, "repeated": repeated, "unknown": len(times) - known}
 
 
 def valid_ids(batches: Iterable[Iterable[int]]) -> list[int]:

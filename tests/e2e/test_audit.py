@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 
 from infeed.audit.run import audit
-from infeed.cli import main
 
 FUNCTIONS = """
 import tensorflow as tf
@@ -156,38 +154,3 @@ def test_sequential_dataset_is_exact_across_resumes(address: str, name: str) -> 
     result = audit(address, name, world_size=(2, 1, 3), resume_every=1, epochs=4)
     assert result.exact, result.findings()
     assert len(result.runs) >= 3
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("photo",), "this server has: "),
-        (("photos", "--world-size", "two"), "not 'two'"),
-        (("photos", "--epochs", "0"), "epochs must be from 1 to"),
-        (("photos", "--quarantine", "none.jsonl"), "--quarantine none.jsonl: "),
-        (("photos", "--quarantine", "audited_functions.py"), "line 1: not an entry"),
-        (("photos", "--quarantine", "bad.jsonl"), "photos' has on_error: raise"),
-        (("numbers", "--json", "none/report.json"), "--json none/report.json: "),
-    ],
-)
-def test_wrong_argument_is_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-    address: str,
-    folder: Path,
-    arguments: tuple[str, ...],
-    message: str,
-) -> None:
-    entry = {"pipeline": "photos", "action": "substitute", "sample_id": "3"}
-    (folder / "bad.jsonl").write_text(json.dumps(entry) + "\n")
-    monkeypatch.chdir(folder)
-    error = str(exit_code(monkeypatch, address, *arguments))
-    assert error.startswith("error: ")
-    assert message in error
-
-
-def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
-    """Runs the command in this process; returns its exit code, or the message of its error."""
-    monkeypatch.setattr(sys, "argv", ["infeed", "audit", *arguments])
-    with pytest.raises(SystemExit) as caught:
-        main()
-    return caught.value.code

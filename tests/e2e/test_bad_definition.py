@@ -127,64 +127,33 @@ def dataset(name: str, **changes: str) -> str:
 
 
 RANDOM_FIRST = "[{random_flip_left_right: {field: image}}, cache]"
+RESIZE = "[{resize: {field: x, size: [4, 4]}}]"
+CAST = "[{cast: {field: x, dtype: int8}}]"
+BATCH, GLOBAL = "batch: {size: 2}", "shuffle: {mode: global}"
+LABELLED = definition("{images: HERE/photos, labels: HERE/labels.csv}")
+BAD_DEFINITIONS = [
+    ("pipelines: {}\n", "Config", ":1: pipelines: expected pipelines by name"),
+    (arrays(transforms=RANDOM_FIRST), "Config", r":6: .*transforms\[1\].cache: random_flip_le"),
+    (arrays(transforms="[cache, cache]"), "Config", r":6: .*transforms\[1\].cache: there is o"),
+    (arrays(transforms="[{map: bad_module:f}]"), "UserCode", r":6: (.|\n)*KeyError: 'nothing'$"),
+    (dataset("numbers", transforms=RESIZE), "Config", r":6: .*resize: cannot follow a dataset s"),
+    (dataset("numbers", transforms=CAST), "Config", r":6: .*cast: no field 'x'; available: feat"),
+    (dataset("numbers", rest="on_error: raise"), "Config", ":3: .*batch: missing, and the"),
+    (dataset("numbers", rest=f"on_error: mask\n    {BATCH}"), "Config", ":5: .*index to mask; "),
+    (dataset("numbers", rest=f"{GLOBAL}\n    {BATCH}"), "Config", ":5: .*has its own order"),
+    (dataset("nothing"), "Config", ":4: .*source.dataset: bad_functions:nothing returned a str"),
+    (dataset("nowhere"), "Config", ":4: .*source.dataset: .*has no 'nowhere'; it has: "),
+    (dataset("dataset_that_raises"), "UserCode", r":4: (.|\n)*KeyError: 'no such data'$"),
+    (LABELLED, "Source", ":4: .*labels.csv names files that are not images .*line 3: 'b.jpg'"),
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "error", "pattern"),
-    [
-        ("pipelines: {}\n", "Config", ":1: pipelines: expected pipelines by name"),
-        (arrays(transforms=RANDOM_FIRST), "Config", r":6: .*transforms\[1\].cache: random_flip_le"),
-        (arrays(transforms="[cache, cache]"), "Config", r":6: .*transforms\[1\].cache: there is o"),
-        (
-            arrays(transforms="[{map: bad_module:function}]"),
-            "UserCode",
-            r":6: (.|\n)*bad_module.py\", line 3(.|\n)*KeyError: 'nothing'$",
-        ),
-        (
-            dataset("numbers", transforms="[{resize: {field: x, size: [4, 4]}}]"),
-            "Config",
-            r":6: .*transforms\[0\].resize: cannot follow a dataset source",
-        ),
-        (
-            dataset("numbers", transforms="[{cast: {field: x, dtype: int8}}]"),
-            "Config",
-            r":6: .*transforms\[0\].cast: no field 'x'; available: features",
-        ),
-        (dataset("numbers", rest="on_error: raise"), "Config", ":3: .*batch: missing, and the"),
-        (
-            dataset("numbers", rest="on_error: mask\n    batch: {size: 2}"),
-            "Config",
-            ":5: .*on_error: 'mask' replaces samples",
-        ),
-        (
-            dataset("numbers", rest="shuffle: {mode: global}\n    batch: {size: 2}"),
-            "Config",
-            ":5: .*shuffle.mode: a dataset has its own order",
-        ),
-        (
-            dataset("nothing"),
-            "Config",
-            ":4: .*source.dataset: bad_functions:nothing returned a str",
-        ),
-        (dataset("nowhere"), "Config", ":4: .*source.dataset: .*has no 'nowhere'; it has: "),
-        (
-            dataset("dataset_that_raises"),
-            "UserCode",
-            r":4: .*source.dataset: (.|\n)*in dataset_that_raises(.|\n)*KeyError: 'no such data'$",
-        ),
-        (
-            definition("{images: HERE/photos, labels: HERE/labels.csv}"),
-            "Source",
-            ":4: .*labels.csv names files that are not images .*line 3: 'b.jpg'",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("text", "error", "pattern"), BAD_DEFINITIONS)
 def test_error_names_line_and_key(
     serve: Any, folder: Path, monkeypatch: Any, text: str, error: str, pattern: str
 ) -> None:
     monkeypatch.syspath_prepend(folder)
-    error_class = getattr(infeed, f"{error}Error")
-    with pytest.raises(error_class, match="pipelines.yaml" + pattern):
+    with pytest.raises(getattr(infeed, f"{error}Error"), match="pipelines.yaml" + pattern):
         serve(text.replace("HERE", str(folder)))
 
 

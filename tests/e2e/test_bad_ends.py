@@ -117,27 +117,6 @@ def test_error_of_a_dataset_follows_its_good_batches(server: Any, folder: Path) 
         assert feed.next(60)["x"].tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("action", ["raise", "mask"])
-def test_file_changed_while_served_is_an_error(serve: Any, tmp_path: Path, action: str) -> None:
-    data = tmp_path / "data.tfrecord"
-    write_numbers(data, 1000)
-    server = serve(f"""
-pipelines:
-  one:
-    source: {{tfrecord: {data}, features: {{x: int64}}}}
-    batch: {{size: 10}}
-    on_error: {action}
-    quarantine: bad.jsonl
-""")
-    with infeed.connect(str(server.address), "one", prefetch_bytes=0) as feed:
-        feed.next(60)
-        data.write_bytes(bytes(data.stat().st_size + 1))
-        # Not a bad sample: on_error does not apply.
-        with pytest.raises(infeed.SourceError, match=f"{data} changed since it was indexed"):
-            list(feed)
-    assert not (tmp_path / "bad.jsonl").exists()
-
-
 # The command line, whose indexing stops after the first kilobyte of a file.
 HALTED = """
 import sys, time

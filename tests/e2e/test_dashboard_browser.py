@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import http.client
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 from tests.harness.browser import CHROMIUM, DRIVER, REASON, Browser
+from tests.harness.http_get import metric
 from tests.harness.nursery import Nursery
 from tests.harness.observed import BAD_SAMPLE, SOURCE_ERROR, observed
 from tests.harness.pictures import encode
@@ -79,21 +78,7 @@ def wait_for_text(browser: Browser, selector: str, text: str) -> None:
 def control() -> Iterator[Callable[..., ControlServer]]:
     """`control(*names)`: a control plane with observed pipelines."""
     with ExitStack() as stack:
-
-        def start(
-            *names: str,
-            port: int = 0,
-            bad: Sequence[dict[str, Any]] = (BAD_SAMPLE,),
-        ) -> ControlServer:
-            state = ControlState(
-                Health(),
-                Metrics("1.2.3", "2.21.0").registry,
-                "1.2.3",
-                status=observed(*names, bad=bad).status,
-            )
-            return stack.enter_context(ControlServer(create_app(state), "127.0.0.1", port))
-
-        yield start
+        yield lambda *names: stack.enter_context(ControlServer(_app(*names), "127.0.0.1", 0))
 
 
 def test_the_page_has_the_figures_of_the_api(browser: Browser) -> None:
@@ -116,44 +101,6 @@ def test_the_page_has_the_figures_of_the_api(browser: Browser) -> None:
         assert "; refused for its data: 1 batch, the last at " in pipelines
         assert SOURCE_ERROR.message in pipelines
         assert BAD_SAMPLE["error"] in bad
-
-
-def test_many_bad_samples_scroll_in_their_table(
-    browser: Browser, control: Callable[..., ControlServer]
-) -> None:
-    folder = "/photos/" + "long-name-of-a-folder/" * 3
-    bad = [
-        {**BAD_SAMPLE, "sample_id": number, "position": number, "file": f"{folder}{number}.jpg"}
-        for number in range(80)
-    ]
-    browser.open(f"http://{control(bad=bad).address}/")
-    wait_until(
-        lambda: len(texts(browser, "#bad tbody tr")) == 80, "bad samples are listed", interval=0.1
-    )
-    # This control plane makes no pictures, but has their buttons.
-    browser.run("document.getElementById('bad-region').classList.remove('without-pictures')")
-    below = "document.documentElement.scrollHeight - document.body.getBoundingClientRect().bottom"
-    assert browser.run(f"return {below} - scrollY") < 2
-    # A path breaks behind its slashes, and is copied as it is.
-    assert texts(browser, "#bad .path-text")[0] == f"{folder}0.jpg at byte 4,096"
-    assert (
-        browser.run("return document.querySelectorAll('#bad tbody tr:first-child wbr').length") == 5
-    )
-
-
-def test_the_names_of_stages_fit_at_the_width_of_a_laptop(
-    browser: Browser, control: Callable[..., ControlServer]
-) -> None:
-    browser.resize(1280, 900)
-    browser.open(f"http://{control().address}/")
-    wait_until(lambda: texts(browser, ".stage .name"), "the path is shown", interval=0.1)
-    cut = browser.run(
-        "const right = (each) => each.getBoundingClientRect().right;"
-        "return [...document.querySelectorAll('.stage .head > :not(.flag)')]"
-        ".filter((each) => right(each) > right(each.closest('.stage')) - 4)"
-        ".map((each) => each.textContent)"
-    )
-    assert cut == []
 
 
 def test_hostile_names_leave_the_page_live(
@@ -181,12 +128,7 @@ def test_a_restart_with_other_pipelines_is_followed(
             browser.open(f"http://{server.address}/")
             wait_for_text(browser, ".pick", "scans")
             browser.run("document.querySelectorAll('.pick')[1].click()")
-            browser.resize(1280, 900)
-            height = "return document.querySelector('header').offsetHeight"
-            before = browser.run(height)
         wait_for_text(browser, "#link-text", "no connection for")
-        # The facts stay where they are, and no longer look like current ones.
-        assert abs(browser.run(height) - before) <= 4
         color = "return getComputedStyle(document.getElementById('facts')).filter"
         assert "grayscale" in browser.run(color)
         # The last figures stay.
@@ -202,19 +144,6 @@ def _app(*names: str, observer: Observer | None = None) -> Any:
     registry = Metrics("1.2.3", "2.21.0").registry
     observer = observer or observed(*names)
     return create_app(ControlState(Health(), registry, "1.2.3", status=observer.status))
-
-
-def test_no_servers_are_needed_when_the_last_trainer_has_left(browser: Browser) -> None:
-    needed, observer = '#facts [data-f="servers"]', observed("photos")
-    with ControlServer(_app(observer=observer), "127.0.0.1", 0) as server:
-        browser.open(f"http://{server.address}/")
-        wait_for_text(browser, needed, str(observer.status.desired_servers))
-        # The API keeps the number for some minutes, so that an autoscaler does not hurry.
-        for trainer in observer.jobs.trainers():
-            observer.jobs.disconnect(trainer)
-        observer.update()
-        assert observer.status.desired_servers > 0
-        wait_for_text(browser, needed, "\u2013")
 
 
 def test_the_page_with_tls_and_a_password(browser: Browser, pki: SimpleNamespace) -> None:
@@ -278,21 +207,6 @@ def server(nursery: Nursery, tmp_path: Path, images: Path) -> Iterator[InfeedSer
         yield started
 
 
-def metric(server: InfeedServer, name: str) -> float:
-    """Returns the sum of a metric's samples in `/metrics`."""
-    host, _, port = server.http.partition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=60)
-    try:
-        connection.request("GET", "/metrics")
-        text = connection.getresponse().read().decode()
-    finally:
-        connection.close()
-    families = text_string_to_metric_families(text)
-    return sum(
-        sample.value for family in families for sample in family.samples if sample.name == name
-    )
-
-
 def cell(browser: Browser, table: str, column: str) -> list[str]:
     return texts(browser, f'{table} [data-f="{column}"]')
 
@@ -322,10 +236,10 @@ def test_a_server_with_three_trainers(browser: Browser, server: InfeedServer, im
         for column, (table, name) in pairs.items():
             wait_until(
                 lambda c=column, t=table, n=name: (
-                    cell(browser, t, c) == [f"{metric(server, n):.0f}"]
+                    cell(browser, t, c) == [f"{metric(server.http, n):.0f}"]
                 ),
                 lambda c=column, t=table, n=name: (
-                    f"{n}: {metric(server, n)}, the page has {cell(browser, t, c)}"
+                    f"{n}: {metric(server.http, n)}, the page has {cell(browser, t, c)}"
                 ),
                 interval=0.2,
             )

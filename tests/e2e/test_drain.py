@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import queue
 import signal
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
+from tests.harness.http_get import fetch, metric
 from tests.harness.waiting import wait_until
 
 import infeed
@@ -40,33 +39,9 @@ def serve(command_line: Any, tmp_path: Path) -> Callable[[str], Any]:
 
     def start(grace: str) -> Any:
         options = ("--http", "127.0.0.1:0", "--grace", grace)
-        server = command_line.serve(DEFINITION, tmp_path, "127.0.0.1:0", *options)
-        assert server.address
-        server.http = server.stdout.split("(http ")[1].split(")")[0]
-        return server
+        return command_line.serve(DEFINITION, tmp_path, "127.0.0.1:0", *options)
 
     return start
-
-
-def readiness(http: str) -> dict[str, Any] | None:
-    """Returns the response of `/readyz`, None if there is none."""
-    try:
-        with urllib.request.urlopen(f"http://{http}/readyz", timeout=100) as response:
-            return dict(json.load(response))
-    except urllib.error.HTTPError as error:
-        with error:
-            return dict(json.load(error))
-    except OSError:
-        return None
-
-
-def batches_sent(http: str) -> float:
-    """Returns the number of batches that the server has sent."""
-    with urllib.request.urlopen(f"http://{http}/metrics", timeout=100) as response:
-        lines = response.read().decode().splitlines()
-    return next(
-        float(line.split()[-1]) for line in lines if line.startswith("infeed_batches_total")
-    )
 
 
 def test_feed_continues_at_another_server_during_a_drain(serve: Any) -> None:
@@ -89,7 +64,10 @@ def test_drain_ends_when_requested_batches_are_sent(serve: Any) -> None:
     options = {"epochs": 1, "prefetch_bytes": 20 * SIZE * 8000, "reconnect_timeout": 0.5}
     with infeed.connect(server.address, "a", **options) as feed:
         feed.next(timeout=60)
-        wait_until(lambda: batches_sent(server.http) == 21, "the requested batches are sent")
+        wait_until(
+            lambda: metric(server.http, "infeed_batches_total") == 21,
+            "the requested batches are sent",
+        )
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
         for _ in range(20):
@@ -136,30 +114,21 @@ class Peer:
 
 @pytest.fixture
 def peer() -> Iterator[Callable[[str], Peer]]:
-    channels = []
-    peers = []
-
-    def connect(address: str) -> Peer:
-        channels.append(grpc.insecure_channel(address))
-        peers.append(Peer(channels[-1]))
-        return peers[-1]
-
-    yield connect
-    for item in peers:
-        item.close_send()
-    for channel in channels:
-        channel.close()
+    with ExitStack() as stack:
+        yield lambda address: Peer(stack.enter_context(grpc.insecure_channel(address)))
 
 
 def test_drain_ends_readiness_but_serves_open_streams(serve: Any, peer: Any) -> None:
     server = serve(FOREVER)
     stream = peer(server.address)
+
+    def readiness() -> Any:
+        return fetch(server.http, "/readyz").json
+
     assert stream.read_batch(0) > 0
     server.signal(signal.SIGTERM)
-    wait_until(lambda: not (readiness(server.http) or {"ready": True})["ready"], "it is not ready")
-    response = readiness(server.http)
-    assert response is not None
-    assert response["reason"] == "shutting down"
+    wait_until(lambda: not readiness()["ready"], "it is not ready")
+    assert readiness()["reason"] == "shutting down"
     for step in range(1, 30):
         assert stream.read_batch(step * SIZE) > 0
     with pytest.raises(infeed.ServerUnavailableError):
@@ -167,3 +136,21 @@ def test_drain_ends_readiness_but_serves_open_streams(serve: Any, peer: Any) -> 
     assert not server.ended
     stream.close_send()
     assert server.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("grace", "status"),
+    [("0.5", 0), (FOREVER, 128 + signal.SIGTERM)],
+    ids=["end of the grace", "second signal"],
+)
+def test_stream_that_never_ends_does_not_hold_the_server(
+    serve: Any, peer: Any, grace: str, status: int
+) -> None:
+    server = serve(grace)
+    stream = peer(server.address)
+    assert stream.read_batch(0) > 0
+    server.signal(signal.SIGTERM)
+    if grace == FOREVER:
+        wait_until(lambda: not fetch(server.http, "/readyz").json["ready"], "it is not ready")
+        server.signal(signal.SIGTERM)
+    assert server.wait() == status

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 from tests.harness.control_group import control_group, enter, kills
 from tests.harness.process import Process
 from tests.harness.server import InfeedServer
@@ -29,6 +30,7 @@ pipelines:
 BATCHES = 30
 
 
+@pytest.mark.slow
 def test_server_with_one_core_and_2_gib_serves_photos(
     photos: SimpleNamespace, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +11,7 @@ from tests.harness.nursery import Nursery
 
 from infeed.shared.errors import ServerError
 from infeed_server.config.address import Address
-from infeed_tfdata.gateway.local_workers import LocalWorkers
+from infeed_tfdata.gateway.service import local_workers
 from infeed_tfdata.options import DispatcherOptions
 from infeed_tfdata.roles.dispatcher import DispatcherRole
 
@@ -33,17 +34,17 @@ def forked_workers(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("forked_workers")
 def test_worker_that_exits_at_start_is_an_error() -> None:
-    workers = LocalWorkers("not an address", [LOCAL])
-    with pytest.raises(ServerError, match="worker 0 ended with status 1"):
-        workers.start()
+    workers = local_workers("not an address", [LOCAL])
+    with pytest.raises(ServerError, match="the first process ended with status 1"):
+        workers.start(threading.Event().wait)
     workers.stop(100)
 
 
 @pytest.mark.usefixtures("forked_workers")
 def test_worker_exits_with_its_parent(dispatcher: str) -> None:
-    workers = LocalWorkers(dispatcher, [LOCAL])
-    workers.start()
-    [worker] = workers._group.processes
+    workers = local_workers(dispatcher, [LOCAL])
+    workers.start(threading.Event().wait)
+    [worker] = workers.processes
     worker._process.stdin.close()  # as the kernel does at the end of the parent
     # 1 comes from the exit timeout, on a machine that is too slow for a graceful shutdown.
     assert worker._process.wait(100) in (0, 1)

@@ -93,8 +93,8 @@ def test_killed_server_restarts_from_its_journal(
         workers = worker_pids(killed.pid)
         assert len(workers) == 2
         killed.signal(signal.SIGKILL)
+    wait_until(lambda: not any(map(is_alive, workers)), "the workers exit with their server")
     server = command_line.start(*arguments, *options, cwd=tmp_path)
     assert read_epoch(server.address) == dict.fromkeys(range(SAMPLES), 1)
-    assert not any(map(is_alive, workers))
     server.signal(signal.SIGTERM)
     assert server.wait() == 0, server.stderr

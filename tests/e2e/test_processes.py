@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 from tests.harness.children import children, is_alive
+from tests.harness.http_get import fetch, metric
 from tests.harness.waiting import wait_until
 
 import infeed
@@ -48,22 +46,8 @@ def write_definition(folder: Path) -> None:
     (folder / "pipelines.yaml").write_text(TEXT)
 
 
-def readiness(http: str) -> dict[str, Any]:
-    """Returns the response of `/readyz`."""
-    try:
-        with urllib.request.urlopen(f"http://{http}/readyz", timeout=100) as response:
-            return dict(json.load(response))
-    except urllib.error.HTTPError as error:
-        with error:
-            return dict(json.load(error))
-
-
-def batches_sent(http: str) -> float:
-    """Returns the number of batches that all processes have sent."""
-    with urllib.request.urlopen(f"http://{http}/metrics", timeout=100) as response:
-        lines = response.read().decode().splitlines()
-    counts = [line.split()[-1] for line in lines if line.startswith("infeed_batches_total{")]
-    return sum(map(float, counts))
+def readiness(http: str) -> Any:
+    return fetch(http, "/readyz").json
 
 
 def listening() -> dict[int, set[str]]:
@@ -120,7 +104,7 @@ class Pair:
             "serve", "pipelines.yaml", *options, *map(str, files), cwd=folder
         )
         self.address = self.parent.address
-        self.http = self.parent.stdout.split("(http ")[1].split(")")[0]
+        self.http = self.parent.http
 
     def replace_certificate(self, name: str) -> None:
         """Replaces the certificate and its key."""
@@ -153,14 +137,17 @@ def pair(command_line: Any, pki: Any, tmp_path_factory: pytest.TempPathFactory) 
 def test_two_processes_serve_one_pipeline(pair: Pair) -> None:
     assert readiness(pair.http)["ready"]
     assert len(children(pair.parent.pid)) == 2
-    before = batches_sent(pair.http)
+    before = metric(pair.http, "infeed_batches_total")
     # The kernel chooses a process for each connection.
     epochs = [pair.read_epoch() for _ in range(6)]
     assert sorted(index for batch in epochs[0] for index in batch) == list(range(100))
     assert all(other == epochs[0] for other in epochs)
     # Of 25 batches: a feed can close before its last batch is counted. After a reconnect, batches
     # are sent twice.
-    wait_until(lambda: batches_sent(pair.http) >= before + 6 * 24, "the batches are counted")
+    wait_until(
+        lambda: metric(pair.http, "infeed_batches_total") >= before + 6 * 24,
+        "the batches are counted",
+    )
 
 
 def test_killed_process_restarts_and_its_feed_continues(pair: Pair) -> None:
@@ -197,10 +184,7 @@ def test_hung_process_is_replaced_and_feeds_go_elsewhere(pair: Pair) -> None:
 def test_control_plane_of_a_child_answers_its_parent_alone(pair: Pair) -> None:
     for http in serving(pair.address).values():
         for headers in ({}, {"authorization": f"Bearer {BEN}"}):
-            request = urllib.request.Request(f"http://{http}/metrics", headers=headers)
-            with pytest.raises(urllib.error.HTTPError, match="401") as caught:
-                urllib.request.urlopen(request, timeout=100)
-            caught.value.close()
+            assert fetch(http, "/metrics", **headers).status == 401
         assert readiness(http) == {"ready": True}
 
 
@@ -294,13 +278,13 @@ def test_dataset_without_an_order_ends_each_process(command_line: Any, folder: P
     assert "leave out --processes" in process.stderr
 
 
+UNIX = "unix:/tmp/none/s"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            ServerOptions("unix:/tmp/none/s", None, processes=2),
-            "processes cannot share unix:/tmp/none/s",
-        ),
+        (ServerOptions(UNIX, None, processes=2), f"processes cannot share {UNIX}"),
         (ServerOptions("0.0.0.0:0", None, processes=2), "--insecure"),
         (ServerOptions("127.0.0.1:0", "0.0.0.0:0", processes=2), "--http 0.0.0.0:0"),
     ],

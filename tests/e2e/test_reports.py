@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.harness.http_get import fetch
 from tests.harness.nursery import Nursery
 from tests.harness.server import InfeedServer
 from tests.harness.waiting import wait_until
@@ -38,9 +36,7 @@ class Rank(threading.Thread):
 
 def get(server: InfeedServer, document: str) -> Any:
     """Returns a document of the API."""
-    url = f"http://{server.http}/api/v1/{document}"
-    with urllib.request.urlopen(url, timeout=30) as response:
-        return json.load(response)
+    return fetch(server.http, f"/api/v1/{document}").json
 
 
 @pytest.fixture

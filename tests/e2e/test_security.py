@@ -6,7 +6,6 @@ test_processes has the reloading of files.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -131,109 +130,51 @@ def test_trainer_reads_on_when_its_token_is_replaced(start: Any, folder: Path) -
     assert "unknown or revoked token" in server.stderr
 
 
-@pytest.mark.parametrize(
-    ("given", "name", "error_class", "message"),
-    [
-        (
-            None,
-            "open",
-            AuthenticationError,
-            "this server requires a token: connect(..., token=...), or --token-file",
-        ),
-        (
-            "infeed_wrong",
-            "open",
-            AuthenticationError,
-            "unknown or revoked token; the server's file of --tokens needs its entry",
-        ),
-        (
-            "valid",
-            "secret",
-            PermissionDeniedError,
-            "the token of 'team' has no access to pipeline 'secret'",
-        ),
-    ],
-    ids=["none", "unknown", "without the right"],
-)
+REFUSALS: list[tuple[str | None, str, type[InfeedError], str]] = [
+    (None, "open", AuthenticationError, "this server requires a token"),
+    ("infeed_wrong", "open", AuthenticationError, "unknown or revoked token"),
+    ("valid", "secret", PermissionDeniedError, "the token of 'team' has no access to pipeline"),
+]
+
+
+@pytest.mark.parametrize(("given", "name", "error_class", "message"), REFUSALS)
 def test_trainer_without_a_token_for_its_pipeline_is_refused(
-    guarded: Any,
-    address: str,
-    pki: Any,
-    token: str,
-    *,
-    given: str | None,
-    name: str,
-    error_class: type[InfeedError],
-    message: str,
-) -> None:
+    guarded: Any, address: str, pki: Any, token: str, *, given: str | None, name: str,
+    error_class: type[InfeedError], message: str,
+) -> None:  # fmt: skip
     tls = TLS(pki.ca, pki.trainer, pki.trainer_key)
     given = token if given == "valid" else given
-    with pytest.raises(InfeedError) as caught:
+    with pytest.raises(error_class, match=message):
         infeed.connect(address, name, timeout=FOREVER, tls=tls, token=given)
-    assert type(caught.value) is error_class
-    assert str(caught.value) == message
-    line = f"was refused: {re.split('[:;]', message)[0]}"
+    line = f"was refused: {message}"
     guarded.wait_until(lambda: line in guarded.stderr, "it logs the refusal")
     assert guarded.stderr.count(line) == 1
     assert token not in guarded.stderr
 
 
-@pytest.mark.parametrize("lacks", ["TLS", "certificate"])
-def test_trainer_whose_handshake_fails_gets_a_hint(
-    guarded: Any, address: str, pki: Any, token: str, lacks: str
+def test_trainer_without_a_certificate_gets_a_hint(
+    guarded: Any, address: str, pki: Any, token: str
 ) -> None:
-    tls = False if lacks == "TLS" else TLS(pki.ca)
-    hint = "requires TLS, set tls=" if lacks == "TLS" else "requires a client certificate, set TLS"
-    with pytest.raises(ServerUnavailableError, match=hint):
-        infeed.connect(address, "open", timeout=1, tls=tls, token=token)
+    with pytest.raises(ServerUnavailableError, match="requires a client certificate, set TLS"):
+        infeed.connect(address, "open", timeout=1, tls=TLS(pki.ca), token=token)
     assert "ssl_transport_security" not in guarded.stderr  # a peer could fill the log
 
 
 @pytest.mark.parametrize(
-    ("options", "listen", "message"),
+    ("options", "message"),
     [
-        pytest.param(
-            ("--tokens", "tokens.yaml"),
-            "0.0.0.0:0",
-            "--listen 0.0.0.0:0: non-loopback address without TLS; "
-            "give --tls-cert and --tls-key, add --insecure if",
-            id="no-tls",
-        ),
-        pytest.param(
-            ("--tls-client-ca", "{ca}"),
-            "127.0.0.1:0",
-            "--tls-client-ca: TLS needs the server's certificate too",
-            id="no-certificate",
-        ),
-        pytest.param(
-            ("--tokens", "pipelines.yaml"),
-            "127.0.0.1:0",
-            "pipelines.yaml:2: tokens: missing; it is required",
-            id="no-tokens",
-        ),
+        (("--tokens", "pipelines.yaml"), "pipelines.yaml:2: tokens: missing; it is required"),
+        (("--tls-client-ca", "{ca}"), "--tls-client-ca: TLS needs the server's certificate too"),
         # Reported once, not by each process.
-        pytest.param(
-            ("--tokens", "/none.yaml", "--processes", "2"),
-            "127.0.0.1:0",
-            "/none.yaml:1: the file cannot be read: No such file",
-            id="no-token-file",
-        ),
-        pytest.param(
-            ("--tls-cert", "/none.pem", "--processes", "2"),
-            "127.0.0.1:0",
-            "--tls-cert /none.pem: no such file",
-            id="no-certificate-file",
-        ),
+        (("--tls-cert", "/none.pem", "--processes", "2"), "--tls-cert /none.pem: no such file"),
     ],
 )
-@pytest.mark.usefixtures("token")
 def test_server_with_wrong_options_exits_with_one_error(
-    start: Any, pki: Any, options: tuple[str, ...], listen: str, message: str
+    start: Any, pki: Any, options: tuple[str, ...], message: str
 ) -> None:
-    server = start(*(option.format(**vars(pki)) for option in options), listen=listen)
+    server = start(*(option.format(**vars(pki)) for option in options))
     assert server.error().startswith(message)
     assert server.stderr.count("error: ") == 1
-    assert "Traceback" not in server.stderr
     assert server.stdout == ""
 
 
@@ -251,8 +192,7 @@ def test_http_with_tls_and_tokens(start: Any, pki: Any, tmp_path: Path, command_
     tokens.write_text(yaml.safe_dump({"tokens": entries}))
     options = ("--tls-cert", pki.server, "--tls-key", pki.server_key, "--tls-client-ca", pki.ca)
     server = start(*options, "--http", "127.0.0.1:0", "--http-tls", "--http-tokens", tokens)
-    assert server.address  # waits for the line
-    address = server.stdout.split("(http ")[1].split(")")[0]
+    address = server.http
 
     def top(*options: Any) -> Any:
         return command_line.run("top", address, "--json", *map(str, options), cwd=tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,14 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.e2e.deliveries import Deliveries, count
 from tests.e2e.service import (
     ALL,
     SEED,
     Cluster,
     allow_batches,
     batches_of,
-    last_line,
+    count,
     numbers_text,
     photos_text,
     slots_of,
@@ -60,7 +60,7 @@ def test_consumers_of_a_job_share_every_sample_once(cluster: Cluster, tmp_path: 
         delivered += [slot for batch in feed for slot in slots_of(batch)]
     for trainer in trainers:
         delivered += [slot for batch in batches_of(trainer) for slot in batch]
-    assert count(delivered, SAMPLES, epochs) == Deliveries(lost=0, repeated=0)
+    assert count(delivered, SAMPLES, epochs) == {"lost": 0, "repeated": 0, "unknown": 0}
 
 
 @pytest.mark.parametrize("world_size", [1, 3])
@@ -120,12 +120,43 @@ def test_finish_transforms_run_at_trainer_or_gateway(cluster: Cluster) -> None:
         assert 0 < image.max() <= 1
 
 
-def test_keras_trains_on_two_devices(cluster: Cluster) -> None:
-    script = Path(__file__).with_name("mirrored_trainer.py")
-    trainer = cluster.command_line.start(
-        "python", str(script), cluster.target, "photos", cwd=cluster.folder
-    )
-    result = last_line(trainer)
-    assert result["replicas"] == 2
-    assert len(result["losses"]) == 2
-    assert all(np.isfinite(loss) and loss > 0 for loss in result["losses"])
+MIRRORED = """
+import json, sys, tensorflow as tf, infeed.tensorflow
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+data = strategy.distribute_datasets_from_function(
+    lambda context: infeed.tensorflow.distribute(*sys.argv[1:])
+)
+for (image, *_), _ in zip(data, range(3)):
+    parts = strategy.experimental_local_results(image)
+    print(json.dumps([part.shape.as_list() for part in parts]), flush=True)
+"""
+
+
+def test_two_devices_of_a_strategy_get_a_batch_each(cluster: Cluster) -> None:
+    (cluster.folder / "mirrored.py").write_text(MIRRORED)
+    words = ("python", "mirrored.py", cluster.target, "photos")
+    trainer = cluster.command_line.run(*words, cwd=cluster.folder)
+    assert trainer.status == 0, trainer.stderr
+    assert trainer.stdout.splitlines() == ["[[16, 32, 32, 3], [16, 32, 32, 3]]"] * 3
+
+
+def test_feed_stalls_and_continues_with_its_dispatcher(cluster: Cluster) -> None:
+    """The dispatcher is stopped, not killed: its connections stay open."""
+    dispatcher = cluster.processes["dispatcher"]
+    with infeed.connect(cluster.target, "numbers") as feed:
+        next(feed)
+        dispatcher.halt()
+        try:
+            with pytest.raises(infeed.StallError):
+                read_until_stalled(feed)
+        finally:
+            dispatcher.signal(signal.SIGCONT)
+        for _ in range(100):
+            feed.next(200)
+
+
+def read_until_stalled(feed: infeed.Feed) -> None:
+    while True:
+        feed.next(0.5)

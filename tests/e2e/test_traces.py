@@ -1,4 +1,4 @@
-"""Traces of real processes: a trainer here, `infeed serve` with the console exporter."""
+"""Traces of real processes: a trainer here, `infeed serve` with a provider of the user's."""
 
 from __future__ import annotations
 
@@ -21,24 +21,39 @@ from tests.harness.spans import Spans, attribute
 
 import infeed
 
-PIPELINE = """
-pipelines:
-  n:
-    source: {arrays: n.npz}
-    transforms: [{resize: {field: x, size: [4, 4]}}, {normalize: {field: x, scale: 255.0}}]
-    batch: {size: 4}
+PIPELINES = """
+import sys
+from infeed_server.pipeline.load import parse
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter(out=sys.stderr)))
+trace.set_tracer_provider(provider)
+PIPELINES = {
+    "n": parse(
+        {
+            "source": {"arrays": "n.npz"},
+            "transforms": [
+                {"resize": {"field": "x", "size": [4, 4]}},
+                {"normalize": {"field": "x", "scale": 255.0}},
+            ],
+            "batch": {"size": 4},
+        }
+    )
+}
 """
 
 
 @pytest.fixture
 def server(nursery: Nursery, tmp_path: Path) -> Any:
-    environment = {"OTEL_TRACES_EXPORTER": "console", "OTEL_SERVICE_NAME": "feeders"}
+    environment = {"OTEL_SERVICE_NAME": "feeders"}
     launch = partial(nursery.start, environment=environment)
     np.savez(tmp_path / "n.npz", x=np.zeros((20, 8, 8, 3), np.uint8))
-    definition = tmp_path / "pipelines.yaml"
-    definition.write_text(PIPELINE)
+    (tmp_path / "traced.py").write_text(PIPELINES)
     log = tmp_path / "log"
-    with InfeedServer(definition, log, http="127.0.0.1:0", launch=launch) as running:
+    with InfeedServer("traced:PIPELINES", log, http="127.0.0.1:0", launch=launch) as running:
         yield running
 
 

@@ -111,24 +111,3 @@ def draw_image() -> Callable[..., np.ndarray]:
         return tf.saturate_cast(tf.round(smooth), tf.uint8).numpy()
 
     return draw
-
-
-@pytest.fixture
-def sample_keys() -> Callable[..., np.ndarray]:
-    """`sample_keys(rows, seed)` returns the keys of the rows, int64[n, 2], in global order.
-
-    It asserts that each epoch has each sample once, and that no order repeats or is the source's.
-    """
-    from infeed_server.order import SampleOrder
-
-    def keys_of(rows: Rows, seed: int) -> np.ndarray:
-        count = len(np.unique(rows.ids))
-        slots = SampleOrder(count, seed, "global").slots(0, len(rows.ids))
-        np.testing.assert_array_equal(rows.ids, slots.index)
-        epochs = rows.ids.reshape(-1, count)
-        for ids in epochs:
-            np.testing.assert_array_equal(np.sort(ids), np.arange(count))
-        assert len({*map(bytes, epochs), np.arange(count).tobytes()}) == len(epochs) + 1
-        return slots.key
-
-    return keys_of

@@ -15,20 +15,12 @@ def example_names(examples: Path) -> set[str]:
 
 
 def served_names(tests: Path) -> set[str]:
-    """Returns the names that tests pass to the fixture `example`."""
-    calls = (
-        node
-        for file in tests.glob("test_*.py")
-        for function in ast.walk(ast.parse(file.read_text()))
-        if isinstance(function, ast.FunctionDef) and function.name.startswith("test_")
-        for node in ast.walk(function)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    )
+    """Returns the names of examples that tests have as texts."""
     return {
-        str(call.args[0].value)
-        for call in calls
-        if call.func.id == "example"  # type: ignore[attr-defined]
-        and isinstance(call.args[0], ast.Constant)
+        str(node.value)
+        for file in tests.glob("test_*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and node.value in example_names(EXAMPLES)
     }
 
 

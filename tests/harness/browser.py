@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import http.client
 import json
 import os
@@ -10,7 +9,6 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tests.harness.waiting import TIMEOUT_SECONDS, wait_until
@@ -64,12 +62,7 @@ class Browser:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self._request("DELETE", "")
         finally:
@@ -87,15 +80,10 @@ class Browser:
         """Returns the answer to a command of the DevTools protocol."""
         return self._request("POST", "/goog/cdp/execute", {"cmd": name, "params": parameters})
 
-    def resize(self, width: int, height: int, scale: float = 1.0, *, phone: bool = False) -> None:
+    def resize(self, width: int, height: int) -> None:
         """Sets the size of the page in CSS pixels."""
-        self.command(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=scale,
-            mobile=phone,
-        )
+        size = {"width": width, "height": height, "deviceScaleFactor": 1.0, "mobile": False}
+        self.command("Emulation.setDeviceMetricsOverride", **size)
 
     def prefer(self, **features: str) -> None:
         """Sets media features: `color_scheme="dark"`, `reduced_motion="reduce"`."""
@@ -104,11 +92,6 @@ class Browser:
             for name, value in features.items()
         ]
         self.command("Emulation.setEmulatedMedia", features=listed)
-
-    def picture(self, file: Path, *, whole: bool = True) -> None:
-        """Writes a picture of the page as a PNG; `whole`: also of what is below the window."""
-        data = self.command("Page.captureScreenshot", captureBeyondViewport=whole)["data"]
-        file.write_bytes(base64.b64decode(data))
 
     def console(self) -> list[str]:
         """Returns the messages of the console since the last call."""

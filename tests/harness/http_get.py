@@ -9,6 +9,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -36,3 +38,10 @@ def fetch(address: str, path: str, **headers: str) -> Answer:
         connection.request("GET", path, headers=headers)
         response = connection.getresponse()
         return Answer(response.status, response.headers, response.read().decode())
+
+
+def metric(address: str, name: str, **labels: str) -> float:
+    """Returns the sum of a metric's samples with these labels, from a control plane."""
+    families = text_string_to_metric_families(fetch(address, "/metrics").body)
+    samples = [sample for family in families for sample in family.samples if sample.name == name]
+    return sum(item.value for item in samples if labels.items() <= item.labels.items())

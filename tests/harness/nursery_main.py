@@ -94,8 +94,7 @@ def run_request(request: dict[str, Any], python: str) -> NoReturn:
 
 def run_command(arguments: list[str], python: str) -> None:
     """Runs `infeed ARGUMENTS`, or `python ...`, in this process."""
-    if arguments[0] != "demo":  # the demo starts its server in a new interpreter, as a user's does
-        sys.executable = python
+    sys.executable = python
     match arguments:
         case ["python", *rest]:
             run_python(rest)

@@ -8,7 +8,6 @@ import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 from tests.harness.waiting import TIMEOUT_SECONDS, HarnessError, wait_until
@@ -136,12 +135,7 @@ class Process(ABC):
     def __enter__(self: P) -> P:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _output(self, kind: str) -> str:

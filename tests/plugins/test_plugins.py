@@ -61,16 +61,6 @@ def test_worker_runs_the_longest_file_first(project: Path) -> None:
     assert order("-m", "not slow") == ["a", "b", "c"]
 
 
-def test_durations_are_saved_only_of_a_passed_run(project: Path) -> None:
-    slept = "import time\n\ndef test_quick():\n    time.sleep(0.6)\n"
-    (project / "test_a.py").write_text(slept + "    assert False\n")
-    run(project, "--write-durations", status=1)
-    assert longest_first.load(project) == {}
-    (project / "test_a.py").write_text(slept)
-    run(project, "--write-durations")
-    assert list(longest_first.load(project)) == ["test_a.py"]
-
-
 @pytest.mark.parametrize(("marks", "off"), [("not slow", True), ("", False)])
 def test_graphs_lack_grapplers_passes_in_quick_runs_only(
     monkeypatch: pytest.MonkeyPatch, marks: str, off: bool

@@ -129,7 +129,6 @@ class SimulatedServer:
         """Ends a stream whose announced end does not come."""
         connection = self.connection
         if connection is not None and self.coordinator.is_overdue(connection.stream):
-            connection.stream.overdue = True
             self._end(connection, ServerUnavailableError(f"{self.name}: no end of the stream"))
 
     def wake(self) -> None:

@@ -245,7 +245,8 @@ class Simulation:
         first = ready.progress.steps
         # One more for a batch that an interrupt has stopped on its way to the trainer.
         limit = first + window.depth + 1
-        for steps in (*scheduler._in_flight.values(), scheduler._reorder_buffer):
+        in_flight = [server.in_flight for server in scheduler.servers.values()]
+        for steps in (*in_flight, scheduler._reorder_buffer):
             if steps and max(steps) >= limit:
                 self._check(False, f"step {max(steps)} requested after {first}")
         buffered = window.received_bytes - ready.progress.bytes
@@ -255,7 +256,8 @@ class Simulation:
 
     def _check_unhealthy(self, name: str, state: ServerState) -> None:
         """Checks that a server that has failed is tried again soon, and with little at stake."""
-        requested = self._prefetcher.coordinator._scheduler.in_flight_count(name)
+        server = self._prefetcher.coordinator._scheduler.servers.get(name)
+        requested = len(server.in_flight) if server else 0
         if state.left_out:
             self._check(requested <= 1, f"{requested} steps requested from {name}, left out")
         if state.unhealthy and not state.active:

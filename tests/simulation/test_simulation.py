@@ -69,8 +69,7 @@ def test_simulation_finds_the_error_of_a_step_that_was_answered(monkeypatch: Any
 
 def test_simulation_finds_steps_that_are_not_reassigned(monkeypatch: Any) -> None:
     def forget(self: Any, server: str) -> None:
-        self._timed_out.pop(server, None)
-        self._in_flight.pop(server, None)
+        self.servers.pop(server, None)
 
     monkeypatch.setattr(StepScheduler, "remove_server", forget)
     assert first_violation(QUICK_SEEDS)

@@ -75,21 +75,3 @@ def test_substitutes_equal_the_numpy_order(count: int, index: int, key: tuple[in
     assert (substitute.shape, new_key.shape) == ((), (2,))
     assert substitute == expected.index[0]
     assert np.array_equal(new_key, expected.key[0])
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_dataset_has_static_shapes(mode: Mode) -> None:
-    order = SampleOrder(1_000_003, 17, mode)  # epoch 0 ends inside the second of the three batches
-    in_graph = GraphSampleOrder(order)
-
-    def batch(number: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        slots = in_graph.slots(number * 64 + tf.range(64, dtype=tf.int64))
-        return slots.index, slots.epoch, slots.key
-
-    batches = tf.data.Dataset.from_tensor_slices(np.arange(15_624, 15_627)).map(batch)
-    assert [spec.shape for spec in batches.element_spec] == [(64,), (64,), (64, 2)]
-    for number, (index, epoch, key) in zip(range(15_624, 15_627), batches, strict=True):
-        expected = order.slots(number * 64, 64)
-        assert np.array_equal(index, expected.index)
-        assert np.array_equal(epoch, expected.epoch)
-        assert np.array_equal(key, expected.key)

@@ -11,9 +11,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from infeed_server.observe.callback_metrics import CallbackCollector, LabelledValues
 from infeed_server.version import VERSION
 
-Value = Callable[[], float | LabelledValues]
-"""Returns the value of a metric, or its values by label. It must be quick."""
-
 
 def new_registry(role: str) -> CollectorRegistry:
     """Returns a registry with the metrics of any role."""
@@ -25,22 +22,19 @@ def new_registry(role: str) -> CollectorRegistry:
     return registry
 
 
-def add_gauge(
-    registry: CollectorRegistry, name: str, text: str, value: Value, label: str = ""
+def expose(
+    registry: CollectorRegistry,
+    name: str,
+    text: str,
+    values: Callable[[], float | LabelledValues],
+    label: str = "",
 ) -> None:
-    """Adds a gauge, with a label or without."""
+    """Adds a metric, a counter if its name ends with `_total`; `values` must be quick."""
+    family = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+
+    def labelled() -> LabelledValues:
+        found = values()
+        return {(): found} if isinstance(found, (int, float)) else found
+
     labels = (label,) if label else ()
-    registry.register(
-        CallbackCollector(GaugeMetricFamily, name, text, labels, lambda: _labelled(value()))
-    )
-
-
-def add_counter(registry: CollectorRegistry, name: str, text: str, value: Value) -> None:
-    """Adds a counter."""
-    registry.register(
-        CallbackCollector(CounterMetricFamily, name, text, (), lambda: _labelled(value()))
-    )
-
-
-def _labelled(value: float | LabelledValues) -> LabelledValues:
-    return {(): value} if isinstance(value, (int, float)) else value
+    registry.register(CallbackCollector(family, name, text, labels, labelled))

@@ -83,10 +83,7 @@ class JournalMark:
         self._id: str | None = None
 
     def place(self) -> None:
-        """Registers the data set, another one if the last was lost.
-
-        Raises `ServerUnavailableError`.
-        """
+        """Registers it, another one if the last was lost. Raises `ServerUnavailableError`."""
         dataset_id = f"infeed-mark-{uuid.uuid4().hex}"
         register_mark(self._dispatcher.address, dataset_id)
         self._id = dataset_id
@@ -112,9 +109,7 @@ def register_mark(dispatcher: str, dataset_id: str) -> None:
 
 def get_worker_tasks(address: str, timeout: float = CALL_TIMEOUT_SECONDS) -> list[int]:
     """Returns the task ids of the worker at `address`, host:port, which shows that it is alive.
-
-    Raises as `DispatcherClient` does.
-    """
+    Raises as `DispatcherClient` does."""
     path = "/tensorflow.data.WorkerService/GetWorkerTasks"
     response = _call("worker", address, path, messages.Nothing(), messages.WorkerTasks, timeout)
     return [int(task.task_id) for task in response.tasks]
@@ -145,35 +140,27 @@ class WorkerCheck:
 
     def run(self) -> None:
         """Probes all workers. Raises as `DispatcherClient` does."""
-        results = probe_workers(self._dispatcher.get_workers(), self._timeout)
-        now = self._clock()
-        self.silent = {
-            worker: Silence(before.since if (before := self.silent.get(worker)) else now, result)
-            for worker, result in results.items()
-            if isinstance(result, str)
-        }
-        self.tasks = {name: result for name, result in results.items() if isinstance(result, int)}
+        tasks: dict[str, int] = {}
+        silent: dict[str, Silence] = {}
 
-    def silent_for(self, seconds: float) -> tuple[str, ...]:
-        """Returns the workers that have not answered for so long."""
-        now = self._clock()
+        def probe(worker: str) -> None:
+            try:
+                tasks[worker] = len(get_worker_tasks(worker, self._timeout))
+            except InfeedError as error:
+                before = self.silent.get(worker)
+                since = before.since if before else self._clock()
+                silent[worker] = Silence(since, error.message)
+
+        workers = self._dispatcher.get_workers()
+        with ThreadPoolExecutor(_MAX_CONCURRENT_CALLS, "infeed-worker-check") as pool:
+            list(pool.map(probe, workers))
+        self.tasks, self.silent = tasks, silent
+
+    def silent_for(self, seconds: float, after: float = 0.0) -> tuple[str, ...]:
+        """Returns the workers that have not answered for so long, and did at the time `after`."""
+        latest = self._clock() - seconds
         silent = sorted(self.silent.items())
-        return tuple(worker for worker, silence in silent if now - silence.since >= seconds)
-
-
-def probe_workers(
-    workers: list[str], timeout: float = CALL_TIMEOUT_SECONDS
-) -> dict[str, int | str]:
-    """Returns the number of tasks of each worker, or why it does not respond to this machine."""
-
-    def probe(worker: str) -> int | str:
-        try:
-            return len(get_worker_tasks(worker, timeout))
-        except InfeedError as error:
-            return error.message
-
-    with ThreadPoolExecutor(_MAX_CONCURRENT_CALLS, "infeed-worker-check") as pool:
-        return dict(zip(workers, pool.map(probe, workers), strict=True))
+        return tuple(worker for worker, silence in silent if after <= silence.since <= latest)
 
 
 def _call(role: str, address: str, path: str, request: Any, response: Any, timeout: float) -> Any:

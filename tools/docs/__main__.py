@@ -1,10 +1,10 @@
-"""The program `python -m tools.docs [--check]`."""
+"""The program `python -m tools.docs [--check]`: tables of all pages, written or compared."""
 
 from __future__ import annotations
 
 import sys
 
-from tools.docs.command import all_tables, run
+from tools.docs import all_tables, run
 from tools.docs.pages import ROOT
 
 if sys.argv[1:] not in ([], ["--check"]):

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import get_type_hints
 
-from tools.docs.docstrings import attribute_docstring, first_paragraph, labelled_paragraph
-from tools.docs.markdown import DocsError, Table, cell, code
+from tools.docs.docstrings import (
+    attribute_docstring,
+    first_paragraph,
+    labelled_paragraph,
+    required_paragraph,
+)
+from tools.docs.markdown import Table, cell, code
 from tools.docs.option_types import describe_default, describe_type
 
 from infeed_server.config.model import Definition
@@ -52,7 +57,12 @@ def _option_rows(model: type[Definition]) -> dict[str, tuple[str, ...]]:
 
 def _transforms() -> Table:
     rows = [
-        (code(name), cell(first_paragraph(transform)), _result(transform), _randomness(transform))
+        (
+            code(name),
+            cell(first_paragraph(transform)),
+            cell(required_paragraph(transform, "Result")),
+            _randomness(transform),
+        )
         for name, transform in REGISTRY.items()
     ]
     return Table(("transform", "does", "data type and shape", "random"), rows)
@@ -66,16 +76,6 @@ def _transform_options() -> Table:
         if field not in FieldTransform.model_fields
     ]
     return Table(("transform", "option", "type", "default", "meaning"), rows)
-
-
-def _result(transform: type[Transform]) -> str:
-    result = labelled_paragraph(transform, "Result")
-    if result is None:
-        raise DocsError(
-            f"{transform.__module__}.{transform.__qualname__}: its docstring has no paragraph "
-            "'Result: data type; shape.'"
-        )
-    return cell(result)
 
 
 def _randomness(transform: type[Transform]) -> str:

@@ -65,6 +65,13 @@ def labelled_paragraph(documented: Any, label: str) -> str | None:
     return None
 
 
+def required_paragraph(documented: Any, label: str) -> str:
+    """Returns the text of the paragraph that begins with `Label:`."""
+    if (text := labelled_paragraph(documented, label)) is None:
+        raise DocsError(f"{documented!r}: its docstring has no paragraph '{label}: '")
+    return text
+
+
 def _paragraphs(documented: Any) -> list[str]:
     docstring = documented if isinstance(documented, str) else inspect.getdoc(documented)
     if not docstring:

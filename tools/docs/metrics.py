@@ -21,7 +21,7 @@ _SUFFIXES = {"counter": "_total", "info": "_info"}
 
 def tables() -> dict[str, Table]:
     """Returns the tables of all processes by name."""
-    idle: Any = SimpleNamespace(reachable={}, ended_tasks=0, tasks=0, restart_reason=None)
+    idle: Any = SimpleNamespace(readiness=dict, ended_tasks=0, tasks=0, restart_reason=None)
     worker, dispatcher = new_registry("worker"), new_registry("dispatcher")
     add_worker_metrics(worker, idle, idle)
     add_dispatcher_metrics(dispatcher, idle, Path("none"))

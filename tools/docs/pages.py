@@ -11,8 +11,8 @@ from tools.docs.markdown import DocsError, Table, link_definitions
 
 ROOT = Path(__file__).resolve().parents[2]
 
-END = "<!-- end -->"
-_BEGIN = re.compile(r"<!-- generated: (\S+) -->")
+BEGIN, END = "<!-- generated: {} -->", "<!-- end -->"
+_TABLE = re.compile(rf"^<!-- generated: (\S+) -->$.*?^{END}$", re.MULTILINE | re.DOTALL)
 
 
 def write(root: Path, tables: Mapping[str, Table]) -> list[str]:
@@ -37,28 +37,20 @@ def diffs(root: Path, tables: Mapping[str, Table]) -> dict[str, str]:
 def fill(page: str, text: str, tables: Mapping[str, Table]) -> tuple[str, list[str]]:
     """Returns the page with its tables, and their names. Raises `DocsError` for a wrong marker."""
     links = link_definitions(text)
-    lines: list[str] = []
     names: list[str] = []
-    begin: tuple[int, str] | None = None
-    for number, line in enumerate(text.split("\n"), 1):
-        if match := _BEGIN.fullmatch(line):
-            if begin is not None:
-                raise _no_end(page, *begin)
-            begin = number, line
-            name = match[1]
-            if name not in tables:
-                raise DocsError(f"{page}:{number}: {_unknown(name, tables)}")
-            names.append(name)
-            lines += [line, "", *tables[name].render(links), ""]
-        elif line == END:
-            if begin is None:
-                raise DocsError(f"{page}:{number}: {END} without <!-- generated: NAME -->")
-            begin = None
-        if begin is None:
-            lines.append(line)
-    if begin is not None:
-        raise _no_end(page, *begin)
-    filled = "\n".join(lines)
+
+    def table(match: re.Match[str]) -> str:
+        name = match[1]
+        if name not in tables:
+            raise DocsError(f"{page}: no table {name!r}; tables: {', '.join(sorted(tables))}")
+        names.append(name)
+        return "\n".join([BEGIN.format(name), "", *tables[name].render(links), "", END])
+
+    filled = _TABLE.sub(table, text)
+    lines = text.splitlines()
+    begins = [line for line in lines if line.startswith(BEGIN.partition("{}")[0])]
+    if not len(begins) == lines.count(END) == len(names):
+        raise DocsError(f"{page}: {BEGIN.format('NAME')} without {END}, or the reverse")
     for label in links:
         # Once in its definition, and once or more where it is a link.
         if filled.lower().count(f"[{label.lower()}]") < 2:
@@ -80,16 +72,6 @@ def _changed_pages(root: Path, tables: Mapping[str, Table]) -> dict[str, tuple[s
     if unused := [name for name in tables if name not in used]:
         raise DocsError(
             f"no page has {', '.join(unused)}; where such a table belongs, add the lines "
-            f"<!-- generated: {unused[0]} --> and {END}"
+            f"{BEGIN.format(unused[0])} and {END}"
         )
     return changed
-
-
-def _unknown(name: str, tables: Mapping[str, Table]) -> str:
-    similar = difflib.get_close_matches(name, tables, n=1)
-    hint = f" (did you mean {similar[0]!r}?)" if similar else ""
-    return f"no table {name!r}{hint}; tables: {', '.join(sorted(tables))}"
-
-
-def _no_end(page: str, number: int, line: str) -> DocsError:
-    return DocsError(f"{page}:{number}: {line} has no {END}")

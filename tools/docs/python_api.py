@@ -1,4 +1,4 @@
-"""Tables of the Python interface: arguments of functions, members and fields of classes."""
+"""Tables of the Python interface: arguments of functions, members of classes, and errors."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tools.docs.docstrings import attribute_docstring, first_paragraph, listed_names
+from tools.docs.docstrings import (
+    attribute_docstring,
+    first_paragraph,
+    listed_names,
+    required_paragraph,
+)
 from tools.docs.markdown import DocsError, Table, cell, code
 
 import infeed
 from infeed.audit import audit
 from infeed.audit.outcome import EpochTotals
+from infeed.shared.errors import BY_REASON, InfeedError
 from infeed.tensorflow import distribute
 from infeed.testing import FakeTransport
 
@@ -33,6 +39,7 @@ def tables() -> dict[str, Table]:
         **{f"fields.{item.__name__}": _fields(item) for item in _DATACLASSES},
         "members.Feed": _feed_members(),
         "members.Batch": _batch_members(),
+        **_errors(),
     }
 
 
@@ -102,3 +109,25 @@ def _batch_members() -> Table:
     slots = first_paragraph(infeed.Batch.slots)
     rows = [(code(name), cell(text)) for name, text in {**listed, "slots": slots}.items()]
     return Table(("of a batch", "meaning"), rows)
+
+
+def _errors() -> dict[str, Table]:
+    """Returns the tables of all errors, and of those that are built-in exceptions too."""
+    classes = [InfeedError, *BY_REASON.values()]
+    rows = [
+        (
+            *(code(item.__name__), code(item.reason), code(item.code)),
+            *(cell(first_paragraph(item)), cell(required_paragraph(item, "Remedy"))),
+        )
+        for item in classes
+    ]
+    also = [
+        (code(item.__name__), code(base.__name__))
+        for item in classes
+        for base in item.__bases__
+        if base is not Exception and not issubclass(base, InfeedError)
+    ]
+    return {
+        "errors": Table(("class", "reason", "gRPC code", "raised when", "remedy"), rows),
+        "errors.built-in": Table(("class", "is also"), also),
+    }

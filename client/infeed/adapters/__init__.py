@@ -1,4 +1,4 @@
-"""Parts of several adapters: feeds that connect late, iterators over them, extras, replays."""
+"""Parts of several adapters: feeds that connect late, names of fields, extras."""
 
 from __future__ import annotations
 

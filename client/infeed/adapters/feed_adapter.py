@@ -10,6 +10,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from infeed.adapters.named_fields import NO_FIELDS, NamedFields
 from infeed.client import connect
 from infeed.cursor import Cursor
 from infeed.feed import Feed
@@ -34,13 +35,14 @@ class FeedAdapter:
     """
 
     def __init__(
-        self, target: str | Feed, pipeline: str | None = None, **options: Unpack[ConnectOptions]
+        self,
+        target: str | Feed,
+        pipeline: str | None = None,
+        fields: NamedFields = NO_FIELDS,
+        **options: Unpack[ConnectOptions],
     ) -> None:
-        """Takes the arguments of `infeed.connect`, or a feed alone.
-
-        Raises `InvalidRequestError` for a target of another type, and if a feed comes with more
-        arguments; `CursorError` if the option `state` is no cursor.
-        """
+        """Takes the arguments of `infeed.connect`, or a feed alone. Raises `InvalidRequestError`,
+        and `CursorError` if the option `state` is no cursor."""
         super().__init__()
         self._given = self._feed = target if isinstance(target, Feed) else None
         if self._given is not None:
@@ -53,7 +55,7 @@ class FeedAdapter:
             check_text("target", target, '"localhost:7470"')
             if pipeline is None:
                 raise InvalidRequestError("pipeline is missing: give its name after the target")
-        self._target, self._pipeline = str(target), pipeline or ""
+        self._target, self._pipeline, self._fields = str(target), pipeline or "", fields
         if (state := options.get("state")) is not None:
             options["state"] = Cursor.from_json(state)
         self._options = options
@@ -66,10 +68,7 @@ class FeedAdapter:
 
     @property
     def feed(self) -> Feed:
-        """The feed, connected: `steps`, `steps_per_epoch`, `spec` and more.
-
-        Raises as `infeed.connect` does, and `FeedClosedError` after `close`.
-        """
+        """The feed, connected. Raises as `infeed.connect`, and `FeedClosedError` after `close`."""
         with self._lock:
             if self._feed is None:
                 if self._closed:
@@ -87,8 +86,7 @@ class FeedAdapter:
         return self
 
     def __len__(self) -> int:
-        """Returns the batches from the feed's beginning to its end; raises `TypeError` if they are
-        endless or unknown."""
+        """Returns the feed's steps; raises `TypeError` if they are endless or unknown."""
         return len(self.feed)
 
     def __bool__(self) -> bool:
@@ -96,11 +94,7 @@ class FeedAdapter:
         return True
 
     def state(self) -> dict[str, Any]:
-        """Returns the cursor after the last batch that was returned, for `state` of any feed.
-
-        Does not connect: before the first batch it is the cursor to begin at, or position 0 by the
-        pipeline's spec.
-        """
+        """Returns the cursor after the last batch that was returned, without connecting."""
         if (feed := self._feed) is not None:
             return feed.state()
         cursor = self._options.get("state")
@@ -109,11 +103,8 @@ class FeedAdapter:
         return cursor.to_json()
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Continues at a cursor with the next batch, by a connection of its own.
-
-        Raises `CursorError` if it is none, and `InvalidRequestError` for a feed that was given,
-        whose position was chosen by `infeed.connect`.
-        """
+        """Continues at a cursor with the next batch, by a connection of its own. Raises
+        `CursorError`, and `InvalidRequestError` for a feed that was given."""
         cursor = Cursor.from_json(state)
         if self._given is not None:
             raise InvalidRequestError(
@@ -149,10 +140,8 @@ class FeedAdapter:
 
 
 def fetch_plan(target: str, pipeline: str, options: ConnectOptions) -> FeedPlan:
-    """Returns the plan of the feed that `infeed.connect` opens with these options.
-
-    Opens no stream. Raises what `infeed.connect` raises.
-    """
+    """Returns the plan of the feed that `infeed.connect` opens with these options, without a
+    stream. Raises what `infeed.connect` raises."""
     checked = FeedOptions(**options)
     check_text("pipeline", pipeline)
     channel = open_transport(target, checked.token, checked.tls, checked.transport)

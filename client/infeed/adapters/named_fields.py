@@ -13,10 +13,7 @@ from infeed.shared.spec import Array
 
 @dataclass(frozen=True)
 class NamedFields:
-    """The names of the fields for sample ids and mask; None: the element has no such field.
-
-    Raises `InvalidRequestError` if a name is no text, or both are equal.
-    """
+    """The names of the fields for sample ids and mask; None: the element has no such field."""
 
     ids: str | None = None
     mask: str | None = None
@@ -39,10 +36,10 @@ class NamedFields:
                 )
 
     def arrays(self, batch: Batch) -> dict[str, Array]:
-        """Returns an exact dict of the batch's arrays, slots first, with int64 ids and bool mask.
-
-        Raises as `check`.
-        """
+        """Returns an exact dict of the batch's arrays, with int64 ids and bool mask."""
         self.check(batch)
         named = {self.ids: batch.sample_ids, self.mask: batch.mask}
         return {**batch, **{name: x for name, x in named.items() if name is not None}}
+
+
+NO_FIELDS = NamedFields()

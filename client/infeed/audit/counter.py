@@ -11,25 +11,66 @@ shows in the ids; a lost or repeated batch shows in both.
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Collection, Iterator
+from collections import defaultdict
+from collections.abc import Collection
 
 import numpy as np
 
-from infeed.audit.count import Count, Rules, Slots
-from infeed.audit.outcome import AuditTotals
+from infeed.audit.outcome import MAX_EXAMPLES, AuditTotals, EpochTotals, Interval, SampleAt
 from infeed.batch import Batch
 from infeed.shared.spec import Array, PipelineSpec
 
-_CHUNK_SLOTS = 1 << 18
-"""Slots that are counted at a time: more would take more memory, and hardly less time."""
+
+class _Times:
+    """How often numbers from 0 on came, up to 2: a byte for each."""
+
+    def __init__(self, limit: int = 0) -> None:
+        self._times = np.zeros(limit, np.uint8)
+
+    def below(self, limit: int) -> Array:
+        """Returns the times of the numbers below a limit, and of larger ones that came."""
+        if limit > len(self._times):
+            grown = np.zeros(max(limit, 2 * len(self._times)), np.uint8)
+            grown[: len(self._times)] = self._times
+            self._times = grown
+        return self._times
+
+    def add(self, numbers: Array) -> Array:
+        """Adds numbers; returns for each whether it came before."""
+        times = self.below(int(numbers.max(initial=-1)) + 1)
+        found, first, counts = np.unique(numbers, return_index=True, return_counts=True)
+        is_again = np.ones(len(numbers), bool)
+        is_again[first] = times[found] > 0
+        times[found] = np.minimum(times[found] + counts, 2)
+        return is_again
+
+
+class _Epoch:
+    """The slots of one epoch."""
+
+    def __init__(self, samples: int) -> None:
+        self.ids = _Times(samples)
+        self.known = self.strangers = self.masked = 0
+        """Slots with a sample of the pipeline, with another one, and with a bad one."""
+        self.repeats: list[SampleAt] = []
+        self.unknown: list[SampleAt] = []
+
+    def add(self, ids: Array, positions: Array, samples: int | None) -> None:
+        """Counts filled slots."""
+        is_known = ids < samples if samples is not None else np.ones(len(ids), bool)
+        self.known += int(np.count_nonzero(is_known))
+        self.strangers += int(np.count_nonzero(~is_known))
+        is_again = np.zeros(len(ids), bool)
+        is_again[is_known] = self.ids.add(ids[is_known])
+        for examples, where in ((self.repeats, is_again), (self.unknown, ~is_known)):
+            shown = np.flatnonzero(where)[: MAX_EXAMPLES - len(examples)]
+            examples.extend(map(SampleAt, ids[shown].tolist(), positions[shown].tolist()))
 
 
 class DeliveryCounter:
-    """Keeps the sample ids of all ranks from position 0 on, in any order, and counts at the end.
+    """Counts the batches of all ranks from position 0 on, in any order.
 
-    Takes 8 bytes for each slot, 24 for each batch, and up to 6 more for each slot while it counts.
-    Not thread-safe.
+    Takes 2 bytes for each slot, where the number of samples is known. Not thread-safe.
     """
 
     def __init__(
@@ -40,24 +81,28 @@ class DeliveryCounter:
         `bad_samples` are the ids that `on_error: substitute` is known to replace.
         """
         is_batched = bool(spec.batch_stride)
-        bad = sorted(bad_samples if spec.on_error == "substitute" else ())
-        self._rules = rules = Rules(
-            # Where elements are batches, positions count those; the number of samples is unknown.
-            samples=None if is_batched else spec.sample_count,
-            epochs=epochs or 0,
-            # Workers deliver batches in any order; the partly filled one can precede others.
-            unordered=spec.is_remote,
-            masks=spec.on_error == "mask",
-            bad=np.array(bad, np.int64),
-        )
-        self._elements_are_batches = is_batched and not rules.unordered
+        self._bad = sorted(bad_samples if spec.on_error == "substitute" else ())
+        # Where elements are batches, positions count those; the number of samples is unknown.
+        self._samples = None if is_batched else spec.sample_count
         self._epoch_positions = spec.sample_count
+        # Workers deliver batches in any order; the partly filled one can precede others.
+        self._unordered = spec.is_remote
+        self._elements_are_batches = is_batched and not self._unordered
+        self._masks = spec.on_error == "mask"
         self.total: int | None = None
         """The positions of all epochs; None if endless or unknown."""
         if epochs is not None and spec.sample_count is not None:
             self.total = spec.sample_count * epochs
-        # By batch, and the ids by slot. Python's arrays grow in place.
-        self._starts, self._epochs, self._sizes, self._ids = (array("q") for _ in range(4))
+        self.batches = 0
+        """The number of batches, also without samples."""
+        self.end = 0
+        """One more than the largest delivered position."""
+        self._delivered = 0
+        self._positions = _Times(self.total or 0)
+        self._excused = _Times()
+        """Positions of batches without samples, which workers need not deliver."""
+        self._epochs: dict[int, _Epoch] = defaultdict(lambda: _Epoch(self._samples or 0))
+        self._epochs.update({epoch: _Epoch(self._samples or 0) for epoch in range(epochs or 0)})
 
     def add(self, batch: Batch) -> None:
         """Adds the slots of a batch."""
@@ -70,22 +115,25 @@ class DeliveryCounter:
 
         The id of an empty slot is -1.
         """
-        if sample_ids.size:
-            self._starts.extend(starts.tolist())
-            self._epochs.extend(epochs.tolist())
-            self._sizes.extend([sample_ids.shape[1]] * len(starts))
-            self._ids.frombytes(sample_ids.astype(np.int64, copy=False).tobytes())
-
-    @property
-    def batches(self) -> int:
-        """The number of batches, also without samples."""
-        return len(self._starts)
-
-    @property
-    def end(self) -> int:
-        """One more than the largest delivered position."""
-        ends = (slots.positions[slots.delivered].max(initial=-1) for slots in self._chunks())
-        return int(max(ends, default=-1)) + 1
+        if not sample_ids.size:
+            return
+        self.batches += len(starts)
+        slots, filled = np.arange(sample_ids.shape[1]), sample_ids >= 0
+        positions = starts[:, None] + slots * (not self._elements_are_batches)
+        delivered = self._is_delivered(positions, filled)
+        self._delivered += int(np.count_nonzero(delivered))
+        self.end = max(self.end, int(positions[delivered].max(initial=-1)) + 1)
+        is_again = np.zeros(filled.shape, bool)
+        is_again[delivered] = self._positions.add(positions[delivered])
+        if self._unordered:
+            is_again[~delivered] = self._excused.add(positions[~delivered])
+        masked = ~filled & ~is_again & (delivered | self._unordered) & self._masks
+        of_slots = self._epochs_of(positions, epochs, sample_ids)
+        for epoch in np.unique(of_slots[delivered | filled | masked]).tolist():
+            state, inside = self._epochs[epoch], of_slots == epoch
+            state.masked += int(np.count_nonzero(masked & inside))
+            inside &= filled
+            state.add(sample_ids[inside], positions[inside], self._samples)
 
     def outcome(self, end: int | None = None) -> AuditTotals:
         """Returns the totals over the positions [0, end).
@@ -95,45 +143,77 @@ class DeliveryCounter:
         """
         if end is None:
             end = self.end if self.total is None else self.total
-        return Count(self._rules, end, self._chunks).totals(end)
-
-    def _chunks(self) -> Iterator[Slots]:
-        """Yields all slots, a bounded number at a time."""
-        starts, epochs, sizes, ids = map(
-            np.asarray, (self._starts, self._epochs, self._sizes, self._ids)
+        times = self._positions.below(end)
+        missing = times[:end] == 0
+        if self._unordered:
+            missing &= self._excused.below(end)[:end] == 0
+        return AuditTotals(
+            end=end,
+            epochs=tuple(self._epoch_totals(epoch, end) for epoch in sorted(self._epochs)),
+            undelivered=int(np.count_nonzero(missing)),
+            redelivered=self._delivered - int(np.count_nonzero(times)),
+            beyond=int(np.count_nonzero(times[end:])),
+            gaps=_intervals(missing),
+            again=_intervals(times > 1),
         )
-        ends = np.cumsum(sizes)
-        batch = 0
-        while batch < len(starts):
-            begin = ends[batch] - sizes[batch]
-            after = max(batch + 1, int(np.searchsorted(ends, begin + _CHUNK_SLOTS)))
-            part = slice(batch, after)
-            yield self._slots(starts[part], epochs[part], sizes[part], ids[begin : ends[after - 1]])
-            batch = after
 
-    def _slots(self, starts: Array, epochs: Array, sizes: Array, ids: Array) -> Slots:
-        firsts = np.cumsum(sizes) - sizes
-        slots = np.arange(len(ids)) - np.repeat(firsts, sizes)
-        positions = np.repeat(starts, sizes) + slots * (not self._elements_are_batches)
-        filled = ids >= 0
-        has_samples = np.repeat(np.logical_or.reduceat(filled, firsts), sizes)
-        if self._rules.unordered:
+    def _is_delivered(self, positions: Array, filled: Array) -> Array:
+        """Returns whether each slot delivers its position."""
+        if self._unordered or self._elements_are_batches:
             # A batch without any sample delivers nothing: either all of its samples are bad, or it
             # is after the end of the data, which is not known yet.
-            delivered = has_samples
-        elif self._elements_are_batches:
-            delivered = has_samples & (slots == 0)
-        elif self._rules.masks and self._rules.samples is not None:
+            delivered = np.repeat(filled.any(axis=1, keepdims=True), filled.shape[1], axis=1)
+            delivered[:, 1:] &= self._unordered
+            return delivered
+        if self._masks and self._samples is not None:
             # Empty slots are bad samples, which are delivered; others are after the end.
-            delivered = filled | (positions < (self.total or np.inf))
-        else:
-            delivered = filled
+            return filled | (positions < (self.total or np.inf))
+        return filled
+
+    def _epochs_of(self, positions: Array, epochs: Array, sample_ids: Array) -> Array:
         if self._epoch_positions is not None:
-            return Slots(positions, positions // self._epoch_positions, ids, delivered)
-        of_slots = np.repeat(epochs, sizes)
-        if not (self._rules.unordered or self._elements_are_batches):
+            return positions // self._epoch_positions
+        of_slots = np.repeat(epochs[:, None], sample_ids.shape[1], axis=1)
+        if not (self._unordered or self._elements_are_batches):
             # Only a dataset that is read sequentially has an unknown length: its ids count up from
             # 0 in each epoch.
-            begun = np.cumsum(ids == 0)
-            of_slots += begun - np.repeat(begun[firsts], sizes)
-        return Slots(positions, of_slots, ids, delivered)
+            of_slots[:, 1:] += np.cumsum(sample_ids[:, 1:] == 0, axis=1)
+        return of_slots
+
+    def _epoch_totals(self, epoch: int, end: int) -> EpochTotals:
+        state, samples = self._epochs[epoch], self._samples
+        left_out = 0
+        if samples is None:
+            times = np.trim_zeros(state.ids.below(0), "b")
+        else:
+            times = state.ids.below(samples)[:samples]
+            left_out = max(0, (epoch + 1) * samples - max(epoch * samples, end))
+        distinct, more = int(np.count_nonzero(times)), int(np.count_nonzero(times > 1))
+        missing, surplus = np.flatnonzero(times == 0), state.known - distinct
+        # After the end of the data, slots of workers are empty too, and look the same.
+        masked = min(state.masked, len(missing)) if self._unordered else state.masked
+        is_bad = np.isin(missing, self._bad)
+        substituted = min(int(is_bad.sum()), surplus)
+        return EpochTotals(
+            epoch=epoch,
+            samples=len(times),
+            once=distinct - more,
+            more=more,
+            never=len(missing),
+            left_out=left_out,
+            masked=masked,
+            substituted=substituted,
+            lost=max(0, len(missing) - left_out - masked - substituted),
+            surplus=surplus,
+            strangers=state.strangers,
+            unseen=tuple(missing[~is_bad][:MAX_EXAMPLES].tolist()),
+            repeats=tuple(state.repeats),
+            unknown=tuple(state.unknown),
+        )
+
+
+def _intervals(flags: Array) -> tuple[Interval, ...]:
+    """Returns the first intervals of indices whose flags are set."""
+    edges = np.flatnonzero(np.diff(flags, prepend=False, append=False))
+    shown = edges[: 2 * MAX_EXAMPLES].tolist()
+    return tuple(zip(shown[::2], shown[1::2], strict=True))

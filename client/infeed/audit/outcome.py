@@ -12,17 +12,8 @@ Interval = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class DuplicateSample:
-    """A repeated sample: the positions of its first delivery and of this one."""
-
-    sample_id: int
-    first: int
-    again: int
-
-
-@dataclass(frozen=True)
-class UnknownSample:
-    """A sample id that the pipeline does not have, and its position."""
+class SampleAt:
+    """A sample id, and a position at which it was delivered."""
 
     sample_id: int
     position: int
@@ -56,9 +47,9 @@ class EpochTotals:
     """Slots with an id that the pipeline does not have."""
     unseen: tuple[int, ...]
     """The first ten missing ids, without those known to be bad; some of them may be left out."""
-    repeats: tuple[DuplicateSample, ...]
-    """The first ten repeated samples, with their positions."""
-    unknown: tuple[UnknownSample, ...]
+    repeats: tuple[SampleAt, ...]
+    """The first ten slots with a sample that came before, with their positions."""
+    unknown: tuple[SampleAt, ...]
     """The first ten unknown ids, with their positions."""
 
     @property

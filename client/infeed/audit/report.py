@@ -13,14 +13,12 @@ from infeed.shared.spec import PipelineSpec, Remainder
 
 @dataclass(frozen=True)
 class AuditRun:
-    """One run between two resumes: the steps of `world_size` ranks from position `base` on.
-
-    `stride` is the number of positions in one batch.
-    """
+    """One run between two resumes: the steps of `world_size` ranks from position `base` on."""
 
     base: int
     world_size: int
     stride: int
+    """Positions in one batch."""
     steps: int
 
     @property
@@ -28,20 +26,13 @@ class AuditRun:
         """The position after its last step."""
         return self.base + self.steps * self.world_size * self.stride
 
-    def locate(self, position: int) -> str:
-        """Returns the rank and the step of a position."""
-        step, rest = divmod(position - self.base, self.world_size * self.stride)
-        return f"rank {rest // self.stride} of {self.world_size}, step {step}"
-
 
 @dataclass(frozen=True)
 class AuditReport:
     """The result of `infeed.audit.audit`; `exact` sums it up.
 
-    batch_size, seed, remainder   in force, whether chosen by the caller or by the pipeline
-    runs        more than one where the ranks resumed from a cursor
-    batches     the number of batches read, those without samples too
-    seconds     the duration of the audit
+    Batch size, seed and remainder are in force, chosen by the caller or by the pipeline. There are
+    several runs where the ranks resumed from a cursor. Batches without samples are counted, too.
     """
 
     spec: PipelineSpec
@@ -66,12 +57,6 @@ class AuditReport:
         """Returns the sum over all epochs of a field of `EpochTotals`, such as "lost"."""
         return sum(getattr(epoch, name) for epoch in self.epochs)
 
-    def locate(self, position: int) -> str:
-        """Returns the rank and the step of a position, such as "rank 1 of 3, step 4"."""
-        number = max(0, bisect_right([run.base for run in self.runs], position) - 1)
-        location = self.runs[number].locate(position)
-        return location if len(self.runs) == 1 else f"run {number}, {location}"
-
     def findings(self) -> list[str]:
         """Returns what is not exact, a line each, the first few of each kind."""
         outcome = self.outcome
@@ -90,18 +75,17 @@ class AuditReport:
     def notes(self) -> list[str]:
         """Returns what is accounted for and what an audit cannot detect, a line each."""
         spec, total = self.spec, self.total
-        bad, left_out = "bad sample", _count(total("left_out"), "sample")
         is_sequential = not spec.is_remote and spec.guarantee.resume != "constant_time"
         drops_unknown = spec.sample_count is None and self.remainder == "drop"
         notes = {
-            f"{_count(total('masked'), bad)} masked (on_error: mask)": total("masked"),
-            f"{_count(total('substituted'), bad)} substituted (on_error: substitute): known to be "
-            "bad, and not delivered": total("substituted"),
+            f"{_count(total('masked'), 'bad sample')} masked (on_error: mask)": total("masked"),
+            f"{_count(total('substituted'), 'bad sample')} substituted (on_error: substitute): "
+            "known to be bad, and not delivered": total("substituted"),
             "on_error: substitute fills the slots of bad samples with other samples, and a batch "
             "does not list them; to tell bad samples from lost ones, name the bad ones "
             "(--quarantine LOG)": spec.on_error == "substitute" and total("lost"),
-            f"{left_out} left out at the end: not enough for a batch on every rank "
-            "(remainder: drop)": total("left_out"),
+            f"{_count(total('left_out'), 'sample')} left out at the end: not enough for a batch on "
+            "every rank (remainder: drop)": total("left_out"),
             f"the engine {spec.engine} does not report the number of samples: the loss of samples "
             "above the highest id delivered is not detected": spec.is_remote,
             "the server reads a dataset sequentially and numbers its samples: what the dataset "
@@ -117,22 +101,20 @@ class AuditReport:
     def to_json(self) -> dict[str, Any]:
         """Returns the report as values for `json.dumps`."""
         names = ("once", "more", "never", "left_out", "masked", "substituted", "lost")
-        same = ("batch_size", "seed", "remainder", "exact", "batches")
-        outcome = asdict(self.outcome)
-        epochs = [
-            {**values, "exact": epoch.exact}
-            for values, epoch in zip(outcome.pop("epochs"), self.epochs, strict=True)
-        ]
+        same = ("batch_size", "seed", "remainder", "exact", "batches", "seconds")
+        positions = asdict(self.outcome)
+        epochs = positions.pop("epochs")
+        for values, epoch in zip(epochs, self.epochs, strict=True):
+            values["exact"] = epoch.exact
         return {
             "pipeline": self.spec.name,
             "fingerprint": self.spec.fingerprint,
             "guarantee": asdict(self.spec.guarantee),
             "on_error": self.spec.on_error,
             **{name: getattr(self, name) for name in same},
-            "seconds": round(self.seconds, 3),
             "runs": list(map(asdict, self.runs)),
             "total": {name: self.total(name) for name in names},
-            "positions": outcome,
+            "positions": positions,
             "epochs": epochs,
             "findings": self.findings(),
             "notes": self.notes(),
@@ -142,35 +124,39 @@ class AuditReport:
         if not epoch.samples:
             yield "no sample delivered"
         if epoch.lost:
-            # The first missing ids; those left out or masked look the same.
+            # The first missing ids; ids left out or masked look the same.
             ids = ", ".join(map(str, epoch.unseen))
             more = epoch.never - epoch.substituted - len(epoch.unseen)
             if more > 0 and len(epoch.unseen) == MAX_EXAMPLES:
                 ids += f" and {more} more"
             among = "among " if epoch.left_out or epoch.masked else ""
             yield f"{_count(epoch.lost, 'sample')} lost: {among}{ids}"
-        for repeat in epoch.repeats:
-            first, again = self._at(repeat.first), self._at(repeat.again)
-            yield f"sample {repeat.sample_id} delivered {first}, and again {again}"
+        for slot in epoch.repeats:
+            yield f"sample {slot.sample_id} delivered again {self._at(slot.position)}"
         if more := epoch.surplus - len(epoch.repeats):
             yield f"{more} more slots with a repeated sample"
-        for unknown in epoch.unknown:
-            yield (
-                f"unknown sample id {unknown.sample_id} {self._at(unknown.position)}; the pipeline "
-                f"has {_count(epoch.samples, 'sample')}"
-            )
+        for slot in epoch.unknown:
+            has = f"the pipeline has {_count(epoch.samples, 'sample')}"
+            yield f"unknown sample id {slot.sample_id} {self._at(slot.position)}; {has}"
         if more := epoch.strangers - len(epoch.unknown):
             yield f"{more} more slots with an unknown sample id"
 
     def _at(self, position: int) -> str:
-        return f"at position {position} ({self.locate(position)})"
+        return f"at position {position} ({self._locate(position)})"
+
+    def _locate(self, position: int) -> str:
+        """Returns the rank and the step of a position, such as "rank 1 of 3, step 4"."""
+        number = max(0, bisect_right([run.base for run in self.runs], position) - 1)
+        run = self.runs[number]
+        step, rest = divmod(position - run.base, run.world_size * run.stride)
+        location = f"rank {rest // run.stride} of {run.world_size}, step {step}"
+        return location if len(self.runs) == 1 else f"run {number}, {location}"
 
     def _describe(self, interval: Interval) -> str:
-        begin, last = interval[0], interval[1] - 1
-        if begin == last:
-            return f"position {begin} ({self.locate(begin)})"
-        locations = dict.fromkeys((self.locate(begin), self.locate(last)))
-        return f"positions {begin} to {last} ({', to '.join(locations)})"
+        ends = dict.fromkeys((interval[0], interval[1] - 1))
+        locations = ", to ".join(dict.fromkeys(map(self._locate, ends)))
+        plural = "s" * (len(ends) > 1)
+        return f"position{plural} {' to '.join(map(str, ends))} ({locations})"
 
 
 def _count(number: int, noun: str) -> str:

@@ -68,19 +68,17 @@ def audit(
     world_sizes = cycle(_world_sizes(world_size, resume_every))
     options = {"remainder": "pad", "prefetch_bytes": PREFETCH_BYTES, "timeout": 20.0, **options}
     prefetch_bytes = check_integer("prefetch_bytes", options.pop("prefetch_bytes"), 0)
-    options["epochs"] = epochs
+    batch_timeout = max(options["timeout"], MIN_BATCH_TIMEOUT_SECONDS)
     started_at = time.monotonic()
     runs: list[AuditRun] = []
     state: dict[str, Any] | None = None
     is_complete = False
     while not is_complete:
         ranks = next(world_sizes)
-        options["prefetch_bytes"] = prefetch_bytes // ranks
+        options |= {"epochs": epochs, "prefetch_bytes": prefetch_bytes // ranks, "state": state}
         with ExitStack() as stack:
             feeds = [
-                stack.enter_context(
-                    connect(target, pipeline, shard=Shard(rank, ranks), state=state, **options)
-                )
+                stack.enter_context(connect(target, pipeline, shard=Shard(rank, ranks), **options))
                 for rank in range(ranks)
             ]
             if state is None:
@@ -92,8 +90,7 @@ def audit(
             run = AuditRun(feeds[0].state()["position"], ranks, spec.stride(size), 0)
             live = feeds
             while live and not (run.steps == resume_every and len(live) == ranks):
-                timeout = max(options["timeout"], MIN_BATCH_TIMEOUT_SECONDS)
-                live = [feed for feed in live if _count_batch(feed, counter, timeout)]
+                live = [feed for feed in live if _count_batch(feed, counter, batch_timeout)]
                 run = replace(run, steps=run.steps + bool(live))
                 if progress is not None:
                     progress(run.end, counter.total)
@@ -136,13 +133,10 @@ def _end(run: AuditRun, remainder: Remainder, counter: DeliveryCounter, read: in
 def _world_sizes(world_size: int | Sequence[int], resume_every: int | None) -> tuple[int, ...]:
     given = world_size if isinstance(world_size, Sequence) else [world_size]
     sizes = tuple(check_integer("world_size", size, 1, MAX_RANKS) for size in given)
-    if not sizes:
-        raise InvalidRequestError("world_size must have at least one number of ranks, not none")
-    if resume_every is None and len(sizes) > 1:
+    if not sizes or (resume_every is None and len(sizes) > 1):
         raise InvalidRequestError(
-            f"world_size can have several values ({', '.join(map(str, sizes))}) only with "
-            "resume_every: the number of ranks changes at a resume; set resume_every, or give one "
-            "world_size"
+            f"world_size must be one number of ranks, or with resume_every several, not {sizes}; "
+            "set resume_every, for the number of ranks changes at a resume"
         )
     if resume_every is not None:
         check_integer("resume_every", resume_every, 1)
@@ -157,26 +151,16 @@ def _check_spec(
     bad_samples: Collection[int],
 ) -> None:
     """Checks the options against the pipeline. Raises `InvalidRequestError`."""
-    problem = ""
-    if remainder == "drop" and spec.is_remote:
-        problem = (
-            f'cannot be audited with remainder "drop": its engine, {spec.engine}, does not report '
-            'the number of samples, so samples left out look like lost ones; use remainder "pad"'
-        )
-    elif epochs > 1 and spec.is_remote:
-        problem = (
-            f"cannot be audited over {epochs} epochs: its engine, {spec.engine}, begins an epoch "
-            "before the last one is complete, so samples cannot be counted by epoch; audit one "
-            "epoch"
-        )
-    elif resume_every is not None and spec.guarantee.resume == "none":
-        problem = (
-            f"guarantees {spec.guarantee}: it cannot be audited across a resume; leave out "
-            "resume_every"
-        )
-    elif bad_samples and spec.on_error != "substitute":
-        problem = (
-            f"has on_error: {spec.on_error}; bad samples are used only with on_error: substitute"
-        )
-    if problem:
-        raise InvalidRequestError(f"pipeline {spec.name!r} {problem}")
+    problems = {
+        f"its engine, {spec.engine}, does not report the number of samples, so samples left out "
+        'look like lost ones; use remainder "pad"': spec.is_remote and remainder == "drop",
+        f"its engine, {spec.engine}, begins an epoch before the last one is complete; audit one "
+        "epoch": spec.is_remote and epochs > 1,
+        f"it guarantees {spec.guarantee}, so it cannot be audited across a resume; leave out "
+        "resume_every": resume_every is not None and spec.guarantee.resume == "none",
+        f"bad samples are known only with on_error: substitute, and it has on_error: "
+        f"{spec.on_error}; leave them out": bad_samples and spec.on_error != "substitute",
+    }
+    for problem, applies in problems.items():
+        if applies:
+            raise InvalidRequestError(f"pipeline {spec.name!r}: {problem}")

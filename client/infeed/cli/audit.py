@@ -9,19 +9,14 @@ from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress
 from rich.table import Table
 
 from infeed.cli.connection import SEED, TIMEOUT, Connection, PipelineName, Target
 from infeed.cli.model_options import option, with_models
-from infeed.cli.output import print_line, problem_of, write_file
+from infeed.cli.output import JsonFile, print_line, problem_of, write_file
 from infeed.shared.errors import InvalidRequestError
+from infeed.shared.printable import printable
 
 if TYPE_CHECKING:
     from infeed.audit.report import AuditReport
@@ -58,13 +53,7 @@ class AuditOptions:
         "A server's quarantine log, for 'on_error: substitute'; give it once for each server.",
         metavar="FILE",
     )
-    output: str | None = option(
-        None,
-        "Also write the result to this file; with '-' only to standard output, instead of the "
-        "table.",
-        "--json",
-        metavar="FILE",
-    )
+    output: JsonFile = None
     timeout: float = option(20.0, TIMEOUT, metavar="SECONDS")
 
 
@@ -86,26 +75,16 @@ def audit(
     from infeed.audit.run import audit as run_audit  # noqa: PLC0415 - other commands do not connect
 
     same = ("batch_size", "seed", "timeout", "epochs", "remainder", "resume_every")
-    arguments = {name: getattr(options, name) for name in same}
-    arguments["world_size"] = _world_sizes(options.world_size)
-    arguments["bad_samples"] = _substituted_samples(options.quarantine or [], pipeline)
     console = Console(stderr=True)
-    columns = TextColumn("audit of {task.description}"), BarColumn(), MofNCompleteColumn()
-    with Progress(
-        *columns,
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bar:
-        task = bar.add_task(pipeline, total=None)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(f"audit of {printable(pipeline)}", total=None)
         report = run_audit(
             target,
             pipeline,
-            progress=lambda done, total: bar.update(
-                task, completed=done if total is None else min(done, total), total=total
-            ),
-            **arguments,
+            world_size=_world_sizes(options.world_size),
+            bad_samples=_substituted_samples(options.quarantine or [], pipeline),
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            **{name: getattr(options, name) for name in same},
             **connection.arguments(),
         )
     text = json.dumps(report.to_json(), indent=2) + "\n"
@@ -134,53 +113,43 @@ def _substituted_samples(logs: list[Path], pipeline: str) -> set[int]:
     samples = set()
     for log in logs:
         try:
-            lines = log.read_text(encoding="utf-8").splitlines()
+            for line in log.read_text(encoding="utf-8").splitlines():
+                entry = json.loads(line)
+                if (entry["pipeline"], entry["action"]) == (pipeline, "substitute"):
+                    samples.add(int(entry["sample_id"]))
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidRequestError(f"--quarantine {log}: {problem_of(error)}") from None
-        for number, line in enumerate(lines, 1):
-            try:
-                entry = json.loads(line)
-                sample = int(entry["sample_id"])
-                is_substituted = (entry["pipeline"], entry["action"]) == (pipeline, "substitute")
-            except (ValueError, KeyError, TypeError):
-                raise InvalidRequestError(
-                    f"--quarantine {log}, line {number}: not an entry of a quarantine log, which "
-                    "has pipeline, action and sample_id"
-                ) from None
-            samples |= {sample} if is_substituted else set()
+        except (ValueError, KeyError, TypeError):
+            raise InvalidRequestError(
+                f"--quarantine {log}: {line!r} is no entry of a quarantine log, which has "
+                "pipeline, action and sample_id"
+            ) from None
     return samples
 
 
 def _print(report: AuditReport, console: Console) -> None:
     spec = report.spec
-    world_sizes = ", ".join(str(run.world_size) for run in report.runs[:_MAX_ROWS])
+    sizes = ", ".join(str(run.world_size) for run in report.runs[:_MAX_ROWS])
     more = ", ..." if len(report.runs) > _MAX_ROWS else ""
     batches = f"{report.batches} batches of {report.batch_size} in {report.seconds:.1f} s"
-    for line in (
-        f"{spec.name} fingerprint {spec.fingerprint}, seed {report.seed}",
-        f"{spec.guarantee}; on_error: {spec.on_error}; remainder: {report.remainder}",
-        f"{batches}; world size {world_sizes}{more}",
-    ):
-        print_line(console, line)
-    console.print(_table(report))
-    for line in [*report.notes(), *report.findings()]:
-        print_line(console, line)
-    console.print("exact" if report.exact else "NOT exact", style="bold", highlight=False)
-
-
-def _table(report: AuditReport) -> Table:
-    """Returns a table with a row for each epoch; of too many, those that are not exact first."""
-    table = Table("epoch", "samples", "0x", "1x", ">1x")
+    print_line(console, f"{spec.name} fingerprint {spec.fingerprint}, seed {report.seed}")
+    line = f"{spec.guarantee}; on_error: {spec.on_error}; remainder: {report.remainder}"
+    print_line(console, line)
+    print_line(console, f"{batches}; world size {sizes}{more}")
     explained = [name for name in ("left_out", "masked", "substituted") if report.total(name)]
-    for name in (*explained, "lost"):
-        table.add_column(name.replace("_", " "))
     names = ("samples", "never", "once", "more", *explained, "lost")
+    heads = ("samples", "0x", "1x", ">1x", *(name.replace("_", " ") for name in explained), "lost")
+    table = Table("epoch", *heads)
+    # Of too many epochs, the ones that are not exact first.
     shown = sorted(report.epochs, key=lambda epoch: epoch.exact)[:_MAX_ROWS]
     for epoch in sorted(shown, key=lambda epoch: epoch.epoch):
         table.add_row(str(epoch.epoch), *(str(getattr(epoch, name)) for name in names))
     if hidden := len(report.epochs) - len(shown):
-        table.add_row(f"{hidden} more", *("" for _ in names))
+        table.add_row(f"{hidden} more")
     if len(report.epochs) > 1:
         table.add_section()
         table.add_row("all", *(str(report.total(name)) for name in names))
-    return table
+    console.print(table)
+    for line in [*report.notes(), *report.findings()]:
+        print_line(console, line)
+    console.print("exact" if report.exact else "NOT exact", style="bold", highlight=False)

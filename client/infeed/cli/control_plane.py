@@ -22,12 +22,6 @@ from infeed.shared.errors import (
     ServerUnavailableError,
 )
 
-_TRAINERS_PORT = (
-    "it may be the address for trainers; give the address of --http, which infeed serve prints "
-    "after it: serving on HOST:PORT (http HOST:PORT). With --http-tls, the address begins with "
-    "https://"
-)
-
 _TIMEOUT_SECONDS = 5.0
 """Seconds that a connection may take, and each part of an answer: more would hang longer."""
 
@@ -51,33 +45,28 @@ class ControlPlane:
         With `tls`, `host:port` uses TLS. Raises `ConfigError`, also for a token that would
         be sent unencrypted to another machine.
         """
+        default = "http" if tls is None else "https"
+        parts, port = urlsplit(target if "://" in target else f"{default}://{target}"), None
+        with contextlib.suppress(ValueError):
+            port = parts.port
+        is_encrypted = parts.scheme == "https"
         problem = ""
-        try:
-            default = "http" if tls is None else "https"
-            parts = urlsplit(target if "://" in target else f"{default}://{target}")
-            host, port = parts.hostname or "", parts.port or 0
-        except ValueError as error:
-            problem = str(error)
-        else:
-            if parts.scheme not in ("http", "https"):
-                problem = f"{parts.scheme!r} is no scheme of HTTP"
-            elif not (host and port):
-                problem = f"it has no {'port' if host else 'host'}"
-            elif parts.username is not None or parts.path.strip("/") or parts.query:
-                problem = "it has more than a host and a port"
-            elif parts.scheme == "https":
-                tls = tls or TLS()
-            elif tls is not None:
-                problem = "TLS needs https, not http"
-            elif token is not None and not is_local(parts.netloc):
-                problem = "the token would be sent unencrypted; use https"
+        if not (parts.hostname and port and parts.scheme in ("http", "https")) or (
+            parts.username is not None or parts.path.strip("/") or parts.query
+        ):
+            problem = "it is no URL of a host and a port alone"
+        elif tls is not None and not is_encrypted:
+            problem = "TLS needs https, not http"
+        elif token is not None and not (is_encrypted or is_local(parts.netloc)):
+            problem = "the token would be sent unencrypted; use https"
         if problem:
             raise ConfigError(
                 f"{target!r}: {problem}; give the address of the control plane, such as "
                 "http://127.0.0.1:7471",
                 target=target,
             )
-        return cls(host, port, tls, token)
+        assert parts.hostname and port  # noqa: PT018 - for the type checker
+        return cls(parts.hostname, port, (tls or TLS()) if is_encrypted else None, token)
 
     @property
     def url(self) -> str:
@@ -92,23 +81,31 @@ class ControlPlane:
         """
         try:
             code, document = self._get("/api/v1/status")
-        except ConnectionResetError:
-            raise self._not_http("it closes the connection without an answer") from None
-        except http.client.HTTPException as error:
-            name = type(error).__name__
-            raise self._not_http(f"the answer is not HTTP ({name})") from None
+        except (ConnectionResetError, http.client.HTTPException) as error:
+            raise ProtocolError(
+                f"{self.url}: the answer is not HTTP ({type(error).__name__}): it may be the "
+                "address for trainers; give the address of --http, which infeed serve prints after "
+                "it: serving on HOST:PORT (http HOST:PORT). With --http-tls, the address begins "
+                "with https://",
+                target=self.url,
+            ) from None
         except OSError as error:
-            raise self._unavailable(error) from None
+            text = problem_of(error)
+            if isinstance(error, ssl.SSLCertVerificationError):
+                text = f"its certificate is refused: {error.verify_message}"
+            raise ServerUnavailableError(
+                f"{self.url}: {text}; is infeed serve running, with this --http?", target=self.url
+            ) from None
         if code == http.client.OK and {"server", "verdict", "pipelines"} <= document.keys():
             return document
-        text = (
-            f"no control plane of infeed: /api/v1/status answers {code}; give the address of --http"
-        )
         problem = document.get("error")
         error_type = _REFUSALS.get(code, ProtocolError) if problem else ProtocolError
-        if code == http.client.NOT_FOUND:
-            problem = f"{text} of infeed serve: a dispatcher or worker has no status"
-        raise error_type(f"{self.url}: {problem or text}", target=self.url)
+        if code == http.client.NOT_FOUND or not problem:
+            problem = (
+                f"no control plane of infeed: /api/v1/status answers {code}; give the address of "
+                "--http of infeed serve: a dispatcher or worker has no status"
+            )
+        raise error_type(f"{self.url}: {problem}", target=self.url)
 
     def _get(self, path: str) -> tuple[int, dict[str, Any]]:
         """Returns the status code, and the JSON of the answer; empty if it is another document."""
@@ -132,16 +129,3 @@ class ControlPlane:
         except ValueError:
             document = None
         return response.status, document if isinstance(document, dict) else {}
-
-    def _not_http(self, problem: str) -> ProtocolError:
-        return ProtocolError(f"{self.url}: {problem}; {_TRAINERS_PORT}", target=self.url)
-
-    def _unavailable(self, error: OSError) -> ServerUnavailableError:
-        text = problem_of(error)
-        if isinstance(error, TimeoutError):
-            text = f"no answer within {_TIMEOUT_SECONDS:g} s"
-        elif isinstance(error, ssl.SSLCertVerificationError):
-            text = f"its certificate is refused: {error.verify_message}"
-        return ServerUnavailableError(
-            f"{self.url}: {text}; is infeed serve running, with this --http?", target=self.url
-        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -14,8 +14,7 @@ from rich.text import Text
 
 from infeed.cli.connection import TIMEOUT, Connection, Target
 from infeed.cli.model_options import with_models
-from infeed.cli.output import new_console, print_json, print_line
-from infeed.cli.spec_json import access, spec_to_json
+from infeed.cli.output import new_console, print_json, print_line, spec_to_json
 from infeed.shared.arguments import check_seconds
 from infeed.shared.errors import InfeedError
 from infeed.shared.printable import printable
@@ -58,7 +57,13 @@ def list_pipelines(
     listed = _ask(target, connection, timeout)
     found = differences(listed)
     if as_json:
-        print_json({"target": target, "servers": _to_json(listed), "differences": found})
+        servers = [
+            {"server": server, "error": answer.message, "pipelines": []}
+            if isinstance(answer, InfeedError)
+            else {"server": server, "error": None, "pipelines": list(map(spec_to_json, answer))}
+            for server, answer in listed.items()
+        ]
+        print_json({"target": target, "servers": servers, "differences": found})
     else:
         _print(listed, found)
     if found:
@@ -93,15 +98,6 @@ def _ask(target: str, connection: Connection, timeout: float) -> Listed:
     return listed
 
 
-def _to_json(listed: Listed) -> list[dict[str, Any]]:
-    return [
-        {"server": server, "error": answer.message, "pipelines": []}
-        if isinstance(answer, InfeedError)
-        else {"server": server, "error": None, "pipelines": list(map(spec_to_json, answer))}
-        for server, answer in listed.items()
-    ]
-
-
 def _print(listed: Listed, found: Sequence[str]) -> None:
     console = new_console(_MIN_WIDTH)
     heads = ("pipeline", "source", "samples", "batch", "fields", "order", "guarantee")
@@ -121,15 +117,14 @@ def _print(listed: Listed, found: Sequence[str]) -> None:
 
 
 def _row(spec: PipelineSpec) -> tuple[str, ...]:
-    wire_types = {field.name: field.data_type for field in spec.wire_spec}
+    values = spec_to_json(spec)
     fields = []
-    for field in spec.element_spec:
-        wire_type = wire_types.get(field.name, field.data_type)
-        sent = "" if wire_type == field.data_type else f", sent as {wire_type}"
-        fields.append(printable(f"{field}{sent}"))
-    kind = f"{printable(spec.source_kind) or '?'}\n{access(spec)}"
+    for field, value in zip(spec.element_spec, values["fields"], strict=True):
+        is_same = value["sent_as"] in (None, value["data_type"])
+        fields.append(printable(f"{field}" if is_same else f"{field}, sent as {value['sent_as']}"))
+    engine = "" if spec.engine == "local" else f"\n{values['engine']}"
     return (
-        kind if spec.engine == "local" else f"{kind}\n{spec.engine.replace('_', '-')}",
+        f"{printable(spec.source_kind) or '?'}\n{values['access']}{engine}",
         "unknown" if spec.sample_count is None else str(spec.sample_count),
         str(spec.batch_size),
         "\n".join(fields),
@@ -158,28 +153,20 @@ def differences(listed: Listed) -> list[str]:
                 f"{name}: served by {', '.join(specs)}, but not by {', '.join(missing)}; a feed "
                 "reads from the former only"
             )
-        compared = {server: _compared(spec) for server, spec in specs.items()}
-        for label in next(iter(compared.values())):
+        values = {server: spec_to_json(spec) for server, spec in specs.items()}
+        for label in next(iter(values.values())):
             servers: dict[str, list[str]] = {}
-            for server, values in compared.items():
-                servers.setdefault(values[label], []).append(server)
+            for server, spec in specs.items():
+                words = {
+                    "fields": ", ".join(map(str, spec.element_spec)),
+                    "guarantee": spec.guarantee,
+                }
+                value = words.get(label, values[server][label])
+                servers.setdefault("unknown" if value is None else str(value), []).append(server)
+            if len(servers) == 1 or label == "server_version":
+                continue
             shown = "; ".join(f"{value} at {', '.join(at)}" for value, at in servers.items())
             if label == "fingerprint":
-                shown += (
-                    ". A feed never mixes them: serve the same definition, data and TensorFlow "
-                    "version"
-                )
-            if len(servers) > 1:
-                result.append(f"{name}: {label} differs: {shown}")
+                shown += ". A feed never mixes them: serve the same definition, data and TensorFlow"
+            result.append(f"{name}: {label.replace('_', ' ')} differs: {shown}")
     return result
-
-
-def _compared(spec: PipelineSpec) -> dict[str, str]:
-    """Returns what equivalent servers have in common, as a person reads it."""
-    values = spec_to_json(spec)
-    del values["server_version"]
-    values |= {"fields": ", ".join(map(str, spec.element_spec)), "guarantee": spec.guarantee}
-    return {
-        label.replace("_", " "): "unknown" if value is None else str(value)
-        for label, value in values.items()
-    }

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections import deque
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.live import Live
+from rich.status import Status
 
 from infeed.cli.connection import Connection, PipelineName, Target
-from infeed.cli.loadtest_options import LoadtestOptions
 from infeed.cli.model_options import with_models
-from infeed.cli.output import write_file
-from infeed.shared.errors import InvalidRequestError
+from infeed.cli.output import JsonFile, write_file
+from infeed.loadtest.plan import LoadPlan
 from infeed.shared.printable import printable_lines
 
 if TYPE_CHECKING:
-    from infeed.loadtest import LoadPlan, Summary, Tally
-    from infeed.loadtest.find_max import Search
+    from infeed.loadtest import Summary, Tally
     from infeed.loadtest.runner import Progress
 
 MISSED_STATUS = 1
@@ -29,10 +28,28 @@ MISSED_STATUS = 1
 
 INTERRUPTED_STATUS = 130
 
+_RECENT_CALLS = 7
+"""Calls of the progress that its rate covers, three seconds: more are steadier, and later."""
+
 
 @with_models
 def loadtest(
-    target: Target, pipeline: PipelineName, options: LoadtestOptions, connection: Connection
+    target: Target,
+    pipeline: PipelineName,
+    plan: LoadPlan,
+    connection: Connection,
+    find_max: Annotated[
+        bool,
+        typer.Option(
+            "--find-max",
+            help="Search the number of trainers, from 1 up to --trainers, that keeps "
+            "--min-utilisation, or 0.9. Each test has the duration, and no faults.",
+        ),
+    ] = False,
+    output: JsonFile = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write a page with plots to this file.")
+    ] = None,
 ) -> None:
     """Simulates trainers, and measures how well the servers feed them.
 
@@ -46,84 +63,60 @@ def loadtest(
       infeed loadtest 127.0.0.1:7470 photos --rtt-ms 20 --kill 2@10 --min-utilisation 0.9
       infeed loadtest 127.0.0.1:7470 photos --trainers 64 --find-max --duration 10
     """
-    try:
-        plan = options.plan()
-        for option, path in options.files().items():
-            _check_writable(option, path)  # a problem is found before the test, not after it
-    except InvalidRequestError as error:
-        raise typer.BadParameter(error.message) from None
-    if options.html is not None:
-        import infeed.loadtest.report_html  # noqa: F401, PLC0415 - so is a package that is missing
-    from infeed.loadtest import check, run_load, summarize  # noqa: PLC0415 - only this command
-    from infeed.loadtest.find_max import find_max  # noqa: PLC0415
+    if find_max and not (plan.step_ms and plan.steps is None):
+        raise typer.BadParameter("--find-max needs --step-ms over 0, and no --steps")
+    from infeed.loadtest.find_max import find_max as search_most  # noqa: PLC0415 - only this command
+    from infeed.loadtest.report import html_packages, html_report, text_report  # noqa: PLC0415
+    from infeed.loadtest.runner import run_load  # noqa: PLC0415
+    from infeed.loadtest.summary import summarize, to_json  # noqa: PLC0415
 
+    files = {"--html": html, "--json": None if output == "-" else output and Path(output)}
+    paths = {option: path for option, path in files.items() if path}
+    for option, path in paths.items():
+        _check_writable(option, path)  # a problem is found before the test, not after it
+    if html is not None:
+        html_packages()
     console, arguments = Console(stderr=True), connection.arguments()
 
-    def run(plan: LoadPlan) -> tuple[Summary, Tally]:
-        with _progress(console) as progress:
-            tally = run_load(
-                *(target, pipeline, plan),
-                connection=arguments,
-                timeout=options.timeout,
-                progress=progress,
-            )
-        return check(summarize(tally), tally), tally
+    def run(plan: LoadPlan) -> Summary:
+        with console.status("starting") as status:
+            progress = _progress(status)
+            tally = run_load(target, pipeline, plan, connection=arguments, progress=progress)
+            return summarize(tally)
 
     search = None
-    if options.find_max:
-        search, summary, tally = find_max(
-            run, plan, lambda probe: console.print(str(probe), highlight=False)
-        )
+    if find_max:
+        search, summary = search_most(run, plan, lambda line: console.print(line, highlight=False))
     else:
-        summary, tally = run(plan)
-    _report(summary, tally, search, options)
-    if summary.interrupted:
+        summary = run(plan)
+    document = {**to_json(summary), **({"search": asdict(search)} if search else {})}
+    texts = {"--json": json.dumps(document, indent=2) + "\n"}
+    if output == "-":
+        typer.echo(texts["--json"], nl=False)
+    else:
+        typer.echo(printable_lines(text_report(summary, search)), nl=False)
+    if html is not None:
+        texts["--html"] = html_report(summary, search)
+    for option, path in paths.items():
+        write_file(option, path, texts[option])
+    if summary.tally.interrupted:
         raise typer.Exit(INTERRUPTED_STATUS)
     if not summary.ok:
         raise typer.Exit(MISSED_STATUS)
 
 
-@contextmanager
-def _progress(console: Console) -> Iterator[Progress | None]:
-    """Shows figures of the last seconds on a terminal, and nothing elsewhere."""
-    if not console.is_terminal:
-        yield None
-        return
-    from infeed.loadtest.live import live_table  # noqa: PLC0415
+def _progress(status: Status) -> Progress:
+    """Returns a function that shows the throughput of the last seconds on a terminal."""
+    recent: deque[tuple[float, int]] = deque(maxlen=_RECENT_CALLS)
 
-    with Live(console=console, transient=True, auto_refresh=False) as live:
-        yield lambda tally: live.update(live_table(tally), refresh=True)
+    def show(tally: Tally) -> None:
+        recent.append((time.monotonic(), tally.samples))
+        (begin, before), (now, samples) = recent[0], recent[-1]
+        rate = (samples - before) / (now - begin) if now > begin else 0.0
+        begun = f"{tally.begun} of {len(tally.trainers)} trainers have begun"
+        status.update(f"{now - tally.began_at:.0f} s: {begun}, {rate:,.0f} samples/s")
 
-
-def _report(
-    summary: Summary, tally: Tally, search: Search | None, options: LoadtestOptions
-) -> None:
-    """Prints the report, and then writes the files; raises the first problem after all of them."""
-    from infeed.loadtest.report_text import text_report  # noqa: PLC0415
-    from infeed.loadtest.summary import to_json  # noqa: PLC0415
-
-    document = to_json(summary, tally)
-    if search is not None:
-        document["search"] = search.to_json()
-    texts = {"--json": json.dumps(document, indent=2) + "\n"}
-    if options.output == "-":
-        typer.echo(texts["--json"], nl=False)
-    else:
-        typer.echo(printable_lines(text_report(summary, tally)), nl=False)
-        if search is not None:
-            typer.echo(str(search))
-    if options.html is not None:
-        from infeed.loadtest.report_html import html_report  # noqa: PLC0415
-
-        texts["--html"] = html_report(summary, tally, search)
-    problems = []
-    for option, path in options.files().items():
-        try:
-            write_file(option, path, texts[option])
-        except InvalidRequestError as problem:
-            problems.append(problem)
-    if problems:
-        raise problems[0]
+    return show
 
 
 def _check_writable(option: str, path: Path) -> None:

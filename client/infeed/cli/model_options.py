@@ -17,6 +17,8 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 from typer.models import ParameterInfo
 
+from infeed.shared.errors import InvalidRequestError
+
 
 def with_models(command: Callable[..., None]) -> Callable[..., None]:
     """Replaces the parameters of a command that are models by the models' fields."""
@@ -29,10 +31,13 @@ def with_models(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
-        made = {
-            name: hints[name](**{field.name: values.pop(field.name) for field in fields})
-            for name, fields in models.items()
-        }
+        try:
+            made = {
+                name: hints[name](**{field.name: values.pop(field.name) for field in fields})
+                for name, fields in models.items()
+            }
+        except InvalidRequestError as error:
+            raise typer.BadParameter(error.message) from None
         command(**values, **made)
 
     # Typer reads the parameters from both.

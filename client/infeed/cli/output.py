@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.printable import printable
+from infeed.shared.spec import PipelineSpec
+
+_SAME = ("name", "batch_size", "seed", "remainder", "on_error", "fingerprint", "server_version")
+
+JsonFile = Annotated[
+    str | None,
+    typer.Option(
+        "--json",
+        metavar="FILE",
+        help="Also write the result to this file; with '-' only to standard output, instead of the "
+        "text.",
+    ),
+]
 
 
 def problem_of(error: OSError | UnicodeDecodeError) -> str:
@@ -44,3 +58,28 @@ def write_file(option: str, path: Path, text: str, mode: str = "w") -> None:
             file.write(text)
     except OSError as error:
         raise InvalidRequestError(f"{option} {path}: {problem_of(error)}", file=path) from None
+
+
+def spec_to_json(spec: PipelineSpec) -> dict[str, Any]:
+    """Returns a pipeline's spec as the commands print it with `--json`."""
+    wire_types = {field.name: field.data_type for field in spec.wire_spec}
+    return {
+        **{name: getattr(spec, name) for name in _SAME},
+        "source": spec.source_kind or None,
+        # A resume in constant time needs samples that are read by index.
+        "access": "indexed" if spec.guarantee.resume == "constant_time" else "sequential",
+        "engine": spec.engine.replace("_", "-"),
+        "samples": spec.sample_count,
+        "fields": [
+            {
+                "name": field.name,
+                "data_type": field.data_type,
+                "shape": list(field.shape),
+                "sent_as": wire_types.get(field.name),
+            }
+            for field in spec.element_spec
+        ],
+        "finish_transforms": list(map(str, spec.finish_transforms)),
+        "shuffle": spec.shuffle_mode or None,
+        "guarantee": asdict(spec.guarantee),
+    }

@@ -18,8 +18,7 @@ from infeed.batch import Batch
 from infeed.cli.connection import SEED, TIMEOUT, Connection, PipelineName
 from infeed.cli.contact_sheet import contact_sheet
 from infeed.cli.model_options import option, with_models
-from infeed.cli.output import print_json, print_line, problem_of
-from infeed.cli.spec_json import spec_to_json
+from infeed.cli.output import print_json, print_line, problem_of, spec_to_json
 from infeed.shared.errors import InvalidRequestError, MissingExtraError
 from infeed.shared.printable import printable
 from infeed.shared.spec import BYTES, PipelineSpec
@@ -77,7 +76,14 @@ def peek(
     with open_feed(state=state) as feed:
         batch = feed.next(timeout=max(options.timeout, 60.0))
     if options.png is not None:
-        _write_png(batch, feed.spec, options.png)
+        try:
+            # The extension does not matter: what is written is a PNG.
+            contact_sheet(batch, feed.spec).save(options.png, format="PNG")
+        except ImportError:
+            raise MissingExtraError("--png needs Pillow: pip install 'infeed[cli]'") from None
+        except OSError as error:
+            problem = f"--png {options.png}: {problem_of(error)}"
+            raise InvalidRequestError(problem, file=options.png) from None
     document = _to_json(feed, batch)
     if options.as_json:
         print_json(document)
@@ -112,16 +118,6 @@ def _print(console: Console, spec: PipelineSpec, document: dict[str, Any]) -> No
     ids = ", ".join(map(str, batch["sample_ids"][:_MAX_SAMPLE_IDS]))
     more = ", ..." if batch["slots"] > _MAX_SAMPLE_IDS else ""
     print_line(console, f"start {batch['start']}, epoch {batch['epoch']}, sample ids {ids}{more}")
-
-
-def _write_png(batch: Batch, spec: PipelineSpec, file: Path) -> None:
-    try:
-        # The extension does not matter: what is written is a PNG.
-        contact_sheet(batch, spec).save(file, format="PNG")
-    except ImportError:
-        raise MissingExtraError("--png needs Pillow: pip install 'infeed[cli]'") from None
-    except OSError as error:
-        raise InvalidRequestError(f"--png {file}: {problem_of(error)}", file=file) from None
 
 
 def _to_json(feed: infeed.Feed, batch: Batch) -> dict[str, Any]:

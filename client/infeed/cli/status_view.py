@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Group, RenderableType
 from rich.filesize import decimal
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -22,8 +21,11 @@ _STYLES = {
 
 _NONE = "-"
 
-_UNBOUNDED_WIDTH = 10_000
-"""Characters: more than any table needs."""
+_WIDE = 130
+"""Characters of a terminal from which on the tables have all columns."""
+
+_SHORT_PIPELINES = ("pipeline", "state", "samples/s", "no request", "source", "transform")
+_SHORT_RANKS = ("rank", "waits", "step", "steps/s", "data ready", "report")
 
 _TEXT_COLUMNS = ("pipeline", "state", "from")
 """Columns whose cells may take several lines."""
@@ -32,8 +34,10 @@ Row = tuple[Mapping[str, str | Text], str]
 """The cells by column, and the style."""
 
 
-def status_view(url: str, status: Mapping[str, Any], note: str = "") -> RenderableType:
-    """Returns the server, its verdict, its pipelines and their trainers; `note` follows the server.
+def status_view(url: str, status: Mapping[str, Any], width: int, note: str = "") -> RenderableType:
+    """Returns the server, its verdict, its pipelines and their trainers, for a line's width.
+
+    `note` follows the server.
 
     Raises `KeyError` or `TypeError` for a document with another structure.
     """
@@ -42,13 +46,17 @@ def status_view(url: str, status: Mapping[str, Any], note: str = "") -> Renderab
         parts.append(Text(printable(note), "bold red"))
     pipelines = status["pipelines"]
     rows = list(map(_pipeline_row, pipelines))
-    parts += [Text(), _verdict_text(status["verdict"]), FittingTable(rows, _OPTIONAL_OF_PIPELINES)]
-    parts += _refusals(pipelines)
+    parts += [Text(), _verdict_text(status["verdict"]), _table(rows, _SHORT_PIPELINES, width)]
+    for pipeline in pipelines:
+        if (refused := pipeline.get("source_error")) is not None:  # an older server has none
+            count, name = pipeline["totals"]["source_errors"], printable(pipeline["name"])
+            text = f"batches refused for their data: {count:.0f}, last: {refused['error']}"
+            parts.append(Text.assemble((f"{name}: ", "bold"), (printable(text), "red")))
     for pipeline in pipelines:
         for job in pipeline["jobs"]:
             parts.append(_job_line(pipeline, job))
             ranks = [_rank_row(job, trainer) for trainer in job["trainers"]]
-            parts.append(FittingTable(ranks, _OPTIONAL_OF_RANKS))
+            parts.append(_table(ranks, _SHORT_RANKS, width))
     return Group(*parts)
 
 
@@ -69,18 +77,6 @@ def _verdict_text(verdict: Mapping[str, Any]) -> Text:
     if line.plain.startswith(level):
         line.stylize(_STYLES.get(level, "bold"), 0, len(level))
     return line
-
-
-_OPTIONAL_OF_PIPELINES = (
-    *("unsent", "sent", "queued", "bad", "streams"),
-    *("no budget", "no request", "source", "transform", "samples/s"),
-)
-"""The columns that a narrow terminal leaves out, the first one first."""
-
-_OPTIONAL_OF_RANKS = (
-    *("from", "steps", "position", "in queue"),
-    *("steps/s", "report", "data ready", "step"),
-)
 
 
 def _pipeline_row(pipeline: Mapping[str, Any]) -> Row:
@@ -106,15 +102,6 @@ def _pipeline_row(pipeline: Mapping[str, Any]) -> Row:
         "transform": _percent(rate("transform_seconds")),
     }
     return cells, ""
-
-
-def _refusals(pipelines: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
-    """Yields for each pipeline why a batch of it was refused last, for its data."""
-    for pipeline in pipelines:
-        if (refused := pipeline.get("source_error")) is not None:  # an older server has none
-            count, name = pipeline["totals"]["source_errors"], printable(pipeline["name"])
-            text = f"batches refused for their data: {count:.0f}, last: {refused['error']}"
-            yield Text.assemble((f"{name}: ", "bold"), (printable(text), "red"))
 
 
 def _job_line(pipeline: Mapping[str, Any], job: Mapping[str, Any]) -> Text:
@@ -157,41 +144,25 @@ def _duration(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
-    parts = {"d": days, "h": hours, "min": minutes, "s": rest}
-    first = next((index for index, count in enumerate(parts.values()) if count), 3)
-    return " ".join(f"{count} {name}" for name, count in list(parts.items())[first : first + 2])
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-class FittingTable:
-    """A table of any width: columns that do not fit are left out, least important first.
+def _table(rows: Sequence[Row], short: Sequence[str], width: int) -> Table:
+    """Returns a table of the columns in `short`, or on a wide terminal of all.
 
     rich would make all columns narrower, down to a letter: a terminal often has 80 characters.
     """
-
-    def __init__(self, rows: Sequence[Row], optional: Sequence[str]) -> None:
-        """`optional` has the columns that can be left out, the first one first."""
-        self._rows, self._optional = rows, optional
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        unbounded = options.update(width=_UNBOUNDED_WIDTH)
-        for count in range(len(self._optional) + 1):
-            table = self._table(self._optional[:count])
-            if Measurement.get(console, unbounded, table).minimum <= options.max_width:
-                break
-        yield table
-
-    def _table(self, left_out: Sequence[str]) -> Table:
-        table = Table(box=SIMPLE_HEAD, pad_edge=False)
-        names = self._rows[0][0] if self._rows else ()
-        shown = [name for name in names if name not in left_out]
-        for name in shown:
-            if name in _TEXT_COLUMNS:
-                table.add_column(name)
-            else:
-                width = max(len(name), *(len(cells[name]) for cells, _ in self._rows))
-                table.add_column(name, justify="right", no_wrap=True, min_width=width)
-        for cells, style in self._rows:
-            # A str would be read as markup.
-            texts = (Text(cell) if isinstance(cell := cells[name], str) else cell for name in shown)
-            table.add_row(*texts, style=style)
-        return table
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    names = [name for name in (rows[0][0] if rows else ()) if width >= _WIDE or name in short]
+    for name in names:
+        is_text = name in _TEXT_COLUMNS
+        table.add_column(name, justify="left" if is_text else "right", no_wrap=not is_text)
+    for cells, style in rows:
+        # A str would be read as markup.
+        texts = (Text(cell) if isinstance(cell := cells[name], str) else cell for name in names)
+        table.add_row(*texts, style=style)
+    return table

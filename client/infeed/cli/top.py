@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -23,8 +24,6 @@ _MAX_DELAY_SECONDS = 15.0
 
 _MIN_WIDTH = 160
 """Characters of a line that is not written to a terminal: the tables fit into it."""
-
-Sleep = Callable[[float], None]
 
 
 @with_models
@@ -62,13 +61,11 @@ def top(
     console = new_console(_MIN_WIDTH)
     if as_json:
         print_json(status)
-    elif once or not console.is_terminal:
-        console.print(_view(control, status), highlight=False)
-    else:
-        try:
+        return
+    if not once and console.is_terminal:
+        with contextlib.suppress(KeyboardInterrupt):
             watch(console, control, status, interval)
-        except KeyboardInterrupt:
-            console.print(_view(control, status), highlight=False)
+    console.print(_view(control, status, console.width), highlight=False)
 
 
 def watch(
@@ -76,16 +73,15 @@ def watch(
     control: ControlPlane,
     status: dict[str, Any],
     interval: float,
-    sleep: Sleep = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Shows the status until `KeyboardInterrupt`, which also updates `status` in place.
 
-    While the server does not answer, the last status stays, with its age, and requests become
-    rarer.
+    While the server does not answer, the last status stays, and requests become rarer.
     """
-    answered_at, delay = clock(), interval
-    with Live(_view(control, status), console=console, screen=True, auto_refresh=False) as live:
+    delay = interval
+    view = _view(control, status, console.width)
+    with Live(view, console=console, screen=True, auto_refresh=False) as live:
         while True:
             sleep(delay)
             note = ""
@@ -93,20 +89,18 @@ def watch(
                 new = control.status()
             except (ServerUnavailableError, ProtocolError) as error:
                 delay = min(_MAX_DELAY_SECONDS, 2 * delay)
-                note = (
-                    f"no answer for {clock() - answered_at:.0f} s: {error}; next try in {delay:g} s"
-                )
+                note = f"these are the last figures: {error}; next try in {delay:g} s"
             else:
+                delay = interval
                 status.clear()
                 status.update(new)
-                answered_at, delay = clock(), interval
-            live.update(_view(control, status, note), refresh=True)
+            live.update(_view(control, status, console.width, note), refresh=True)
 
 
-def _view(control: ControlPlane, status: dict[str, Any], note: str = "") -> Any:
+def _view(control: ControlPlane, status: dict[str, Any], width: int, note: str = "") -> Any:
     """Returns the tables. Raises `ProtocolError` for a document of another version."""
     try:
-        return status_view(control.url, status, note)
+        return status_view(control.url, status, width, note)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
         raise ProtocolError(
             f"{control.url}: /api/v1/status has another structure than this version of infeed "

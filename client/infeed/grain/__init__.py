@@ -31,6 +31,4 @@ __all__ = [
 ]
 
 # They need Orbax, which takes seconds.
-_LAZY = ("CheckpointHandler", "CheckpointRestore", "CheckpointSave")
-
-__getattr__ = import_lazily(__name__, dict.fromkeys(_LAZY, "infeed.grain.orbax_handler"))
+__getattr__ = import_lazily(__name__, dict.fromkeys(__all__[:3], "infeed.grain.orbax_handler"))

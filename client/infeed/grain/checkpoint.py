@@ -1,10 +1,9 @@
 """Checkpoints of Grain iterators: one JSON file of each process, read on any number of processes.
 
-The names are Grain's, `process_{i}-of-{n}.json`, so its own handlers read these files, and the
-other way round. The cursor of a feed is the same on every rank, so where a process finds no file of
-its own, because the run had another number of processes, any other one serves. The files are
-compared: a Grain transformation that drops elements can bring the ranks to different positions,
-from which no other number of ranks can continue.
+The names are Grain's, whose own handlers read these files too. The cursor of a feed is the same on
+every rank, so where a process finds no file of its own, because the run had another number of
+processes, any other one serves. The files are compared: a Grain transformation that drops elements
+can bring the ranks to different positions, from which no other number of ranks can continue.
 """
 
 from __future__ import annotations
@@ -15,8 +14,9 @@ import os
 import re
 from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any
 
+import grain
 from etils import epath
 
 from infeed.shared.errors import CursorError
@@ -27,23 +27,14 @@ _READ_THREADS = 32
 """Files that are read at the same time: an object store takes tens of milliseconds for each."""
 
 
-class Stateful(Protocol):
-    """An iterator with a state that JSON can encode, such as every `grain.DatasetIterator`."""
-
-    def get_state(self) -> dict[str, Any]: ...
-
-    def set_state(self, state: dict[str, Any]) -> None: ...
-
-
 class Checkpointable:
     """Orbax's stateful-checkpointable protocol for any Grain iterator over a feed.
 
     The iterator of a `FeedDataset` has the protocol itself. The iterator of `dataset.map(...)` has
-    Grain's, which loads on the same number of processes only: give this one to
-    `ocp.save_checkpointables` and `ocp.load_checkpointables` instead.
+    Grain's, which loads on the same number of processes only.
     """
 
-    def __init__(self, iterator: Stateful) -> None:
+    def __init__(self, iterator: grain.DatasetIterator) -> None:
         self._iterator = iterator
 
     async def save(self, directory: Any) -> Awaitable[None]:
@@ -67,10 +58,7 @@ class Checkpointable:
 
 def read_state(directory: str | os.PathLike[str]) -> dict[str, Any]:
     """Returns the state that this process saved in a folder, else the one of all other processes.
-
-    Raises `CursorError` if there is none, if one cannot be read, and if the processes saved
-    different states and this one saved none.
-    """
+    Raises `CursorError` if there is none, or if they differ."""
     folder = epath.Path(directory)
     own = folder / _own_file_name()
     if own.exists():
@@ -88,9 +76,7 @@ def read_state(directory: str | os.PathLike[str]) -> dict[str, Any]:
         if state != states[0]:
             raise CursorError(
                 f"{os.fspath(folder)} has no {own.name}, and the states of {found[0].name} and "
-                f"{path.name} differ, so no other number of processes can continue there: the "
-                "ranks saved after different steps, or a transformation such as filter took "
-                "elements from some ranks only; restore on as many processes as saved"
+                f"{path.name} differ, as after a filter; restore on as many processes as saved"
             )
     return states[0]
 
@@ -106,15 +92,9 @@ def _own_file_name() -> str:
 
 def _read(path: epath.Path) -> dict[str, Any]:
     try:
-        state = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError) as error:
         raise CursorError(
             f"{os.fspath(path)} cannot be read: {type(error).__name__}: {error}; restore another "
             "checkpoint"
         ) from error
-    if not isinstance(state, dict):
-        raise CursorError(
-            f"{os.fspath(path)} holds a {type(state).__name__}, not the state of an iterator; "
-            "restore another checkpoint"
-        )
-    return state

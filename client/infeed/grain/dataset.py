@@ -27,16 +27,11 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
     pipeline  name of the pipeline
     ids       name of a field for the sample ids, int64 `[slots]`; None: there is none
     mask      name of a field for the mask, bool `[slots]`; None: there is none
-    options   as for `infeed.connect`: `batch_size`, `shard`, `epochs`, `state` and more. Without
-              `shard`, it is this process's place in `jax.distributed` when an iterator
-              connects
+    options   as for `infeed.connect`. Without `shard`, it is this process's place in
+              `jax.distributed` when an iterator connects
 
-    Each iterator connects a feed of its own when it is first needed, and begins at `state`, or at
-    the beginning. The batches are this rank's already: neither shard nor shuffle the
-    dataset. A feed that is given instead can be iterated once.
-
-    Raises `InvalidRequestError` if arguments do not fit together, and `CursorError` if the state is
-    no cursor. The iterators raise what `infeed.connect` and the feed raise.
+    Each iterator connects a feed of its own when it is first needed, and begins at `state`. A feed
+    that is given instead can be iterated once.
     """
 
     def __init__(
@@ -60,8 +55,7 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
             if self._is_iterated:
                 raise InvalidRequestError(
                     f"the feed of {self._target.spec.name!r} was given to the dataset, so it can "
-                    "be iterated once; give target and pipeline instead of a feed, and each "
-                    "iteration connects its own"
+                    "be iterated once; give target and pipeline instead of a feed"
                 )
             self._is_iterated = True
         iterator = self._new_iterator()
@@ -75,15 +69,10 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
         all of its batches."""
         _refuse_workers()
 
-    def set_slice(self, *_: Any) -> NoReturn:
-        """Raises `InvalidRequestError`. Grain calls it in each of several workers."""
-        _refuse_workers()
+    set_slice = mp_prefetch  # which Grain calls in each of several workers
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns the arguments, with which a copy in another process connects itself.
-
-        Raises `InvalidRequestError` for a feed that is connected.
-        """
+        """Returns the arguments, with which a copy in another process connects itself."""
         if isinstance(self._target, Feed):
             raise InvalidRequestError(
                 f"the feed of {self._target.spec.name!r} is connected in this process, so its "
@@ -93,8 +82,7 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
 
     def __str__(self) -> str:
         # In Grain's visualization and summaries, which may be published: without target and token.
-        name = self._target.spec.name if isinstance(self._target, Feed) else self._pipeline
-        return f"FeedDataset({name!r})"
+        return f"FeedDataset({self._pipeline!r})"
 
     def _new_iterator(self) -> FeedIterator:
         return FeedIterator(self._target, self._pipeline, self._fields, **self._options)
@@ -103,8 +91,7 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
 def _refuse_workers() -> NoReturn:
     raise InvalidRequestError(
         "a FeedDataset cannot be read by Grain's worker processes (mp_prefetch): each would read "
-        "all batches, which the feed prefetches on its own threads; leave out mp_prefetch, and run "
-        "expensive transformations in the server's pipeline, or on a thread with "
-        "grain.experimental.ThreadPrefetchIterDataset; in a child process of another kind, give "
-        "shard=infeed.Shard(rank, world_size)"
+        "all batches; leave out mp_prefetch, and run expensive transformations in the server's "
+        "pipeline, or with grain.experimental.ThreadPrefetchIterDataset; in a child process of "
+        "another kind, give shard=infeed.Shard(rank, world_size)"
     )

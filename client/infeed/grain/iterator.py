@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import grain
 
 from infeed.adapters.feed_adapter import FeedAdapter
-from infeed.adapters.named_fields import NamedFields
 from infeed.cursor import Shard
 from infeed.feed import Feed
 from infeed.grain.checkpoint import Checkpointable
@@ -18,41 +17,27 @@ from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import Array
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Self
 
     from infeed.client import ConnectOptions
 
 
 class FeedIterator(FeedAdapter, grain.DatasetIterator):  # type: ignore[misc]
     """Iterates over the batches of one feed, as exact dicts of NumPy arrays, each `[slots, ...]`.
+    Made by `FeedDataset`. Connected by the first of `next`, `start_prefetch` and `feed`."""
 
-    Made by `FeedDataset`. The feed is connected by the first of `next`, `start_prefetch` and
-    `feed`. Errors of the feed arrive as they are; after `close`, `next` raises `FeedClosedError`.
-    """
-
-    def __init__(
-        self,
-        target: str | Feed,
-        pipeline: str | None,
-        fields: NamedFields,
-        **options: Unpack[ConnectOptions],
-    ) -> None:
-        super().__init__(target, pipeline, **options)
-        self._fields = fields
-        self.derives_shard = self._given is None and options.get("shard") is None
+    @property
+    def derives_shard(self) -> bool:
         """Whether the shard is this process's place in `jax.distributed`."""
+        return self._given is None and self._options.get("shard") is None
 
     def _late_options(self) -> ConnectOptions:
         return {"shard": jax_shard() or _single_shard()} if self.derives_shard else {}
 
     @property
     def feed(self) -> Feed:
-        """The feed, connected on the first call with the shard of this process: its `spec`, `steps`
-        and `stats()`.
-
-        Raises `InvalidRequestError` for several processes whose ranks JAX does not know, or has
-        learned after the connection.
-        """
+        """The feed, connected. Raises `InvalidRequestError` for several processes whose ranks JAX
+        does not know, or has learned after the connection."""
         feed = super().feed
         if self.derives_shard and (shard := jax_shard()) not in (None, feed.shard):
             raise InvalidRequestError(
@@ -69,19 +54,13 @@ class FeedIterator(FeedAdapter, grain.DatasetIterator):  # type: ignore[misc]
         return self._fields.arrays(self.feed.next())
 
     def get_state(self) -> dict[str, Any]:
-        """Returns the cursor after the last element that `next` returned: a dict for JSON.
-
-        It counts samples over all ranks, so it is the same on every rank after the same step. While
-        the feed is not connected, it is the state that was set, or position 0.
-        """
+        """Returns the cursor after the last element that `next` returned, the same on every rank
+        after the same step."""
         return self.state()
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continues at a state of `get_state`, of any rank and any number of ranks.
-
-        Connects nothing. Raises `CursorError` if it is no cursor, and `InvalidRequestError` if the
-        dataset was given a feed that is connected already.
-        """
+        """Continues at a state of `get_state`, of any number of ranks, without connecting. Raises
+        `CursorError`, and `InvalidRequestError` for a feed that was given."""
         self.load_state(state)
 
     def start_prefetch(self) -> None:
@@ -100,11 +79,9 @@ class FeedIterator(FeedAdapter, grain.DatasetIterator):  # type: ignore[misc]
         garbage collector. A feed that is dropped ends by itself."""
 
     async def save(self, directory: Any) -> Awaitable[None]:
-        """Takes the state now, as `Checkpointable` does."""
         return await Checkpointable(self).save(directory)
 
     async def load(self, directory: Any) -> Awaitable[None]:
-        """Returns what reads and sets the state, saved by any number of processes."""
         return await Checkpointable(self).load(directory)
 
     def __str__(self) -> str:
@@ -116,7 +93,6 @@ def _single_shard() -> Shard:
         raise InvalidRequestError(
             f"FeedDataset has no shard: this process is one of several ({evidence}), and "
             "jax.distributed is not initialized, so each of them would read the same batches; give "
-            "shard=infeed.Shard(rank, world_size), or infeed.Shard() if each shall read all; with "
-            "JAX, call jax.distributed.initialize before the first batch"
+            "shard=infeed.Shard(rank, world_size), or initialize it before the first batch"
         )
     return Shard()

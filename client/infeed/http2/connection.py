@@ -1,8 +1,7 @@
 """One HTTP/2 request on its own connection, with response data received into the caller's memory.
 
-h2 implements the protocol: headers, settings, pings, flow control. DATA frames, which carry nearly
-all bytes, and GOAWAY bypass it: DATA is received straight into the reader's memory, so that the
-kernel's copy is the only one.
+h2 implements the protocol. DATA frames, which carry nearly all bytes, bypass it, straight into the
+reader's memory, so that the kernel's copy is the only one; so does GOAWAY.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ MAX_FRAME_BYTES = (1 << 24) - 1
 """The largest frame size of HTTP/2: fewer frames cost less."""
 
 WINDOW_BYTES = (1 << 31) - 1
-"""The largest window of HTTP/2. A feed bounds its outstanding requests in bytes; a smaller window
-would only add round trips."""
+"""The largest window of HTTP/2: a feed bounds its requests; a smaller one would add round trips."""
 
 _INITIAL_WINDOW_BYTES = (1 << 16) - 1
 """A connection's window at the start; unlike the window of a stream, no setting changes it."""
@@ -59,11 +57,7 @@ class Http2ProtocolError(Exception):
 
 
 class Http2Request:
-    """One request on a connection of its own, and its response.
-
-    One thread reads; others may send. Raises `ConnectionLostError`, `Http2ProtocolError` and
-    `OSError`, and `TimeoutError` at the deadline.
-    """
+    """One request on its own connection, and its response. One thread reads; others may send."""
 
     def __init__(
         self,
@@ -71,11 +65,7 @@ class Http2Request:
         deadline: float | None = None,
         on_goaway: Callable[[], None] = lambda: None,
     ) -> None:
-        """`deadline`, of `time.monotonic`, bounds every read; without one, keepalive pings do.
-
-        `on_goaway` is called when the peer is about to close the connection, but still completes
-        its response.
-        """
+        """`deadline`, of `time.monotonic`, bounds every read; without one, keepalive pings do."""
         self.headers: dict[str, str] = {}
         """Of the response, names in lower case."""
         self.trailers: dict[str, str] = {}
@@ -90,7 +80,6 @@ class Http2Request:
         self._cancelled = False
         self._response_ended = False
         self._data_left = 0
-        self._padding_left = 0
         self._unacknowledged_bytes = 0
 
     def send_headers(self, headers: Headers, begin_by: float | None = None) -> None:
@@ -120,9 +109,6 @@ class Http2Request:
     def read_data(self, into: memoryview) -> int:
         """Reads data of the response, at least one byte, and returns its size; 0 at the end."""
         while not self._data_left:
-            if self._padding_left:
-                self._receiver.read_exactly(self._padding_left)
-                self._padding_left = 0
             if self._response_ended:
                 return 0
             self._read_frame()
@@ -158,27 +144,18 @@ class Http2Request:
         if frame_type == _DATA:
             self._start_data(length, flags, int.from_bytes(header[5:], "big"))
         elif length > _MAX_CONTROL_FRAME_BYTES:
-            raise Http2ProtocolError(
-                f"a frame of type {frame_type} has {length} bytes; the limit is "
-                f"{_MAX_CONTROL_FRAME_BYTES}"
-            )
+            raise Http2ProtocolError(f"a frame of type {frame_type} has {length} bytes")
         elif frame_type == _GOAWAY:
             self._handle_goaway(self._receiver.read_exactly(length))
         else:
             self._handle_control_frame(header + self._receiver.read_exactly(length))
 
     def _start_data(self, length: int, flags: int, stream_id: int) -> None:
-        if stream_id != _STREAM_ID or not self.headers:
+        if stream_id != _STREAM_ID or not self.headers or flags & _PADDED:
             raise Http2ProtocolError(
-                f"unexpected DATA frame of {length} bytes for stream {stream_id}"
+                f"unexpected DATA frame of {length} bytes for stream {stream_id}, flags {flags}"
             )
-        padding = 0
-        if flags & _PADDED:
-            padding = self._receiver.read_exactly(1)[0] + 1
-        if padding > length:
-            raise Http2ProtocolError(f"padding of {padding} bytes in a frame of {length} bytes")
-        self._data_left = length - padding
-        self._padding_left = max(0, padding - 1)
+        self._data_left = length
         if flags & _END_STREAM:
             self._response_ended = True
         self._unacknowledged_bytes += length
@@ -225,7 +202,6 @@ class Http2Request:
             self._flush()
 
     def _flush(self, more: bytes = b"") -> None:
-        """Sends h2's output, then `more`."""
         if output := self._h2.data_to_send() + more:
             try:
                 self._socket.send(output)

@@ -1,7 +1,4 @@
-"""TCP and Unix client sockets on which every operation has a timeout, and their buffered reader.
-
-One thread receives, others send; any thread may abort the connection.
-"""
+"""TCP and Unix client sockets, whose operations have timeouts, and their buffered reader."""
 
 from __future__ import annotations
 
@@ -18,14 +15,11 @@ from infeed.http2.target import SocketAddress, resolve
 from infeed.shared.keepalive import CLIENT_PING_INTERVAL_SECONDS, CLIENT_PING_TIMEOUT_SECONDS
 
 CONNECT_TIMEOUT_SECONDS = 5.0
-"""The time until a connection works: TCP, TLS, and the first frame of the peer. A process that
-hangs behind an address of several (a proxy, or `infeed serve --processes`) still gets connections
-from the kernel, and the next attempt may reach another one. A shorter time could give up on a
-server to which hundreds of trainers connect at once."""
+"""Seconds until a connection works: TCP, TLS, and the first frame of the peer. More wait longer for
+a process that hangs; fewer give up on a server to which hundreds of trainers connect at once."""
 
 SEND_TIMEOUT_SECONDS = 15.0
 """A peer that accepts no data for this long is considered lost; requests are small."""
-
 
 _BUFFER_BYTES = 1 << 12
 """Smaller reads are buffered, so that a frame's header needs no system call of its own."""
@@ -168,16 +162,13 @@ class BufferedReceiver:
         if self.deadline is None:
             count = self._receive_or_ping(into)
         else:
-            count = self._receive_until(self.deadline, into)
+            left = self.deadline - time.monotonic()
+            if left <= 0:  # data may be there all the time: frames that complete nothing
+                raise TimeoutError
+            count = self._socket.receive(into, left)
         if not count:
             raise ConnectionLostError("the connection was closed")
         return count
-
-    def _receive_until(self, deadline: float, into: memoryview) -> int:
-        left = deadline - time.monotonic()
-        if left <= 0:  # data may be there all the time: frames that complete nothing
-            raise TimeoutError
-        return self._socket.receive(into, left)
 
     def _receive_or_ping(self, into: memoryview) -> int:
         try:

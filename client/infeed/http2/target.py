@@ -8,25 +8,30 @@ import socket
 from infeed.shared.arguments import check_text
 from infeed.shared.errors import InvalidRequestError
 
-_SCHEMES = ("dns", "ipv4", "ipv6")
-
-_ENCRYPTED_SCHEMES = ("https", "grpcs")
-
 SocketAddress = tuple[socket.AddressFamily, str | tuple[str, int]]
 """Address family, and the address in the form that `socket.connect` takes."""
 
 
 def parse_target(target: str) -> tuple[str, ...]:
-    """Splits a comma-separated target, in gRPC's syntax, into addresses."""
+    """Splits a comma-separated target into addresses."""
     if target != "":
         check_text("target", target, '"127.0.0.1:7470"')
     addresses = tuple(part.strip() for part in target.split(",") if part.strip())
     if not addresses:
         raise InvalidRequestError(f"target {target!r} has no address; use host:port", target=target)
     for address in addresses:
-        _refuse_url(address)
+        scheme, separator, rest = address.partition("://")
+        if separator and scheme not in ("dns", "unix"):
+            tls = ", and turn TLS on: tls=True, or --tls" if scheme in ("https", "grpcs") else ""
+            raise InvalidRequestError(
+                f"target {address!r} is a URL; leave out {scheme}:// and give host:port, such as "
+                f"{rest.partition('/')[0]!r}{tls}",
+                target=address,
+            )
         host, port = _split_host_port(address)
-        if "\0" in address or not (_has_path(address) or (host and _is_port(port))):
+        is_port = port.isdecimal() and len(port) <= 5 and int(port) < 1 << 16
+        is_valid = bool(_socket_path(address).strip("/")) if is_unix(address) else host and is_port
+        if "\0" in address or not is_valid:
             raise InvalidRequestError(
                 f"target {address!r} has no host and port; use host:port, dns:///host:port or "
                 "unix:/path, several separated by commas",
@@ -35,27 +40,8 @@ def parse_target(target: str) -> tuple[str, ...]:
     return addresses
 
 
-def _refuse_url(address: str) -> None:
-    scheme, separator, rest = address.partition("://")
-    if separator and scheme not in (*_SCHEMES, "unix"):
-        tls = ", and turn TLS on: tls=True, or --tls" if scheme in _ENCRYPTED_SCHEMES else ""
-        raise InvalidRequestError(
-            f"target {address!r} is a URL; leave out {scheme}:// and give host:port, such as "
-            f"{rest.partition('/')[0]!r}{tls}",
-            target=address,
-        )
-
-
-def _has_path(address: str) -> bool:
-    return is_unix(address) and address.partition(":")[2].strip("/") != ""
-
-
-def _is_port(text: str) -> bool:
-    return text.isdecimal() and len(text) <= 5 and int(text) < 1 << 16
-
-
 def is_unix(address: str) -> bool:
-    return address.startswith(("unix:", "unix-abstract:"))
+    return address.startswith("unix:")
 
 
 def host_name(address: str) -> str:
@@ -66,7 +52,7 @@ def host_name(address: str) -> str:
 def is_local(address: str) -> bool:
     """Returns whether traffic to an address stays on this machine."""
     name = host_name(address)
-    if is_unix(address) or name == "localhost":
+    if name == "localhost":
         return True
     try:
         return ipaddress.ip_address(name).is_loopback
@@ -109,16 +95,12 @@ def expand_hosts(address: str) -> list[str]:
 
 
 def _socket_path(address: str) -> str:
-    """Returns the path of a Unix socket; of an abstract one, it begins with a NUL character."""
-    if address.startswith("unix-abstract:"):
-        return "\0" + address.removeprefix("unix-abstract:")
     path = address.removeprefix("unix:")
     return path.removeprefix("//") if path.startswith("///") else path
 
 
 def _split_host_port(address: str) -> tuple[str, str]:
-    scheme, colon, rest = address.partition(":")
-    if colon and scheme in _SCHEMES:
-        address = rest.rpartition("/")[2]  # dns:///host:port, dns://authority/host:port
+    if address.startswith("dns:"):  # dns:///host:port
+        address = address.removeprefix("dns:").rpartition("/")[2]
     host, _, port = address.rpartition(":")
     return host, port

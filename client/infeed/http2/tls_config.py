@@ -18,10 +18,7 @@ ALPN = "h2"
 
 @dataclass(frozen=True)
 class TLS:
-    """TLS options of a client: the authorities it trusts, and its own certificate.
-
-    All files are PEM. They are read for each connection, so they can be renewed at any time.
-    """
+    """TLS options of a client. All files are PEM, and read for each connection."""
 
     ca: PathLike | None = None
     """The authorities that may sign a server's certificate; None: the system's."""
@@ -58,7 +55,7 @@ def certificate_name(tls: TLS, address: str) -> str:
 
 
 def validate_tls(tls: TLS, address: str) -> None:
-    """Raises `ConfigError` for an invalid file, or a name that no certificate can be valid for."""
+    """Raises `ConfigError` for an invalid file or name."""
     import ssl  # noqa: PLC0415 - see above
 
     context = tls.context()

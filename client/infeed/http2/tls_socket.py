@@ -1,8 +1,5 @@
-"""TLS client socket, over records in memory. Imported only where TLS is used.
-
-OpenSSL's own socket needs two system calls for every 16 KiB, and does not allow one thread to read
-while another writes.
-"""
+"""TLS client socket, over records in memory: OpenSSL's own needs two system calls for every 16 KiB,
+and does not allow one thread to read while another writes."""
 
 from __future__ import annotations
 
@@ -20,31 +17,17 @@ _SEND_BYTES = 1 << 18
 _TLS_RECORD_TYPES = (0x15, 0x16)
 """The first byte of a TLS peer: an alert or a handshake record."""
 
-_ALERT_MESSAGES = {
-    "CERTIFICATE_REQUIRED": "requires a client certificate; use TLS(cert=..., key=...)",
-    "CERTIFICATE_EXPIRED": "rejected the client certificate: it has expired",
-    "CERTIFICATE_REVOKED": "rejected the client certificate: it was revoked",
-    "UNKNOWN_CA": "rejected the client certificate: its authority is unknown there",
-    "BAD_CERTIFICATE": "rejected the client certificate",
-    "CERTIFICATE_UNKNOWN": "rejected the client certificate",
-    "UNSUPPORTED_CERTIFICATE": "rejected the client certificate: it is not for clients",
-    "ACCESS_DENIED": "rejected the client certificate: it has no access",
-    "PROTOCOL_VERSION": "and this client have no TLS version in common",
-    "HANDSHAKE_FAILURE": "requires a client certificate, TLS(cert=..., key=...), or has no TLS "
-    "cipher in common with this client",
-}
-"""By the suffix of OpenSSL's name for the peer's alert."""
+_REFUSALS = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "PROTOCOL_VERSION", "HANDSHAKE_FAILURE")
+"""Parts of OpenSSL's names for the alerts of a peer that will refuse the next attempt, too."""
 
 _SET_AUTHORITY = "set its authority with TLS(ca=...)"
 _SET_NAME = "connect to a name that it has, or give one with TLS(server_name=...)"
-_CERTIFICATE_REMEDIES = {
-    9: "check the clocks of both machines",  # not yet valid
-    10: "renew it at the server, which reloads its file",  # expired
-    18: _SET_AUTHORITY,  # self-signed
-    19: _SET_AUTHORITY,  # self-signed, in the chain
-    20: _SET_AUTHORITY,  # its issuer is not among the authorities
-    62: _SET_NAME,  # of another host
-    64: _SET_NAME,  # of another IP address
+_REMEDIES = {
+    18: _SET_AUTHORITY,
+    19: _SET_AUTHORITY,
+    20: _SET_AUTHORITY,
+    62: _SET_NAME,
+    64: _SET_NAME,
 }
 """By OpenSSL's code of the failed verification, X509_V_ERR_*."""
 
@@ -53,7 +36,6 @@ class TLSClientSocket(ClientSocket):
     """Client socket over TLS, in the methods of its base class."""
 
     def __init__(self, address: str, context: ssl.SSLContext, server_name: str) -> None:
-        """`server_name`: the name that the server's certificate must be valid for."""
         super().__init__(address)
         self._server_name = server_name
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -173,13 +155,15 @@ class TLSClientSocket(ClientSocket):
 
     def _map_error(self, error: ssl.SSLError) -> OSError:
         if isinstance(error, ssl.SSLCertVerificationError):
-            reason = error.verify_message.rstrip(".")
-            remedy = _CERTIFICATE_REMEDIES.get(error.verify_code)
+            remedy = _REMEDIES.get(error.verify_code, "renew it, or check the clocks")
             return TLSVerificationError(
                 f"the certificate of {self._address} could not be verified for "
-                f"{self._server_name!r}: {reason}" + (f"; {remedy}" if remedy else "")
+                f"{self._server_name!r}: {error.verify_message.rstrip('.')}; {remedy}"
             )
-        for suffix, message in _ALERT_MESSAGES.items():
-            if (error.reason or "").endswith(suffix):
-                return TLSVerificationError(f"{self._address} {message}")
-        return ConnectionAbortedError(f"TLS failed: {error.reason or error}")
+        reason = (error.reason or str(error)).replace("_", " ").lower()
+        if any(name in (error.reason or "") for name in _REFUSALS):
+            return TLSVerificationError(
+                f"{self._address} refused the TLS connection: {reason}; use a client certificate "
+                "that it accepts, TLS(cert=..., key=...)"
+            )
+        return ConnectionAbortedError(f"TLS failed: {reason}")

@@ -39,13 +39,7 @@ def data_groups(sharding: Sharding) -> DataGroups:
     """
     # A multiple of the number of groups. They are the same for every batch size.
     rows = len(sharding.device_set)
-    try:
-        indices = trimmed(sharding, 1).devices_indices_map((rows,))
-    except ValueError as error:
-        raise InvalidRequestError(
-            f"{sharding} is for arrays of a fixed number of dimensions, and the fields of a batch "
-            "differ in theirs; use a jax.sharding.NamedSharding"
-        ) from error
+    indices = trimmed(sharding, 1).devices_indices_map((rows,))
     begins = {device: index[0].indices(rows)[0] for device, index in indices.items()}
     numbers = {begin: number for number, begin in enumerate(sorted(set(begins.values())))}
     held: dict[int, set[int]] = {}
@@ -67,8 +61,8 @@ def shard_of(process: int, held: Mapping[int, Set[int]]) -> Shard:
             f"{_listed(held)}; connect on those, or include this process's devices in the mesh"
         )
     ranks = sorted({frozenset(groups) for groups in held.values()}, key=min)
-    sizes = {len(groups) for groups in ranks}
-    if len(sizes) > 1 or sum(map(len, ranks)) > len(frozenset().union(*ranks)):
+    overlap = sum(map(len, ranks)) > len(frozenset().union(*ranks))
+    if overlap or len({len(groups) for groups in ranks}) > 1:
         described = "; ".join(
             f"process {index} holds {_listed(groups)}" for index, groups in sorted(held.items())
         )
@@ -118,7 +112,7 @@ def process_shard(groups: DataGroups, given: Shard | None, *, spans: bool) -> Sh
         raise InvalidRequestError(
             f"the sharding is on this process alone, one of {jax.process_count()}, so all of them "
             "would read the same batches; use a sharding over all processes, or shard=infeed.Shard("
-            "jax.process_index(), jax.process_count()), or infeed.Shard(0, 1) for the same batches"
+            "jax.process_index(), jax.process_count())"
         )
     if given is None:
         warn_of_equal_batches(
@@ -136,9 +130,7 @@ def rank_batch_size(global_batch_size: int, shard: Shard, groups: DataGroups) ->
         raise InvalidRequestError(
             f"global_batch_size {global_batch_size} is no multiple of {parts}, the number of "
             f"parts of the batch: {groups.count} data groups of the sharding, {shard.world_size} "
-            f"ranks; the next multiple is {-(-global_batch_size // parts) * parts}",
-            global_batch_size=global_batch_size,
-            parts=parts,
+            f"ranks; the next multiple is {-(-global_batch_size // parts) * parts}"
         )
     return global_batch_size // shard.world_size
 
@@ -151,9 +143,7 @@ def check_size(feed: Feed, groups: DataGroups, global_batch_size: int | None) ->
         raise InvalidRequestError(
             f"a batch of {rows} slots, {feed.batch_size} for each of {groups.shard.world_size} "
             f"ranks, does not divide into the {groups.count} data groups of the sharding; choose "
-            "global_batch_size",
-            rows=rows,
-            groups=groups.count,
+            "global_batch_size"
         )
     total = feed.batch_size * feed.shard.world_size
     if global_batch_size not in {None, total}:

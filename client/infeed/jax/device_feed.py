@@ -45,7 +45,6 @@ class DeviceOptions:
     sharding: Sharding | None
     global_batch_size: int | None
     device_prefetch: int
-    fields: NamedFields
 
     def placement(self) -> Sharding:
         """Returns the sharding; the default initialises JAX."""
@@ -55,20 +54,20 @@ class DeviceOptions:
 class DeviceFeed(FeedAdapter, Iterator[dict[str, Any]]):
     """Iterates over dicts of field → global `jax.Array`, in order, each once.
 
-    Returned by `infeed.jax.connect`. The first batch connects; so do `len`, `feed` and
-    `stats`. Fields of byte strings are NumPy arrays with the rows of this process. One thread
-    iterates; any may call `close`. The state is the same on every process: save it with the model,
-    once. Batches on the devices that the loop has not taken do not count.
+    Returned by `infeed.jax.connect`. The first batch connects; so do `len`, `feed` and `stats`.
+    Fields of byte strings are NumPy arrays with the rows of this process. The state is the same on
+    every process. Batches on the devices that the loop has not taken do not count.
     """
 
     def __init__(
         self,
         target: str | Feed,
         pipeline: str | None,
+        fields: NamedFields,
         own: DeviceOptions,
         **options: Unpack[ConnectOptions],
     ) -> None:
-        super().__init__(target, pipeline, **options)
+        super().__init__(target, pipeline, fields, **options)
         self._own = own
         self._arrays: GlobalArrays | None = None
         self._queue: deque[TransferredBatch | Exception] = deque()
@@ -99,22 +98,16 @@ class DeviceFeed(FeedAdapter, Iterator[dict[str, Any]]):
                 )
             check_size(feed, groups, self._own.global_batch_size)
             world_size = groups.shard.world_size
-            self._arrays = GlobalArrays(feed, placement, world_size, self._own.fields)
+            self._arrays = GlobalArrays(feed, placement, world_size, self._fields)
         return feed
 
     def __iter__(self) -> DeviceFeed:
-        """Returns the iterator itself: a second loop continues after the last batch.
-
-        Raises `FeedClosedError` if all batches were returned before.
-        """
+        """Returns itself: a second loop continues. Raises `FeedClosedError` after the end."""
         return self if self._queue else super().__iter__()
 
     def __next__(self) -> dict[str, Any]:
-        """Returns the next batch, an exact dict; raises `StopIteration` after the last.
-
-        Raises as `infeed.connect` does, and the error that ended the feed, after the batches before
-        it.
-        """
+        """Returns the next batch, an exact dict; raises `StopIteration` after the last, and the
+        feed's errors after the batches before them."""
         feed, queue = self.feed, self._queue
         assert self._arrays is not None
         while not queue or (len(queue) <= self._own.device_prefetch and feed.has_next):
@@ -135,11 +128,8 @@ class DeviceFeed(FeedAdapter, Iterator[dict[str, Any]]):
         return batch_on_devices
 
     def state(self) -> dict[str, Any]:
-        """Returns the cursor after the last batch that the loop has taken, for JSON.
-
-        Neither connects nor initialises JAX: before the first batch it is the state to begin at, or
-        position 0, from the pipeline's spec.
-        """
+        """Returns the cursor after the last batch that the loop has taken, for JSON; neither
+        connects nor initialises JAX."""
         if self._feed is None or not self._queue:
             return super().state()
         return self._feed.state(self._feed.delivered - len(self._queue))
@@ -197,5 +187,5 @@ def connect(
     if not isinstance(target, Feed):
         options.setdefault("finish", "none")
     limit = check_integer("device_prefetch", device_prefetch, 0, MAX_BATCHES)
-    own = DeviceOptions(as_sharding(sharding), global_batch_size, limit, NamedFields(ids, mask))
-    return DeviceFeed(target, pipeline, own, **options)
+    own = DeviceOptions(as_sharding(sharding), global_batch_size, limit)
+    return DeviceFeed(target, pipeline, NamedFields(ids, mask), own, **options)

@@ -21,7 +21,7 @@ from infeed.feed import Feed
 from infeed.jax.data_groups import trimmed
 from infeed.jax.finish import finish
 from infeed.shared.errors import InvalidRequestError
-from infeed.shared.spec import BYTES, Array, FieldSpec
+from infeed.shared.spec import Array
 
 TransferredBatch = tuple[dict[str, Any], jax.Array | None]
 """The fields of a batch on the devices, without finish transforms, and byte strings on the host;
@@ -32,9 +32,7 @@ class GlobalArrays:
     """Converts the batches of one feed, whose `world_size` ranks make up a global array."""
 
     def __init__(self, feed: Feed, sharding: Sharding, world_size: int, named: NamedFields) -> None:
-        """Raises `InvalidRequestError` for a name that is taken, and for a field whose size the
-        sharding does not divide.
-        """
+        """Raises `InvalidRequestError` for a name that is taken."""
         self._sharding = sharding
         self._rows = feed.batch_size * world_size
         self._named = named
@@ -42,9 +40,6 @@ class GlobalArrays:
         self._transforms = feed.pending_transforms
         self._finished = {transform.field for transform in self._transforms}
         self._needs_mask = bool(self._transforms) and feed.may_mask
-        for field in feed.spec.element_spec:  # their dimensions begin with those before the finish
-            if field.data_type != BYTES:
-                self._check_divides(field)
         dimensions = {field.name: 1 + len(field.shape) for field in feed.spec.element_spec}
         self._finish = jax.jit(
             partial(finish, transforms=self._transforms),
@@ -80,17 +75,6 @@ class GlobalArrays:
         shape = (self._rows, *x.shape[1:])
         make: Callable[..., jax.Array] = jax.make_array_from_process_local_data
         return make(trimmed(self._sharding, x.ndim), x, shape)
-
-    def _check_divides(self, field: FieldSpec) -> None:
-        shape = (self._rows, *field.shape)
-        try:
-            trimmed(self._sharding, len(shape)).shard_shape(shape)
-        except ValueError as error:
-            raise InvalidRequestError(
-                f"the sharding does not divide field {field.name!r} of shape {list(shape)} (a "
-                f"global batch of {self._rows} rows): {error}",
-                field=field.name,
-            ) from error
 
 
 def _with_jax_dtype(name: str, x: Array) -> Array:

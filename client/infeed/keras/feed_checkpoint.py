@@ -1,11 +1,4 @@
-"""Keras callback that saves a model with the cursor of its feed.
-
-state = FeedCheckpoint.saved_state("checkpoint")  # None at the first start
-with infeed.connect("localhost:7470", "photos", state=state) as feed:
-    checkpoint = FeedCheckpoint(feed, "checkpoint", save_every=1000)
-    epochs = {"steps_per_epoch": feed.steps_per_epoch, "initial_epoch": checkpoint.initial_epoch}
-    model.fit(infeed.keras.generator(feed), callbacks=[checkpoint], epochs=90, **epochs)
-"""
+"""Keras callback that saves a model with the cursor of its feed."""
 
 from __future__ import annotations
 
@@ -17,14 +10,19 @@ import keras
 
 from infeed.cursor import Cursor
 from infeed.feed import Feed
-from infeed.keras.batch_reader import reader_of
-from infeed.keras.checkpoint_folder import CheckpointFolder, SavedRun
-from infeed.keras.seeds import seeds_of, set_seeds, set_torch_seeds
+from infeed.keras.feed_reader import reader_of
+from infeed.keras.saved_run import (
+    SavedRun,
+    local_folder,
+    newest_run,
+    save_run,
+    seeds_of,
+    set_seeds,
+    set_torch_seeds,
+)
 from infeed.shared.arguments import check_integer
 from infeed.shared.errors import CursorError, InvalidRequestError
 
-IN_FIT = "fit(..., steps_per_epoch=feed.steps_per_epoch)"
-DATASET = "infeed.tensorflow.from_generator(feed, steps_per_epoch=feed.steps_per_epoch)"
 SaveEvery = int | Literal["epoch"]
 Logs = dict[str, Any] | None
 
@@ -33,17 +31,12 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
     """Saves weights, optimizer, seeds and cursor together, and restores them when `fit` begins.
 
     feed        the feed whose `generator`, or dataset of `from_generator`, the model is fitted to
-    directory   folder of the newest checkpoint, which rank 0 writes and each rank reads; None:
-                nothing is saved, and `state()` goes into a checkpoint of your own
+    directory   folder of the newest checkpoint, which rank 0 writes; None: nothing is saved
     save_every  steps between checkpoints, besides one at the end of each epoch; `"epoch"`: only
                 those
 
-    The cursor counts the steps that `fit` has completed. Batches that Keras has taken in advance
-    are trained on after a resume, and by the next `fit` on the same feed. It ends the rest of an
-    epoch that is continued by `stop_training`, and so comes before callbacks that end the training.
-
-    Raises `InvalidRequestError`, and in `fit` also `CursorError` if the feed does not begin where
-    the checkpoint ends.
+    The cursor counts the steps that `fit` has completed. The rest of an epoch that is continued is
+    ended by `stop_training`, so it comes before callbacks that end the training.
     """
 
     def __init__(
@@ -59,23 +52,21 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         self._save_every = None
         if save_every != "epoch":
             self._save_every = check_integer("save_every", save_every, 1, or_none='only "epoch"')
-        self._feed, self._name = feed, feed.spec.name
-        self._folder = None if directory is None else CheckpointFolder(directory)
-        self._saved = None if self._folder is None else self._folder.latest()
+        self._feed, self._reader = feed, reader_of(feed)
+        self._folder = None if directory is None else local_folder(directory)
+        self._saved = None if self._folder is None else newest_run(self._folder)
         """The checkpoint to continue, until the first batch of `fit`."""
-        self._reader = reader_of(feed)
         self._reader.track(feed)
-        self._saved_at = self._completed
         self._epoch = 0
-        self._epoch_began = self._completed
-        """The completed steps at the beginning of the epoch."""
+        self._saved_at = self._epoch_began = self._completed
+        """The completed steps at the last checkpoint, and at the beginning of the epoch."""
         self._rest_ends: int | None = None
         """The completed steps at which a continued epoch ends, by this callback."""
 
     @staticmethod
     def saved_state(directory: str | os.PathLike[str]) -> dict[str, Any] | None:
         """Returns the cursor of the newest checkpoint, for `connect`; None if there is none."""
-        saved = CheckpointFolder(directory).latest()
+        saved = newest_run(local_folder(directory))
         return None if saved is None else dict(saved.state)
 
     @property
@@ -92,11 +83,11 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         return self._feed.state(self._completed)
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002 - Keras' signature
-        self._reader.begin_training(self._feed)
-        self._check_steps()
+        self._reader.begin_training()
+        rest = self._rest_of_epoch()
+        self._check_epochs(rest)
         if self._saved is not None:
             self._restore(self._saved)
-        rest = self._rest_of_epoch()
         self._rest_ends = self._completed + rest if rest else None
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
@@ -116,13 +107,7 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
         # An execution has several steps with steps_per_execution, the last perhaps too few batches.
         missing = batch + 1 - (self._completed - self._epoch_began)
-        missing -= self._reader.complete(missing)
-        if self._completed == self._epoch_began:
-            raise InvalidRequestError(
-                f"fit has trained on no batch of this feed of {self._name!r}, so its cursor would "
-                "not move; give FeedCheckpoint the feed that fit reads"
-            )
-        if missing >= self.model.steps_per_execution:
+        if missing - self._reader.complete(missing) >= self.model.steps_per_execution:
             self._refuse_other_batches("more")
         if self._is_epoch_end(batch):
             # The end of an epoch is saved after its validation, with the number of the next.
@@ -144,47 +129,39 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
 
     def _refuse_other_batches(self, number: str) -> NoReturn:
         raise InvalidRequestError(
-            f"fit has trained on {number} batches than the feed of {self._name!r} has given, so "
-            "its cursor would be wrong: each element of the dataset must be one batch of the feed, "
-            "in its order; leave out unbatch, batch, filter, skip and shuffle between "
-            "from_generator and fit, and give infeed.connect another batch_size"
+            f"fit has trained on {number} batches than the feed of {self._feed.spec.name!r} has "
+            "given, so its cursor would be wrong: make the FeedCheckpoint of the feed that fit "
+            "reads, before its generator, and leave out unbatch, batch, filter, skip and shuffle "
+            "between from_generator and fit"
         )
 
     def _is_epoch_end(self, batch: int) -> bool:
         if self._rest_ends is not None:
             return self._completed >= self._rest_ends
-        if self._reader.steps_per_epoch is not None:
-            return self._reader.epoch_step(self._feed) == 0
+        if (length := self._reader.steps_per_epoch) is not None:
+            return (self._feed.first_step + self._completed) % length == 0
         steps = self.params.get("steps")
         return steps is not None and batch + 1 >= steps
 
     def _save(self, epoch: int) -> None:
         self._saved_at = self._completed
         if self._folder is not None and self._feed.shard.rank == 0:
-            self._folder.save(self.state(), epoch, self._save_weights, seeds_of(self.model))
+            run = SavedRun(self._folder, self.state(), epoch, seeds_of(self.model))
+            save_run(run, self._save_weights)
 
     def _save_weights(self, path: str) -> None:
-        if keras.backend.backend() == "tensorflow":
-            # Keras creates variables while it saves. In the scope of a strategy of several workers
-            # that is a collective operation, which a worker that saves alone begins without the
-            # others. A scope belongs to a thread.
-            with ThreadPoolExecutor(1) as thread:
-                thread.submit(self.model.save_weights, path).result()
-        else:
-            self.model.save_weights(path)
+        # Keras creates variables while it saves. In the scope of a TensorFlow strategy of several
+        # workers that is a collective operation, which a worker that saves alone begins without the
+        # others. A scope belongs to a thread.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(self.model.save_weights, path).result()
 
     def _restore(self, saved: SavedRun) -> None:
         if Cursor.from_json(saved.state) != Cursor.from_json(self.state()):
             raise CursorError(
                 f"the checkpoint {saved.folder} is at position {saved.state['position']}, and the "
                 f"feed is not: it is at {self.state()}; connect with "
-                f"state=FeedCheckpoint.saved_state({str(saved.folder.parent)!r}), or give another "
-                "folder"
-            )
-        if not self.model.built:
-            raise InvalidRequestError(
-                f"the weights of {saved.folder} need a model that is built before fit: give it a "
-                "keras.Input, or call model.build"
+                "state=FeedCheckpoint.saved_state(directory), or give another folder"
             )
         if self.model.optimizer is not None and not self.model.optimizer.built:
             self.model.optimizer.build(self.model.trainable_variables)
@@ -194,55 +171,44 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
     def _rest_of_epoch(self) -> int:
         """Returns the steps that are left of the epoch; 0 if it has just begun.
 
-        Keras counts the steps of a continued epoch from 0. It must not find the end of a dataset
-        by itself: TensorFlow counts the step that got no batch in `optimizer.iterations`.
+        Keras must not find the end of a dataset by itself: TensorFlow counts the step that got no
+        batch in `optimizer.iterations`.
         """
-        length, done = self._reader.steps_per_epoch, self._reader.epoch_step(self._feed)
+        length = self._reader.steps_per_epoch
         if length is None:
             steps = self.params.get("steps")
-            if self._saved is None or steps is None or not self._reader.is_generator:
-                return 0  # each fit on a generator has the steps that it is given
+            if self._saved is None or steps is None:
+                return 0  # each further fit has the steps that it is given
             # The last execution is completed.
             execution = self.model.steps_per_execution
             length = -(-steps // execution) * execution
-            done = (self._feed.first_step + self._completed) % length
-        return length - done if done else 0
+        return -(self._feed.first_step + self._completed) % length
 
-    def _check_steps(self) -> None:
+    def _check_epochs(self, rest: int) -> None:
         """Raises `InvalidRequestError` if `fit` cannot find the end of an epoch, or would lose or
         repeat batches of a generator."""
+        name, is_generator = self._feed.spec.name, self._reader.is_generator
         steps, own = self.params.get("steps"), self._reader.steps_per_epoch
-        first, epochs = self.initial_epoch, self.params.get("epochs", 0)
-        is_generator, has_more = self._reader.is_generator, epochs > first + 1
-        if own is None and steps is None and self._feed.endless:
-            raise InvalidRequestError(
-                f"fit finds no end of an epoch: the feed of {self._name!r} is endless; give "
-                f"{IN_FIT if is_generator else DATASET}"
-            )
+        has_more = self.params.get("epochs", 0) > self.initial_epoch + 1
+        dataset = "infeed.tensorflow.from_generator(feed, steps_per_epoch=feed.steps_per_epoch)"
         if is_generator and keras.backend.backend() == "tensorflow":
             raise InvalidRequestError(
-                f"on the TensorFlow backend, Keras prefetches batches of the generator of "
-                f"{self._name!r} and drops them; give fit {DATASET}"
+                f"the TensorFlow backend drops batches of the generator of {name!r}; give fit "
+                f"{dataset}"
             )
-        if is_generator and steps is None and has_more:
+        if is_generator and self._reader.begun != self._completed:
             raise InvalidRequestError(
-                f"fit finds no end of an epoch: without steps_per_epoch it ends with the generator "
-                f"of {self._name!r}, and Keras repeats its first two batches in each further "
-                f"epoch; give {IN_FIT}"
+                f"another fit has read this generator of {name!r}; give each its own "
+                "infeed.keras.generator(feed)"
             )
-        if own is None:
-            return
-        if steps is not None and (steps > own or (steps < own and self._feed.endless)):
+        if steps is None and own is None and (self._feed.endless or (is_generator and has_more)):
             raise InvalidRequestError(
-                f"fit(steps_per_epoch={steps}): an iteration of the dataset of {self._name!r} has "
-                f"{own} steps; give steps_per_epoch to infeed.tensorflow.from_generator alone"
+                f"fit finds no end of an epoch of the feed of {name!r}; give fit(..., "
+                f"steps_per_epoch=feed.steps_per_epoch), or a dataset, {dataset}"
             )
-        in_epoch = self._reader.epoch_step(self._feed)
-        if in_epoch and steps is None and has_more:
+        if own and rest and steps is None and has_more:
             raise InvalidRequestError(
-                f"the run continues at step {in_epoch} of an epoch of {own}, and Keras would take "
-                "the rest of it for the length of every epoch, because map, prefetch or "
-                "class_weight has removed the length of the dataset; call fit for this epoch "
-                f"alone, with initial_epoch={first} and epochs={first + 1}, and again for the "
-                "others"
+                f"the run continues within an epoch, and Keras would take its last {rest} steps "
+                "for the length of each, because map, prefetch or class_weight has removed the "
+                f"dataset's; call fit with epochs={self.initial_epoch + 1}, and again for the rest"
             )

@@ -2,9 +2,9 @@
 
     python -m infeed.loadtest.delay HOST:PORT MILLISECONDS [JITTER_MILLISECONDS]
 
-Prints `ready PORT`. Connections to that port are forwarded to HOST:PORT, delayed in each direction
-by the first time plus a random one of up to the second. Bytes stay in order, and any number of them
-can be on their way.
+Prints `ready PORT`, and ends with its standard input. Connections to that port are forwarded to
+HOST:PORT, delayed in each direction by the first time plus a random one of up to the second. Bytes
+stay in order, and any number of them can be on their way.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from queue import SimpleQueue
 
 from infeed.http2.target import authority, host_name, is_unix, resolve
@@ -34,42 +33,33 @@ Chunks = SimpleQueue[tuple[float, bytes]]
 """When a chunk is due, in monotonic seconds, and its bytes; none at the end."""
 
 
-class Proxy:
-    """Forwards all connections to one address, in threads of this process."""
+def _serve(listener: socket.socket, address: str, delay: float, jitter: float) -> None:
+    """Forwards connections to an address, with seconds of delay in each direction."""
+    while True:
+        client, _ = listener.accept()
+        _start(_forward, client, address, delay, jitter)
 
-    def __init__(self, address: str, delay: float, jitter: float = 0.0) -> None:
-        """`delay` and `jitter` are in seconds, for each direction."""
-        self._address, self._delay, self._jitter = address, delay, jitter
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        _set_up(self._listener)
-        self.port = int(self._listener.getsockname()[1])
 
-    def run(self) -> None:
-        """Forwards until the process ends."""
-        while True:
-            client, _ = self._listener.accept()
-            _start(self._forward, client)
+def _forward(client: socket.socket, address: str, delay: float, jitter: float) -> None:
+    with client, contextlib.suppress(OSError), _connected(address) as server:
+        threads = []
+        for source, sink in ((client, server), (server, client)):
+            _set_up(source)
+            chunks: Chunks = SimpleQueue()
+            threads += [_start(_read, source, chunks, delay, jitter), _start(_write, sink, chunks)]
+        for thread in threads:
+            thread.join()
 
-    def _forward(self, client: socket.socket) -> None:
-        with client, contextlib.suppress(OSError), _connected(self._address) as server:
-            threads = []
-            for source, sink in ((client, server), (server, client)):
-                _set_up(source)
-                chunks: Chunks = SimpleQueue()
-                threads += [_start(self._read, source, chunks), _start(_write, sink, chunks)]
-            for thread in threads:
-                thread.join()
 
-    def _read(self, source: socket.socket, chunks: Chunks) -> None:
-        """Reads up to the end, or to a reset, which is an end for the other side too."""
-        data, due = b"-", 0.0
-        while data:
-            data = b""
-            with contextlib.suppress(OSError):
-                data = source.recv(_MAX_CHUNK_BYTES)
-            jitter = random.uniform(0.0, self._jitter)  # noqa: S311
-            due = max(due, time.monotonic() + self._delay + jitter)
-            chunks.put((due, data))
+def _read(source: socket.socket, chunks: Chunks, delay: float, jitter: float) -> None:
+    """Reads up to the end, or to a reset, which is an end for the other side too."""
+    data, due = b"-", 0.0
+    while data:
+        data = b""
+        with contextlib.suppress(OSError):
+            data = source.recv(_MAX_CHUNK_BYTES)
+        due = max(due, time.monotonic() + delay + random.uniform(0.0, jitter))  # noqa: S311
+        chunks.put((due, data))
 
 
 def _write(sink: socket.socket, chunks: Chunks) -> None:
@@ -115,20 +105,13 @@ def _connected(address: str) -> socket.socket:
     return server
 
 
-def run_process(parent: Connection) -> None:
-    """Runs a proxy whose options come from `parent`; ends with it."""
-    proxy = Proxy(*parent.recv())
-    parent.send(proxy.port)
-    _start(proxy.run)
-    with contextlib.suppress(EOFError, OSError):
-        parent.recv()
-
-
 def main() -> None:
-    address, delay, jitter = [*sys.argv[1:], "0"][:3]
-    proxy = Proxy(address, float(delay) / 1000, float(jitter) / 1000)
-    print("ready", proxy.port, flush=True)  # noqa: T201
-    proxy.run()
+    address, *delays = [*sys.argv[1:], "0"][:3]
+    listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+    _set_up(listener)
+    print("ready", listener.getsockname()[1], flush=True)  # noqa: T201
+    _start(_serve, listener, address, *(float(delay) / 1000 for delay in delays))
+    sys.stdin.read()
 
 
 if __name__ == "__main__":

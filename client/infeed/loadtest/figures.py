@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from infeed.loadtest.tally import Trainer
-from infeed.shared.report import TrainerReport
+from infeed.loadtest.tally import TimedReport, Trainer
+from infeed.shared.report import ServerReport, TrainerReport, merge_processes
 from infeed.shared.spec import Array
 from infeed.stats import STARVED_THRESHOLD_SECONDS
 
@@ -24,16 +25,13 @@ class Figures:
     wait_max: float
     starved_steps: int
     """Steps that waited for more than a millisecond."""
+    starved_share: float
+    """Share of the steps that waited, 0 to 1."""
     step_seconds: float
     """Mean time of a step without its wait."""
-    unanswered_seconds: float = 0.0
+    unanswered_seconds: float
     """The longest wait for a batch that had not come at the end, which is among the waits: without
     it, servers that stop for good would not be seen."""
-
-    @property
-    def starved_share(self) -> float:
-        """Share of the steps that waited, 0 to 1."""
-        return self.starved_steps / self.steps if self.steps else 0.0
 
 
 @dataclass(frozen=True)
@@ -47,9 +45,6 @@ class TrainerFigures:
     total_steps: int
     """Steps of the whole test."""
     reconnects: int
-    cpu_share: float
-    """Processors that its process used."""
-    memory_bytes: int
 
 
 @dataclass(frozen=True)
@@ -60,24 +55,11 @@ class Measured:
     unanswered_seconds: Array
     """The part in it of each wait whose batch had not come at its end."""
 
-    @property
-    def waited(self) -> float:
-        """Seconds of all waits."""
-        return float(self.steps["wait_seconds"].sum() + self.unanswered_seconds.sum())
-
-    @property
-    def busy(self) -> float:
-        """Seconds of all steps without their waits."""
-        return float(self.steps["busy_seconds"].sum())
-
-    @property
-    def starved_steps(self) -> int:
-        return int((self.steps["wait_seconds"] > STARVED_THRESHOLD_SECONDS).sum())
-
     def figures(self, step_seconds: float) -> Figures:
         """Returns the figures; `step_seconds` is the compute of a step on an idle machine."""
-        count, total = len(self.steps), self.waited + self.busy
+        count, busy = len(self.steps), float(self.steps["busy_seconds"].sum())
         waits = np.concatenate([self.steps["wait_seconds"], self.unanswered_seconds])
+        starved, total = self._starved, float(waits.sum()) + busy
         p50 = p99 = 0.0
         if len(waits):
             p50, p99 = map(float, np.quantile(waits, [0.5, 0.99], method="higher"))
@@ -90,8 +72,9 @@ class Measured:
             wait_p50=p50,
             wait_p99=p99,
             wait_max=float(waits.max(initial=0.0)),
-            starved_steps=self.starved_steps,
-            step_seconds=self.busy / count if count else 0.0,
+            starved_steps=starved,
+            starved_share=starved / count if count else 0.0,
+            step_seconds=busy / count if count else 0.0,
             unanswered_seconds=float(self.unanswered_seconds.max(initial=0.0)),
         )
 
@@ -100,21 +83,24 @@ class Measured:
 
         A report of the feed would cover its last ten seconds alone, with stalls.
         """
-        seconds = self.waited + self.busy
+        waited = float(self.steps["wait_seconds"].sum() + self.unanswered_seconds.sum())
+        seconds = waited + float(self.steps["busy_seconds"].sum())
         if not seconds or not last.seconds:
             return last
         growth = seconds / last.seconds
+        names = ("receive_seconds", "cpu_seconds", "finish_seconds", "bytes")
         return replace(
             last,
             seconds=seconds,
             steps=len(self.steps),
-            wait_seconds=self.waited,
-            starved_steps=self.starved_steps,
-            receive_seconds=growth * last.receive_seconds,
-            cpu_seconds=growth * last.cpu_seconds,
-            finish_seconds=growth * last.finish_seconds,
-            bytes=int(growth * last.bytes),
+            wait_seconds=waited,
+            starved_steps=self._starved,
+            **{name: growth * getattr(last, name) for name in names},
         )
+
+    @property
+    def _starved(self) -> int:
+        return int((self.steps["wait_seconds"] > STARVED_THRESHOLD_SECONDS).sum())
 
 
 def measured(trainer: Trainer, begin: float, end: float) -> Measured:
@@ -130,14 +116,8 @@ def measured(trainer: Trainer, begin: float, end: float) -> Measured:
     return Measured(steps[inside], unanswered)
 
 
-def trainer_figures(
-    trainer: Trainer, made: Measured, step_seconds: float, begin: float, end: float
-) -> TrainerFigures:
+def trainer_figures(trainer: Trainer, made: Measured, step_seconds: float) -> TrainerFigures:
     """Returns the figures of a trainer that made these steps in the measured time."""
-    usage = [point for point in trainer.usage if begin <= point[0] <= end]
-    cpu_share = 0.0
-    if len(usage) > 1 and usage[-1][0] > usage[0][0]:
-        cpu_share = (usage[-1][1] - usage[0][1]) / (usage[-1][0] - usage[0][0])
     return TrainerFigures(
         rank=trainer.rank,
         figures=made.figures(step_seconds),
@@ -145,7 +125,17 @@ def trainer_figures(
             life.first.at - life.started_at for life in trainer.lives if life.first
         ),
         total_steps=trainer.step_count,
-        reconnects=trainer.reconnects,
-        cpu_share=cpu_share,
-        memory_bytes=max((point[2] for point in trainer.usage), default=0),
+        reconnects=sum(last.stats.reconnects for last in trainer.ends),
     )
+
+
+def last_report(reports: Sequence[TimedReport]) -> ServerReport:
+    """Returns the last report of a server; of several processes, all together, but for gone ones.
+
+    A server without `--processes` that was restarted is the same as before.
+    """
+    last: dict[int, TimedReport] = {}
+    for at, report in reports:
+        last[report.process_id if report.processes > 1 else 0] = (at, report)
+    latest = [report for _, report in sorted(last.values(), key=lambda timed: timed[0])]
+    return merge_processes(latest[-latest[-1].processes :])

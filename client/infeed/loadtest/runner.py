@@ -9,15 +9,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from multiprocessing.connection import wait
 from typing import Any
 
 from infeed.cursor import Shard
-from infeed.loadtest.plan import LoadPlan
-from infeed.loadtest.records import Point
+from infeed.loadtest.plan import Fault, LoadPlan
 from infeed.loadtest.tally import Tally
-from infeed.loadtest.trainer import TrainerOptions
+from infeed.loadtest.trainer import Point
 from infeed.loadtest.workers import Worker, route
 from infeed.rpc.channel import open_transport
 from infeed.shared.spec import PipelineSpec
@@ -38,7 +36,6 @@ def run_load(
     plan: LoadPlan,
     *,
     connection: Mapping[str, Any] | None = None,
-    timeout: float = 20.0,
     progress: Progress | None = None,
 ) -> Tally:
     """Runs a load test; `connection` has options of `connect`, such as `tls`.
@@ -47,34 +44,29 @@ def run_load(
     a pipeline that is not there; the error of a single trainer is in the tally.
     """
     connection = connection or {}
-    fake = connection.get("transport")
-    channel = open_transport(target, connection.get("token"), connection.get("tls"), fake)
-    try:
-        spec = channel.get_pipeline(pipeline, timeout)
-    finally:
-        if fake is None:
-            channel.close()
+    channel = open_transport(target, connection.get("token"), connection.get("tls"), None)
+    with contextlib.closing(channel):
+        spec = channel.get_pipeline(pipeline, plan.timeout)
     spec.check_batch_size(plan.batch_size or spec.batch_size)
-    with route(target, connection, plan.rtt_seconds, plan.jitter_seconds) as path:
-        tally = Tally(plan, spec, path.addresses)
-        options = {**path.connection, "timeout": timeout, "batch_size": plan.batch_size}
-        options["prefetch_batches"] = plan.prefetch_batches
-        trainer = TrainerOptions(path.target, pipeline, plan.step_seconds, plan.steps)
+    with route(target, connection, plan.rtt_ms, plan.jitter_ms) as (path, addresses):
+        tally = Tally(plan, spec, addresses)
+        names = ("timeout", "batch_size", "prefetch_batches")
+        options = {name: getattr(plan, name) for name in names}
+        options |= {"target": path, "pipeline": pipeline, **connection}
         workers = [
-            Worker(rank, replace(trainer, connect={**options, **shard}), threads=plan.threads)
+            Worker(rank, plan, {**options, **shard})
             for rank, shard in enumerate(_shards(plan, spec))
         ]
-        run = _Run(plan, tally, workers, progress or (lambda _: None))
         with _interrupts(tally):
-            run.run()
+            _Run(plan, tally, workers, progress or (lambda _: None)).run()
     return tally
 
 
 def _shards(plan: LoadPlan, spec: PipelineSpec) -> list[dict[str, Any]]:
     """Returns the options of `connect` that differ between trainers."""
-    seed = spec.seed if plan.seed is None else plan.seed
     if plan.independent:
         # Jobs with one seed would read the same batches, which a server makes once.
+        seed = spec.seed if plan.seed is None else plan.seed
         return [{"seed": seed + number} for number in range(plan.trainers)]
     job_name = f"loadtest-{uuid.uuid4().hex}" if spec.is_remote else None
     return [
@@ -87,23 +79,21 @@ def _shards(plan: LoadPlan, spec: PipelineSpec) -> list[dict[str, Any]]:
 def _interrupts(tally: Tally) -> Iterator[None]:
     """Marks the tally at Ctrl-C, so that no record is lost half-way; a second one acts at once.
 
-    Does nothing in a thread, which gets no signals, or where a handler is set already.
+    Does nothing in a thread, which gets no signals.
     """
-    default = signal.default_int_handler
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not default:
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def mark(*_: object) -> None:
         tally.interrupted = True
-        signal.signal(signal.SIGINT, default)
+        signal.signal(signal.SIGINT, before)
 
-    signal.signal(signal.SIGINT, mark)
+    before = signal.signal(signal.SIGINT, mark)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, default)
+        signal.signal(signal.SIGINT, before)
 
 
 class _Run:
@@ -122,22 +112,18 @@ class _Run:
     def run(self) -> None:
         self._tally.began_at = time.monotonic()
         for worker in self._workers:
-            self._after(worker.rank * self._plan.ramp_seconds, self._start, worker)
+            self._after(worker.rank * self._plan.ramp, self._start, worker)
         self._show_progress()
         try:
             while self._open:
-                self._collect()
+                idle_seconds = self._schedule.run(blocking=False)
+                if self._tally.interrupted:
+                    self._stop()
+                running = {worker.records: worker for worker in self._workers if worker.records}
+                for source in wait(list(running), idle_seconds) if self._open else ():
+                    self._read(running[source])  # type: ignore[index]
         finally:
             self._give_up()
-
-    def _collect(self) -> None:
-        """Does what is due, and reads the records that come until something else is."""
-        idle_seconds = self._schedule.run(blocking=False)
-        if self._tally.interrupted:
-            self._stop()
-        sources = {worker.records: worker for worker in self._workers if worker.records is not None}
-        for source in wait(list(sources), idle_seconds) if self._open else ():
-            self._read(sources[source])  # type: ignore[index]
 
     def _read(self, worker: Worker) -> None:
         """Reads one record of a trainer."""
@@ -147,7 +133,9 @@ class _Run:
         except (EOFError, OSError):
             record = f"its process ended with status {worker.end()}"
         if isinstance(record, Point):
-            self._add(worker, record)
+            self._tally.add(worker.rank, record)
+            if self._tally.all_began_at is None and self._tally.begun == len(self._workers):
+                self._begin()
             return
         worker.end()
         self._open.discard(worker.rank)
@@ -156,41 +144,36 @@ class _Run:
             self._tally.failures.append(f"rank {worker.rank}: {record}")
             self._stop()
 
-    def _add(self, worker: Worker, point: Point) -> None:
-        """Adds a point; the clock of the test begins when every trainer has had a batch."""
-        tally, plan = self._tally, self._plan
-        tally.add(worker.rank, point)
-        if tally.all_began_at is not None or tally.begun < len(self._workers):
-            return
-        tally.all_began_at = time.monotonic()
-        for stall in plan.stalls:
-            self._after(stall.at, self._stall, self._workers[stall.rank], stall.seconds)
-        for kill in plan.kills:
-            self._after(kill.at, self._kill, self._workers[kill.rank])
-        if plan.steps is None:
-            self._after(plan.duration_seconds, self._stop)
+    def _begin(self) -> None:
+        """Starts the clock of the test: every trainer has had a batch."""
+        self._tally.all_began_at = time.monotonic()
+        for fault in self._plan.faults:
+            self._after(fault.at, self._fail, fault)
+        if self._plan.steps is None:
+            self._after(self._plan.duration, self._stop)
 
     def _start(self, worker: Worker) -> None:
         if not self._stopping:
             self._tally.start(worker.rank, time.monotonic())
             worker.start()
 
-    def _stall(self, worker: Worker, seconds: float) -> None:
-        if worker.records is not None and not self._stopping:
-            self._note(f"rank {worker.rank} stalls for {seconds:g} s")
-            worker.order("stall", seconds)
-
-    def _kill(self, worker: Worker) -> None:
-        """Kills a trainer, reads what it had sent, and starts it at its last cursor."""
+    def _fail(self, fault: Fault) -> None:
+        """Stalls a trainer, or kills it and starts it again at its last cursor."""
+        rank, tally, seconds = fault.rank, self._tally, fault.stall_seconds
+        worker = self._workers[rank]
         if worker.records is None or self._stopping:
             return
-        self._note(f"rank {worker.rank} is killed")
+        what = f"stalls for {seconds:g} s" if seconds else "is killed"
+        tally.events.append((time.monotonic(), f"rank {rank} {what}"))
+        if seconds:
+            worker.order(seconds)
+            return
         for record in worker.kill():
             if isinstance(record, Point):
-                self._tally.add(worker.rank, record)
-        self._tally.start(worker.rank, time.monotonic())
-        resumable = self._tally.spec.guarantee.resume != "none"
-        worker.start(self._tally.trainers[worker.rank].state if resumable else None)
+                tally.add(rank, record)
+        tally.start(rank, time.monotonic())
+        resumable = tally.spec.guarantee.resume != "none"
+        worker.start(tally.trainers[rank].state if resumable else None)
 
     def _stop(self) -> None:
         """Ends all trainers; those that do not end in time are killed."""
@@ -199,7 +182,7 @@ class _Run:
         self._stopping = True
         self._tally.ended_at = self._tally.ended_at or time.monotonic()
         for worker in self._workers:
-            worker.order("stop")
+            worker.order(None)
             if worker.records is None:  # it has not started
                 self._open.discard(worker.rank)
         self._after(_STOP_TIMEOUT_SECONDS, self._give_up)
@@ -210,9 +193,6 @@ class _Run:
             if worker.records is not None:
                 list(worker.kill())
         self._open.clear()
-
-    def _note(self, text: str) -> None:
-        self._tally.events.append((time.monotonic(), text))
 
     def _show_progress(self) -> None:
         self._progress(self._tally)

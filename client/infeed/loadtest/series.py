@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from infeed.loadtest.server_reports import TimedReport, last_report
-from infeed.loadtest.tally import Tally
+from infeed.loadtest.figures import last_report
+from infeed.loadtest.tally import Tally, TimedReport
 from infeed.shared.spec import Array
 
 _MAX_BINS = 240
@@ -33,9 +33,8 @@ class Series:
     """The measured time, in seconds since the first start."""
     end: float
     samples_per_second: Row
-    wait_p50: Row
-    wait_p99: Row
-    wait_max: Row
+    waits: dict[str, Row]
+    """By name: the quantiles p50 and p99, and the longest."""
     utilisation: tuple[Row, ...]
     """Of each trainer: compute ÷ time of the steps that end in a bin; None without steps."""
     servers: dict[str, dict[str, Row]]
@@ -76,35 +75,31 @@ def time_series(tally: Tally) -> Series:
         rows.append(tuple(min(1.0, used / time) if time else None for used, time in shares))
         parts.append((index, steps[within]))
     index, steps = map(np.concatenate, zip(*parts, strict=True))
-    waits = [steps["wait_seconds"][index == number] for number in range(bins)]
-    throughput = np.bincount(index, steps["samples"], bins) / np.maximum(widths, 0.25)
+    groups = [steps["wait_seconds"][index == number] for number in range(bins)]
 
     def quantile(share: float) -> Row:
         return tuple(
             float(np.quantile(group, share, method="higher")) if len(group) else None
-            for group in waits
+            for group in groups
         )
 
     def server(reports: list[TimedReport]) -> dict[str, Row]:
-        groups: dict[int, list[TimedReport]] = {}
-        for at, report in reports:
-            groups.setdefault(int(bin_of(np.float64(at))), []).append((at, report))
         rows: dict[str, list[float | None]] = {name: [None] * bins for name in (*STATES, "cpu")}
-        for number, group in groups.items():
-            report = last_report(group)
+        numbers = bin_of(np.array([at for at, _ in reports])).tolist()
+        for number in sorted(set(numbers)):
+            report = last_report([reports[i] for i, of in enumerate(numbers) if of == number])
             for state in STATES:
                 rows[state][number] = getattr(report, f"{state}_seconds") / report.seconds
             rows["cpu"][number] = report.cpu_share
         return {name: tuple(row) for name, row in rows.items()}
 
+    throughput = np.bincount(index, steps["samples"], bins) / np.maximum(widths, 0.25)
     return Series(
         bin_seconds=width,
         begin=min(tally.measured_from - tally.began_at, end),
         end=end,
         samples_per_second=tuple(throughput.tolist()),
-        wait_p50=quantile(0.5),
-        wait_p99=quantile(0.99),
-        wait_max=quantile(1.0),
+        waits={"p50": quantile(0.5), "p99": quantile(0.99), "longest": quantile(1.0)},
         utilisation=tuple(rows),
         servers={address: server(reports) for address, reports in tally.servers.items()},
     )

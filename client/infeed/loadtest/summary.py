@@ -7,23 +7,26 @@ start-up time and part of no other figure. Neither are stalls, and the time that
 
 from __future__ import annotations
 
-import os
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from infeed.audit.report import AuditReport
-from infeed.http2.target import is_local
-from infeed.loadtest.audits import audits
-from infeed.loadtest.figures import Figures, Measured, TrainerFigures, measured, trainer_figures
-from infeed.loadtest.forecast import Forecast, forecast_of
-from infeed.loadtest.plan import UTILISATION_THRESHOLD
+from infeed.audit.counter import DeliveryCounter
+from infeed.audit.report import AuditReport, AuditRun
+from infeed.loadtest.figures import (
+    Figures,
+    Measured,
+    TrainerFigures,
+    last_report,
+    measured,
+    trainer_figures,
+)
 from infeed.loadtest.series import Series, time_series
-from infeed.loadtest.server_reports import merged_report
 from infeed.loadtest.tally import Tally
-from infeed.shared.capacity import capacity
+from infeed.shared.capacity import capacity, consumption, is_fed
 from infeed.shared.report import RankReport, ServerReport
 from infeed.shared.verdict import Verdict, judge
 
@@ -42,6 +45,7 @@ class Check:
 class Summary:
     """The figures of a load test."""
 
+    tally: Tally
     seconds: float
     """The measured time."""
     total_seconds: float
@@ -51,24 +55,15 @@ class Summary:
     """Over the steps of all trainers."""
     trainers: tuple[TrainerFigures, ...]
     servers: Mapping[str, ServerReport]
-    lost: Mapping[str, float]
-    """Servers that went during the test, and the second by which a trainer was without each."""
-    missing: frozenset[str]
-    """Servers of them that were not there at the end."""
+    """The last report of each server, on about ten seconds."""
     audits: tuple[AuditReport, ...]
     """Of each job; none if the pipeline guarantees no order."""
     verdict: Verdict
-    verdict_text: str
-    forecast: Forecast
+    demand: float | None
+    """Batches per second that the trainers would take without any wait; None if unknown."""
+    capacity: float | None
+    """Batches per second that the servers could make, beside what other processes use."""
     series: Series
-    events: tuple[tuple[float, str], ...]
-    """Seconds since the first start, and what happened."""
-    failures: tuple[str, ...]
-    interrupted: bool
-    cores: int
-    """Processors of this machine."""
-    cores_used: float
-    """Processors of it that all trainers used together."""
     checks: tuple[Check, ...] = ()
 
     @property
@@ -85,9 +80,32 @@ class Summary:
         return self.worst.figures.utilisation
 
     @property
-    def keeps_utilisation(self) -> bool:
-        """Whether the worst trainer reaches the threshold of MLPerf Storage."""
-        return (self.utilisation or 0.0) >= UTILISATION_THRESHOLD
+    def max_trainers(self) -> int | None:
+        """Trainers of this step time that the servers could feed; None if unknown."""
+        if self.demand is None or self.capacity is None:
+            return None
+        return int(self.capacity * len(self.trainers) / self.demand)
+
+    @property
+    def verdict_text(self) -> str:
+        if self.tally.plan.independent:
+            return f"job {self.verdict.rank}: {replace(self.verdict, world_size=1)}"
+        return str(self.verdict)
+
+    @property
+    def lost(self) -> list[str]:
+        """When each server that went was lost, and whether it came back."""
+        return [
+            f"{address} was lost by second {at - self.tally.began_at:.1f}"
+            + ("" if address in self.tally.missing else " and came back")
+            for address, at in self.tally.lost.items()
+        ]
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether the test was interrupted, had a failure, or lost a server that it needs."""
+        is_lost = self.tally.lost and not self.tally.plan.allow_lost_servers
+        return bool(self.tally.interrupted or self.tally.failures or is_lost)
 
     @property
     def exact(self) -> bool:
@@ -97,7 +115,7 @@ class Summary:
     @property
     def ok(self) -> bool:
         """Whether every threshold was kept, and no trainer failed."""
-        return not self.failures and all(check.ok for check in self.checks)
+        return not self.tally.failures and all(check.ok for check in self.checks)
 
 
 def summarize(tally: Tally) -> Summary:
@@ -110,118 +128,121 @@ def summarize(tally: Tally) -> Summary:
     )
     pairs = list(zip(tally.trainers, made, strict=True))
     ranks = [RankReport(trainer.rank, part.report(trainer.report)) for trainer, part in pairs]
-    trainers = [
-        trainer_figures(trainer, part, plan.step_seconds, begin, end) for trainer, part in pairs
-    ]
-    servers = {address: merged_report(reports, begin) for address, reports in tally.servers.items()}
+    servers = {address: last_report(reports) for address, reports in tally.servers.items()}
     there = [report for address, report in servers.items() if address not in tally.missing]
-    verdict = judge(ranks, plan.trainers, there, tally.missing)
-    text = str(verdict)
-    if plan.independent:
-        text = f"job {verdict.rank}: {replace(verdict, world_size=1)}"
+    demand, able = consumption(ranks, plan.trainers), None
+    if not tally.lost and (known := [most for most in map(capacity, there) if most is not None]):
+        # What was taken without waits can be made, whatever the busy processors promise.
+        able = max(sum(known), demand if is_fed(ranks, plan.trainers) else 0.0)
     ends = [point for trainer in tally.trainers for point in trainer.ends]
     steps = sum(point.stats.report.total_steps for point in ends)
     bytes_per_step = sum(point.stats.bytes for point in ends) / (steps or 1)
-    return Summary(
+    summary = Summary(
+        tally=tally,
         seconds=end - begin,
         total_seconds=end - tally.began_at,
         samples_per_second=float(together.steps["samples"].sum()) / (end - begin or 1.0),
         bytes_per_second=bytes_per_step * len(together.steps) / (end - begin or 1.0),
         figures=together.figures(plan.step_seconds),
-        trainers=tuple(trainers),
+        trainers=tuple(trainer_figures(*pair, plan.step_seconds) for pair in pairs),
         servers=servers,
-        lost={address: at - tally.began_at for address, at in tally.lost.items()},
-        missing=tally.missing,
-        audits=tuple(audits(tally)),
-        verdict=verdict,
-        verdict_text=text,
-        forecast=forecast_of(
-            ranks,
-            plan.trainers,
-            [] if tally.lost else list(servers.values()),  # what is gone makes nothing
-            shares_machine=any(map(is_local, servers)),
-        ),
+        audits=tuple(_audits(tally)),
+        verdict=judge(ranks, plan.trainers, there, tally.missing),
+        demand=None if demand == math.inf else demand,
+        capacity=able,
         series=time_series(tally),
-        events=tuple((at - tally.began_at, text) for at, text in tally.all_events()),
-        failures=tuple(tally.failures),
-        interrupted=tally.interrupted,
-        cores=os.cpu_count() or 1,
-        # Threads are in one process, whose use each of them has.
-        cores_used=sum(trainer.cpu_share for trainer in trainers[: 1 if plan.threads else None]),
     )
+    return replace(summary, checks=tuple(_checks(summary)))
 
 
-def check(summary: Summary, tally: Tally) -> Summary:
-    """Returns the summary with a check for each threshold, and for the audit."""
-    return replace(summary, checks=tuple(_checks(summary, tally)))
+def _audits(tally: Tally) -> Iterator[AuditReport]:
+    """Yields the audit of each job over the steps that all of its ranks have made.
+
+    Yields none if the pipeline guarantees no order.
+    """
+    if tally.spec.guarantee.order == "none":
+        return
+    stride = tally.spec.stride(tally.batch_size)
+    seed = tally.spec.seed if tally.plan.seed is None else tally.plan.seed
+    is_alone = tally.plan.independent
+    jobs = [[trainer] for trainer in tally.trainers] if is_alone else [tally.trainers]
+    for job, trainers in enumerate(jobs):
+        width = stride * len(trainers)
+        steps = min(
+            max((int(part["start"].max()) // width + 1 for part, _ in trainer.points), default=0)
+            for trainer in trainers
+        )
+        run, counter = AuditRun(0, len(trainers), stride, steps), DeliveryCounter(tally.spec)
+        for made, ids in (points for trainer in trainers for points in trainer.points):
+            within = made["start"] < run.end
+            counter.add_batches(made["start"][within], made["epoch"][within], ids[within])
+        yield AuditReport(
+            spec=tally.spec,
+            batch_size=tally.batch_size,
+            seed=seed + job,
+            remainder="drop",
+            runs=(run,),
+            outcome=counter.outcome(run.end),
+            batches=counter.batches,
+            seconds=tally.ended_at - tally.began_at,
+        )
 
 
-def _checks(summary: Summary, tally: Tally) -> Iterator[Check]:
-    limits = tally.plan.thresholds
-    if not any(trainer.step_count for trainer in tally.trainers):
+def _checks(summary: Summary) -> Iterator[Check]:
+    plan = summary.tally.plan
+    if not any(trainer.total_steps for trainer in summary.trainers):
         # Everything else holds of a test without a batch: its audit is exact.
         yield Check("batches", "none", "at least 1", ok=False)
     if summary.lost:
-        kept = "any, as asked" if limits.allow_lost_servers else "none"
-        text = ", ".join(lost_texts(summary))
-        yield Check("lost servers", text, kept, limits.allow_lost_servers)
-    if (share := limits.min_utilisation) is not None:
+        kept = "any, as asked" if plan.allow_lost_servers else "none"
+        yield Check("lost servers", ", ".join(summary.lost), kept, plan.allow_lost_servers)
+    if (share := plan.min_utilisation) is not None:
         value = summary.utilisation or 0.0
         name = f"utilisation of the worst trainer, rank {summary.worst.rank}"
         yield Check(name, f"{100 * value:.1f} %", f"at least {100 * share:g} %", value >= share)
-    if (most := limits.max_wait_p99_seconds) is not None:
-        value = max(trainer.figures.wait_p99 for trainer in summary.trainers)
-        name, limit = "p99 of the waits of the worst trainer", f"at most {1000 * most:g} ms"
-        yield Check(name, f"{1000 * value:.1f} ms", limit, value <= most)
-    if (least := limits.min_samples_per_second) is not None:
+    if (most := plan.max_wait_p99_ms) is not None:
+        value = 1000 * max(trainer.figures.wait_p99 for trainer in summary.trainers)
+        name = "p99 of the waits of the worst trainer"
+        yield Check(name, f"{value:.1f} ms", f"at most {most:g} ms", value <= most)
+    if (least := plan.min_samples_per_second) is not None:
         value = summary.samples_per_second
         yield Check("throughput", f"{value:.0f} samples/s", f"at least {least:g}", value >= least)
     if summary.audits:
         yield Check("audit", "exact" if summary.exact else "NOT exact", "exact", summary.exact)
 
 
-def lost_texts(summary: Summary) -> list[str]:
-    """Returns when each server was lost, and whether it came back."""
-    return [
-        f"{address} was lost by second {at:.1f}"
-        + ("" if address in summary.missing else " and came back")
-        for address, at in summary.lost.items()
-    ]
-
-
-def to_json(summary: Summary, tally: Tally) -> dict[str, Any]:
+def to_json(summary: Summary) -> dict[str, Any]:
     """Returns the summary as values for `json.dumps`."""
-    plan = asdict(tally.plan)
-    thresholds = plan.pop("thresholds")
-    same = (
-        *("seconds", "total_seconds", "samples_per_second", "bytes_per_second", "utilisation"),
-        *("keeps_utilisation", "failures", "interrupted", "ok"),
-    )
+    tally = summary.tally
+    same = ("seconds", "total_seconds", "samples_per_second", "bytes_per_second", "utilisation")
     return {
         "pipeline": tally.spec.name,
         "fingerprint": tally.spec.fingerprint,
         "batch_size": tally.batch_size,
-        "plan": plan,
-        "thresholds": thresholds,
-        **{name: getattr(summary, name) for name in same},
+        "plan": asdict(tally.plan),
+        **{name: getattr(summary, name) for name in (*same, "ok")},
+        "failures": tally.failures,
+        "interrupted": tally.interrupted,
         "worst_rank": summary.worst.rank,
-        "all": {**asdict(summary.figures), "starved_share": summary.figures.starved_share},
+        "all": asdict(summary.figures),
         "trainers": list(map(asdict, summary.trainers)),
         "servers": {
             address: {
                 **report.to_json(),
-                "capacity": None if address in summary.missing else capacity(report),
+                "capacity": None if address in tally.missing else capacity(report),
             }
             for address, report in summary.servers.items()
         },
-        "lost_servers": dict(summary.lost),
+        "lost_servers": {name: at - tally.began_at for name, at in tally.lost.items()},
         "verdict": {**summary.verdict.to_json(), "text": summary.verdict_text},
-        "forecast": asdict(summary.forecast),
+        "forecast": {
+            name: getattr(summary, name) for name in ("demand", "capacity", "max_trainers")
+        },
         "audit": {
             "exact": summary.exact if summary.audits else None,
             "jobs": [audit.to_json() for audit in summary.audits],
         },
         "series": asdict(summary.series),
-        "events": [{"second": at, "text": text} for at, text in summary.events],
+        "events": [{"second": at, "text": text} for at, text in tally.all_events()],
         "checks": list(map(asdict, summary.checks)),
     }

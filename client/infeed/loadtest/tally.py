@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 
 from infeed.loadtest.plan import LoadPlan
-from infeed.loadtest.records import STEP, Point
+from infeed.loadtest.trainer import STEP, Point
 from infeed.shared.report import ServerReport, TrainerReport
 from infeed.shared.spec import Array, PipelineSpec
 
 _SAME_EVENT_SECONDS = 2.0
-"""Seconds within which equal warnings of several trainers are one event."""
+"""Seconds in which equal warnings of several trainers are one event: more show fewer."""
+
+TimedReport = tuple[float, ServerReport]
+"""Monotonic seconds at the end of the time that a report covers, and the report."""
 
 
 @dataclass
@@ -35,10 +38,6 @@ class Trainer:
 
     rank: int
     lives: list[Life] = field(default_factory=list)
-    step_count: int = 0
-    """Steps that it made, each once."""
-    usage: list[tuple[float, float, int]] = field(default_factory=list)
-    """Monotonic seconds, processor seconds of all lives, and resident bytes."""
 
     @property
     def ends(self) -> list[Point]:
@@ -57,14 +56,14 @@ class Trainer:
         return reports[-1] if reports else TrainerReport()
 
     @property
-    def reconnects(self) -> int:
-        return sum(point.stats.reconnects for point in self.ends)
-
-    @property
     def points(self) -> Iterator[tuple[Array, Array]]:
         """The steps and the sample ids of each point that has any."""
         for life in self.lives:
             yield from zip(life.steps, life.sample_ids, strict=True)
+
+    @property
+    def step_count(self) -> int:
+        return sum(len(steps) for steps, _ in self.points)
 
     @property
     def steps(self) -> Array:
@@ -83,8 +82,10 @@ class Tally:
         self.plan, self.spec = plan, spec
         self.batch_size = plan.batch_size or spec.batch_size
         self.trainers = [Trainer(rank) for rank in range(plan.trainers)]
-        self.servers: dict[str, list[tuple[float, ServerReport]]] = {}
-        """The reports of each server, by address, with the time of each."""
+        self.samples = 0
+        """Samples of all trainers so far."""
+        self.servers: dict[str, list[TimedReport]] = {}
+        """The reports of each server, by address."""
         self.lost: dict[str, float] = {}
         """When a trainer was first without a server, by address, monotonic seconds."""
         self.began_at = 0.0
@@ -105,15 +106,12 @@ class Tally:
 
     def add(self, rank: int, point: Point) -> None:
         """Adds the steps of a trainer."""
-        trainer = self.trainers[rank]
-        life = trainer.lives[-1]
-        earlier = sum(old.last.cpu_seconds for old in trainer.lives[:-1] if old.last)
-        trainer.usage.append((point.at, earlier + point.cpu_seconds, point.max_memory_bytes))
-        trainer.step_count += len(point.steps)
+        life = self.trainers[rank].lives[-1]
         life.first, life.last = life.first or point, point
         if len(point.steps):
             life.steps.append(point.steps)
             life.sample_ids.append(point.sample_ids)
+            self.samples += int(point.steps["samples"].sum())
         for proxy, report in point.stats.server_reports.items():
             # A trainer keeps the last report of a server that is gone.
             if report.seconds and self._last_reports.get((rank, proxy)) != report:
@@ -142,34 +140,21 @@ class Tally:
         """The monotonic time from which figures count; the end, if not all have begun."""
         if self.all_began_at is None:
             return self.ended_at
-        return min(self.ended_at, self.all_began_at + self.plan.warm_up)
+        return min(self.ended_at, self.all_began_at + self.plan.warm_up_seconds)
 
     def all_events(self) -> list[tuple[float, str]]:
-        """Returns what happened and what the feeds warned of, with monotonic seconds, in order."""
-        groups: list[tuple[float, str, set[int]]] = []
-        last: dict[str, tuple[float, str, set[int]]] = {}
+        """Returns what happened and what the feeds warned of, by seconds since the first start."""
+        groups: dict[tuple[str, int], tuple[float, set[int]]] = {}
         for at, rank, text in sorted(self._messages):
-            if text not in last or at > last[text][0] + _SAME_EVENT_SECONDS:
-                last[text] = (at, text, set())
-                groups.append(last[text])
-            last[text][2].add(rank)
-        warnings = [
-            (at, f"{self._ranks(ranks)}: {self._named(text)}") for at, text, ranks in groups
-        ]
-        return sorted([*self.events, *warnings])
+            # Equal warnings of several trainers are one event.
+            groups.setdefault((text, int(at / _SAME_EVENT_SECONDS)), (at, set()))[1].add(rank)
+        events = list(self.events)
+        for (text, _), (at, ranks) in groups.items():
+            for proxy, server in self._addresses.items():
+                text = text.replace(proxy, server)  # noqa: PLW2901 - of every proxy
+            few = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, sorted(ranks)))}"
+            events.append((at, f"{few if len(ranks) <= 3 else f'{len(ranks)} ranks'}: {text}"))
+        return [(at - self.began_at, text) for at, text in sorted(events)]
 
     def _server(self, proxy: str) -> str:
         return self._addresses.get(proxy, proxy)
-
-    def _named(self, text: str) -> str:
-        """Returns a message with the addresses of servers in place of the proxies'."""
-        for proxy, server in self._addresses.items():
-            text = text.replace(proxy, server)
-        return text
-
-    def _ranks(self, ranks: set[int]) -> str:
-        if len(ranks) == len(self.trainers) > 1:
-            return "all ranks"
-        if len(ranks) > 3:
-            return f"{len(ranks)} ranks"
-        return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, sorted(ranks)))}"

@@ -1,4 +1,4 @@
-"""Simulated trainer: it takes batches of a feed as a training loop does, and sleeps as a step.
+"""Simulated trainer: a process that takes batches as a training loop does, and sleeps as a step.
 
 An accelerator computes while its host waits, so a sleep takes as little of the host as a real step.
 What a trainer has done reaches the load test a few times a second, together with its cursor: what
@@ -10,12 +10,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import resource
-import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -23,11 +21,11 @@ import numpy as np
 
 from infeed.client import connect
 from infeed.feed import Feed
-from infeed.loadtest.records import STEP, Point, Record
 from infeed.shared.errors import FeedClosedError, InfeedError
 from infeed.shared.spec import Array
+from infeed.stats import Stats
 
-POINT_INTERVAL_SECONDS = 0.25
+_POINT_INTERVAL_SECONDS = 0.25
 """Seconds between two points of a trainer: a longer time loses more steps of a killed one."""
 
 _MAX_LATE_SECONDS = 0.1
@@ -36,123 +34,106 @@ _MAX_LATE_SECONDS = 0.1
 _MAX_MESSAGES = 20
 """Warnings that a point carries: more would show more of a storm of them."""
 
+_STEP_TIMES = ("requested_at", "wait_seconds", "busy_seconds")
+STEP = np.dtype(
+    [(name, np.float64) for name in _STEP_TIMES]
+    + [(name, np.int64) for name in ("start", "epoch", "samples")]
+)
+"""One step: when its batch was requested in monotonic seconds, which processes share, the wait for
+it, the compute up to the next request, its first position, its epoch, and its filled slots."""
+
 
 @dataclass(frozen=True)
-class TrainerOptions:
-    """What a trainer needs to know."""
+class Point:
+    """The steps since the last point, and the state after them. A resume starts from it."""
 
-    target: str
-    pipeline: str
-    step_seconds: float
-    steps: int | None
-    """The steps to make, with those before a resume; None: until it is stopped."""
-    connect: Mapping[str, Any] = field(default_factory=dict)
-    """Options of `infeed.connect`, but for `state`."""
+    steps: Array
+    """A row of `STEP` for each, in order."""
+    sample_ids: Array
+    """int64 [steps, slots]."""
+    at: float
+    """Monotonic seconds."""
+    state: Mapping[str, Any]
+    """The cursor after these steps."""
+    stats: Stats
+    """Of the feed, since the trainer connected."""
+    messages: tuple[tuple[float, str], ...] = ()
+    """The warnings that the feed logged since the last point, with their monotonic times."""
+    unanswered_at: float | None = None
+    """When a batch was requested that had not come at the stop; None: all had."""
 
 
-class _MessageLog(logging.Handler):
-    """Keeps the warnings of a trainer, which would reach the terminal from all of them."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.messages: list[tuple[float, str]] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append((time.monotonic(), record.getMessage()))
+Record = Point | str | None
+"""A point; at the end the error of the trainer, or None if it made its steps or was stopped."""
 
 
 def run_process(connection: Connection) -> None:
-    """Runs a trainer in a process of its own, which ends when the load test's process does."""
-    options, state = connection.recv()
-    trainer = _Trainer(connection, options, state)
-
-    def obey() -> None:
-        trainer.obey()
-        os._exit(1)  # the load test has ended: it could be waiting for a server
-
-    threading.Thread(target=obey, daemon=True).start()
-    log = logging.getLogger("infeed")
-    log.addHandler(trainer.log)
-    log.propagate = False
-    trainer.run()
+    """Runs a trainer, which ends when the load test's process does."""
+    step_seconds, steps, options = connection.recv()
+    _Trainer(connection, step_seconds, steps).run(options)
     os._exit(0)
 
 
-def run_thread(connection: Connection, options: TrainerOptions, state: Any) -> None:
-    """Runs a trainer in a thread. Its warnings stay in the log, which all threads share."""
-    trainer = _Trainer(connection, options, state)
-    threading.Thread(target=trainer.obey, daemon=True).start()
-    trainer.run()
+class _Trainer(logging.Handler):
+    """One trainer, and the log of its feed."""
 
-
-class _Trainer:
-    """One trainer. `run` and `obey` are for a thread of their own."""
-
-    def __init__(self, connection: Connection, options: TrainerOptions, state: Any) -> None:
-        self.log = _MessageLog()
-        self._connection, self._options, self._state = connection, options, state
+    def __init__(self, connection: Connection, step_seconds: float, steps: int | None) -> None:
+        """`steps` counts the steps before a resume, too; None: until it is stopped."""
+        super().__init__(logging.WARNING)
+        self._connection, self._step_seconds, self._step_count = connection, step_seconds, steps
         self._feed: Feed | None = None
-        self._connect_seconds = 0.0
         self._steps: list[tuple[float, ...]] = []
         self._ids: list[Array] = []
         """Of the steps since the last point."""
+        self._messages: list[tuple[float, str]] = []
         self._stopping = threading.Event()
-        self._is_killed = False
-        """Whether it sends no last point."""
         self._stall_seconds = 0.0
 
-    def obey(self) -> None:
-        """Follows orders, until the load test closes its end."""
-        with contextlib.suppress(EOFError, OSError):
-            while True:
-                name, value = self._connection.recv()
-                if name == "stall":
-                    self._stall_seconds = value
-                else:
-                    self._stop(kill=name == "kill")
-        self._stop(kill=True)
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keeps a warning, which would reach the terminal from all trainers."""
+        self._messages.append((time.monotonic(), record.getMessage()))
 
-    def _stop(self, *, kill: bool) -> None:
-        """Ends the trainer, also while it waits for a batch."""
-        self._is_killed = self._is_killed or kill
-        self._stopping.set()
-        if self._feed is not None:
-            self._feed.close()
-
-    def run(self) -> None:
-        """Trains until the end of its steps, a stop, or an error, and sends records of it."""
+    def run(self, options: Mapping[str, Any]) -> None:
+        """Trains until the end of its steps, a stop, or an error; `options` are of `connect`."""
+        log = logging.getLogger("infeed")
+        log.addHandler(self)
+        log.propagate = False
+        threading.Thread(target=self._obey, daemon=True).start()
         last: Record = None
         try:
-            self._train()
+            self._train(options)
         except InfeedError as error:
             last = f"{type(error).__name__}: {error.message}"
-        except ConnectionError:
-            return  # the load test has closed its end
         except Exception as error:  # noqa: BLE001 - reported with the trainer's rank
             last = f"{type(error).__name__}: {error}"
-        if not self._is_killed:
-            with contextlib.suppress(OSError):
-                self._connection.send(last)
+        with contextlib.suppress(OSError):
+            self._connection.send(last)
 
-    def _train(self) -> None:
-        options, point_at, began = self._options, 0.0, time.monotonic()
-        late = 0.0
+    def _obey(self) -> None:
+        """Follows orders: the seconds of a stall, or None to stop."""
+        with contextlib.suppress(EOFError, OSError):
+            while (seconds := self._connection.recv()) is not None:
+                self._stall_seconds = seconds
+            self._stopping.set()
+            if self._feed is not None:
+                self._feed.close()  # also while it waits for a batch
+            self._connection.recv()
+        os._exit(1)  # the load test has ended: the trainer could be waiting for a server
+
+    def _train(self, options: Mapping[str, Any]) -> None:
+        step_seconds, point_at, late = self._step_seconds, 0.0, 0.0
         # By how much the steps so far were too long: a busy host is late to wake, and the next
         # sleep makes up for it. An accelerator would not be late.
         unanswered_at: float | None = None
-        with connect(
-            options.target, options.pipeline, state=self._state, **options.connect
-        ) as feed:
+        with connect(**options) as feed:
             self._feed = feed
-            self._connect_seconds = time.monotonic() - began
-            remaining = None if options.steps is None else options.steps - feed.first_step
+            steps = self._step_count
+            remaining = None if steps is None else steps - feed.first_step
             while not self._stopping.is_set() and feed.delivered != remaining:
                 requested_at = time.monotonic()
                 try:
                     batch = feed.next()
                 except FeedClosedError:
-                    if not self._stopping.is_set():
-                        raise
                     unanswered_at = requested_at
                     break
                 received_at = time.monotonic()
@@ -160,25 +141,23 @@ class _Trainer:
                     # Within the step, whose time it takes part of: a host has this time to spare.
                     # The batch is not among the steps yet.
                     self._send(feed, state=feed.state(feed.delivered - 1))
-                    point_at = received_at + POINT_INTERVAL_SECONDS
-                left = received_at + options.step_seconds - late - time.monotonic()
+                    point_at = received_at + _POINT_INTERVAL_SECONDS
+                left = received_at + step_seconds - late - time.monotonic()
                 if left > 0:
                     time.sleep(left)
                 wait, busy = received_at - requested_at, time.monotonic() - received_at
                 samples = int(batch.mask.sum())
                 self._steps.append((requested_at, wait, busy, batch.start, batch.epoch, samples))
                 self._ids.append(batch.sample_ids)
-                late = min(max(0.0, late + busy - options.step_seconds), _MAX_LATE_SECONDS)
+                late = min(max(0.0, late + busy - step_seconds), _MAX_LATE_SECONDS)
                 if self._stall_seconds:
                     seconds, self._stall_seconds = self._stall_seconds, 0.0
                     self._stopping.wait(seconds)
-        if not self._is_killed:
-            self._send(feed, state=feed.state(), unanswered_at=unanswered_at)
+        self._send(feed, state=feed.state(), unanswered_at=unanswered_at)
 
     def _send(self, feed: Feed, **values: Any) -> None:
         """Sends a point with the steps since the last one."""
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        messages, self.log.messages = self.log.messages, []
+        messages, self._messages = self._messages, []
         steps, ids = np.array(self._steps, STEP), np.array(self._ids, np.int64)
         self._steps, self._ids = [], []
         self._connection.send(
@@ -187,9 +166,6 @@ class _Trainer:
                 sample_ids=ids,
                 at=time.monotonic(),
                 stats=feed.stats(),
-                connect_seconds=self._connect_seconds,
-                cpu_seconds=usage.ru_utime + usage.ru_stime,
-                max_memory_bytes=usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
                 messages=tuple(messages[:_MAX_MESSAGES]),
                 **values,
             )

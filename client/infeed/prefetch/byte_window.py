@@ -10,10 +10,8 @@ MAX_BATCHES = 64
 
 
 class PrefetchWindow:
-    """Bounds the batches in flight and buffered. Not thread-safe.
-
-    `batch_bytes` is None if batches vary in size; then the largest received so far counts.
-    """
+    """Bounds the batches in flight and buffered. `batch_bytes` is None if batches vary in size: the
+    largest received so far counts."""
 
     def __init__(
         self, prefetch_bytes: int, batch_bytes: int | None, max_batches: int = MAX_BATCHES
@@ -44,10 +42,7 @@ class PrefetchWindow:
     @property
     def max_bytes(self) -> int:
         """Bytes that may be in flight and buffered together."""
-        most = max(self._prefetch_bytes, MIN_BATCHES * self._batch_bytes)
-        if self._max_batches < MAX_BATCHES and self._batch_bytes:
-            most = min(most, self._max_batches * self._batch_bytes)
-        return most
+        return self.depth * self._batch_bytes or self._prefetch_bytes
 
     def on_received(self, batch_bytes: int) -> None:
         """Counts a received batch."""

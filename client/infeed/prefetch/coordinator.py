@@ -1,8 +1,6 @@
 """Coordinator: every decision about the servers of one feed.
 
-Which server is asked for which step, when a server is connected to again, which failures end the
-feed, and what is delivered next. No threads, no I/O, and a clock that is passed in, so that
-`tests/simulation` can run it through years of faults.
+No threads and no I/O; the clock is passed in: `tests/simulation` runs years of faults.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ from infeed.prefetch.ready_batches import EndOfFeed, FeedItem
 from infeed.prefetch.server_state import (
     MAX_DRAIN_SILENCE_SECONDS,
     STEP_ERRORS,
+    ServerState,
     ServerStates,
     StepFailures,
     Stream,
@@ -30,11 +29,8 @@ from infeed.wire.received import EndOfData, ReceivedBatch
 
 
 class Coordinator:
-    """Coordinates the servers of a feed, and passes their batches to `deliver` in order.
-
-    The last item is the end of the feed, or the error that ended it. Not thread-safe, but for the
-    methods that say so.
-    """
+    """Coordinates the servers of a feed, and passes their batches to `deliver` in order, and at
+    last the end of the feed, or its error. Not thread-safe, but for the methods that say so."""
 
     def __init__(
         self,
@@ -58,9 +54,9 @@ class Coordinator:
             plan.contract.payload_bytes,
             plan.options.prefetch_batches or MAX_BATCHES,
         )
-        self._scheduler: StepScheduler[ReceivedBatch | InfeedError] = StepScheduler(
-            plan.shard_plan.steps, clock
-        )
+        self._scheduler: StepScheduler[Any] = StepScheduler(plan.shard_plan.steps, clock)
+        self.streams = self._scheduler.servers
+        """The servers that take requests."""
         self._servers = ServerStates(plan)
         self._no_server_since: float | None = None
         self._failures = StepFailures()
@@ -69,17 +65,13 @@ class Coordinator:
     # From any thread.
 
     @property
-    def open_streams(self) -> int:
-        """The number of servers that take requests."""
-        return len(self._scheduler.servers)
-
-    @property
     def lost_servers(self) -> set[str]:
         """The servers that are gone unannounced, or left out."""
-        return self._servers.lost
+        items = list(self._servers.items())
+        return {name for name, state in items if state.loss_logged or state.left_out}
 
     def counters(self, consumed_bytes: int) -> dict[str, Any]:
-        """Returns the figures of `Stats` that are of servers and prefetch window."""
+        """Returns the figures of `Stats` of servers and prefetch window."""
         buffered = 0 if self.closed else self._window.received_bytes - consumed_bytes
         return {
             "servers": tuple(self._servers.connected),
@@ -102,7 +94,8 @@ class Coordinator:
 
     def add_servers(self, servers: Sequence[str]) -> None:
         """Adds servers of the target; a reader for each is about to connect."""
-        self._servers.add(servers)
+        for server in servers:
+            self._servers.setdefault(server, ServerState())
         self._scheduler.single_server = len(self._servers) == 1
 
     def connect_delay(self, server: str) -> float:
@@ -117,11 +110,8 @@ class Coordinator:
         return Stream(server)
 
     def on_connected(self, stream: Stream) -> None:
-        """Makes the server available for steps, until its stream has ended.
-
-        A server that was lost or left out must accept the stream first: the host of a stopped
-        process still accepts connections.
-        """
+        """Makes the server available for steps, until its stream has ended; one that was lost or
+        left out must accept the stream first: a stopped process still accepts connections."""
         if not stream.ended and not self._servers[stream.server].unhealthy:
             self._scheduler.add_server(stream.server)
 
@@ -174,10 +164,8 @@ class Coordinator:
         self._deliver()
 
     def on_stream_ended(self, stream: Stream, error: BaseException) -> None:
-        """Reassigns the stream's steps in flight, or ends the feed.
-
-        An error that is not infeed's is one of the trainer's process: no other server can mend it.
-        """
+        """Reassigns the stream's steps in flight, or ends the feed: for an error that is not
+        infeed's, for no other server can mend it."""
         stream.ended = True
         if self.ended:  # the frames of the error hold the buffer of a batch
             return
@@ -211,8 +199,8 @@ class Coordinator:
         """Ends the feed if no server was available, or could confirm an error, for too long."""
         if self.ended:
             return
-        step, hedge_delay = self._scheduler.next_step, self._scheduler.hedge_delay
-        if error := self._failures.unanswered(step, self._clock(), hedge_delay):
+        step, usual = self._scheduler.next_step, self._scheduler.late_seconds
+        if error := self._failures.unanswered(step, self._clock(), usual):
             self._fail_step(step, error)
         if self.ended or self._scheduler.servers:
             return
@@ -229,10 +217,8 @@ class Coordinator:
         self.fail(self._servers.combined_error(self._target, problem, start))
 
     def _is_spared(self, server: str) -> bool:
-        """Returns whether servers on this machine keep up, so that a remote one is not needed.
-
-        Only a `unix:` socket is surely on this machine: a port of loopback can be a tunnel.
-        """
+        """Returns whether servers on this machine (`unix:`) keep up, so that a remote one is not
+        needed."""
         if is_unix(server) or not any(map(is_unix, self._scheduler.servers)):
             return False
         ready = self._window.is_half_ready(self._scheduler.next_step)
@@ -260,7 +246,7 @@ class Coordinator:
         return step is not None and self._failures.is_confirmed(step, server, error, self._clock())
 
     def _fail_step(self, step: int | None, error: InfeedError) -> None:
-        """Ends the feed with an error in place of a step, behind the steps before it."""
+        """Ends the feed with an error in place of a step."""
         if step is None:
             self.fail(error)
         else:

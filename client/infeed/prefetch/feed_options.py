@@ -1,14 +1,12 @@
 """Options of a feed: what `connect` and the adapters of frameworks take, checked once.
 
-A new option is written in `FeedOptions`, with its default, its text and its check. Type checkers
-cannot derive `ConnectOptions` from it, so that repeats the name and the type.
+A new option is written in `FeedOptions`; `ConnectOptions` repeats its name and type.
 """
 # ruff: noqa: RUF009 - `checked_option` returns a field
 
 from __future__ import annotations
 
 import inspect
-import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -41,8 +39,6 @@ Check = Callable[[str, Any], Any]
 
 PREFETCH_BYTES = 256 << 20
 """Bytes of prefetched batches by default: more hides longer pauses of the servers."""
-
-_TEXT_WIDTH = 78
 
 
 class ConnectOptions(TypedDict, total=False):
@@ -78,8 +74,7 @@ def _integer(low: int, high: int = MAX_INT64, or_none: str = "") -> Check:
 def _check_shard(name: str, value: Any) -> Shard:
     if not isinstance(value, Shard):
         raise InvalidRequestError(
-            f"{name} must be an infeed.Shard or None, not {value!r}; use "
-            "shard=infeed.Shard(rank=0, world_size=2)"
+            f"{name} must be an infeed.Shard(rank, world_size) or None, not {value!r}"
         )
     return value
 
@@ -87,9 +82,7 @@ def _check_shard(name: str, value: Any) -> Shard:
 def _check_job_name(name: str, value: Any) -> str:
     text = check_text(name, value)
     if len(text) > MAX_JOB_NAME_LENGTH:
-        raise InvalidRequestError(
-            f"{name} must have at most {MAX_JOB_NAME_LENGTH} characters, not {len(text)}"
-        )
+        raise InvalidRequestError(f"{name} has more than {MAX_JOB_NAME_LENGTH} characters")
     return text
 
 
@@ -200,15 +193,8 @@ OPTION_NAMES = tuple(option.name for option in fields(FeedOptions))
 
 def document_options(function: F, model: type[CheckedOptions] = FeedOptions) -> F:
     """Writes the options into the signature and, in place of `OPTIONS`, into the docstring."""
-    lines = []
     column = max(len(option.name) for option in fields(model)) + 2
-    for option in fields(model):
-        indent = " " * column
-        text = textwrap.wrap(
-            option.metadata["text"], _TEXT_WIDTH, break_on_hyphens=False, break_long_words=False
-        )
-        lines.append(f"{option.name:{column}}{text[0]}")
-        lines += [indent + line for line in text[1:]]
+    lines = [f"{option.name:{column}}{option.metadata['text']}" for option in fields(model)]
     docstring = inspect.getdoc(function) or ""
     function.__doc__ = docstring.replace("OPTIONS", "\n".join(lines))
     signature = inspect.signature(function)

@@ -1,4 +1,4 @@
-"""Feed plan: the user's options, resolved against the pipeline."""
+"""Feed plan: the user's options, resolved against the pipeline, and the view of it in a feed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from infeed.cursor import Cursor, Shard, ShardPlan
 from infeed.prefetch.feed_options import FeedOptions
+from infeed.prefetch.ready_batches import ReadyBatches
 from infeed.prefetch.spec_check import validate_spec
 from infeed.shared.arguments import MAX_INT64, check_integer
 from infeed.shared.errors import InvalidRequestError
-from infeed.shared.spec import FinishTransform, PipelineSpec, Spec
+from infeed.shared.spec import FinishTransform, Guarantee, PipelineSpec, Spec
 from infeed.v1 import stream_pb2
 from infeed.wire.received import StreamContract
 
@@ -44,32 +45,16 @@ class FeedPlan:
         """Returns the number of steps; raises `TypeError` if they are endless or unknown."""
         if (steps := self.shard_plan.steps) is not None:
             return steps
+        reason = "the number of samples of its dataset is unknown until it has been read"
         if not self.open_message.epochs:
-            raise TypeError(
-                f"the feed of {self.spec.name!r} is endless, so it has no len(); connect with "
-                "epochs=1 or more for a finite feed"
-            )
-        raise TypeError(
-            f"the feed of {self.spec.name!r} has no len(): the number of samples of its dataset "
-            "is unknown until it has been read"
-        )
+            reason = "it is endless; connect with epochs=1 or more for a finite feed"
+        raise TypeError(f"the feed of {self.spec.name!r} has no len(): {reason}")
 
     def cursor_at(self, position: int) -> Cursor:
         """Returns the cursor of a position of the run."""
         resumable = not position or self.spec.guarantee.resume != "none"
         seed = self.contract.seed
         return Cursor(self.spec.name, self.spec.fingerprint, seed, position, resumable=resumable)
-
-    @property
-    def log_fields(self) -> dict[str, object]:
-        """The fields by which a line of the log names the feed, as a server's log does."""
-        message = self.open_message
-        return {
-            "pipeline": message.pipeline,
-            "feed": message.feed_id[:8],
-            "rank": message.rank,
-            "world_size": message.world_size,
-        }
 
     @property
     def end_unknown(self) -> bool:
@@ -88,19 +73,99 @@ class FeedPlan:
 
     @property
     def requests_step_end(self) -> bool:
-        """Whether servers should report with a batch that the data ends inside its step.
-
-        Any rank can then save the exact cursor right after that batch. With remainder "drop" every
-        step is full.
-        """
+        """Whether servers should report with a batch that the data ends inside its step, so that
+        any rank can save the exact cursor after it. With remainder "drop" every step is full."""
         padded = self.end_unknown and self.shard_plan.remainder == "pad"
         return padded and self.spec.guarantee.resume != "none"
+
+
+class FeedView:
+    """What is known of a feed without taking a batch."""
+
+    def __init__(self, plan: FeedPlan, ready: ReadyBatches) -> None:
+        self._plan = plan
+        self._ready = ready
+        self._spec = plan.spec
+
+    @property
+    def spec(self) -> PipelineSpec:
+        """The spec that the server sent: name, `sample_count`, `fingerprint` and more."""
+        return self._spec
+
+    @property
+    def element_spec(self) -> Spec:
+        """Name, data type and shape of each field of one sample, without the slots dimension."""
+        return self._plan.element_spec
+
+    @property
+    def pending_transforms(self) -> tuple[FinishTransform, ...]:
+        """The finish transforms that the batches still need, with `finish="none"`."""
+        return self._plan.pending_transforms
+
+    @property
+    def has_next(self) -> bool:
+        """Whether `next` would return, or raise, without a wait."""
+        return bool(self._ready.items)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee of order, delivery and resume."""
+        return self._spec.guarantee
+
+    @property
+    def batch_size(self) -> int:
+        """Slots of every batch."""
+        return self._plan.contract.batch_size
+
+    @property
+    def steps(self) -> int | None:
+        """Batches from the feed's beginning to its end; None if endless or unknown."""
+        return self._plan.shard_plan.steps
+
+    @property
+    def steps_left(self) -> int | None:
+        """Batches that are still to be delivered; None if endless or unknown."""
+        return None if self.steps is None else self.steps - self.delivered
+
+    @property
+    def delivered(self) -> int:
+        """Batches that were delivered."""
+        return self._ready.progress.steps
+
+    @property
+    def first_step(self) -> int:
+        """Steps of the run before this feed, 0 if it began at position 0."""
+        return self._plan.shard_plan.base // self._plan.shard_plan.global_stride
+
+    @property
+    def shard(self) -> Shard:
+        """Rank and world size."""
+        return self._plan.shard_plan.shard
+
+    @property
+    def endless(self) -> bool:
+        """Whether the feed has no end, as without `epochs`."""
+        return not self._plan.open_message.epochs
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        """Whole steps in an epoch, over all ranks, for Keras' `fit`; None if unknown."""
+        count = self._spec.sample_count
+        return None if count is None else count // self._plan.shard_plan.global_stride
+
+    @property
+    def may_mask(self) -> bool:
+        """Whether a batch can have empty slots."""
+        # A data set whose elements are batches may end every epoch with a partial batch.
+        ends = bool(self._plan.open_message.epochs) or bool(self._spec.batch_stride)
+        padded = ends and self._plan.shard_plan.remainder == "pad"
+        return padded or self._spec.on_error == "mask"
 
 
 def plan_feed(spec: PipelineSpec, options: FeedOptions) -> FeedPlan:
     """Returns the plan of one rank."""
     cursor, shard = options.cursor, options.shard or Shard()
-    slots = spec.batch_size if options.batch_size is None else options.batch_size
+    slots = options.batch_size or spec.batch_size
     validate_spec(spec, slots)
     seed = options.seed
     if seed is None:
@@ -115,7 +180,12 @@ def plan_feed(spec: PipelineSpec, options: FeedOptions) -> FeedPlan:
         position_count=_position_count(spec, options.epochs),
         remainder=options.remainder or spec.remainder,
     )
-    _check_steps(shard_plan)
+    if not shard_plan.base and shard_plan.steps == 0:
+        raise InvalidRequestError(
+            f"no complete step: {shard.world_size} ranks need {shard_plan.global_stride} samples "
+            f"for a step, and there are {shard_plan.position_count}; use smaller batches or "
+            'remainder="pad"'
+        )
     on_server = options.finish == "server"
     opening = stream_pb2.StreamOpen(
         pipeline=spec.name,
@@ -148,14 +218,3 @@ def _position_count(spec: PipelineSpec, epochs: int | None) -> int | None:
         return None
     check_integer("epochs", epochs, 1, MAX_INT64 // max(1, spec.sample_count))
     return spec.sample_count * epochs
-
-
-def _check_steps(plan: ShardPlan) -> None:
-    if not plan.base and plan.steps == 0:
-        raise InvalidRequestError(
-            f"no complete step: {plan.shard.world_size} ranks need {plan.global_stride} samples "
-            f"for a step, and there are {plan.position_count}; use smaller batches or "
-            'remainder="pad"',
-            global_stride=plan.global_stride,
-            total=plan.position_count,
-        )

@@ -1,8 +1,5 @@
 """Prefetching reader: batches in order from all servers of a target, through failures.
 
-A reader for each server requests batches and assembles them. The coordinator assigns the steps and
-puts the batches in order. Finish transforms run on a thread of their own.
-
     FeedPlan → Coordinator ⇄ ServerReaders ⇄ servers;   Coordinator → [finish] → ReadyBatches
 
 The trainer's thread takes no lock. It leaves everything that needs one to the supervisor, a thread
@@ -21,8 +18,7 @@ from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.ready_batches import FeedItem, ReadyBatches
 from infeed.prefetch.reporter import Reporter
-from infeed.prefetch.server_pool import ServerPool
-from infeed.prefetch.server_reader import ServerReader
+from infeed.prefetch.server_reader import ServerPool, ServerReader, Shared
 from infeed.prefetch.threads import BackgroundThread, Wakeup
 from infeed.shared.errors import InfeedError
 from infeed.shared.finish import finish
@@ -58,6 +54,7 @@ class Prefetcher:
         """Without a tracer, no batch is traced. Closes a transport that is not the user's."""
         self.tracer = tracer
         self._transport = transport
+        self.target = transport.target
         self._plan = plan
         self._buffers = BufferPool()
         self._received: SimpleQueue[FeedItem | None] = SimpleQueue()  # bounded by the window
@@ -71,6 +68,7 @@ class Prefetcher:
         self.recorder = StatsRecorder()
         self.reporter = Reporter(self.recorder, self._state)
         self._finish_meter = self.reporter.new_meter()
+        self._shared = Shared(transport, plan, self._pool, self._buffers, self.reporter, tracer)
         self._stopped_at: float | None = None
         self._wakeup = Wakeup()
         self._pid = os.getpid()
@@ -78,15 +76,9 @@ class Prefetcher:
         if finishes:
             self._threads.append(BackgroundThread("infeed-finisher", self._finish_batches))
 
-    @property
-    def target(self) -> str:
-        """The target as the user wrote it."""
-        return self._transport.target
-
     def stats(self, *, has_ended: bool, closed: bool = False) -> Stats:
         """Returns the statistics so far, as of the end of the feed if that was before."""
-        now = self.recorder.last_at if has_ended else self._stopped_at or time.monotonic()
-        lost = self._coordinator.lost_servers | self.reporter.silent_servers(now)
+        lost = self._coordinator.lost_servers
         report = self.reporter.report(has_ended=has_ended or closed)
         reports = self.reporter.server_reports()
         servers = [server for name, server in reports.items() if name not in lost]
@@ -138,14 +130,17 @@ class Prefetcher:
     def _supervise(self) -> None:
         """Resolves the target periodically and checks the reconnect timeout, until all ends."""
         resolve_at = 0.0
-        while not self._stopped_at and (not self._pool.ended or self._is_reading()):
+        readers = self._readers.values()
+        while not self._stopped_at and (
+            not self._pool.ended or any(reader.running for reader in readers)
+        ):
             if not self._pool.ended:
                 if time.monotonic() >= resolve_at:
                     self._resolve()
                     resolve_at = time.monotonic() + RESOLVE_INTERVAL_SECONDS
                 with self._pool.locked() as coordinator:
                     coordinator.check_timeouts()
-                for reader in self._readers.values():
+                for reader in readers:
                     reader.cancel_overdue()
             self.reporter.sample()
             if self.tracer is not None:
@@ -158,66 +153,46 @@ class Prefetcher:
         if self.tracer is not None:
             self.tracer.flush()
         self._buffers.close()
-        for reader in self._readers.values():
+        for reader in readers:
             reader.stop()
         if self._plan.options.transport is None:
             self._transport.close()
-
-    def _is_reading(self) -> bool:
-        return any(reader.running for reader in self._readers.values())
 
     def _resolve(self) -> None:
         """Starts a reader for each new server of the target."""
         try:
             servers = self._transport.servers()
-        except InfeedError as error:
-            if not self._readers:
-                self._fail(error)
-            return  # the servers that are known remain in use
         except BaseException as error:  # noqa: BLE001 - raised in the trainer's thread
-            self._fail(error)
-            return
+            if not (self._readers and isinstance(error, InfeedError)):
+                with self._pool.locked() as coordinator:
+                    coordinator.fail(error)
+            return  # the servers that are known remain in use
         with self._pool.locked() as coordinator:
             coordinator.add_servers(servers)
         for server in servers:
             if server not in self._readers and not self._stopped_at:
-                reader = ServerReader(
-                    server,
-                    self._transport,
-                    self._plan,
-                    self._pool,
-                    self._buffers,
-                    self.reporter,
-                    self.tracer,
-                )
-                reader.start()
-                self._readers[server] = reader
+                self._readers[server] = ServerReader(server, self._shared)
+                self._readers[server].start()
 
     def _state(self) -> dict[str, int]:
         """Returns the figures of a report that are no sums."""
         steps = self.ready.progress.steps
         return {
-            "streams": self._coordinator.open_streams,
+            "streams": len(self._coordinator.streams),
             "ready_batches": len(self.ready.items),
             "total_steps": steps,
             "position": self._plan.shard_plan.position_after(steps),
         }
 
-    def _fail(self, error: BaseException) -> None:
-        with self._pool.locked() as coordinator:
-            coordinator.fail(error)
-
     def _finish_batches(self) -> None:
         while (item := self._received.get()) is not None:
             if not self._stopped_at:  # else frees the rest of the queue
-                finished = self._finish(item)
+                finished = self._finish(item) if isinstance(item, ReceivedBatch) else item
                 self.ready.put(finished)
                 if not isinstance(finished, ReceivedBatch):
                     return
 
-    def _finish(self, item: FeedItem) -> FeedItem:
-        if not isinstance(item, ReceivedBatch):
-            return item
+    def _finish(self, item: ReceivedBatch) -> FeedItem:
         batch, transforms = item.batch, self._plan.finish_transforms
         began = time.monotonic()
         try:

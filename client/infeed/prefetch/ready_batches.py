@@ -7,9 +7,8 @@ is returned: `next()` looks at the first item as often as necessary, and then ex
     del items[number]
     return batch
 
-Python runs signal handlers after calls and jumps back, so never between these two lines. All that
-a feed knows about its progress follows from what is left in `items`: nothing else has to be changed
-together with it. Of several threads that return the same batch, the `del` succeeds for one.
+Python runs signal handlers after calls and jumps back, so never between these two lines. A feed's
+progress follows from what is left in `items`. Of several threads, the `del` succeeds for one.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from infeed.stats import Progress
 from infeed.wire.received import ReceivedBatch
 
 _MAX_WAIT_SECONDS = 1.0
-"""Bound on one wait, for a thread whose wake-up was lost by the interrupt of another thread."""
+"""Bound on one wait, for a thread whose wake-up was lost by another thread's interrupt."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +46,7 @@ class ReadyItem:
 
 
 class ReadyBatches:
-    """Items in order; the last one, the end or an error, is never removed.
-
-    One thread puts items; any threads take them.
-    """
+    """Items in order, put by one thread; the last one, the end or an error, is never removed."""
 
     def __init__(self, on_taken: Callable[[], None], max_items: int | None = None) -> None:
         """`on_taken` is called just before a batch is taken, and when there is none to take."""
@@ -69,8 +65,8 @@ class ReadyBatches:
 
     def put(self, item: FeedItem) -> None:
         """Adds an item; waits while there are `max_items`. Discards it when closed."""
-        before = self._put
-        while self._is_full(before.steps):
+        before, limit = self._put, self._max_items
+        while self._closed_at is None and limit and before.steps - self.taken >= limit:
             self._space.wait()
         if self._closed_at is not None:
             return
@@ -126,10 +122,3 @@ class ReadyBatches:
             number += 1
         self._first = number
         return self.items.get(number)
-
-    def _is_full(self, put: int) -> bool:
-        return (
-            self._max_items is not None
-            and put - self.taken >= self._max_items
-            and self._closed_at is None
-        )

@@ -12,10 +12,6 @@ from infeed.shared.report import ServerReport, TrainerReport
 from infeed.shared.sliding_window import SlidingWindow
 from infeed.stats import StatsRecorder
 
-_MAX_SILENCE_SECONDS = 5.0
-"""Seconds in which a server answers a report, however busy it is: fewer than those after which the
-connection counts as lost, for which a verdict must not wait."""
-
 
 @dataclass
 class ThreadMeter:
@@ -41,8 +37,6 @@ class Reporter:
         self._meters: list[ThreadMeter] = []
         self._window = SlidingWindow("steps")
         self._servers: dict[str, ServerReport] = {}
-        self._unanswered: dict[str, float] = {}
-        """The time of the first report without an answer, by server."""
         self._lock = threading.Lock()
 
     def new_meter(self) -> ThreadMeter:
@@ -76,23 +70,6 @@ class Reporter:
         """Keeps the last report of a server."""
         with self._lock:
             self._servers[server] = report
-            self._unanswered.pop(server, None)
-
-    def on_sent(self, server: str) -> None:
-        """Notes that a report was sent to a server."""
-        with self._lock:
-            self._unanswered.setdefault(server, time.monotonic())
-
-    def on_stream_ended(self, server: str) -> None:
-        """Expects no answer of a server any more."""
-        with self._lock:
-            self._unanswered.pop(server, None)
-
-    def silent_servers(self, now: float) -> set[str]:
-        """Returns the servers that have answered no report for some seconds."""
-        with self._lock:
-            unanswered = self._unanswered.items()
-            return {name for name, since in unanswered if now >= since + _MAX_SILENCE_SECONDS}
 
     def server_reports(self) -> Mapping[str, ServerReport]:
         """Returns the last report of each server, by its address."""

@@ -1,18 +1,19 @@
-"""Server reader: one stream to one server, with reconnects."""
+"""Server reader: one stream to one server, with reconnects; and the lock that all readers share."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
 
+from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.reporter import Reporter
-from infeed.prefetch.server_pool import REPORT_DUE, ServerPool
-from infeed.prefetch.server_state import MAX_DRAIN_SILENCE_SECONDS, Stream
-from infeed.prefetch.threads import BackgroundThread
+from infeed.prefetch.server_state import Stream
+from infeed.prefetch.threads import BackgroundThread, Wakeup
 from infeed.shared.errors import ProtocolError, ServerUnavailableError
 from infeed.shared.report import REPORT_INTERVAL_SECONDS, ServerReport
 from infeed.transport import Call, Transport
@@ -25,34 +26,92 @@ if TYPE_CHECKING:
     from infeed.shared.telemetry.batch_span import BatchTracer
 
 
+_CHECK_INTERVAL_SECONDS = 0.25
+"""Period at which an idle server looks for stragglers."""
+
+REPORT_DUE = -1
+"""Instead of a step: a report to the server is due."""
+
+
+class ServerPool:
+    """Makes a coordinator thread-safe. The trainer's thread takes no lock: it calls `wake` only."""
+
+    def __init__(self, coordinator: Coordinator, consumed_steps: Callable[[], int]) -> None:
+        """`consumed_steps` returns how many batches the trainer has taken."""
+        self._coordinator = coordinator
+        self._consumed_steps = consumed_steps
+        self._lock = threading.Lock()
+        self._wakeups: dict[str, Wakeup] = {}
+
+    @property
+    def ended(self) -> bool:
+        """Whether no further batch is requested or delivered."""
+        return self._coordinator.ended
+
+    @contextmanager
+    def locked(self) -> Iterator[Coordinator]:
+        """Yields the coordinator, for one event; then wakes the threads that wait for one."""
+        with self._lock:
+            yield self._coordinator
+        self.wake()
+
+    def wake(self) -> None:
+        """Makes every waiting thread look again. Callable from any thread; never blocks."""
+        for wakeup in tuple(self._wakeups.values()):
+            wakeup.set()
+
+    def wait_for_turn(self, server: str) -> Stream | None:
+        """Waits until the server may be connected to; None if the feed has ended."""
+        wakeup = self._wakeups.setdefault(server, Wakeup())
+        while True:
+            with self._lock:
+                if self._coordinator.ended:
+                    return None
+                if not (delay := self._coordinator.connect_delay(server)):
+                    return self._coordinator.start_stream(server)
+            wakeup.wait(delay)
+
+    def wait_for_step(self, stream: Stream) -> int | None:
+        """Waits for the next step to request on the stream; None if the stream should end."""
+        wakeup = self._wakeups.setdefault(stream.server, Wakeup())
+        while True:
+            with self._lock:
+                if not self._coordinator.takes_requests(stream):
+                    return None
+                if not (report_in := stream.seconds_to_report(time.monotonic())):
+                    return REPORT_DUE
+                self._coordinator.on_consumed(self._consumed_steps())
+                if (step := self._coordinator.next_request(stream)) is not None:
+                    return step
+            wakeup.wait(min(report_in, _CHECK_INTERVAL_SECONDS))
+
+
+class Shared(NamedTuple):
+    """What all readers of a feed share."""
+
+    transport: Transport
+    plan: FeedPlan
+    pool: ServerPool
+    buffers: BufferPool
+    reporter: Reporter
+    tracer: BatchTracer | None = None
+
+
 class ServerReader(BackgroundThread):
     """Reads one server's stream on its own thread, and connects again when it is lost."""
 
-    def __init__(
-        self,
-        server: str,
-        transport: Transport,
-        plan: FeedPlan,
-        pool: ServerPool,
-        buffers: BufferPool,
-        reporter: Reporter,
-        tracer: BatchTracer | None = None,
-    ) -> None:
+    def __init__(self, server: str, shared: Shared) -> None:
         super().__init__("infeed-reader", self._read_streams)
         self._server = server
-        self._transport = transport
-        self._plan = plan
-        self._pool = pool
-        self._buffers = buffers
-        self._reporter = reporter
-        self._tracer = tracer
-        self._meter = reporter.new_meter()
+        self._transport, self._plan, self._pool, self._buffers, self._reporter, _ = shared
+        self._tracer = shared.tracer
+        self._meter = shared.reporter.new_meter()
         self._call: Call | None = None
         self._stream: Stream | None = None
         self._stopping = threading.Event()
 
     def stop(self) -> None:
-        """Asks the thread to end, without waiting for it. Callable from any thread."""
+        """Asks the thread to end. Callable from any thread."""
         self._stopping.set()
         if self._call is not None:
             self._call.cancel()
@@ -63,8 +122,8 @@ class ServerReader(BackgroundThread):
         if stream is None or call is None or not stream.draining:
             return
         with self._pool.locked() as coordinator:
-            stream.overdue = coordinator.is_overdue(stream)
-        if stream.overdue:
+            is_overdue = coordinator.is_overdue(stream)
+        if is_overdue:
             call.cancel()
 
     def _read_streams(self) -> None:
@@ -72,17 +131,8 @@ class ServerReader(BackgroundThread):
             try:
                 self._read_stream(stream)
             except BaseException as error:  # noqa: BLE001 - raised in the trainer's thread
-                ending = error
-                if stream.overdue:
-                    ending = ServerUnavailableError(
-                        f"{self._server} announced the end of the stream, but neither ended it nor "
-                        f"sent a batch for {MAX_DRAIN_SILENCE_SECONDS:g} s"
-                    )
                 with self._pool.locked() as coordinator:
-                    coordinator.on_stream_ended(stream, ending)
-            finally:
-                if not self._pool.closed:  # what was silent when the trainer closed it, remains so
-                    self._reporter.on_stream_ended(self._server)
+                    coordinator.on_stream_ended(stream, error)
 
     def _read_stream(self, stream: Stream) -> None:
         """Reads one stream to its end. Raises the error that ended it."""
@@ -143,7 +193,7 @@ class ServerReader(BackgroundThread):
                 coordinator.on_end_of_data(answer)
 
     def _check_end(self, answer: EndOfData | ReceivedBatch) -> None:
-        """Raises `ProtocolError` for an end of the data that does not fit the answered step."""
+        """Raises `ProtocolError` for an end of the data that does not fit the step."""
         plan, count = self._plan, answer.position_count
         required = plan.shard_plan.min_position_count(answer.step)
         if isinstance(answer, EndOfData):
@@ -172,7 +222,6 @@ class ServerReader(BackgroundThread):
         while (step := self._pool.wait_for_step(stream)) is not None:
             if step == REPORT_DUE:
                 stream.report_at = time.monotonic() + stream.report_interval
-                self._reporter.on_sent(self._server)
                 yield stream_pb2.StreamBatchesRequest(report=self._reporter.report().to_proto())
                 continue
             batch = self._plan.request(step)

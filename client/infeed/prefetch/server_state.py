@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from infeed.prefetch.feed_plan import FeedPlan
@@ -26,15 +25,14 @@ MAX_LEFT_OUT_SECONDS = 30.0
 """Bounds on the time for which a server is left out; it doubles until the server sends a batch."""
 
 MAX_DRAIN_SILENCE_SECONDS = 90.0
-"""Seconds without a batch on a stream whose end the server has announced: fewer than the 60 s that
-a server takes by default would cut it. A proxy may keep a stream open whose server is gone."""
+"""Seconds without a batch on a stream whose end was announced: a proxy may keep it open."""
 
 STEP_ERRORS = (SampleError, UserCodeError, CursorError, InvalidRequestError)
 """Errors of a step that another server usually raises as well."""
 
 CONFIRMATION_TIMEOUT_SECONDS = 30.0
-"""Seconds to wait for another server's answer to the next step, which one has failed, and at least
-the usual time of a batch: fewer may end a feed by the fault of one host while others are slow."""
+"""Seconds to wait for another server's answer to a step that one has failed, at least the usual
+time of a batch: fewer may end a feed by the fault of one host."""
 
 
 @dataclass(eq=False)
@@ -43,13 +41,10 @@ class Stream:
 
     server: str
     accepted: bool = False
-    """Whether the server has accepted the stream."""
     draining: bool = False
     """Whether the server has announced the end of the stream."""
     active_at: float = 0.0
     """The time of the last batch, or of the announcement."""
-    overdue: bool = False
-    """Whether the client has cancelled the stream, because it did not end."""
     ended: bool = False
     report_interval: float = 0.0
     """Seconds between two reports to the server; 0: it takes none, or has not answered yet."""
@@ -70,7 +65,6 @@ class ServerState:
     lost: bool = False
     """Whether the last connection failed, and the server has not accepted a stream since."""
     loss_logged: bool = False
-    """Whether the loss was logged, so that the return is logged too."""
     left_out: bool = False
     """Whether the server has failed otherwise, and has not sent a batch since."""
     failed_step: int | None = None
@@ -95,11 +89,8 @@ class ServerState:
         self.retry_at = now + self.backoff
 
     def has_failed(self, step: int) -> bool:
-        """Returns whether the server has failed this step, and is not being tried again.
-
-        A server that lacks a resource has not: it may have it at the next attempt. Nor has one
-        that rejected a token which may be renewed by then.
-        """
+        """Returns whether the server has failed this step, and is not being tried again: one that
+        lacks a resource, or rejects a token which may be renewed, may recover."""
         may_recover = self.renewable or isinstance(self.error, ServerUnavailableError)
         failed = self.left_out and not may_recover
         return failed and not self.active and self.failed_step in {None, step}
@@ -114,18 +105,12 @@ class ServerStates(dict[str, ServerState]):
         """Every server that was ever connected, in order of the first connection."""
         self.losses = self.reconnects = self.left_out = 0
         self._feed = plan.spec.name
-        self._log_fields = plan.log_fields
-
-    def add(self, servers: Sequence[str]) -> None:
-        """Adds the servers that are not known yet."""
-        for server in servers:
-            self.setdefault(server, ServerState())
 
     def on_stream_accepted(self, server: str) -> None:
         """Marks a server as connected."""
         state = self[server]
         if state.loss_logged:
-            self._warn(server, f"{self._feed}: {server} is back")
+            log.warning("%s: %s is back", self._feed, server)
         state.lost = state.loss_logged = False
         if not state.left_out:
             state.backoff = 0.0
@@ -137,7 +122,7 @@ class ServerStates(dict[str, ServerState]):
         """Marks a server as healthy."""
         state = self[server]
         if state.left_out:
-            self._warn(server, f"{server} serves the feed again")
+            log.warning("%s serves the feed again", server)
             state.left_out, state.backoff = False, 0.0
 
     def lose(self, stream: Stream, error: InfeedError, now: float) -> None:
@@ -145,12 +130,11 @@ class ServerStates(dict[str, ServerState]):
         server, state = stream.server, self[stream.server]
         self.losses += stream.accepted
         # A server that drains has announced the end of the stream, often only to move it.
-        expected = stream.draining and not stream.overdue
-        if not (state.loss_logged or expected):
+        if not (state.loss_logged or stream.draining):
             state.loss_logged = True
             problem = "is lost" if stream.accepted else "cannot be reached"
-            line = f"{self._feed}: {server} {problem}, and is tried again: {error.message}"
-            self._warn(server, line)
+            line = "%s: %s %s, and is tried again: %s"
+            log.warning(line, self._feed, server, problem, error.message)
         state.lost, state.left_out, state.error = True, False, error
         state.retry(now, MIN_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
 
@@ -162,16 +146,13 @@ class ServerStates(dict[str, ServerState]):
         state.renewable = stream.accepted and isinstance(error, AuthenticationError)
         if not state.left_out and (len(self) > 1 or state.renewable):
             reason = f"{type(error).__name__}: {error.message}"
-            self._warn(server, f"{server} is left out of the feed for now: {reason}")
+            log.warning("%s is left out of the feed for now: %s", server, reason)
         state.lost, state.left_out, state.error, state.failed_step = False, True, error, step
         state.retry(now, MIN_LEFT_OUT_SECONDS, MAX_LEFT_OUT_SECONDS)
 
     def has_turn(self, server: str) -> bool:
-        """Returns whether the server is the one to connect to, where only one may serve.
-
-        The first healthy server by name has the turn, so that all ranks of a job, which share one
-        pass over a data set, use the same server.
-        """
+        """Returns whether the server is the one to connect to, where only one may serve: the first
+        healthy one by name, so that all ranks of a job share its pass over the data set."""
         unhealthy = self[server].unhealthy
         return not any(
             other.active or (not other.unhealthy and (unhealthy or name < server))
@@ -182,12 +163,6 @@ class ServerStates(dict[str, ServerState]):
     def all_have_failed(self, step: int) -> bool:
         """Returns whether no server is left that could serve the step."""
         return bool(self) and all(state.has_failed(step) for state in self.values())
-
-    @property
-    def lost(self) -> set[str]:
-        """The servers that are gone unannounced, or left out. Callable from any thread."""
-        items = list(self.items())
-        return {name for name, state in items if state.loss_logged or state.left_out}
 
     def describe_errors(self) -> str:
         """Returns why each server is lost or left out now. Callable from any thread."""
@@ -208,9 +183,6 @@ class ServerStates(dict[str, ServerState]):
             target=target,
             position=position,
         )
-
-    def _warn(self, server: str, line: str) -> None:
-        log.warning("%s", line, extra={"fields": {**self._log_fields, "server": server}})
 
 
 class StepFailures:

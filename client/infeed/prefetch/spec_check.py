@@ -47,8 +47,7 @@ def validate_spec(spec: PipelineSpec, slots: int) -> None:
         _check_transform(spec, transform, by_name[transform.field])
         fields = next_fields
     if fields != spec.element_spec:
-        finished = f"{_format(fields)} after the finish transforms"
-        raise _invalid(spec, finished, _format(spec.element_spec))
+        raise _invalid(spec, "the finish transforms", "the element spec")
 
 
 def _check_fields(spec: PipelineSpec, fields: Spec, slots: int, max_bytes: int) -> None:
@@ -62,7 +61,7 @@ def _check_fields(spec: PipelineSpec, fields: Spec, slots: int, max_bytes: int) 
     of_strings = [field.elements * _OFFSET_BYTES for field in fields if field.data_type == BYTES]
     size = slots * (sum(of_strings) + sum(field.sample_bytes or 0 for field in fields))
     if size > max_bytes:
-        raise _invalid(spec, f"batches of {size} bytes ({_format(fields)})", f"at most {max_bytes}")
+        raise _invalid(spec, f"batches of {size} bytes", f"at most {max_bytes}")
 
 
 def _check_transform(spec: PipelineSpec, transform: FinishTransform, field: FieldSpec) -> None:
@@ -78,10 +77,6 @@ def _check_transform(spec: PipelineSpec, transform: FinishTransform, field: Fiel
             expected = "floats, and one number or one for each channel"
     if expected:
         raise _invalid(spec, f"{transform} on field {field}", expected)
-
-
-def _format(fields: Spec) -> str:
-    return ", ".join(map(str, fields))
 
 
 def _invalid(spec: PipelineSpec, actual: str, expected: str) -> ProtocolError:

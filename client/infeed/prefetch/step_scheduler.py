@@ -1,4 +1,4 @@
-"""Step scheduler: assigns steps to servers, reorders their batches, and hedges slow requests.
+"""Step scheduler: assigns steps to servers, reorders their batches, and repeats late requests.
 
 No threads and no I/O. Each step is delivered once and in order, whichever server sends it and
 however often:
@@ -7,9 +7,9 @@ however often:
            ▲            │
            └─reassigned─┘
 
-A straggler is a server that blocks the next step and sends nothing while other servers do (a
-stopped process, a dead link). All its steps in flight time out: they are reassigned, and the
-server gets no new step until it has sent them after all, or has reconnected.
+A straggler is a server that blocks the next step and sends nothing, while others send or have
+nothing to do (a stopped process, a dead link). All its steps in flight time out: they are
+reassigned, and the server gets no new step until it has sent them after all, or has reconnected.
 """
 
 from __future__ import annotations
@@ -18,18 +18,39 @@ import heapq
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
-
-from infeed.prefetch.server_speeds import ServerSpeeds
 
 T = TypeVar("T")
 
-_INITIAL_HEDGES = 4
-_HEDGES_PER_STEP = 0.05
-"""Bounds on the hedges of single steps: they are for rare delays, and more would only add load."""
+MIN_STRAGGLER_SECONDS = 1.0
+"""Seconds of silence before a server is a straggler, at least: fewer repeat late steps."""
+
+_LATE_FACTOR = 4.0
+"""Multiple of the usual time from which a server is a straggler: less repeats more steps."""
+
+_EWMA_DECAY = 0.8
+"""Weight of the past in the moving averages: more follows a change of speed later."""
 
 _INITIAL_QUOTA = 4
 """Steps in flight at a server of unknown speed; without it, the first to connect gets all steps."""
+
+
+@dataclass
+class _Server:
+    """A server since it connected: after a reconnect it may be another process."""
+
+    in_flight: dict[int, float] = field(default_factory=dict)
+    """The time of the request, by step, in the order of the requests."""
+    timed_out: set[int] = field(default_factory=set)
+    """Of the steps in flight, the ones that were reassigned."""
+    interval: float = 0.0
+    """Mean time from batch to batch; 0 before the first."""
+    received_at: float = 0.0
+
+    def waits_for(self, step: int) -> bool:
+        """Returns whether the step is in flight and has not timed out."""
+        return step in self.in_flight and step not in self.timed_out
 
 
 class StepScheduler(Generic[T]):
@@ -43,16 +64,15 @@ class StepScheduler(Generic[T]):
         """The step that is delivered next."""
         self.single_server = True
         """Whether no server is expected but the first that is added."""
+        self.servers: dict[str, _Server] = {}
+        """The servers that steps can be assigned to."""
         self._steps = steps
         self._failed_step: int | None = None
         self._clock = clock
         self._next_new_step = 0
         self._reassigned: list[int] = []  # a heap
-        self._in_flight: dict[str, dict[int, float]] = {}  # server → step → time of the request
-        self._timed_out: dict[str, set[int]] = {}  # part of those in flight
         self._reorder_buffer: dict[int, T] = {}
-        self._hedged_single_steps = 0
-        self._speeds = ServerSpeeds()
+        self._mean_latency = 0.0
 
     @property
     def complete(self) -> bool:
@@ -65,54 +85,41 @@ class StepScheduler(Generic[T]):
         return bool(self._reassigned)
 
     @property
-    def servers(self) -> list[str]:
-        """The servers that steps can be assigned to."""
-        return list(self._in_flight)
-
-    @property
-    def hedge_delay(self) -> float:
-        """Seconds after which the next step is requested from a second server."""
-        return self._speeds.hedge_delay
+    def late_seconds(self) -> float:
+        """Seconds after the request from which the answer to a step is late."""
+        return max(MIN_STRAGGLER_SECONDS, _LATE_FACTOR * self._mean_latency)
 
     def add_server(self, server: str) -> None:
         """Makes a server available for steps."""
-        self._in_flight.setdefault(server, {})
-        self._timed_out.setdefault(server, set())
+        self.servers.setdefault(server, _Server())
 
     def remove_server(self, server: str) -> None:
         """Reassigns the steps that only this server had in flight, and forgets its speed."""
-        self._speeds.forget(server)
-        timed_out = self._timed_out.pop(server, set())
-        for step in self._in_flight.pop(server, {}):
-            if step not in timed_out:
-                self._reassign(step)
+        removed = self.servers.pop(server, _Server())
+        for step in removed.in_flight.keys() - removed.timed_out:
+            self._reassign(step)
 
     def end_at(self, step: int) -> None:
         """Ends the feed before this step, if it did not end earlier."""
         self._steps = step if self._steps is None else min(step, self._steps)
 
     def fail(self, step: int, item: T) -> None:
-        """Buffers an item in place of a step, whichever server was to send it.
-
-        No later step is needed. But the feed is not complete: it must not end as if it were.
-        """
+        """Buffers an item in place of a step. No later step is needed, but the feed must not end as
+        if it were complete."""
         self._reorder_buffer[step] = item
         self._failed_step = step
 
     def assign(self, server: str, step_limit: int) -> int | None:
         """Returns the step to request from the server now; None if there is none for it yet."""
-        if server in self._in_flight:
+        if server in self.servers:
             return self._request(server, self._choose_step(server, step_limit))
         return None
 
     def probe(self, server: str, step_limit: int) -> int | None:
-        """Returns the next step, to request it alone from a server that has failed before.
-
-        It may be in flight elsewhere. So the answer shows whether this server can send it, and
-        delays no other step.
-        """
-        step = self.next_step
-        if self._in_flight.get(server, True) or step >= step_limit or not self._exists(step):
+        """Returns the next step, to request it alone from a server that has failed before. It may
+        be in flight elsewhere: the answer delays no other step."""
+        step, known = self.next_step, self.servers.get(server)
+        if known is None or known.in_flight or step >= step_limit or not self._exists(step):
             return None
         if step in self._reassigned:
             self._reassigned.remove(step)
@@ -122,13 +129,17 @@ class StepScheduler(Generic[T]):
 
     def on_received(self, server: str, step: int, item: T) -> bool:
         """Buffers a step that was in flight; returns False if it is not needed any more."""
-        requested_at = self._in_flight[server].pop(step)
-        self._timed_out[server].discard(step)
-        needed = self.is_needed(step)
-        self._speeds.measure(server, requested_at, self._clock(), needed=needed)
-        if needed:
-            self._reorder_buffer[step] = item
-        return needed
+        sender, now = self.servers[server], self._clock()
+        requested_at = sender.in_flight.pop(step)
+        sender.timed_out.discard(step)
+        interval = now - max(requested_at, sender.received_at)
+        sender.interval = _ewma(sender.interval, max(interval, 1e-6))
+        sender.received_at = now
+        if not self.is_needed(step):
+            return False  # the latency of a duplicate is not typical
+        self._mean_latency = _ewma(self._mean_latency, now - requested_at)
+        self._reorder_buffer[step] = item
+        return True
 
     def is_needed(self, step: int) -> bool:
         """Returns whether the step exists and has not been received."""
@@ -146,22 +157,17 @@ class StepScheduler(Generic[T]):
         """Drops the buffered steps."""
         self._reorder_buffer.clear()
 
-    def in_flight_count(self, server: str) -> int:
-        """Returns the number of steps that were requested from the server and not received."""
-        return len(self._in_flight.get(server, {}))
-
     def oldest_in_flight(self, server: str) -> int | None:
         """Returns the step in flight that was requested from the server first."""
-        return next(iter(self._in_flight.get(server, ())), None)
+        return next(iter(self.servers.get(server, _Server()).in_flight), None)
 
     def blocking_server(self) -> tuple[str, float] | None:
         """Returns the server that the next step was requested from first, and how many seconds
         ago; None if it is not in flight. Callable from any thread."""
-        next_step = self.next_step
         requests = [
             (requested_at, name)
-            for name, steps in list(self._in_flight.items())
-            if (requested_at := steps.get(next_step)) is not None
+            for name, server in list(self.servers.items())
+            if (requested_at := server.in_flight.get(self.next_step)) is not None
         ]
         if not requests:
             return None
@@ -170,71 +176,68 @@ class StepScheduler(Generic[T]):
 
     def _request(self, server: str, step: int | None) -> int | None:
         if step is not None:
-            self._in_flight[server][step] = self._clock()
+            self.servers[server].in_flight[step] = self._clock()
         return step
 
-    def _choose_step(self, server: str, step_limit: int) -> int | None:
-        self._detect_stragglers()
-        if self._timed_out[server]:
+    def _choose_step(self, name: str, step_limit: int) -> int | None:
+        server = self.servers[name]
+        self._detect_stragglers(is_another_idle=not server.in_flight)
+        if server.timed_out or len(server.in_flight) >= self._quota(server, step_limit):
             return None
-        if self.in_flight_count(server) < self._quota(server, step_limit):
-            while self._reassigned:
-                step = heapq.heappop(self._reassigned)
-                if self.is_needed(step):
-                    self.hedges += any(step in steps for steps in self._timed_out.values())
-                    return step
-            if self._next_new_step < step_limit and self._exists(self._next_new_step):
-                self._next_new_step += 1
-                return self._next_new_step - 1
-        return self.next_step if self._should_hedge(server) else None
+        while self._reassigned:
+            step = heapq.heappop(self._reassigned)
+            if self.is_needed(step):
+                self.hedges += any(step in other.timed_out for other in self.servers.values())
+                return step
+        if self._next_new_step < step_limit and self._exists(self._next_new_step):
+            self._next_new_step += 1
+            return self._next_new_step - 1
+        return None
 
-    def _detect_stragglers(self) -> None:
+    def _detect_stragglers(self, *, is_another_idle: bool) -> None:
         """Times out the steps of each straggler that has the next step in flight."""
-        for server, in_flight in self._in_flight.items():
-            timed_out = self._timed_out[server]
-            requested_at = in_flight.get(self.next_step)
-            if requested_at is None or self.next_step in timed_out:
-                continue
-            if self._speeds.is_straggler(server, requested_at, self._clock()):
-                newly = in_flight.keys() - timed_out
-                timed_out |= newly
+        for server in self.servers.values():
+            if server.waits_for(self.next_step) and self._is_straggler(server, is_another_idle):
+                newly = server.in_flight.keys() - server.timed_out
+                server.timed_out |= newly
                 for step in newly:
                     self._reassign(step)
 
-    def _should_hedge(self, server: str) -> bool:
-        """Returns whether to request the next step from this idle server too, and counts it."""
-        if self.in_flight_count(server) or self._request_count(self.next_step) != 1:
-            return False
-        if self._hedged_single_steps >= _INITIAL_HEDGES + _HEDGES_PER_STEP * self.next_step:
-            return False
-        blocking = self.blocking_server()
-        if blocking is None or blocking[1] < self.hedge_delay:
-            return False
-        self._hedged_single_steps += 1
-        self.hedges += 1
-        return True
+    def _is_straggler(self, server: _Server, is_another_idle: bool) -> bool:
+        """Returns whether the server's silence is unusual for its interval between batches (the
+        latency grows with the number in flight), and the others are not as busy and silent."""
+        since = max(server.in_flight[self.next_step], server.received_at)
+        usual = server.interval or max(other.interval for other in self.servers.values())
+        last = max(other.received_at for other in self.servers.values())
+        late = self._clock() - since >= max(MIN_STRAGGLER_SECONDS, _LATE_FACTOR * usual)
+        return late and (is_another_idle or last > since)
 
     def _reassign(self, step: int) -> None:
-        """Queues the step again if no request for it is left."""
-        if not self._request_count(step) and self.is_needed(step):
+        """Queues the step again if no server is waited for to send it."""
+        is_awaited = any(server.waits_for(step) for server in self.servers.values())
+        if not is_awaited and self.is_needed(step):
             heapq.heappush(self._reassigned, step)
-
-    def _request_count(self, step: int) -> int:
-        """Returns the requests for a step that are in flight and not timed out."""
-        return sum(
-            step in steps and step not in self._timed_out[server]
-            for server, steps in self._in_flight.items()
-        )
 
     def _exists(self, step: int) -> bool:
         if self._failed_step is not None and step > self._failed_step:
             return False
         return self._steps is None or step < self._steps
 
-    def _quota(self, server: str, step_limit: int) -> int:
-        """Returns the steps that the server may have in flight."""
-        if not self._speeds.knows(server) and not self.single_server:
+    def _quota(self, server: _Server, step_limit: int) -> int:
+        """Returns the steps that the server may have in flight: its share of the speed of all."""
+        if not server.interval and not self.single_server:
             return _INITIAL_QUOTA
-        others = [name for name in self._in_flight if name != server and not self._timed_out[name]]
+        others = [
+            item for item in self.servers.values() if item is not server and not item.timed_out
+        ]
         free = step_limit - self.next_step
-        return max(2, math.ceil(free * self._speeds.share(server, others))) if others else free
+        if not others:
+            return free
+        known = [item.interval for item in (server, *others) if item.interval]
+        mean = sum(known) / len(known) if known else 1.0  # an unknown speed is the mean
+        speeds = [1 / (other.interval or mean) for other in (server, *others)]
+        return max(2, math.ceil(free * speeds[0] / sum(speeds)))
+
+
+def _ewma(mean: float, value: float) -> float:
+    return _EWMA_DECAY * mean + (1 - _EWMA_DECAY) * value if mean else value

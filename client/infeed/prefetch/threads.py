@@ -1,7 +1,4 @@
-"""Threads of a feed: a wake-up without a lock, and daemon threads whose end can be waited for.
-
-An exception of a signal handler can interrupt the waiting thread at any bytecode.
-"""
+"""Threads of a feed: a wake-up without a lock, and daemon threads whose end can be waited for."""
 
 from __future__ import annotations
 
@@ -15,10 +12,9 @@ from contextlib import suppress
 class Wakeup:
     """Stays set until one wait has seen it.
 
-    `threading.Event` and `Condition` hold a lock in Python code. An exception of a signal handler
-    can leave it locked there, and then every other thread hangs. Here, setting and waiting are one
-    call of C each: the exception comes before or after it. A signal that was seen and then lost
-    with the exception does no harm, because each thread checks its condition before it waits.
+    An exception of a signal handler can leave the lock of a `threading.Event` locked, and then
+    every other thread hangs. Here, setting and waiting are one call of C each. A signal that is
+    lost with the exception does no harm: each thread checks its condition before it waits.
     """
 
     def __init__(self) -> None:
@@ -37,11 +33,8 @@ class Wakeup:
 
 
 class BackgroundThread(threading.Thread):
-    """Runs a function; none outlives the process.
-
-    `join` is called only where there is nothing to wait for but the last instructions of the
-    thread: an exception of a signal handler in it marks a running thread as ended.
-    """
+    """Runs a function; none outlives the process. `join` is called at the end only: an exception of
+    a signal handler in it marks a running thread as ended."""
 
     def __init__(self, name: str, work: Callable[[], None]) -> None:
         super().__init__(name=name, daemon=True)

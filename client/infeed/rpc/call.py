@@ -39,8 +39,8 @@ MAX_MESSAGE_BYTES = 1 << 26
 _CHECKSUM_FIELD_BYTES = 9
 """Bytes of the field `checksum` with its tag, the last one of a message that has it."""
 
-_TIMEOUT_LIMIT = 10**8
-"""One more than the largest number in `grpc-timeout`."""
+_MAX_TIMEOUT_MILLISECONDS = 10**8 - 1
+"""The largest number in `grpc-timeout`, more than a day."""
 
 
 class GrpcCall:
@@ -57,10 +57,8 @@ class GrpcCall:
         connect_timeout: float | None = None,
         on_draining: Callable[[], None] = lambda: None,
     ) -> None:
-        """`requests` are protobuf messages. `timeout`, in seconds, is for the whole call, and
-        `connect_timeout` for its connection up to the peer's first frame. `on_draining` is called
-        when the server is about to shut down.
-        """
+        """`timeout`, in seconds, is for the whole call, `connect_timeout` up to the peer's first
+        frame. `on_draining` is called when the server is about to shut down."""
         self.server = address
         self._method = method
         self._requests = requests
@@ -120,9 +118,8 @@ class GrpcCall:
         self._socket.close()
 
     def _start(self) -> None:
-        timeout = self._connect_timeout
-        begin_by = time.monotonic() + timeout
-        self._socket.open(timeout)
+        begin_by = time.monotonic() + self._connect_timeout
+        self._socket.open(self._connect_timeout)
         self._http2.send_headers(self._headers(), begin_by)
         self._sender = threading.Thread(
             target=self._send_requests, name="infeed-requests", daemon=True
@@ -141,7 +138,8 @@ class GrpcCall:
             *self._credentials.headers(),
         ]
         if self._timeout is not None:
-            headers.append(("grpc-timeout", _encode_timeout(self._timeout)))
+            milliseconds = min(max(1, round(self._timeout * 1000)), _MAX_TIMEOUT_MILLISECONDS)
+            headers.append(("grpc-timeout", f"{milliseconds}m"))
         return headers
 
     def _send_requests(self) -> None:
@@ -207,11 +205,3 @@ def read_single_response(call: Call, response: Any) -> Any:
     if expected and expected != xxhash.xxh3_64_intdigest(checked):
         raise ProtocolError(f"{call.server} sent a message that does not match its checksum")
     return parsed
-
-
-def _encode_timeout(seconds: float) -> str:
-    """Returns the value of `grpc-timeout`, which has at most 8 digits."""
-    milliseconds = max(1, round(seconds * 1000))
-    if milliseconds < _TIMEOUT_LIMIT:
-        return f"{milliseconds}m"
-    return f"{min(math.ceil(seconds), _TIMEOUT_LIMIT - 1)}S"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -35,11 +34,6 @@ from infeed.transport import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, Call, Tra
 from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
 
-log = logging.getLogger(__name__)
-
-NOTICE_SECONDS = 2.0
-"""Seconds of waiting after which the log says so: fewer would name servers that only start."""
-
 _REFUSALS = (
     *(AuthenticationError, PermissionDeniedError, PipelineNotFoundError),
     *(ProtocolError, ServerError, SourceError),
@@ -48,7 +42,6 @@ _REFUSALS = (
 
 _SERVICE = "/infeed.v1.FeedService/"
 _PAGE_SIZE = 1_000
-_MAX_PAGES = 100
 
 
 def open_transport(
@@ -74,7 +67,6 @@ class GrpcTransport:
     """Transport to `host:port`, `dns:///host:port` or `unix:/path`, or several, comma-separated."""
 
     def __init__(self, target: str, credentials: Credentials = NO_CREDENTIALS) -> None:
-        """Raises `InvalidRequestError` for an invalid target, `ConfigError` for credentials."""
         self.target = target
         self._addresses = parse_target(target)
         for address in self._addresses:
@@ -92,7 +84,7 @@ class GrpcTransport:
         pipelines: list[PipelineSpec] = []
         page_token = ""
         deadline = time.monotonic() + timeout
-        for _ in range(_MAX_PAGES):
+        while True:
             request = service.ListPipelinesRequest(page_size=_PAGE_SIZE, page_token=page_token)
             left = max(0.0, deadline - time.monotonic())
             page = self._call_unary("ListPipelines", request, service.ListPipelinesResponse, left)
@@ -100,20 +92,14 @@ class GrpcTransport:
             page_token = page.next_page_token
             if not page_token:
                 return pipelines
-        raise ProtocolError(
-            f"the pipeline list of {self.target} does not end: {len(pipelines)} pipelines on "
-            f"{_MAX_PAGES} pages",
-            target=self.target,
-        )
 
     def get_pipeline(self, name: str, timeout: float = 20.0) -> PipelineSpec:
         request = service.GetPipelineRequest(name=name)
         response = self._call_unary("GetPipeline", request, service.GetPipelineResponse, timeout)
         if response.pipeline.name != name:
+            other = response.pipeline.name
             raise ProtocolError(
-                f"{self.target} returned the pipeline {response.pipeline.name!r} instead of "
-                f"{name!r}",
-                target=self.target,
+                f"{self.target} returned the pipeline {other!r} instead of {name!r}"
             )
         return PipelineSpec.from_proto(response.pipeline)
 
@@ -155,14 +141,11 @@ class GrpcTransport:
             call.cancel()
 
     def _call_unary(self, method: str, request: Any, response: Any, timeout: float) -> Any:
-        """Returns the response of the first server that responds; logs once what it waits for.
-
-        Begins with the server that has responded last. At the timeout raises a refusal, if a server
-        refused the call, else the last error; at once when every server has refused.
-        """
+        """Returns the response of the first server that responds. At the timeout raises a refusal,
+        if a server refused the call, else the last error; at once when all have refused."""
         began = time.monotonic()
         backoff, connect_timeout = MIN_BACKOFF_SECONDS, CONNECT_TIMEOUT_SECONDS
-        problem, noticed = "the timeout left no time for a call", False
+        problem = "the timeout left no time for a call"
         refusals: dict[str, InfeedError] = {}
         while (left := began + timeout - time.monotonic()) > 0:
             address = self._addresses[self._current]
@@ -186,12 +169,7 @@ class GrpcTransport:
             with self._lock:
                 if self._addresses[self._current] == address:  # else another thread has moved on
                     self._current = (self._current + 1) % len(self._addresses)
-            waited = time.monotonic() - began
-            if waited >= NOTICE_SECONDS and not noticed:
-                noticed = True
-                line = "waiting for an infeed server at %s, for %.1f s so far: %s"
-                log.warning(line, self.target, waited, problem)
-            time.sleep(min(backoff, max(0.0, timeout - waited)))
+            time.sleep(min(backoff, max(0.0, began + timeout - time.monotonic())))
             backoff = min(2 * backoff, MAX_BACKOFF_SECONDS)
         for refusal in refusals.values():
             raise refusal
@@ -199,7 +177,6 @@ class GrpcTransport:
             f"no infeed server answered at {self.target} within {round(timeout, 2):g} s; last "
             f"reason: {problem}",
             target=self.target,
-            seconds=timeout,
         )
 
     def _new_call(

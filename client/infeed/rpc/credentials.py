@@ -38,8 +38,7 @@ class Credentials:
             )
 
     def validate(self, address: str) -> None:
-        """Raises `ConfigError` for a token that would be sent unencrypted, an invalid file, or a
-        name that no certificate can be valid for."""
+        """Raises `ConfigError` for a token that would be sent unencrypted, or invalid files."""
         if self.token is not None and self.tls is None and not is_local(address):
             raise ConfigError(
                 f"the token for {address} would be sent unencrypted; use tls=True or "
@@ -71,14 +70,11 @@ class Credentials:
         if self.token is None:
             return []
         token = self.token if isinstance(self.token, str) else _call_token_function(self.token)
-        if not isinstance(token, str):
-            raise ConfigError(f"the token must be a str, not {type(token).__name__}")
-        if not token:
-            raise ConfigError("the token is empty")
-        if not (token.isascii() and token.isprintable() and " " not in token):
-            raise ConfigError(  # without the token itself
-                f"the token, of {len(token)} characters, has others than printable ASCII "
-                "characters without blanks; strip the line break of a file"
+        is_text = isinstance(token, str) and token.isascii() and token.isprintable()
+        if not is_text or not token or " " in token:  # the error is without the token itself
+            raise ConfigError(
+                "the token must be a str of printable ASCII characters without blanks, and not "
+                "empty; strip the line break of a file"
             )
         return [("authorization", f"Bearer {token}")]
 

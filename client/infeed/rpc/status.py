@@ -1,13 +1,8 @@
-"""Mapping of a gRPC call's status, or of its connection's failure, to an `InfeedError`.
-
-A gRPC error's trailing metadata holds a serialized `google.rpc.Status` whose details hold a
-`google.rpc.ErrorInfo`. `status.proto` has both.
-"""
+"""Mapping of a call's status (status.proto), or its connection's failure, to an `InfeedError`."""
 
 from __future__ import annotations
 
 import base64
-import os
 from collections.abc import Mapping
 from urllib.parse import unquote
 
@@ -15,7 +10,6 @@ from google.protobuf.message import DecodeError
 
 from infeed.http2.connection import Http2ProtocolError
 from infeed.http2.socket import ConnectionLostError, TLSVerificationError
-from infeed.http2.target import is_unix
 from infeed.http2.tls_config import TLS
 from infeed.shared.errors import (
     DOMAIN,
@@ -72,13 +66,6 @@ def map_http_error(headers: Mapping[str, str], target: str) -> InfeedError | Non
     )
 
 
-def status_name(headers: Mapping[str, str], trailers: Mapping[str, str]) -> str | None:
-    """Returns the name of the status that a response has; None without a valid one."""
-    status = trailers.get("grpc-status", headers.get("grpc-status", ""))
-    is_known = status.isdecimal() and len(status) <= 2 and int(status) < len(CODES)
-    return CODES[int(status)] if is_known else None
-
-
 def map_status(
     headers: Mapping[str, str], trailers: Mapping[str, str], target: str
 ) -> InfeedError | None:
@@ -86,29 +73,22 @@ def map_status(
     source = trailers if "grpc-status" in trailers else headers
     status = source.get("grpc-status")
     if status is None:
-        if not headers:
-            return _unavailable(target, "the call ended without a response")
-        return map_http_error(headers, target) or _unavailable(
-            target, "the call ended without a status"
-        )
+        error = map_http_error(headers, target) if headers else None
+        return error or _unavailable(target, "the call ended without a status")
     if status == "0":
         return None
     if error := error_from_details(_decode_base64(source.get("grpc-status-details-bin", ""))):
         return error
-    code = status_name(headers, trailers) or f"status {status}"
-    return _error_of_code(
-        code, unquote(source.get("grpc-message", "")) or "no reason given", target
-    )
+    is_known = status.isdecimal() and len(status) <= 2 and int(status) < len(CODES)
+    code = CODES[int(status)] if is_known else f"status {status}"
+    details = unquote(source.get("grpc-message", "")) or "no reason given"
+    kind, text = _ERRORS.get(code, (ServerError, "{} failed with {code}: {}"))
+    exhausted = code if code == "RESOURCE_EXHAUSTED" else None
+    return kind(text.format(target, details, code=code), target=target, code=exhausted)
 
 
 def _unavailable(target: str, reason: str) -> ServerUnavailableError:
     return ServerUnavailableError(f"no server at {target}: {reason}", target=target)
-
-
-def _error_of_code(code: str, details: str, target: str) -> InfeedError:
-    kind, text = _ERRORS.get(code, (ServerError, "{} failed with {code}: {}"))
-    exhausted = code if code == "RESOURCE_EXHAUSTED" else None
-    return kind(text.format(target, details, code=code), target=target, code=exhausted)
 
 
 def _decode_base64(value: str) -> bytes:
@@ -146,21 +126,16 @@ def map_connection_error(error: Exception, server: str, tls_remedy: str) -> Infe
     if isinstance(error, TLSVerificationError):
         return AuthenticationError(str(error), target=server)
     remedy = tls_remedy if isinstance(error, _CLOSED) else ""
-    if isinstance(error, PermissionError) and is_unix(server):
-        # It asks for the right to write to the socket, and to enter the folders above.
-        remedy = f"; connect as the server's user, this process has uid {os.geteuid()}"
     message = f"no server at {server}: {_reason(error)}{remedy}"
     return ServerUnavailableError(message, target=server)
 
 
 def tls_remedy(tls: TLS | None) -> str:
-    """Returns a remedy for a peer that never spoke HTTP/2: it may be a port with TLS, which answers
-    in HTTP/1 (nginx) or not at all (grpcio, haproxy), or want another certificate."""
+    """Returns a remedy for a peer that never spoke HTTP/2: its port may require TLS, or another
+    certificate."""
     if tls is None:
         return "; if this port requires TLS, set tls=True or TLS(ca=...)"
-    if tls.cert is None:
-        return "; if this port requires a client certificate, set TLS(cert=..., key=...)"
-    return "; this port may not accept the client certificate"
+    return "; if this port requires a client certificate, set TLS(cert=..., key=...)"
 
 
 def _reason(error: Exception) -> str:

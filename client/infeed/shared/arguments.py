@@ -18,10 +18,8 @@ MAX_SECONDS = 1e8
 def check_integer(
     name: str, value: Any, low: int, high: int = MAX_INT64, *, or_none: str = ""
 ) -> int:
-    """Returns an integer of any type but bool, such as NumPy's, as an int.
-
-    `or_none` is the meaning of None, which the caller accepts.
-    """
+    """Returns an integer of any type but bool, such as NumPy's, as an int; `or_none` is the meaning
+    of None, which the caller accepts."""
     largest = "2^63 - 1" if high == MAX_INT64 else str(high)
     valid = f"from {low} to {largest}" + (f", or None for {or_none}" if or_none else "")
     try:
@@ -75,13 +73,6 @@ def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:
     return value
 
 
-def nearest_first(name: str, known: Iterable[str]) -> list[str]:
-    """Returns the known names, the ones that are most similar to a name first."""
-    from difflib import SequenceMatcher  # noqa: PLC0415 - only for errors
-
-    return sorted(known, key=lambda other: -SequenceMatcher(None, name, other).ratio())
-
-
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """Returns a hint at the known name that is most similar, empty if none is similar."""
     from difflib import get_close_matches  # noqa: PLC0415 - only for errors
@@ -94,13 +85,11 @@ def refuse_copy(original: object) -> NoReturn:
     """Raises `InvalidRequestError`: as the method `__reduce__`, for `copy` and `pickle`."""
     raise InvalidRequestError(
         f"a {type(original).__name__} cannot be copied or pickled: its connection belongs to this "
-        "object and process, and copies would each get a part of the batches; make another one "
-        "where it is read, and give it this one's state"
+        "process; make another one where it is read, and give it this one's state"
     )
 
 
 def _wrong_type(name: str, valid: str, value: Any) -> InvalidRequestError:
-    text = repr(value)
-    shown = text if len(text) <= 80 else f"{text[:77]}..."
+    shown = repr(value)[:80]
     kind = "" if value is None else f" ({type(value).__name__})"
     return InvalidRequestError(f"{name} must be {valid}, not {shown}{kind}", **{name: shown})

@@ -25,26 +25,18 @@ _MIN_USED_SHARE = 1e-3
 
 _MIN_STEP_SECONDS = 1e-3
 _MIN_WORK_SHARE = 0.05
-"""A training that works for less than this share of the time, in shorter steps, does not work: what
-remains beside its waits is the loop itself, and says nothing about what it would take."""
+"""A training that works for less of the time, in shorter steps, is an empty loop."""
 
 
 def consumption(ranks: Collection[RankReport], world_size: int) -> float:
-    """Returns the batches per second that a job would take without any wait; infinite if unknown.
-
-    The slowest rank sets the pace, and each rank takes one batch in a step.
-    """
-    steps = [_step_seconds(rank) for rank in ranks if rank.report.steps]
-    slowest = max(steps, default=0.0)
+    """Returns the batches per second that a job would take without any wait, at the pace of its
+    slowest rank; infinite if it does no work."""
+    slowest = 0.0
+    for report in (rank.report for rank in ranks):
+        step = report.step_seconds or 0.0
+        if step >= _MIN_STEP_SECONDS or step * report.steps >= _MIN_WORK_SHARE * report.seconds:
+            slowest = max(slowest, step)
     return world_size / slowest if slowest else math.inf
-
-
-def _step_seconds(rank: RankReport) -> float:
-    """Returns the time of a step without its wait; 0 if the training does no work."""
-    report = rank.report
-    step = report.step_seconds or 0.0
-    works = step >= _MIN_STEP_SECONDS or step * report.steps >= _MIN_WORK_SHARE * report.seconds
-    return step if works else 0.0
 
 
 def is_fed(ranks: Collection[RankReport], world_size: int) -> bool:
@@ -62,12 +54,10 @@ def servers_in_use(ranks: Collection[RankReport], world_size: int) -> int:
 
 
 def capacity(server: ServerReport, *, alone: bool = False) -> float | None:
-    """Returns the batches per second that a server can make.
+    """Returns the batches per second that a server can make; None if it sent no batch.
 
     While it is loaded, it makes batches ÷ busy time; a server with time to spare is limited by its
-    processors, of which a batch takes the measured time. Processors that other processes use do
-    not count, unless it is to be `alone`. If the report is of one of several processes, the others
-    can make as much. None if it sent no batch.
+    processors, without those that other processes use, unless it is to be `alone`.
     """
     if not server.batches or not server.seconds:
         return None
@@ -84,10 +74,8 @@ def capacity(server: ServerReport, *, alone: bool = False) -> float | None:
 def enough_servers(
     ranks: Collection[RankReport], world_size: int, servers: Collection[ServerReport]
 ) -> int | None:
-    """Returns how many servers like these would keep a job, and what else they serve, going.
-
-    None if it is unknown: the training does no work, or the servers have sent few batches.
-    """
+    """Returns how many servers like these would keep a job, and what else they serve, going; None
+    if the training does no work, or the servers have sent few batches."""
     capacities = [known for known in map(capacity, servers) if known is not None]
     demand = consumption(ranks, world_size)
     few = sum(server.batches for server in servers) < MIN_BATCHES

@@ -4,46 +4,28 @@ It follows from what the servers' pipelines waited for, and from what the client
 
     pipeline waits for    beside it                    cause
     the source            Python workers all busy      Python workers, or Python CPU
-                          one sample takes long        slow samples
-                          neither                      storage
+                          else                         storage
     the transforms        processors idle, no memory   server budget
                           else                         transforms, or data set
-    room to send          client's threads busy        client CPU
-                          client receives              network rate
+    requests, or room     client's threads busy        client CPU
+    to send               client receives              network rate
                           servers encode               serialisation
-    requests              client's threads busy        client CPU
-                          client receives              network rate
                           neither                      round trip
-
-A connection that is never silent is the limit, whatever the pipeline does for other jobs.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Literal
 
-from infeed.shared.report import ServerReport, TrainerReport
+from infeed.shared.report import ServerReport, TrainerReport, merge_processes
 
 _BUSY_SHARE = 0.7
 """Share of the time from which threads, processors or workers count as busy."""
 
 _FULL_SHARE = 0.9
 """Share of the time from which a connection can carry no more."""
-
-_OTHERS_SHARE = 0.1
-"""Share of the servers' processors from which their use by other processes is named."""
-
-_SLOW_FACTOR = 4.0
-_SLOW_SHARE = 0.5
-"""A sample is slow that takes so many times the mean, and this share of the time between batches:
-its batch waits for it alone."""
-
-_WAITING_CPU_SHARE = 0.1
-"""Processor time of a server, as a share of its workers' busy time, below which they wait rather
-than compute: more of them help, also where other processes use the processors."""
 
 _MAX_GROWTH = 16.0
 """The most by which more worker processes are advised at a time."""
@@ -53,7 +35,6 @@ Cause = Literal[
     "storage",
     "Python workers",
     "Python CPU",
-    "slow samples",
     "transforms",
     "data set",
     "serialisation",
@@ -73,8 +54,9 @@ _ADVICE: dict[Cause, str] = {
     "target",
     "storage": "read from nearer or faster storage, pack small files into TFRecords, or shuffle in "
     "windows",
+    "Python workers": "read with more worker processes: processes: {} at the Python source or "
+    "function",
     "Python CPU": "add servers or cores, or make the Python code where samples are read cheaper",
-    "slow samples": "leave such samples out, or make them as cheap to read as the others",
     "transforms": "add servers or cores, or make the transforms cheaper (infeed profile)",
     "data set": "let the data set do more at a time (num_parallel_calls, prefetch), or make it "
     "cheaper; more servers do not help, for one reads it",
@@ -88,52 +70,14 @@ _ADVICE: dict[Cause, str] = {
 }
 
 
-@dataclass(frozen=True)
-class _Servers:
-    """What several servers did together."""
-
-    reports: Collection[ServerReport]
-
-    def total(self, name: str) -> float:
-        return float(sum(getattr(report, name) for report in self.reports))
-
-    def share(self, name: str) -> float:
-        """Returns a time as a share of the servers' time."""
-        return self.total(name) / self.total("seconds")
-
-    def mean(self, name: str) -> float:
-        weighted = sum(report.seconds * getattr(report, name) for report in self.reports)
-        return float(weighted) / self.total("seconds")
-
-    @property
-    def has_idle_processors(self) -> bool:
-        return self.share("cpu_seconds") < _BUSY_SHARE * self.mean("usable_cores")
-
-    @property
-    def python_workers_wait(self) -> bool:
-        """Whether the Python workers were busy without using processors."""
-        return self.total("cpu_seconds") < _WAITING_CPU_SHARE * self.total("python_seconds")
-
-    def processors_text(self) -> str:
-        cores = self.mean("cores")
-        cpu = self.share("cpu_seconds") / cores if cores else 0.0
-        return f"with {_percent(cpu)} of the servers' processors in use"
-
-    def shortage_text(self) -> str:
-        return (
-            f"for {_percent(self.share('shortage_seconds'))} of the time, only the memory limit "
-            "kept a batch from being begun"
-        )
-
-
 def find_cause(trainer: TrainerReport, servers: Collection[ServerReport]) -> tuple[Cause, str]:
     """Returns what the batches of a trainer waited for, and the figures that show it."""
-    used = _Servers(servers)
-    busy = used.share("busy_seconds")
+    server = merge_processes(servers)
+    busy = server.busy_seconds / server.seconds
     streams = max(1, trainer.streams)
     receiving = trainer.receive_seconds / (trainer.seconds * streams)
-    if busy >= 0.5 and receiving < _FULL_SHARE:
-        return _cause_at_servers(used)
+    if busy >= 0.5 and receiving < _FULL_SHARE:  # else the connection is the limit
+        return _cause_at_servers(server)
     client = trainer.cpu_seconds / (trainer.seconds * streams)
     finishing = trainer.finish_seconds / trainer.seconds
     if max(client, finishing) >= _BUSY_SHARE:
@@ -144,11 +88,11 @@ def find_cause(trainer: TrainerReport, servers: Collection[ServerReport]) -> tup
         return "network rate", (
             f"a batch was under way {_percent(receiving)} of the time, at {rate:.0f} MB/s"
         )
-    encoding = used.share("encode_seconds")  # threads that encode, on average
-    if used.share("no_budget_seconds") >= 0.5 and encoding >= 0.5:
+    encoding = server.encode_seconds / server.seconds  # threads that encode, on average
+    if server.no_budget_seconds >= 0.5 * server.seconds and encoding >= 0.5:
         return "serialisation", f"{encoding:.1f} threads encoded batches"
-    if used.share("shortage_seconds") >= 0.5:
-        return "server budget", used.shortage_text()
+    if server.shortage_seconds >= 0.5 * server.seconds:
+        return "server budget", _shortage_text(server)
     return "round trip", f"the pipeline had nothing to make {_percent(1 - busy)} of the time"
 
 
@@ -156,53 +100,37 @@ def advice_for(cause: Cause, servers: Collection[ServerReport], demand: float) -
     """Returns what to change first; `demand` is what the job would take, in batches per second."""
     if cause != "Python workers":
         return _ADVICE[cause]
-    used = _Servers(servers)
-    workers = max(server.python_workers for server in servers)
-    rate = sum(server.batches / server.seconds for server in servers)
-    growth = demand / rate if rate else math.inf
-    if not used.python_workers_wait:  # workers that compute can use the idle processors
-        growth = min(growth, used.mean("usable_cores") / max(used.share("cpu_seconds"), 1e-6))
-    advised = max(workers + 1, math.ceil(workers * min(growth, _MAX_GROWTH)))
-    return f"read with more worker processes: processes: {advised} at the Python source or function"
+    server, workers = merge_processes(servers), max(report.python_workers for report in servers)
+    idle = server.seconds * server.usable_cores / max(server.cpu_seconds, 1e-6)
+    needed = demand * server.seconds / server.batches if server.batches else math.inf
+    growth = min(needed, idle, _MAX_GROWTH)
+    return _ADVICE[cause].format(max(workers + 1, math.ceil(workers * growth)))
 
 
-def _cause_at_servers(used: _Servers) -> tuple[Cause, str]:
-    busy, source = used.share("busy_seconds"), used.share("source_seconds")
-    is_from_source = source >= busy / 2
-    workers = int(used.total("python_workers"))
-    python = used.share("python_seconds") / max(1e-9, used.mean("python_workers"))
-    if is_from_source and workers and python >= _BUSY_SHARE:
+def _cause_at_servers(server: ServerReport) -> tuple[Cause, str]:
+    in_use = f"with {_percent(server.cpu_share)} of the servers' processors in use"
+    has_idle_cores = server.cpu_seconds < _BUSY_SHARE * server.seconds * server.usable_cores
+    is_from_source = server.source_seconds >= server.busy_seconds / 2
+    if is_from_source and server.python_share >= _BUSY_SHARE:
+        workers = server.python_workers
         noun = "Python worker was" if workers == 1 else f"{workers} Python workers were"
-        detail = f"its {noun} busy {_percent(python)} of the time, {used.processors_text()}"
-        more_help = used.has_idle_processors or used.python_workers_wait
-        return ("Python workers" if more_help else "Python CPU"), detail
-    has_idle_workers = bool(is_from_source and workers)
-    is_short = used.share("shortage_seconds") >= 0.5
-    if is_short and (has_idle_workers or used.has_idle_processors):
-        return "server budget", used.shortage_text()
+        detail = f"its {noun} busy {_percent(server.python_share)} of the time, {in_use}"
+        return ("Python workers" if has_idle_cores else "Python CPU"), detail
+    has_idle_workers = is_from_source and server.python_workers
+    is_short = server.shortage_seconds >= 0.5 * server.seconds
+    if is_short and (has_idle_cores or has_idle_workers):
+        return "server budget", _shortage_text(server)
     if is_from_source:
-        slowest = max(used.reports, key=lambda server: server.slowest_sample_seconds)
-        if _is_slow(slowest):
-            return "slow samples", (
-                f"sample {slowest.slowest_sample} took {slowest.slowest_sample_seconds:.2g} s, "
-                f"while its {workers} Python workers were busy {_percent(python)} of the time"
-            )
-        return "storage", f"the pipeline waited {_percent(source)} of the time for the source"
-    cores = used.mean("cores")
-    others = (cores - used.mean("usable_cores")) / cores if cores else 0.0
-    and_others = f", {_percent(others)} by other processes" * (others >= _OTHERS_SHARE)
-    what: Cause = "data set" if used.total("is_sequential") else "transforms"
-    return what, (
-        f"the pipeline waited {_percent(busy - source)} of the time for the {what}, "
-        f"{used.processors_text()}{and_others}"
-    )
+        share = _percent(server.source_seconds / server.seconds)
+        return "storage", f"the pipeline waited {share} of the time for the source"
+    what: Cause = "data set" if server.is_sequential else "transforms"
+    share = _percent(server.transform_seconds / server.seconds)
+    return what, f"the pipeline waited {share} of the time for the {what}, {in_use}"
 
 
-def _is_slow(server: ServerReport) -> bool:
-    """Returns whether the slowest sample of a server keeps batches waiting."""
-    took = server.slowest_sample_seconds
-    mean = server.python_seconds / max(1, server.python_samples)
-    return took >= _SLOW_FACTOR * mean and took * server.batches >= _SLOW_SHARE * server.seconds
+def _shortage_text(server: ServerReport) -> str:
+    share = _percent(server.shortage_seconds / server.seconds)
+    return f"for {share} of the time, only the memory limit kept a batch from being begun"
 
 
 def _percent(share: float) -> str:

@@ -1,8 +1,7 @@
 """Exceptions of infeed, client and server.
 
-The server sends an error as a gRPC status with one google.rpc.ErrorInfo: the reason of
-its class, the domain `infeed.dev`, and the variable parts of the message as metadata. The client
-raises the class of that reason.
+A gRPC status has one google.rpc.ErrorInfo: the reason of the class, the domain, and the variable
+parts of the message as metadata. The client raises the class of that reason.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ from typing import ClassVar
 DOMAIN = "infeed.dev"
 
 MAX_TEXT_CHARACTERS = 1 << 16
-"""Characters of one message or record of the log: more let a user's exception take memory, and time
-of the thread that answers others."""
+"""Characters of one message or record of the log: more let a user's exception take memory."""
 
 
 def shorten(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
@@ -29,8 +27,7 @@ def shorten(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
 class InfeedError(Exception):
     """The base of all errors, never raised itself.
 
-    `reason` is stable; `message` may change. `metadata` holds the variable parts of the message.
-    The middle of texts above 65,536 characters is left out.
+    `reason` is stable; `message` may change, and `metadata` holds its variable parts.
 
     Remedy: catch it to catch all errors of infeed.
     """
@@ -38,6 +35,10 @@ class InfeedError(Exception):
     reason: ClassVar[str] = "INTERNAL"
     code: ClassVar[str] = "INTERNAL"
     """The name of the gRPC status code of the error."""
+
+    def __init_subclass__(cls, reason: str = "", code: str = "", **more: object) -> None:
+        super().__init_subclass__(**more)
+        cls.reason, cls.code = reason or cls.reason, code or cls.code
 
     def __init__(self, message: str, **metadata: object) -> None:
         message = shorten(message)
@@ -48,17 +49,14 @@ class InfeedError(Exception):
         }
 
 
-class ConfigError(InfeedError):
+class ConfigError(InfeedError, reason="INVALID_CONFIG", code="INVALID_ARGUMENT"):
     """A definition or option is invalid: unknown key, wrong type, missing field, port in use.
 
     Remedy: correct the place that the message names.
     """
 
-    reason = "INVALID_CONFIG"
-    code = "INVALID_ARGUMENT"
 
-
-class SourceError(InfeedError):
+class SourceError(InfeedError, reason="BAD_SOURCE", code="FAILED_PRECONDITION"):
     """A source cannot be opened or read: no file matches, a file is empty, corrupt or away, or
     changed meanwhile.
 
@@ -68,11 +66,8 @@ class SourceError(InfeedError):
     Remedy: correct the path or the file; restart the server after a change of data.
     """
 
-    reason = "BAD_SOURCE"
-    code = "FAILED_PRECONDITION"
 
-
-class SampleError(InfeedError):
+class SampleError(InfeedError, reason="BAD_SAMPLE", code="DATA_LOSS"):
     """One sample cannot be read or transformed, under `on_error: raise`.
 
     `metadata` holds `sample_id`, `file`, `offset` (bytes) and `stage` (the transform), if known.
@@ -80,69 +75,52 @@ class SampleError(InfeedError):
     Remedy: repair the file, or set `substitute` or `mask`; see the quarantine log.
     """
 
-    reason = "BAD_SAMPLE"
-    code = "DATA_LOSS"
 
-
-class UserCodeError(InfeedError):
+class UserCodeError(InfeedError, reason="USER_CODE", code="FAILED_PRECONDITION"):
     """Your own function raised an exception; the message ends with its traceback.
 
     Remedy: correct the function, restart the server.
     """
 
-    reason = "USER_CODE"
-    code = "FAILED_PRECONDITION"
 
-
-class PipelineNotFoundError(InfeedError):
+class PipelineNotFoundError(InfeedError, reason="PIPELINE_NOT_FOUND", code="NOT_FOUND"):
     """No pipeline has that name; the message lists the served ones.
 
     Remedy: correct the name.
     """
 
-    reason = "PIPELINE_NOT_FOUND"
-    code = "NOT_FOUND"
 
-
-class InvalidRequestError(InfeedError, ValueError):
+class InvalidRequestError(
+    InfeedError, ValueError, reason="INVALID_REQUEST", code="INVALID_ARGUMENT"
+):
     """An argument is invalid: batch larger than the data set, rank out of range, no port.
 
     Remedy: correct the option.
     """
 
-    reason = "INVALID_REQUEST"
-    code = "INVALID_ARGUMENT"
 
-
-class CursorError(InfeedError):
+class CursorError(InfeedError, reason="CURSOR_MISMATCH", code="FAILED_PRECONDITION"):
     """A cursor is of another pipeline, seed or fingerprint, or of a dataset without an order whose
     reader no longer exists; the message has the difference.
 
     Remedy: restore the definition and the data of that run, or start again without `state`.
     """
 
-    reason = "CURSOR_MISMATCH"
-    code = "FAILED_PRECONDITION"
 
-
-class FingerprintError(InfeedError):
+class FingerprintError(InfeedError, reason="FINGERPRINT_MISMATCH", code="FAILED_PRECONDITION"):
     """The server restarted with another definition, data or TensorFlow than the feed began with.
 
     Remedy: serve the old definition, or connect again.
     """
 
-    reason = "FINGERPRINT_MISMATCH"
-    code = "FAILED_PRECONDITION"
 
-
-class ServerUnavailableError(InfeedError, ConnectionError):
+class ServerUnavailableError(
+    InfeedError, ConnectionError, reason="SERVER_UNAVAILABLE", code="UNAVAILABLE"
+):
     """No server answers at the target; the message has the last reason.
 
     Remedy: start the server, check its address, or increase `timeout` and `reconnect_timeout`.
     """
-
-    reason = "SERVER_UNAVAILABLE"
-    code = "UNAVAILABLE"
 
     @property
     def exhausted(self) -> bool:
@@ -150,78 +128,59 @@ class ServerUnavailableError(InfeedError, ConnectionError):
         return self.metadata.get("code") == "RESOURCE_EXHAUSTED"
 
 
-class FieldNotFoundError(InfeedError, KeyError):
+class FieldNotFoundError(InfeedError, KeyError, reason="FIELD_NOT_FOUND", code="NOT_FOUND"):
     """A batch has no field of that name; the message lists its fields.
 
     Remedy: correct the name.
     """
 
-    reason = "FIELD_NOT_FOUND"
-    code = "NOT_FOUND"
-
     def __str__(self) -> str:
         return self.message  # KeyError's own is the message in quotation marks
 
 
-class StallError(InfeedError, TimeoutError):
+class StallError(InfeedError, TimeoutError, reason="STALLED", code="DEADLINE_EXCEEDED"):
     """No batch arrived within the `timeout` of `next`.
 
     Remedy: call `next` again, no data is lost; check the server's `/metrics`.
     """
 
-    reason = "STALLED"
-    code = "DEADLINE_EXCEEDED"
 
-
-class ProtocolError(InfeedError):
+class ProtocolError(InfeedError, reason="PROTOCOL", code="DATA_LOSS"):
     """The peer sent invalid data: damaged in transit, or of another version.
 
     Remedy: use the same version of infeed at both ends; check for a proxy between them.
     """
 
-    reason = "PROTOCOL"
-    code = "DATA_LOSS"
 
-
-class AuthenticationError(InfeedError):
+class AuthenticationError(InfeedError, reason="UNAUTHENTICATED", code="UNAUTHENTICATED"):
     """A token is missing, unknown or revoked, a certificate is not trusted, or one end lacks TLS.
 
     Remedy: the message has the cause; see the page on security.
     """
 
-    reason = "UNAUTHENTICATED"
-    code = "UNAUTHENTICATED"
 
-
-class PermissionDeniedError(InfeedError, PermissionError):
+class PermissionDeniedError(
+    InfeedError, PermissionError, reason="PERMISSION_DENIED", code="PERMISSION_DENIED"
+):
     """The token is valid but gives no access to a pipeline of that name.
 
     Remedy: add the pipeline to the token's entry.
     """
 
-    reason = "PERMISSION_DENIED"
-    code = "PERMISSION_DENIED"
 
-
-class FeedClosedError(InfeedError):
+class FeedClosedError(InfeedError, reason="FEED_CLOSED", code="CANCELLED"):
     """The feed was closed, has ended before this loop, or was opened by the parent process of a
     fork.
 
     Remedy: connect again for each pass, and in the process that reads, with `spawn`.
     """
 
-    reason = "FEED_CLOSED"
-    code = "CANCELLED"
 
-
-class MissingExtraError(InfeedError, ImportError):
+class MissingExtraError(InfeedError, ImportError, reason="MISSING_EXTRA", code="UNIMPLEMENTED"):
     """An optional package is not installed; the message has the install command.
 
     Remedy: run the command in the message.
     """
-
-    reason = "MISSING_EXTRA"
-    code = "UNIMPLEMENTED"
 
 
 class ServerError(InfeedError):

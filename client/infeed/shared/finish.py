@@ -1,8 +1,4 @@
-"""Finish transforms in NumPy: the elementwise tail of a pipeline, run in the trainer by default.
-
-With `finish="server"` the server runs the same code, so both placements give the same bits. So does
-`infeed.shared.tensorflow.finish`, except that TensorFlow takes subnormal numbers as 0.
-"""
+"""Finish transforms in NumPy: the elementwise tail of a pipeline, the same bits at both ends."""
 
 from __future__ import annotations
 

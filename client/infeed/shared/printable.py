@@ -4,11 +4,7 @@ from __future__ import annotations
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Returns text whose characters that cannot be seen are escapes, but for the ones of `keep`.
-
-    Names of files, fields and pipelines can have any: `\\x1b[2J` clears a screen, a line feed
-    begins a line of its own, and others show text backwards.
-    """
+    """Returns text whose characters that cannot be seen are escapes, but for the ones of `keep`."""
     if text.isprintable():
         return text
     return "".join(

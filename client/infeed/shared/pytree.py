@@ -1,8 +1,4 @@
-"""Registration of a dict's subclass with JAX, without an import of JAX.
-
-JAX looks at the exact type: for `jax.tree.map`, `device_put` and `jit`, a subclass of dict is one
-leaf until it is registered.
-"""
+"""Registration of a dict's subclass with JAX, for which it is one leaf before; imports no JAX."""
 
 from __future__ import annotations
 
@@ -15,11 +11,7 @@ _registered: set[type] = set()
 
 
 def register_with_jax(kind: type[dict[str, Any]]) -> None:
-    """Makes the subclass of dict a container for JAX, if the process has imported JAX.
-
-    Costs one look-up where it has not, and another one after the registration: call it for each
-    batch. While another thread imports JAX, the next call registers.
-    """
+    """Makes the subclass of dict a container for JAX, if the process has imported JAX."""
     if "jax" not in sys.modules or kind in _registered:
         return
     module = sys.modules.get("jax.tree_util")
@@ -40,8 +32,8 @@ def register_with_jax(kind: type[dict[str, Any]]) -> None:
 
 
 def _flatten(batch: dict[str, Any]) -> tuple[list[Any], tuple[str, ...]]:
-    """Returns the values and the names, sorted as JAX sorts the keys of a dict; nothing else is
-    static: what differs between two batches would compile a `jit` function again."""
+    """Returns the values and the names, sorted as JAX sorts them; nothing else is static, or `jit`
+    would compile again for the next batch."""
     names = tuple(sorted(batch))
     return [batch[name] for name in names], names
 

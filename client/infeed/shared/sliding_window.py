@@ -13,18 +13,13 @@ WINDOW_SECONDS = 10.0
 
 _MAX_SAMPLES = 300
 
-_MIN_EVENTS = 2
-
 Counters = Mapping[str, float]
 """Values that only grow, by name."""
 
 
 class SlidingWindow:
-    """Keeps samples of counters, at most one a second, in constant memory. Not thread-safe.
-
-    The window is ten seconds long; or longer, up to five minutes, until the counter `events` has
-    grown by two in it: a step of a training can take a minute.
-    """
+    """Keeps samples of counters, at most one a second, of ten seconds; or up to five minutes, until
+    the counter `events` has grown by two: a step can take a minute. Not thread-safe."""
 
     def __init__(self, events: str | None = None) -> None:
         self._events = events
@@ -48,12 +43,9 @@ class SlidingWindow:
             return 0.0, dict.fromkeys(counters, 0)
         began, before = self._samples[0]
         for at, sample in reversed(self._samples):
-            if now - at >= seconds and self._has_events(sample, counters):
+            events = self._events
+            if now - at >= seconds and (not events or counters[events] - sample[events] >= 2):
                 began, before = at, sample
                 break
         grown_by = {name: value - before.get(name, 0) for name, value in counters.items()}
         return max(0.0, now - began), grown_by
-
-    def _has_events(self, before: Counters, after: Counters) -> bool:
-        name = self._events
-        return name is None or after[name] - before[name] >= _MIN_EVENTS

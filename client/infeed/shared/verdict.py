@@ -1,7 +1,4 @@
-"""Verdict: whether the input limits a training, which part of the input, and what would help.
-
-The first answer has the words and limits of TensorFlow's profiler.
-"""
+"""Verdict: whether the input limits a training, in the words of TensorFlow's profiler, and why."""
 
 from __future__ import annotations
 
@@ -37,8 +34,7 @@ class Verdict:
     detail: str = ""
     """The figures that show the cause."""
     servers: int | None = None
-    """Servers like the measured ones that would be enough; None: more would not help, or unknown.
-    """
+    """Servers like the measured ones that would be enough; None: no help, or unknown."""
     advice: str = ""
     """What to change first."""
 
@@ -74,28 +70,27 @@ def judge(
 ) -> Verdict:
     """Returns the verdict on a job by its worst rank, from the last report of each server."""
     taken = [rank for rank in ranks if rank.report.steps]
-    if not taken:
-        steps = max((rank.report.total_steps for rank in ranks), default=0)
-        return Verdict("unknown", detail=f"{steps} batch{'es' * (steps != 1)} taken")
     measured = [rank for rank in taken if rank.report.seconds >= MIN_SECONDS]
     if not measured:
-        # Rounded down, so that it does not read as enough.
-        seconds = math.floor(10 * max(rank.report.seconds for rank in taken)) / 10
-        return Verdict(
-            "unknown", detail=f"{seconds:.1f} s measured, at least {MIN_SECONDS:g} s are needed"
-        )
+        seconds = max((rank.report.seconds for rank in taken), default=0.0)
+        steps = max((rank.report.total_steps for rank in ranks), default=0)
+        detail = f"{steps} batch{'es' * (steps != 1)} taken"
+        if taken:  # rounded down, so that it does not read as enough
+            seconds = math.floor(10 * seconds) / 10
+            detail = f"{seconds:.1f} s measured, at least {MIN_SECONDS:g} s are needed"
+        return Verdict("unknown", detail=detail)
     worst = max(measured, key=lambda rank: rank.report.wait_share)
     share = worst.report.wait_share
     verdict = Verdict(_level(share), share, worst.rank, world_size)
     reports = [server for server in servers if server.seconds]
     if not verdict.is_input_bound or not (reports or lost):
         return verdict
-    demand = consumption(measured, world_size)
     if lost:
         cause: Cause = "lost server"
         detail = f"{', '.join(sorted(lost))} no longer serve{'s' * (len(lost) == 1)} this job"
     else:
         cause, detail = find_cause(worst.report, reports)
+    demand = consumption(measured, world_size)
     enough = None
     if cause in HELPED_BY_SERVERS:
         enough = enough_servers(measured, world_size, reports)

@@ -1,13 +1,4 @@
-"""Batches as tensors for a training loop of one's own, without `tf.data` and without copies.
-
-with infeed.tensorflow.connect("localhost:7470", "photos", epochs=10) as feed:
-    checkpoint = tf.train.Checkpoint(model=model, feed=feed)
-    manager = tf.train.CheckpointManager(checkpoint, "checkpoints", max_to_keep=3)
-    checkpoint.restore(manager.latest_checkpoint)  # nothing at the first start
-    for batch in feed:  # a dict of field name to tf.Tensor
-        train_step(batch["image"], batch["label"])
-        manager.save()
-"""
+"""Batches as tensors for a training loop of one's own, without `tf.data` and without copies."""
 
 from __future__ import annotations
 
@@ -36,20 +27,9 @@ ALIGNMENT = 64
 class TensorFeed(FeedAdapter, tf.train.experimental.PythonState):  # type: ignore[misc]
     """Iterates over the batches of a feed as dicts of `tf.Tensor` in the memory of the arrays.
 
-    In a `tf.train.Checkpoint` it saves the cursor after the last batch that it has returned.
-    `restore` of a checkpoint continues there, with any world size: before the first batch, or with
-    a new connection. Made by `connect`.
+    In a `tf.train.Checkpoint` it saves the cursor after the last batch that it has returned, and
+    `restore` continues there, with any world size. Made by `connect`.
     """
-
-    def __init__(
-        self,
-        target: str | Feed,
-        pipeline: str | None,
-        fields: NamedFields,
-        **options: Unpack[ConnectOptions],
-    ) -> None:
-        super().__init__(target, pipeline, **options)
-        self._fields = fields
 
     def __next__(self) -> dict[str, tf.Tensor]:
         """Returns the next batch. Raises as `Feed.next` does, and as `infeed.connect` before the
@@ -84,9 +64,6 @@ def connect(
     ids       name of a field for the sample ids, int64 for each slot; None: no such field
     mask      name of a field for the mask, bool for each slot; None: no such field
     options   as for `infeed.connect`
-
-    Raises `InvalidRequestError` for a feed with more arguments, and the iterator for a name that
-    the pipeline has already.
     """
     check_option_names(options, connect)
     return TensorFeed(target, pipeline, NamedFields(ids, mask), **options)

@@ -1,11 +1,11 @@
 """A `tf.data.Dataset` over a feed.
 
-    feed = infeed.connect("localhost:7470", "imagenet-train", batch_size=128)
-    dataset = infeed.tensorflow.from_generator(feed, steps_per_epoch=feed.steps_per_epoch)
-    model.fit(dataset, epochs=90, shuffle=False)
-    feed.close()
+    with infeed.connect("localhost:7470", "imagenet-train", batch_size=128) as feed:
+        dataset = infeed.tensorflow.from_generator(feed, steps_per_epoch=feed.steps_per_epoch)
+        model.fit(dataset, epochs=90, shuffle=False)
 
-A feed is read once, and so is the dataset: a second iteration continues at the feed's position.
+A feed is read once, and so is the dataset: a second iteration continues at the feed's position, and
+a first one that is read further then is an error.
 
 TensorFlow and Keras take batches before the training step, and `feed.state()` counts a batch when
 TensorFlow takes it. This module prefetches nothing, to keep the difference small; the cursor of
@@ -19,12 +19,11 @@ from typing import Any
 import tensorflow as tf
 
 from infeed.feed import Feed
-from infeed.keras.batch_reader import reader_of
-from infeed.keras.elements import DEFAULT_LABEL, keras_arranger
+from infeed.keras.feed_reader import reader_of
+from infeed.keras.generator import DEFAULT_LABEL, keras_arranger
 from infeed.shared.arguments import check_integer
 from infeed.shared.spec import BYTES, FieldSpec
 from infeed.shared.tensorflow.from_callable import from_iterations
-from infeed.tensorflow.strategies import check_python_runs_here
 
 
 def from_generator(
@@ -36,22 +35,17 @@ def from_generator(
 ) -> tf.data.Dataset:
     """Returns the feed's batches as a dataset with static shapes, ready for Keras' `fit`.
 
-    Each element is `(x, y)`: y is the field `label`, x the only other field or a dict of the
-    others. With `label=None`, or without a field "label", it is the dict of all fields. With `mask`
-    (None: if slots can be empty) a float32 weight per slot, 1 or 0, comes last:
-    `(x, y, weights)` or `(dict, weights)`.
+    label            the field used as y of `(x, y)`; x is the only other field, or a dict of the
+                     others. None, or no field "label": the element is the dict of all fields
+    mask             whether a float32 weight per slot, 1 or 0, comes last; None: if slots can be
+                     empty
+    steps_per_epoch  each iteration ends at the next multiple of so many steps since position 0;
+                     None: with the feed
 
-    With `steps_per_epoch` each iteration ends at the next multiple of so many steps since position
-    0, so an epoch of `fit` is one of the data, also after a resume within it. Without it an
-    iteration ends with the feed, and an endless feed needs `fit(steps_per_epoch=...)`.
-
-    An error of the feed ends the iteration as a TensorFlow error with its message, as does an
-    iteration of a feed that has ended. Closing the feed ends it without an error, also while
-    TensorFlow waits for a batch. Raises `ConfigError` on a remote worker without Python.
+    The feed's errors, and an iteration of a feed that has ended, are TensorFlow errors with the
+    message. Closing the feed ends an iteration.
     """
-    check_python_runs_here()
-    if mask is None:
-        mask = feed.may_mask
+    mask = feed.may_mask if mask is None else mask
     names = [field.name for field in feed.element_spec]
     to_keras_element = keras_arranger(names, label, mask)
     signature = to_keras_element(
@@ -72,9 +66,8 @@ def from_generator(
         return to_keras_element(dict(batch), batch.mask.astype("float32"))
 
     # Each rank has its own feed.
-    dataset = disable_auto_shard(
-        from_iterations(lambda: reader.begin(feed), next_element, signature)
-    )
+    dataset = from_iterations(lambda: reader.begin(feed), next_element, signature)
+    dataset = disable_auto_shard(dataset)
     left = feed.steps_left
     if steps_per_epoch is not None:
         # For Keras. In the graph it would be an assertion, which a resumed epoch violates.

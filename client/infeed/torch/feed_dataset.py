@@ -1,20 +1,14 @@
 """Iterable dataset over feeds, for DataLoader, StatefulDataLoader, Lightning and Accelerate.
 
-    dataset = infeed.torch.FeedDataset("localhost:7470", "imagenet-train", epochs=1)
-    for epoch in range(90):
-        for batch in StatefulDataLoader(dataset, batch_size=None):
-            step(batch["image"], batch["label"])
-
-An iteration is a pass of `epochs` epochs: the first one has the first epoch of the pipeline's
-order, the second one the second. One that was left early is continued by the next, and `set_epoch`
-chooses another pass. The position is the feed's, less the batches that the caller takes
-ahead; where the caller begins again behind it, the dataset connects again at its position.
+An iteration is a pass of `epochs` epochs. One that was left early is continued by the next, and
+`set_epoch` chooses another. The position is the feed's, or in a training that reports its steps
+what it has trained on; where that begins again, the dataset connects again at its position.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
@@ -26,18 +20,13 @@ from infeed.shared.arguments import check_flag, check_integer
 from infeed.shared.errors import FeedClosedError, InvalidRequestError
 from infeed.stats import Stats
 from infeed.torch.passes import Pass, Passes
+from infeed.torch.shard import prepared_loader
 from infeed.torch.tensor_feed import TensorConverter, Tensors
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from infeed.client import ConnectOptions
-
-
-Phase = Literal["new", "rest of a state", "rest", "begin", "reading"]
-"""What the next batch is: the first of a new dataset; what is left of the option `state`, also if
-that is nothing; what is left of a state that was loaded; the first of an iteration, which is the
-next pass if the one before is over; the next of the iteration."""
 
 
 class Place(NamedTuple):
@@ -50,14 +39,12 @@ class Place(NamedTuple):
 class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore]
     """Iterates over passes of a pipeline as batches of tensors. It is its own iterator.
 
-    It connects when the first batch or `stats` is asked for, in the process that asks; `len` opens
-    no stream. Give it to a loader with `batch_size=None`, without a collate function and without
-    workers. Used by one thread at a time.
+    It connects when the first batch or `stats` is asked for, in the process that asks. Give it to a
+    loader with `batch_size=None` and without workers.
     """
 
     training: ClassVar[Callable[[], Callable[[FeedDataset], Place | None] | None]] = lambda: None
-    """Returns what gives a dataset its place in a training of this process that reports the end of
-    each step by `confirm`, as Lightning's does; None without one."""
+    """Returns what gives a dataset its place in a training that reports its steps by `confirm`."""
 
     def __init__(
         self,
@@ -68,71 +55,56 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         ids: str | None = None,
         mask: str | None = None,
         restart: bool = False,
-        ahead: int | None = None,
         **options: Unpack[ConnectOptions],
     ) -> None:
         """Takes what `infeed.torch.connect` takes, except for a feed.
 
-        target     as for `infeed.connect`
-        pipeline   name of the pipeline
-        device     the tensors' device; None: tensors of the batch's own memory
-        ids        name of a field for the sample ids; None: no such field
-        mask       name of a field for the mask; None: no such field
         restart    whether each iteration begins again with the same pass, for evaluation; False:
                    it continues an unfinished pass, and then begins the next one
-        ahead      batches that the caller takes before its training step; None: Lightning's
-                   Trainer reports each step that has ended, and other callers take none
         options    as for `infeed.connect`; `epochs` is the number of epochs in each pass, None for
                    one without an end. `state` may be a result of `state_dict`; if its pass is
-                   finished, the first iteration is empty. Without `shard`, `torch.distributed` has
-                   rank and world size at the first batch
-
-        Raises `InvalidRequestError` for a feed, `CursorError` for a state that is none, and
-        `TypeError` for an unknown option.
+                   finished, the first iteration is empty
         """
         super().__init__()
         if isinstance(target, Feed):
             raise InvalidRequestError(
-                "FeedDataset connects for each of its passes, so it takes the address of a server, "
-                "and no feed; infeed.torch.connect takes one"
+                "FeedDataset takes the address of a server, and no feed; infeed.torch.connect "
+                "takes one"
             )
         check_option_names(options, FeedDataset.__init__)
         self._passes = Passes(target, pipeline, options)
         self._convert = TensorConverter(device, ids, mask)
         self.restart = check_flag("restart", restart)
-        if ahead is not None:
-            ahead = check_integer("ahead", ahead, 0, or_none="the steps of Lightning")
-        self._ahead = ahead
-        state = options.get("state")
-        self._first = self._at = Pass.from_json(state)
+        self._first = self._at = Pass.from_json(options.get("state"))
         """Where the dataset begins, and where its feed has begun, or will."""
+        self._has_state = options.get("state") is not None
         self._feed: Feed | None = None
         self._confirmed: int | None = None
         """Batches of the feed whose steps have ended; None if the caller does not report them."""
         self._has_ended = False
         """Whether the feed has reported its end."""
-        self._phase: Phase = "new" if state is None else "rest of a state"
-        self._has_state = state is not None
+        self._is_new = True
+        """Whether there was no batch and no `load_state_dict`: then `iter` begins nothing."""
+        self._begins = False
+        """Whether `iter` was called after the last batch."""
         self._closed = False
 
     def __iter__(self) -> FeedDataset:
         """Begins an iteration, without connecting; refuses a worker process of a loader."""
         if (worker := get_worker_info()) is not None:
             raise InvalidRequestError(
-                f"FeedDataset in a worker process of DataLoader (worker {worker.id} of "
-                f"{worker.num_workers}): the feed would be read once for each worker, and its "
-                "state would be lost; give num_workers=0. The feed prefetches in the background "
-                "already"
+                f"FeedDataset in a worker process of DataLoader, one of {worker.num_workers}, each "
+                "of which would read the whole feed; give num_workers=0: it prefetches already"
             )
-        if self._phase not in ("new", "rest of a state"):
-            self._phase = "begin"
+        if not self._is_new:
+            self._begins = True
             if self._feed is not None:
                 self._begin()
         return self
 
     def __next__(self) -> Tensors:
         """Returns the next batch; raises `StopIteration` after the last, and the feed's errors."""
-        if self._phase != "reading":
+        if self._is_new or self._begins or self._feed is None:
             self._start_reading()
         try:
             return self._convert(self._open().next())
@@ -141,11 +113,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
             raise
 
     def __len__(self) -> int:
-        """Returns the batches of a whole pass, also after a resume within it.
-
-        Raises `TypeError` if it is endless or unknown, and `InvalidRequestError` after a length for
-        another world size, which the environment tells before `torch.distributed` does.
-        """
+        """Returns the batches of a whole pass; raises `TypeError` if it is endless or unknown."""
         return self._passes.length(self._at)
 
     def __bool__(self) -> bool:
@@ -153,21 +121,22 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         return True
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state after the last batch that the loop has taken; JSON can encode it.
-
-        Once `iter` was called after the end, it is the next pass's. It is valid on every rank, and
-        for another world size. Does not connect.
-        """
+        """Returns the state after the last batch that the loop has taken, valid on every rank and
+        for another world size; JSON can encode it. Does not connect."""
+        loader = None if self._has_ended else prepared_loader(self)
+        if loader is not None and not loader.use_stateful_dataloader:
+            raise InvalidRequestError(
+                "the state of FeedDataset would count a batch that Accelerate has taken ahead of "
+                "the loop; pass the loader to no accelerator.prepare, or save its own state, with "
+                "DataLoaderConfiguration(use_stateful_dataloader=True)"
+            )
         return self._position().to_json()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continues at a state: a result of `state_dict`, or a cursor of `infeed.connect`.
-
-        After the state of a finished pass, `iter` begins the next one. Raises `CursorError` if it
-        is none.
-        """
+        """Continues at a result of `state_dict`, or a cursor of `infeed.connect`; after a finished
+        pass, `iter` begins the next one. Raises `CursorError`."""
         self._move_to(Pass.from_json(state_dict))
-        self._phase, self._has_state, self._closed = "rest", True, False
+        self._has_state, self._is_new, self._begins, self._closed = True, False, False, False
 
     def reset(self, initial_state: Mapping[str, Any] | None = None) -> None:
         """Continues at a state, or begins an iteration: the method of torchdata's nodes."""
@@ -180,11 +149,8 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
     get_state = state_dict
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the pass of the next iteration, counted from 0; loaders call it before `iter`.
-
-        An unfinished pass of that number is continued. Has no effect with `restart=True`, and after
-        a state. Raises `InvalidRequestError` for a new endless dataset, except for epoch 0.
-        """
+        """Chooses the pass of the next iteration, counted from 0, also if it is unfinished. Has no
+        effect with `restart=True`, and after a state."""
         epoch = check_integer("epoch", epoch, 0)
         epochs = self._passes.epochs
         if self.restart or self._has_state:
@@ -193,11 +159,10 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
             until_epoch = self._passes.located(self._at).until_epoch
             if self._is_over() or until_epoch != (epoch + 1) * epochs:
                 self._move_to(self._passes.of_epoch(epoch))
-        elif epoch and self._phase == "new":
+        elif epoch and self._is_new:
             raise InvalidRequestError(
-                f"set_epoch({epoch}) of a new dataset without an end: it has one pass, and would "
-                "begin at the first batch again; give FeedDataset(..., epochs=1), or the state of "
-                "the dataset before: state=..."
+                f"set_epoch({epoch}) of a new dataset without an end, which would begin at the "
+                "first batch again; give FeedDataset(..., epochs=1), or state=..."
             )
 
     def confirm(self) -> None:
@@ -223,21 +188,14 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns what a copy, as in a spawned process, needs to continue; it connects itself."""
-        phase = "rest" if self._phase == "reading" else self._phase
-        at = self._position()
-        return {**vars(self), "_feed": None, "_confirmed": None, "_at": at, "_phase": phase}
-
-    def __repr__(self) -> str:
-        feed = "not connected" if self._feed is None else repr(self._feed)
-        return f"FeedDataset({self._passes.target!r}, {self._passes.pipeline!r}: {feed})"
+        return {**vars(self), "_feed": None, "_confirmed": None, "_at": self._position()}
 
     @property
     def _taken(self) -> int:
         """Batches of the feed that the loop has taken."""
-        if self._feed is None or self._confirmed is not None:
+        if self._confirmed is not None or self._feed is None:
             return self._confirmed or 0
-        # At the end the caller asks for a batch ahead that there is not.
-        return max(0, self._feed.delivered - max(0, (self._ahead or 0) - self._has_ended))
+        return self._feed.delivered
 
     def _position(self) -> Pass:
         """Returns where the loop is."""
@@ -255,21 +213,20 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         self._passes.shard.check_accelerate(self)
         place_of = FeedDataset.training()
         place = None if place_of is None else place_of(self)
-        if place is not None and self._phase == "new":
+        if place is not None and self._is_new and not self._has_state:
             if place.state is not None:
                 self.load_state_dict(place.state)
-                self._phase = "begin"
+                self._begins = True
             elif self._at == self._first:
                 self.set_epoch(place.epoch)
         self._open()
-        if self._phase == "begin":
+        if self._begins:
             self._begin()
-        self._phase = "reading"
-        self._confirmed = self._taken if place is not None and self._ahead is None else None
+        self._is_new = self._begins = False
+        self._confirmed = None if place is None else self._taken
 
     def _begin(self) -> None:
-        """Moves to where the iteration begins; raises `FeedClosedError` if there is no further
-        pass."""
+        """Moves to where the iteration begins; raises `FeedClosedError` without a further pass."""
         if self.restart:
             if self._is_over() or self._taken:
                 self._move_to(self._first)

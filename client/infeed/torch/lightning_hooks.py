@@ -7,12 +7,12 @@ on, also within a DataLoader and at the end of an epoch, where Lightning restore
 
 from __future__ import annotations
 
-import math
+import importlib
 import weakref
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
-from infeed.shared.errors import InvalidRequestError
 from infeed.torch.feed_dataset import FeedDataset, Place
 
 
@@ -35,10 +35,6 @@ class LightningHooks:
         # First, so that other callbacks save a state after the step that has ended.
         trainer.callbacks.remove(self)
         trainer.callbacks.insert(0, self)
-
-    def on_train_start(self, trainer: Any, *_: Any) -> None:
-        for dataset in self._datasets():
-            _check_limit(trainer, dataset)
 
     def on_train_batch_end(self, *_: Any) -> None:
         for dataset in self._datasets():
@@ -66,18 +62,13 @@ class LightningHooks:
         return [dataset for dataset in datasets if isinstance(dataset, FeedDataset)]
 
 
-def lightning_callback() -> Any:
-    """Returns the callback for the package `lightning`."""
-    from lightning.pytorch import Callback  # noqa: PLC0415 - one of two packages
+def lightning_callback(package: str = "lightning.pytorch") -> Any:
+    """Returns the callback for one of the two packages of Lightning."""
+    base = importlib.import_module(package).Callback
+    return type("FeedCallback", (LightningHooks, base), {})()
 
-    return type("FeedCallback", (LightningHooks, Callback), {})()
 
-
-def pytorch_lightning_callback() -> Any:
-    """Returns the callback for the package `pytorch_lightning`."""
-    from pytorch_lightning import Callback  # noqa: PLC0415 - one of two packages
-
-    return type("FeedCallback", (LightningHooks, Callback), {})()
+pytorch_lightning_callback = partial(lightning_callback, "pytorch_lightning")
 
 
 def _flattened(loaders: Any) -> Iterator[Any]:
@@ -89,23 +80,3 @@ def _flattened(loaders: Any) -> Iterator[Any]:
             yield from _flattened(loader)
     else:
         yield loaders
-
-
-def _check_limit(trainer: Any, dataset: FeedDataset) -> None:
-    """Raises `InvalidRequestError` if an epoch would have the few batches at the end of a pass."""
-    limit = trainer.num_training_batches
-    try:
-        length = math.inf if dataset.restart else len(dataset)
-    except TypeError:
-        return
-    if not 0 < limit < length < math.inf or length % limit == 0:
-        return
-    batches = math.inf if trainer.max_epochs in (None, -1) else trainer.max_epochs * limit
-    if trainer.max_steps != -1:
-        batches = min(batches, trainer.max_steps * trainer.accumulate_grad_batches)
-    if batches > length:
-        raise InvalidRequestError(
-            f"Trainer(limit_train_batches=...) makes epochs of {limit} batches, which do not "
-            f"divide a pass of {length}, so that an epoch would have {length % limit}; give "
-            "FeedDataset(..., epochs=None), which has no end, or a limit that divides the pass"
-        )

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from infeed.client import ConnectOptions
     from infeed.prefetch.feed_plan import FeedPlan
 
-_KEYS = {"cursor", "until_epoch"}
-
 
 @dataclass(frozen=True)
 class Pass:
@@ -33,17 +31,16 @@ class Pass:
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any] | Cursor | None) -> Pass:
-        """Parses a result of `to_json`, a cursor, or None for the beginning. Raises
-        `CursorError`."""
-        if not isinstance(state, Mapping) or not state.keys() & _KEYS:
+        """Parses a result of `to_json`, a cursor, or None: the beginning. Raises `CursorError`."""
+        if not isinstance(state, Mapping) or "until_epoch" not in state:
             return cls(None if state is None else Cursor.from_json(state))
-        until = state.get("until_epoch")
-        if state.keys() != _KEYS or (until is not None and not (type(until) is int and until > 0)):
+        until, cursor = state["until_epoch"], state.get("cursor")
+        if until is not None and not (type(until) is int and until > 0):
             raise CursorError(
-                "the state of a dataset has a cursor and an until_epoch of 1 or more, not "
-                f"{dict(state)}; give a result of FeedDataset.state_dict()"
+                f"until_epoch must be 1 or more, or None, not {until!r}; give a result of "
+                "FeedDataset.state_dict()"
             )
-        return cls() if state["cursor"] is None else cls(Cursor.from_json(state["cursor"]), until)
+        return cls() if cursor is None else cls(Cursor.from_json(cursor), until)
 
     def to_json(self) -> dict[str, Any]:
         cursor = None if self.cursor is None else self.cursor.to_json()
@@ -54,9 +51,8 @@ class Passes:
     """The passes of one dataset, with the options of `infeed.connect`: `epochs` epochs each."""
 
     def __init__(self, target: str, pipeline: str, options: ConnectOptions) -> None:
-        self.target, self.pipeline = target, pipeline
+        self.target, self.pipeline, self.options = target, pipeline, options
         self.epochs = options.get("epochs")
-        self.options = options
         self.shard = ShardChoice(options.get("shard"))
         self._plan: FeedPlan | None = None
 
@@ -77,15 +73,12 @@ class Passes:
 
     def of_epoch(self, number: int) -> Pass:
         """Returns a pass by its number, counted from 0. Raises as `after`."""
-        epochs, samples = self.epochs or 0, self._samples()
-        cursor = self._fetched_plan().cursor_at(number * epochs * samples)
+        epochs = self.epochs or 0
+        cursor = self._fetched_plan().cursor_at(number * epochs * self._samples())
         return Pass(cursor, (number + 1) * epochs)
 
     def after(self, done: Pass) -> Pass:
-        """Returns the pass after one that has ended at a position.
-
-        Raises `FeedClosedError` for a pipeline whose epochs have no known position.
-        """
+        """Returns the pass after one that has ended at a position. Raises `FeedClosedError`."""
         assert done.cursor is not None
         samples = self._samples()
         # The samples of a remainder are left out; each pass begins with its first epoch.
@@ -93,8 +86,7 @@ class Passes:
         return Pass(replace(done.cursor, position=epoch * samples), epoch + (self.epochs or 0))
 
     def connect(self, at: Pass) -> Feed:
-        """Opens the feed of a located pass. Raises what `infeed.connect` raises, and
-        `InvalidRequestError` if the shard is not known yet."""
+        """Opens the feed of a located pass. Raises as `infeed.connect` does."""
         options = self.options.copy()
         options["state"], options["epochs"] = at.cursor, at.until_epoch
         options["shard"] = self.shard.for_batches()
@@ -103,7 +95,7 @@ class Passes:
     def length(self, at: Pass) -> int:
         """Returns the batches of a whole pass, also after a resume within it; raises `TypeError` if
         they are endless or unknown."""
-        shard, plan = Shard(0, self.shard.for_length()), self._fetched_plan()
+        plan = self._fetched_plan()
         plan.length()  # raises
         end = self.located(at).until_epoch
         assert self.epochs is not None
@@ -111,7 +103,7 @@ class Passes:
         samples = plan.spec.sample_count or 0
         begin = (end - self.epochs) * samples
         base = begin if at.cursor is None else at.cursor.position
-        count = end * samples
+        shard, count = Shard(0, self.shard.for_length()), end * samples
         rest = replace(plan.shard_plan, base=base, shard=shard, position_count=count)
         # The last step of a padded pass has fewer samples.
         return (rest.steps or 0) + -(-max(0, base - begin) // rest.global_stride)
@@ -121,9 +113,9 @@ class Passes:
         spec = self._fetched_plan().spec
         if not spec.sample_count or spec.guarantee.resume == "none":
             raise FeedClosedError(
-                f"the dataset of {spec.name!r} has one pass, and no further pass of it can begin: "
-                "the pipeline has no known number of samples, or no order. Give as many epochs as "
-                "there are to one iteration, or restart=True to begin again with the first"
+                f"the dataset of {spec.name!r} has one pass, because its number of samples is not "
+                "known, or they have no order; give as many epochs as there are to one iteration, "
+                "or restart=True to begin again with the first"
             )
         return spec.sample_count
 

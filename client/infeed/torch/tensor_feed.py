@@ -1,10 +1,4 @@
-"""Tensors of a feed: views of its arrays, and their copies on a device.
-
-with infeed.torch.connect("localhost:7470", "imagenet-train", batch_size=128) as feed:
-    for batch in feed:                        # a dict of field name → torch.Tensor
-        step(batch["image"], batch["label"])
-        checkpoint["feed"] = feed.state()     # later: connect(..., state=checkpoint["feed"])
-"""
+"""Tensors of a feed: views of its arrays, and their copies on a device."""
 
 from __future__ import annotations
 
@@ -32,10 +26,7 @@ Tensors = dict[str, Any]
 
 
 class TensorFeed(FeedAdapter, Iterator[Tensors]):
-    """Iterates over the batches of one rank as dicts of writable tensors, in order, each once.
-
-    Returned by `infeed.torch.connect`. It is no DataLoader, so a trainer leaves it as it is.
-    """
+    """Iterates over the batches of one rank as dicts of writable tensors, in order, each once."""
 
     def __init__(
         self,
@@ -56,9 +47,6 @@ class TensorFeed(FeedAdapter, Iterator[Tensors]):
         self._shard.check_unchanged(self.feed.shard)
         return self._convert(self.feed.next())
 
-    def __repr__(self) -> str:
-        return f"TensorFeed({self.feed!r})"
-
 
 def connect(
     target: str | Feed,
@@ -77,11 +65,7 @@ def connect(
                copies; None: tensors of the batch's own memory, without a copy
     ids        name of a field for the sample ids, int64 for each slot; None: no such field
     mask       name of a field for the mask, bool for each slot; None: no such field
-    options    as for `infeed.connect`. Without `shard`, `torch.distributed` has rank and world
-               size, if it is initialized
-
-    Raises what `infeed.connect` raises, and `InvalidRequestError` without `shard` if the
-    environment shows several processes, and `torch.distributed` is not initialized.
+    options    as for `infeed.connect`. Without `shard`, `torch.distributed` has rank and world size
     """
     check_option_names(options, connect)
     feed = TensorFeed(target, pipeline, TensorConverter(device, ids, mask), **options)
@@ -95,7 +79,6 @@ class TensorConverter:
     def __init__(
         self, device: str | torch.device | None, ids: str | None, mask: str | None
     ) -> None:
-        """Takes the device of the tensors, and the names of the fields for ids and mask."""
         try:
             self._device = None if device is None else torch.device(device)
         except (RuntimeError, TypeError) as error:
@@ -103,11 +86,8 @@ class TensorConverter:
         self._fields = NamedFields(ids, mask)
 
     def __call__(self, batch: Batch) -> dict[str, Any]:
-        """Returns a batch's fields, slots first: int64[slots] ids and bool[slots] mask if named.
-
-        A tensor keeps the memory of its array, so that it is not used again. Raises
-        `InvalidRequestError` if the batch has a field with the name of ids or mask.
-        """
+        """Returns a batch's fields, slots first: int64[slots] ids and bool[slots] mask if named. A
+        tensor keeps the memory of its array, so that it is not used again."""
         fields = {name: to_tensor(x) for name, x in self._fields.arrays(batch).items()}
         if self._device is None:
             return fields
@@ -134,12 +114,4 @@ def copy_to_device(x: torch.Tensor, device: torch.device) -> torch.Tensor:
         # Without pinned memory a copy that does not block could read memory that is used again.
         return x.to(device)
     # PyTorch's allocator of pinned memory uses it again only after the copies from it.
-    try:
-        return x.pin_memory().to(device, non_blocking=True)
-    except (RuntimeError, AssertionError) as error:
-        if torch.cuda.is_available():
-            raise
-        raise InvalidRequestError(
-            f"device '{device}': PyTorch finds no CUDA device on this machine, or was built "
-            'without CUDA; give device="cpu", or none'
-        ) from error
+    return x.pin_memory().to(device, non_blocking=True)

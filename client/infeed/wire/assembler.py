@@ -1,7 +1,4 @@
-"""Assembly of batches from the messages of one stream.
-
-Everything is checked against the request before memory is allocated for it.
-"""
+"""Assembly of batches from the messages of one stream, checked before memory is allocated."""
 
 from __future__ import annotations
 
@@ -74,7 +71,10 @@ class BatchAssembler:
         if kind == "draining":
             return Draining()
         if kind == "report":
-            return _parse_report(response.report)
+            try:
+                return ServerReport.from_proto(response.report)
+            except ValueError as error:
+                raise ProtocolError(f"an invalid report: {error}") from error
         if self._header is not None:
             raise ProtocolError(
                 f"the batch at position {self._header.start} ended after {self._filled} of "
@@ -96,9 +96,7 @@ class BatchAssembler:
         if opened.fingerprint != contract.fingerprint:
             raise FingerprintError(
                 f"the server's pipeline has fingerprint {opened.fingerprint!r}; the feed was "
-                f"opened with {contract.fingerprint!r}",
-                expected=contract.fingerprint,
-                found=opened.fingerprint,
+                f"opened with {contract.fingerprint!r}"
             )
         pairs = {
             "fields": (
@@ -113,9 +111,9 @@ class BatchAssembler:
             pairs["options"] = (opened.request, contract.opening)
         for name, (actual, expected) in pairs.items():
             if actual != expected:
-                is_message = name in ("fields", "options")
-                detail = "" if is_message else f" ({actual}, not {expected})"
-                raise ProtocolError(f"the server opened the stream with the wrong {name}{detail}")
+                raise ProtocolError(
+                    f"the server opened the stream with the wrong {name} ({actual}, not {expected})"
+                )
         self.report_interval = opened.report_interval_seconds
         self._has_checksums = opened.has_checksums
         self.is_open = True
@@ -134,9 +132,8 @@ class BatchAssembler:
         self, request: PendingRequest, answer: stream_pb2.BatchHeader | stream_pb2.EndOfData
     ) -> None:
         """Raises `ProtocolError` for an answer that does not match its checksum."""
-        if not self._has_checksums:
-            return
-        if answer.checksum != wire.answer_checksum(request.message, answer, self._contract.spec):
+        expected = wire.answer_checksum(request.message, answer, self._contract.spec)
+        if self._has_checksums and answer.checksum != expected:
             raise ProtocolError(
                 f"the answer for position {request.message.start} does not match its checksum"
             )
@@ -159,14 +156,13 @@ class BatchAssembler:
             raise ProtocolError(
                 f"a batch of {header.payload_size} bytes, whose fields take {min_bytes}"
             )
-        wire.check_payload_size(header.payload_size)
+        if not 0 <= header.payload_size <= wire.MAX_PAYLOAD_BYTES:
+            raise ProtocolError(f"a payload of {header.payload_size} bytes")
         self._check(request, header)
         try:
             self._payload = self._buffers.allocate(header.payload_size)
         except MemoryError as error:
-            raise ProtocolError(
-                f"a batch of {header.payload_size} bytes does not fit into memory"
-            ) from error
+            raise ProtocolError(f"no memory for a batch of {header.payload_size} bytes") from error
         self._header, self._filled, self._span = header, 0, request.span
         self._began_at = time.monotonic()
         return self._finish_batch()
@@ -178,10 +174,7 @@ class BatchAssembler:
             raise ProtocolError("a chunk outside of a batch")
         end = self._filled + head.data_size
         if end > len(self._payload):
-            raise ProtocolError(
-                f"{end} bytes for a batch of {len(self._payload)} bytes, at position "
-                f"{self._header.start}"
-            )
+            raise ProtocolError(f"{end} bytes for a batch of {len(self._payload)} bytes")
         data = self._payload[self._filled : end]
         already_read = prefix[head.data_offset :]
         data[: len(already_read)] = already_read
@@ -214,13 +207,6 @@ class BatchAssembler:
             receive_seconds=time.monotonic() - self._began_at,
             span=self._span,
         )
-
-
-def _parse_report(message: stream_pb2.ServerReport) -> ServerReport:
-    try:
-        return ServerReport.from_proto(message)
-    except ValueError as error:
-        raise ProtocolError(f"an invalid report: {error}") from error
 
 
 def _read(count: int, read_into: ReadInto) -> bytearray:

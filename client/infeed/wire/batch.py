@@ -77,11 +77,8 @@ def encode_end(request: stream_pb2.BatchRequest, position_count: int) -> stream_
 
 
 def decode_batch(header: stream_pb2.BatchHeader, payload: Array, spec: Spec) -> dict[str, Array]:
-    """Returns the fields as views of the payload (uint8); byte strings are copied.
-
-    Fields lie in the payload in the order of the spec and do not overlap: bytes that a checksum has
-    verified must not be decoded as another field.
-    """
+    """Returns the fields as views of the payload (uint8); byte strings are copied. Fields do not
+    overlap: bytes that a checksum has verified must not be decoded as another field."""
     slots = len(header.sample_ids)
     if len(header.layouts) != len(spec):
         raise ProtocolError(f"a batch of {len(header.layouts)} fields instead of {len(spec)}")
@@ -91,7 +88,7 @@ def decode_batch(header: stream_pb2.BatchHeader, payload: Array, spec: Spec) -> 
         if not end <= layout.offset <= layout.offset + layout.size <= payload.nbytes:
             raise ProtocolError(
                 f"field {field.name!r} at [{layout.offset}, +{layout.size}) lies outside of "
-                f"[{end}, {payload.nbytes}), the payload after the previous field"
+                f"[{end}, {payload.nbytes})"
             )
         end = layout.offset + layout.size
         if layout.offset % ALIGNMENT:
@@ -106,11 +103,7 @@ def answer_checksum(
     answer: stream_pb2.BatchHeader | stream_pb2.EndOfData,
     spec: Spec,
 ) -> int:
-    """Returns the checksum that the answer to the request must have, of all but the payload.
-
-    proto/infeed/v1/stream.proto defines its bytes at `BatchHeader.checksum`. They depend on the
-    values alone, so that a client in any language can compute them.
-    """
+    """Returns the checksum of an answer but its payload, as stream.proto defines it."""
     data = struct.pack(
         "<Q5q",
         request.request_id,
@@ -145,12 +138,6 @@ def _spec_bytes(spec: Spec) -> bytes:
 
 def _pack(numbers: list[int]) -> bytes:
     return struct.pack(f"<{len(numbers)}q", *numbers)
-
-
-def check_payload_size(size: int) -> None:
-    """Raises `ProtocolError` for a size that is negative or too large."""
-    if not 0 <= size <= MAX_PAYLOAD_BYTES:
-        raise ProtocolError(f"a payload of {size} bytes; the limit is {MAX_PAYLOAD_BYTES}")
 
 
 def parse_response(message: bytes) -> stream_pb2.StreamBatchesResponse:

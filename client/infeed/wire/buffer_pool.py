@@ -1,7 +1,6 @@
 """Pool of reusable memory for batches: fresh memory costs a page fault for every 4 KiB.
 
-An array is lent until no reference to it or to a view of it is left; then its memory can be lent
-again. If a release is never detected, the memory is merely not reused.
+An array is lent until no reference to it or to a view of it is left.
 """
 
 from __future__ import annotations
@@ -25,10 +24,7 @@ _BLOCK_MULTIPLE = 1 << 16
 
 
 class BufferPool:
-    """Lends uninitialized arrays. Thread-safe: any thread may drop the last reference.
-
-    Small arrays are not pooled: NumPy's allocator reuses their memory.
-    """
+    """Lends uninitialized arrays. Thread-safe: any thread may drop the last reference."""
 
     def __init__(self) -> None:
         self._free: deque[Array] = deque(maxlen=MAX_FREE_BLOCKS)
@@ -48,8 +44,8 @@ class BufferPool:
         block = self._pop_free(capacity)
         if block is None:
             block = np.empty(capacity, np.uint8)
-        # A view of a view refers to the last array of the chain, not to those in between. `lent`
-        # is the last, because its own base is a memoryview; so it is freed with its last view.
+        # A view of a view refers to the last array of the chain: to `lent`, whose own base is a
+        # memoryview. So it is freed with its last view.
         lent = np.frombuffer(block.data, np.uint8)
         key = id(lent)
         self._lent[key] = weakref.ref(lent, lambda _: self._release(key, block))
@@ -61,8 +57,7 @@ class BufferPool:
         self._free.clear()
 
     def _pop_free(self, capacity: int) -> Array | None:
-        """Removes and returns a free block of `capacity` bytes, the one most recently used: it may
-        still be in the CPU's cache."""
+        """Removes and returns the free block of `capacity` bytes that was used last."""
         for _ in range(len(self._free)):
             try:
                 block = self._free.pop()

@@ -4,8 +4,7 @@ The encoding is protobuf's, as proto/infeed/v1/stream.proto defines it:
 
     7A <length> 09 <checksum, 8 bytes LE> 12 <length> <data>
 
-The head, all bytes before the data, is short. A reader parses it first, and then receives the data
-straight into the batch's memory.
+A reader parses the head first, and then receives the data straight into the batch's memory.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from dataclasses import dataclass
 import xxhash
 
 CHUNK_BYTES = 1 << 20
-"""Data of one chunk: below gRPC's default limit of 4 MiB, so that clients with default options can
-read it, and large enough to make the cost of a message negligible."""
+"""Data of one chunk: below gRPC's default limit of 4 MiB; less costs more messages."""
 
 MAX_HEAD_BYTES = 24
 """An upper bound of the size of a head."""
@@ -32,8 +30,7 @@ _CHECKSUM_END = 9
 
 checksum = xxhash.xxh3_64_intdigest
 """Returns the XXH3 hash, 64 bits, of a contiguous buffer: a standard in every language, and faster
-than memory. Decided by `make bench`: CRC-32C is slower, and a CRC-32 took more time than the rest
-of receiving."""
+than memory; CRC-32C is slower."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +58,7 @@ def encode_chunk(pieces: Sequence[bytes | memoryview]) -> tuple[bytes, bytes | m
 
 def parse_head(prefix: bytes | bytearray, size: int) -> ChunkHead | None:
     """Parses the head of a chunk from the first 24 bytes (or all) of a message of `size` bytes.
-
-    Returns None for other messages, and for a chunk in another valid encoding, which protobuf can
-    parse.
-    """
+    None: another message, or a chunk in another valid encoding."""
     try:
         if prefix[0] != _CHUNK_TAG:
             return None

@@ -55,7 +55,6 @@ class EndOfData:
     position_count: int
 
 
-@dataclass(frozen=True)
 class Draining:
     """The server shuts down: it answers the requests that it has, and takes no more."""
 

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from infeed.shared.errors import ConfigError
 from infeed_server.config.document import Problem
-from infeed_server.config.model import Finding
+from infeed_server.config.importer import find_module, missing_name
+from infeed_server.config.model import Finding, KeyPath
 from infeed_server.pipeline.load import FilePipelines, definitions
 from infeed_server.sources import AnySource
-from infeed_server.sources.base import SourceDefinition
-from infeed_server.transforms import AnyTransform
-from infeed_server.transforms.base import Transform
-
-T = TypeVar("T")
+from infeed_server.sources.base import CodeDefinition, SourceDefinition
+from infeed_server.transforms import AnyTransform, Map, Transform
 
 _SOURCE: TypeAdapter[SourceDefinition] = TypeAdapter(AnySource)
 _TRANSFORM: TypeAdapter[Transform] = TypeAdapter(AnyTransform)
 
 
 def file_problems(pipelines: FilePipelines) -> list[Problem]:
-    """Returns what is invalid in a file, and the paths and modules that do not exist, by line.
-
-    They are looked for in the valid parts of an invalid pipeline too.
-    """
+    """Returns what is invalid in a file, and the paths and names that do not exist, by line. They
+    are looked for in the valid parts of an invalid pipeline too."""
     doc = pipelines.document
     problems = [*pipelines.problems]
     for name, value in definitions(doc).items():
@@ -38,21 +37,32 @@ def file_problems(pipelines: FilePipelines) -> list[Problem]:
 
 
 def _findings(value: dict[str, Any], folder: Path) -> Iterator[Finding]:
-    source = _valid(_SOURCE, value.get("source"))
-    if source is not None:
+    with suppress(ValidationError):  # the file's problems have the reasons
+        source = _SOURCE.validate_python(value.get("source"))
         for path, text in source.resolve(folder).check():
             yield ("source", *path), text
-    listed = value.get("transforms")
-    for number, item in enumerate(listed if isinstance(listed, list) else []):
-        transform = _valid(_TRANSFORM, item)
-        if transform is not None:
-            for path, text in transform.check():
-                yield ("transforms", number, transform.name, *path), text
+        if isinstance(source, CodeDefinition):
+            yield from _code_findings(("source", source.kind), source.label)
+    transforms = value.get("transforms")
+    for number, item in enumerate(transforms if isinstance(transforms, list) else ()):
+        with suppress(ValidationError):
+            transform = _TRANSFORM.validate_python(item)
+            if isinstance(transform, Map):
+                path = ("transforms", number, transform.name, "function")
+                yield from _code_findings(path, str(transform.function))
 
 
-def _valid(adapter: TypeAdapter[T], value: Any) -> T | None:
-    """Returns the parsed value, None where it is invalid: the file's problems have the reasons."""
+def _code_findings(path: KeyPath, name: str) -> Iterator[Finding]:
+    """Yields that nothing has the name `module:attr`, where its module does not even mention it."""
+    step = name.partition(":")[2].partition(".")[0]
     try:
-        return adapter.validate_python(value)
-    except ValidationError:
-        return None
+        spec = find_module(name)
+        if spec is not None and str(spec.origin).endswith(".py"):
+            text = Path(str(spec.origin)).read_text("utf-8", "replace")
+            if not {step, "__getattr__"} & {*re.findall(r"\w+", text)} and "import *" not in text:
+                names = re.findall(r"^(?:def|class) (\w+)", text, re.MULTILINE)
+                raise missing_name(name, step, names)
+    except ConfigError as error:
+        yield path, error.message
+    except OSError:  # its import raises it
+        return

@@ -23,10 +23,8 @@ def first_batch_problem(
     pipelines: FilePipelines, name: str, progress: ProgressCallback, *, with_bad_samples: bool
 ) -> Problem | None:
     """Opens a pipeline and makes its first batch; returns what a server or trainer would refuse.
-
     Unless `with_bad_samples`, a sample that cannot be read or transformed is no problem: a scan
-    reports it.
-    """
+    reports it."""
     try:
         if isinstance(pipelines[name].source, DatasetSource):
             _make_within_timeout(name, pipelines[name], progress)

@@ -11,8 +11,7 @@ from infeed_server.check.ranges import MAX_CLASS_BYTES, SOURCE_STAGE, FieldRange
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.sample_graph import Specs
 from infeed_server.sources.base import Sample
-from infeed_server.transforms.base import Step
-from infeed_server.transforms.field_checks import format_shape
+from infeed_server.transforms.base import Step, format_shape
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,11 @@ from infeed_server.check.ranges import SOURCE_STAGE
 from infeed_server.check.report import PipelineReport
 from infeed_server.check.rules import value_findings
 from infeed_server.config.document import Problem
-from infeed_server.engines.dataset_options import graph_options
 from infeed_server.engines.indexed.sample_reader import SampleReader
+from infeed_server.engines.tf_data import graph_options
 from infeed_server.pipeline.definition import Pipeline
-from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed
+from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed, split_python_maps
 from infeed_server.pipeline.load import FilePipelines, error_path
-from infeed_server.pipeline.python_maps import split_python_maps
 from infeed_server.pipeline.sequential_plan import plan_sequential
 from infeed_server.sources import DatasetSource, ProgressCallback, open_source
 
@@ -51,10 +50,8 @@ def scan_pipeline(
     limit: int | None,
     max_examples: int,
 ) -> tuple[PipelineReport, list[Problem]]:
-    """Scans a pipeline; returns the report, and the problems besides bad samples.
-
-    `limit` is the maximum number of samples, `max_examples` of bad ones with their errors.
-    """
+    """Scans a pipeline; returns the report, and the problems besides bad samples. `limit` is the
+    maximum number of samples, `max_examples` of bad ones with their errors."""
     definition, doc = pipelines[name], pipelines.document
     try:
         if isinstance(definition.source, DatasetSource):
@@ -78,11 +75,8 @@ def scan_pipeline(
 def _scan_dataset(
     name: str, definition: Pipeline, source: DatasetSource, limit: int | None, scanning: Scanning
 ) -> PipelineReport:
-    """Reads a dataset once from its beginning, and measures its fields.
-
-    Raises `UserCodeError` where the dataset fails, and `ConfigError` for an endless one without a
-    limit.
-    """
+    """Reads a dataset once from its beginning, and measures its fields. Raises `UserCodeError`
+    where the dataset fails, and `ConfigError` for an endless one without a limit."""
     plan = plan_sequential(name, definition, source)
     spec = plan.spec
     dataset = plan.dataset(spec.seed, spec.batch_size)
@@ -115,11 +109,8 @@ def _scan_dataset(
 def _scan_indexed(
     plan: IndexedPlan, count: int, max_examples: int, advance: Advance
 ) -> PipelineReport:
-    """Scans the first `count` samples, as the first epoch with the pipeline's seed has them.
-
-    Raises `ConfigError` and `UserCodeError` like the plan, and `SourceError` for a fault of
-    storage.
-    """
+    """Scans the first `count` samples, as the first epoch with the pipeline's seed has them. Raises
+    `ConfigError` and `UserCodeError` like the plan, and `SourceError` for a fault of storage."""
     source, _ = plan.uncached
     maps, steps = split_python_maps(list(enumerate(plan.definition.transforms)))
     reader = SampleReader(source, steps, plan.order(plan.spec.seed))
@@ -183,10 +174,8 @@ def _passing(index: int) -> SampleError:
 
 
 def _measured(rows: tf.data.Dataset, measures: Measures, *, skip: bool = False) -> tf.data.Dataset:
-    """Returns the index, the measures and the class fields of rows, some at a time.
-
-    With `skip`, a row whose transforms fail is left out.
-    """
+    """Returns the index, the measures and the class fields of rows, some at a time. With `skip`, a
+    row whose transforms fail is left out."""
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def measure(row: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:

@@ -15,11 +15,9 @@ def register(app: typer.Typer) -> None:
     """Adds the commands to the app; the entry point is this function."""
     from infeed_server.cli.check import check
     from infeed_server.cli.commands import serve
-    from infeed_server.cli.demo import demo
-    from infeed_server.cli.index import index
     from infeed_server.cli.init import init
     from infeed_server.cli.profile import profile
-    from infeed_server.cli.token import token
+    from infeed_server.cli.tools import demo, index, token
 
     panels: dict[str, tuple[Callable[..., None], ...]] = {
         _PREPARE: (init, check, profile, index),

@@ -24,8 +24,6 @@ from infeed_server.runtime.options import ServeOptions, ServerOptions
 log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import TracerProvider
-
     from infeed_server.processes.signals import ShutdownSignal
 
 
@@ -52,19 +50,15 @@ def serve(
     logs.set_up_service_logging(log_format, quiet=quiet, verbose=verbose)
     # Imported here: TensorFlow takes seconds, which `infeed --help` should not.
     from infeed_server.processes.signals import ShutdownSignal
-    from infeed_server.rpc import resources
+    from infeed_server.rpc.limits import raise_file_limit
     from infeed_server.runtime.multiprocess import serve_processes
-    from infeed_server.runtime.tracing import tracing
 
     # First: process 1 of a container ignores signals without a handler. Until the server serves, a
     # signal ends the process.
     stop = ShutdownSignal()
     stop.install()
     options = ServerOptions(**given.model_dump(), engine=configure_engine(engine))
-    resources.raise_file_limit()
-    if options.one_of == 1:
-        resources.require_threads_for_start(options.processes)
-        resources.require_memory_for_start()
+    raise_file_limit()
     if options.processes > 1:
         serve_processes(pipelines, options, stop.is_set, announce)
         return
@@ -72,17 +66,11 @@ def serve(
         stop.set_when_parent_exits()
     out = sys.stdout
     # What the user's code prints is not the ready line.
-    with redirect_stdout(sys.stderr), tracing() as provider:
-        _serve(pipelines, options, stop, out, provider)
+    with redirect_stdout(sys.stderr):
+        _serve(pipelines, options, stop, out)
 
 
-def _serve(
-    pipelines: str,
-    options: ServerOptions,
-    stop: ShutdownSignal,
-    out: TextIO,
-    provider: TracerProvider | None,
-) -> None:
+def _serve(pipelines: str, options: ServerOptions, stop: ShutdownSignal, out: TextIO) -> None:
     with loading_tensorflow():
         from infeed_server.engines import cgroup
         from infeed_server.pipeline.load import load
@@ -94,7 +82,7 @@ def _serve(
     unsent = unsent_limit(options) >> 20
     log.info("limits: %s; %d MiB of unsent batches", cgroup.describe(), unsent)
     with named_progress(console) as progress:
-        server = Server(load(pipelines), options, progress, provider)
+        server = Server(load(pipelines), options, progress)
     with server:
         if console.is_terminal and not console.quiet and options.one_of == 1:
             console.print(server_panel(server))

@@ -27,7 +27,7 @@ from rich.text import Text
 
 from infeed.shared.printable import printable, printable_lines
 from infeed_server.imports import without_gc
-from infeed_server.processes.stderr_relay import without_banner
+from infeed_server.processes.banner import without_banner
 from infeed_server.version import VERSION
 
 if TYPE_CHECKING:
@@ -68,10 +68,8 @@ def loading_tensorflow() -> Iterator[None]:
 
 
 def announce(address: str, http: str | None, out: TextIO | None = None) -> None:
-    """Prints the ready line, from which scripts read the ports if they gave port 0.
-
-    `out` is standard output by default.
-    """
+    """Prints the ready line, from which scripts read the ports if they gave port 0. `out` is
+    standard output by default."""
     print(f"serving on {address} (http {http or 'off'})", file=out, flush=True)
 
 

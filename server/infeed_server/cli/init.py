@@ -89,10 +89,8 @@ def init(
 
 
 def _starter(path: str, file: Path, output: str, labels: str | None) -> tuple[Starter, str | None]:
-    """Returns the starter, and the labels that were chosen, on a terminal by a question.
-
-    Raises `ConfigError` with the commands that choose them.
-    """
+    """Returns the starter, and the labels that were chosen, on a terminal by a question. Raises
+    `ConfigError` with the commands that choose them."""
     from infeed_server.starter.detect import starter_for
     from infeed_server.starter.labels import UnclearLabelsError
 

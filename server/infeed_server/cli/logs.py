@@ -22,7 +22,7 @@ from typing_extensions import override
 from infeed.shared.errors import ConfigError, shorten
 from infeed.shared.printable import printable_lines
 from infeed_server.cli.console import console
-from infeed_server.processes.stderr_relay import LOG_LEVEL
+from infeed_server.processes.banner import LOG_LEVEL
 from infeed_server.rpc.log_context import log_fields
 
 FORMAT_VARIABLE = "INFEED_LOG_FORMAT"
@@ -58,11 +58,9 @@ Verbose = Annotated[bool, typer.Option("--verbose", help="Log details of connect
 
 
 def set_up_logging(log_format: LogFormat = LogFormat.TEXT, level: int = logging.INFO) -> None:
-    """Sets up the log on standard error, and TensorFlow to log errors only.
-
-    TensorFlow reads the environment on import, which every command does later. infeed's server
-    uses no accelerators, so a search for them would only cost time and log lines.
-    """
+    """Sets up the log on standard error, and TensorFlow to log errors only. TensorFlow reads the
+    environment on import, which every command does later. infeed's server uses no accelerators, so
+    a search for them would only cost time and log lines."""
     os.environ.setdefault(LOG_LEVEL, "3")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
     is_plain = log_format is LogFormat.JSON or level > logging.INFO

@@ -12,8 +12,6 @@ from typing import Any
 
 from infeed.shared.errors import ConfigError
 
-_SHORT = "unix:/run/infeed/server.sock"
-
 _BACKLOG = 128
 """Connections that wait to be accepted."""
 
@@ -29,10 +27,8 @@ class Address:
 
     @classmethod
     def parse(cls, text: str, option: str = "") -> Address:
-        """Parses the address that `option` gives.
-
-        Raises `ConfigError` for anything but `host:port` (IPv6 in brackets) and `unix:/path`.
-        """
+        """Parses the address that `option` gives. Raises `ConfigError` for anything but `host:port`
+        (IPv6 in brackets) and `unix:/path`."""
         if text.startswith("unix:/"):
             return cls(text, 0, option)
         host, colon, port = text.rpartition(":")
@@ -48,11 +44,9 @@ class Address:
 
     @classmethod
     def parse_safe(cls, option: str, text: str, *, encrypted: bool, insecure: bool) -> Address:
-        """Parses the address to listen on that `option` gives.
-
-        Raises `ConfigError` if other machines can reach it, unless its traffic is `encrypted` or
-        the user accepts that with `insecure`.
-        """
+        """Parses the address to listen on that `option` gives. Raises `ConfigError` if other
+        machines can reach it, unless its traffic is `encrypted` or the user accepts that with
+        `insecure`."""
         address = cls.parse(text, option)
         if not (encrypted or insecure or address.is_loopback):
             remedy = "give --tls-cert and --tls-key, " if option == "--listen" else ""
@@ -93,40 +87,32 @@ class Address:
                 problems.append(error)
         taken = [problem for problem in problems if problem.errno == errno.EADDRINUSE]
         if taken or len(problems) == len(entries):
-            raise self._unusable_after((taken or problems)[0])
+            raise self._unusable((taken or problems)[0])
 
     def listen(self) -> socket.socket:
         """Returns a socket that listens on host and port. Raises `ConfigError`."""
         try:
             return _listen(self._resolve()[0])
         except OSError as error:
-            raise self._unusable_after(error) from None
-
-    def _unusable_after(self, error: OSError) -> ConfigError:
-        problem = os.strerror(error.errno) if error.errno else str(error)
-        remedy = self._other_address() if error.errno == errno.EADDRINUSE else ""
-        return self._unusable(problem[:1].lower() + problem[1:] + remedy)
+            raise self._unusable(error) from None
 
     def _require_free_path(self) -> None:
         path = Path(self.host.removeprefix("unix:"))
-        if not path.parent.is_dir():
-            raise self._unusable(f"no folder {path.parent}; create it, or mount it")
-        if path.exists() and not path.is_socket():
-            raise self._unusable("not a socket")
-        # A server would replace the socket of a live server; a leftover may be replaced.
         with socket.socket(socket.AF_UNIX) as probe:
             try:
+                # A server would replace the socket of a live server; a leftover may be replaced.
                 taken = probe.connect_ex(str(path)) == 0
             except OSError as error:  # the path is too long for a socket
-                problem = f"{error} ({len(os.fsencode(path))} bytes)"
-                raise self._unusable(f"{problem}; give a shorter path, such as {_SHORT}") from None
-            if taken:
-                raise self._unusable(f"another server does{self._other_address()}")
+                raise self._unusable(error) from None
+        if taken:
+            raise self._unusable(OSError(errno.EADDRINUSE, ""))
+        if path.exists() and not path.is_socket():
+            raise self._unusable("not a socket")
         # Found here, and not after the pipelines are open.
         if not os.access(path.parent, os.W_OK | os.X_OK):
             raise self._unusable(
-                f"uid {os.geteuid()} cannot write to the folder {path.parent}; make it the folder "
-                "of this user, and mount it without read-only"
+                f"no folder {path.parent} that uid {os.geteuid()} can write to; create it, or make "
+                "it a folder of this user, mounted without read-only"
             )
 
     def _resolve(self) -> list[Any]:
@@ -135,20 +121,21 @@ class Address:
         except (OSError, UnicodeError):  # UnicodeError: the text cannot be a host name
             raise self._unusable("no such host") from None
 
-    def _other_address(self) -> str:
-        other = f"another {self.option}" if self.option else "another address"
-        port = "" if self.is_unix else ", where port 0 is any free one"
-        return f"; stop the process that listens there, or give {other}{port}"
-
-    def _unusable(self, problem: str) -> ConfigError:
+    def _unusable(self, problem: str | OSError) -> ConfigError:
+        if isinstance(problem, OSError):
+            taken = problem.errno == errno.EADDRINUSE
+            text = os.strerror(problem.errno) if problem.errno else str(problem)
+            problem = text[:1].lower() + text[1:]
+            if taken:
+                other = f"another {self.option or 'address'}"
+                port = "" if self.is_unix else ", where port 0 is any free one"
+                problem += f"; stop the process that listens there, or give {other}{port}"
         return ConfigError(f"cannot listen on {self}: {problem}", address=str(self))
 
 
 def _listen(entry: Any) -> socket.socket:
-    """Returns a socket that listens on an entry of `getaddrinfo`. Raises `OSError`.
-
-    A port that another process listens on is refused; one of a process that has ended is free.
-    """
+    """Returns a socket that listens on an entry of `getaddrinfo`. Raises `OSError`. A port that
+    another process listens on is refused; one of a process that has ended is free."""
     family, _, _, _, address = entry
     both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
     return socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)

@@ -31,12 +31,10 @@ _OWN_PACKAGES = frozenset({"infeed", "infeed_server"})
 
 
 def code_digest(function: Any) -> str:
-    """Returns a hash that changes when the code of a function, class or module may have changed.
-
-    It covers the file that defines it and, transitively, the local modules that the file
-    imports by a statement anywhere in it. Files are found by name, not executed, so the digest does
-    not depend on what the process has imported.
-    """
+    """Returns a hash that changes when the code of a function, class or module may have changed. It
+    covers the file that defines it and, transitively, the local modules that the file imports by a
+    statement anywhere in it. Files are found by name, not executed, so the digest does not depend
+    on what the process has imported."""
     try:
         file = Path(inspect.getsourcefile(function) or "")
         source = file.read_bytes()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,13 @@ class Problem:
         return f"{place}: {self.path}: {self.message}" if self.path else f"{place}: {self.message}"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Document:
     """The value of a YAML file, the line of each of its parts, and what is wrong in it as YAML."""
 
     file: str
-    value: Any
-    lines: dict[KeyPath, int] = field(repr=False)
+    value: Any = None
+    lines: dict[KeyPath, int] = field(default_factory=dict, repr=False)
     problems: list[Problem] = field(default_factory=list)
     readable: bool = True
 
@@ -52,6 +52,35 @@ class Document:
         place = f"{self.file}:{self.line(path)}"
         return f"{place}: {format_path(path)}" if path else place
 
+    def add(self, line: int, message: str, path: KeyPath = ()) -> None:
+        """Adds a problem of the YAML itself."""
+        self.problems.append(Problem(self.file, line, format_path(path), message))
+
+    def construct(self, loader: yaml.SafeLoader, node: yaml.Node, path: KeyPath) -> Any:
+        """Returns the value of a node; notes its lines and problems."""
+        line = node.start_mark.line + 1
+        self.lines.setdefault(path, line)
+        if isinstance(node, yaml.SequenceNode):
+            items = enumerate(node.value)
+            return [self.construct(loader, item, (*path, index)) for index, item in items]
+        if not isinstance(node, yaml.MappingNode):
+            try:
+                return loader.construct_object(node, deep=True)
+            except ValueError as error:  # for example, an impossible date
+                return self.add(line, str(error), path)
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key, line = loader.construct_object(key_node, deep=True), key_node.start_mark.line + 1
+            inner = (*path, key)
+            if not isinstance(key, str):
+                self.add(line, f"the key {reprlib.repr(key)} is not text", path)
+            elif key in result:
+                self.add(line, f"given twice, first in line {self.lines[inner]}", inner)
+            else:
+                self.lines[inner] = line
+                result[key] = self.construct(loader, value_node, inner)
+        return result
+
 
 def read(file: str) -> Document:
     """Reads a YAML file. Raises `ConfigError` with file and line of each problem."""
@@ -63,71 +92,24 @@ def read(file: str) -> Document:
 
 def parse(file: str) -> Document:
     """Reads a YAML file. What is wrong in it is listed in the document, also if it is not YAML."""
+    doc = Document(file)
     try:
-        text = Path(file).read_text(encoding="utf-8")
-    except OSError as error:
-        doc = _invalid(file, 1, f"the file cannot be read: {error.strerror}")
-        return replace(doc, readable=False)
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        return _invalid(file, line, "the file is not UTF-8 text")
-    try:
-        loader = yaml.SafeLoader(text)
+        loader = yaml.SafeLoader(Path(file).read_text(encoding="utf-8"))
         try:
             node = loader.get_single_node()
-            constructor = _Constructor(loader, Document(file, None, {}))
-            value = constructor.construct(node, ()) if node else None
+            doc.value = doc.construct(loader, node, ()) if node else None
         finally:
             loader.dispose()
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        return _invalid(file, line, f"not valid YAML: {error.problem}")
+    except OSError as error:
+        doc.readable = False
+        doc.add(1, f"the file cannot be read: {error.strerror}")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        doc.add(line, "the file is not UTF-8 text")
     except yaml.YAMLError as error:
-        return _invalid(file, 1, f"not valid YAML: {error}")
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or error
+        doc.add(mark.line + 1 if mark else 1, f"not valid YAML: {problem}")
     except RecursionError:
-        return _invalid(file, 1, "nested too deeply, or within itself")
-    return replace(constructor.document, value=value)
-
-
-def _invalid(file: str, line: int, message: str) -> Document:
-    return Document(file, None, {}, [Problem(file, line, "", message)])
-
-
-@dataclass(frozen=True)
-class _Constructor:
-    """Makes the values of nodes; notes their lines and problems in a document."""
-
-    loader: yaml.SafeLoader
-    document: Document
-
-    def construct(self, node: yaml.Node, path: KeyPath) -> Any:
-        self.document.lines.setdefault(path, node.start_mark.line + 1)
-        if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, path)
-        if isinstance(node, yaml.SequenceNode):
-            return [self.construct(item, (*path, index)) for index, item in enumerate(node.value)]
-        try:
-            return self.loader.construct_object(node, deep=True)
-        except ValueError as error:  # for example, an impossible date
-            self._add(node, path, str(error))
-            return None
-
-    def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
-        result: dict[str, Any] = {}
-        for key_node, value_node in node.value:
-            key = self.loader.construct_object(key_node, deep=True)
-            if not isinstance(key, str):
-                self._add(key_node, path, f"the key {reprlib.repr(key)} is not text")
-                continue
-            key_path = (*path, key)
-            if key in result:
-                first = self.document.lines[key_path]
-                self._add(key_node, key_path, f"given twice, first in line {first}")
-                continue
-            self.document.lines[key_path] = key_node.start_mark.line + 1
-            result[key] = self.construct(value_node, key_path)
-        return result
-
-    def _add(self, node: yaml.Node, path: KeyPath, message: str) -> None:
-        line = node.start_mark.line + 1
-        self.document.problems.append(Problem(self.document.file, line, format_path(path), message))
+        doc.add(1, "nested too deeply, or within itself")
+    return doc

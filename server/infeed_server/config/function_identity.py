@@ -21,13 +21,11 @@ def qualified_name(function: Any) -> str:
 
 
 def function_identity(function: Any, name: str = "") -> dict[str, Any]:
-    """Returns JSON values that change when what the function does may have changed.
-
-    The values it holds are a partial's arguments, a closure's variables or an object's attributes,
-    if they are numbers, text or functions: others have no form that is the same in every process.
-    `name` is the `module:attr` by which the function was loaded; the module's code is covered too.
-    Globals are covered as far as that code sets them.
-    """
+    """Returns JSON values that change when what the function does may have changed. The values it
+    holds are a partial's arguments, a closure's variables or an object's attributes, if they are
+    numbers, text or functions: others have no form that is the same in every process. `name` is the
+    `module:attr` by which the function was loaded; the module's code is covered too. Globals are
+    covered as far as that code sets them."""
     identity = _identity(function, frozenset())
     module = sys.modules.get(name.partition(":")[0])
     if module is not None:

@@ -33,8 +33,6 @@ class Options(BaseModel):
 
 def option(default: Any, text: str, panel: str | None = None, **shown: Any) -> Any:
     """Returns the field of an option: its help, its group, and other arguments of `typer.Option`.
-
-    `min` is checked in Python too; `names` are the option's, by default the field's name.
-    """
+    `min` is checked in Python too; `names` are the option's, by default the field's name."""
     extra = {"rich_help_panel": panel, **shown}
     return Field(default, description=text, ge=shown.get("min"), json_schema_extra=extra)

@@ -19,15 +19,10 @@ T = TypeVar("T")
 CHECK_INTERVAL_SECONDS = 1.0
 """Minimum time between two checks of the files; they are checked only when the value is read."""
 
-_Stamp = tuple[int, int, int] | None
-"""Modification time, size and inode of a file; None where there is none."""
-
 
 class ReloadingValue(Generic[T]):
     """A value made from files. Invalid files are an error at first; later the last value stays.
-
-    Thread-safe.
-    """
+    Thread-safe."""
 
     def __init__(self, files: Sequence[str | os.PathLike[str]], make: Callable[[], T]) -> None:
         """`make` reads the files. Raises what it raises."""
@@ -62,13 +57,13 @@ class ReloadingValue(Generic[T]):
         else:
             log.info("reloaded: %s", ", ".join(map(str, self._files)))
 
-    def _read_stamps(self) -> list[_Stamp]:
-        return [_stamp(file) for file in self._files]
-
-
-def _stamp(file: str | os.PathLike[str]) -> _Stamp:
-    try:
-        status = Path(file).stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
+    def _read_stamps(self) -> list[tuple[int, int, int] | None]:
+        """Returns modification time, size and inode of each file; None where there is none."""
+        stamps: list[tuple[int, int, int] | None] = []
+        for file in self._files:
+            try:
+                status = Path(file).stat()
+                stamps.append((status.st_mtime_ns, status.st_size, status.st_ino))
+            except OSError:
+                stamps.append(None)
+        return stamps

@@ -6,9 +6,7 @@ import contextlib
 import re
 import sysconfig
 import traceback
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from infeed.shared.errors import UserCodeError, shorten
 
@@ -32,11 +30,8 @@ def user_code_error(source: str, error: Exception) -> UserCodeError:
 
 def user_traceback(error: BaseException) -> str:
     """Returns `Traceback (most recent call last): ...` without frames of TensorFlow and infeed.
-
-    AutoGraph runs a rewritten copy of the user's code; the lines are from the original. An
-    error of a `tf.py_function` is a kernel's error that quotes the traceback; the quoted one is
-    returned.
-    """
+    AutoGraph runs a rewritten copy of the user's code; the lines are from the original. An error of
+    a `tf.py_function` is a kernel's error that quotes the traceback; the quoted one is returned."""
     message = ""
     with contextlib.suppress(Exception):  # the class may be the user's
         message = shorten(str(getattr(error, "message", "")))
@@ -45,7 +40,13 @@ def user_traceback(error: BaseException) -> str:
         return quoted
     metadata = vars(error).get("ag_error_metadata")
     if metadata is not None:
-        frames = _original_frames(metadata.translated_stack)
+        # AutoGraph lists the innermost frame first.
+        frames = [
+            traceback.FrameSummary(
+                frame.filename, frame.lineno, frame.function_name, line=frame.code
+            )
+            for frame in reversed(metadata.translated_stack)
+        ]
         cause = [shorten(metadata.cause_message) + "\n"]
     else:
         frames = list(traceback.extract_tb(error.__traceback__))
@@ -63,11 +64,3 @@ def _quoted_traceback(message: str) -> str:
     user_frames = [frame[0] for frame in frames if not frame["file"].startswith(_INTERNAL_PATHS)]
     cause = text[frames[-1].end() :] if frames else text
     return "".join([_HEADER, *user_frames, re.split(r"\s*\[\[|\[Op:", cause)[0]]).rstrip()
-
-
-def _original_frames(stack: Sequence[Any]) -> list[traceback.FrameSummary]:
-    # AutoGraph lists the innermost frame first.
-    return [
-        traceback.FrameSummary(frame.filename, frame.lineno, frame.function_name, line=frame.code)
-        for frame in reversed(stack)
-    ]

@@ -17,14 +17,13 @@ from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
-from typing_extensions import override
 
 from infeed.shared.errors import InfeedError, InvalidRequestError, PipelineNotFoundError
 from infeed_server.control.access import AccessCheck, Authorize, is_authorized
 from infeed_server.control.health import HealthView
-from infeed_server.dashboard.routes import accepts_page, dashboard_routes, page
+from infeed_server.dashboard.routes import dashboard_routes, page
 from infeed_server.observe.history import MAX_POINTS
 from infeed_server.observe.preview import BusyError, Previews
 from infeed_server.observe.status import Status
@@ -37,13 +36,10 @@ _PROBES = {
 }
 _API = {
     "/api/v1/status": "the server, its pipelines and their trainers, with verdicts",
-    "/api/v1/pipelines/NAME/bad-samples": "the last bad samples of a pipeline, at most 100",
-    "/api/v1/history": "rates and waits of the last `seconds`, at most 600, one point a second",
+    "/api/v1/history": "rates and waits of the last `seconds`, one point a second",
+    "/api/v1/pipelines/NAME/bad-samples": "the last bad samples of a pipeline",
 }
-_PREVIEW = {
-    "/api/v1/pipelines/NAME/preview": "a few samples from `position`, with `stages=1` each "
-    "transform of them, or one `sample_id` under a `key`",
-}
+_PREVIEW = {"/api/v1/pipelines/NAME/preview": "a few samples from `position`, as pictures"}
 
 _STATUS_CODES: Mapping[type[InfeedError], int] = {
     InvalidRequestError: 400,
@@ -73,28 +69,22 @@ def create_app(
     host_names: Collection[str] | None = None,
     authorize: Authorize | None = None,
 ) -> Starlette:
-    """Returns the app that shows a server's state. Nothing can be changed there.
-
-    Requests must be for an address or one of `host_names`; None: for any host. With `authorize`,
-    they need a token, except for health.
-    """
-    endpoints = {
-        **_PROBES,
-        **(_API if state.status else {}),
-        **(_PREVIEW if state.previews else {}),
-    }
+    """Returns the app that shows a server's state. Nothing can be changed there. Requests must be
+    for an address or one of `host_names`; None: for any host. With `authorize`, they need a token,
+    except for health."""
+    endpoints = _PROBES | (_API if state.status else {}) | (_PREVIEW if state.previews else {})
     overview = {"server": "infeed", "version": state.version, "endpoints": endpoints}
 
     async def root(request: Request) -> Response:
-        if state.status and accepts_page(request.headers.get("accept", "")):
+        if state.status and "text/html" in request.headers.get("accept", ""):
             return page()
-        return JSONResponse(overview, headers={"vary": "accept"})
+        return _json(overview, vary="accept")
 
     async def index(_: Request) -> Response:
-        return JSONResponse(overview)
+        return _json(overview)
 
     async def livez(_: Request) -> Response:
-        return JSONResponse({"status": "ok"})
+        return _json({"status": "ok"})
 
     async def readyz(request: Request) -> Response:
         overall = state.health.overall
@@ -103,7 +93,7 @@ def create_app(
             content["reason"] = overall.reason
             parts = state.health.parts.items()
             content[state.parts] = {name: asdict(readiness) for name, readiness in parts}
-        return JSONResponse(content, status_code=200 if overall.ready else 503)
+        return _json(content, 200 if overall.ready else 503)
 
     def metrics(request: Request) -> Response:
         try:
@@ -114,18 +104,19 @@ def create_app(
         return Response(encode(state.registry), headers={"content-type": content_type})
 
     async def not_found(request: Request, _: Exception) -> Response:
-        return _error(404, f"no {request.url.path}; there is: {', '.join(['/', *endpoints])}")
+        paths = ", ".join(["/", *endpoints])
+        return _json({"error": f"no {request.url.path}; there is: {paths}"}, 404)
 
     async def not_allowed(request: Request, error: Any) -> Response:
-        what = f"no {request.method} of {request.url.path}"
-        return _error(405, f"{what}: nothing can be changed here; use GET", **(error.headers or {}))
+        problem = f"no {request.method} of {request.url.path}: nothing can be changed here; use GET"
+        return _json({"error": problem}, 405, **(error.headers or {}))
 
     async def busy(_: Request, __: Exception) -> Response:
         problem = "one preview at a time, and one every other second"
-        return _error(429, problem, **{"retry-after": "2"})
+        return _json({"error": problem}, 429, **{"retry-after": "2"})
 
     async def failed(_: Request, error: Any) -> Response:
-        return _error(_STATUS_CODES.get(type(error), 503), error.message)
+        return _json({"error": error.message}, _STATUS_CODES.get(type(error), 503))
 
     routes: list[BaseRoute] = [
         Route("/", root),
@@ -146,16 +137,14 @@ def create_app(
 def _api_routes(status: Status, health: HealthView) -> list[Route]:
     def show_status(_: Request) -> Response:
         named = {"": health.overall, **health.parts}.items()
-        readiness = {name: (state.ready, state.reason) for name, state in named}
-        return _Json(status.to_json(readiness))
+        return _json(status.to_json({name: (part.ready, part.reason) for name, part in named}))
 
     def show_history(request: Request) -> Response:
         seconds = _number(request.query_params, "seconds", MAX_POINTS, float)
         if not 0 < seconds <= MAX_POINTS:
-            raise InvalidRequestError(
-                f"seconds={seconds:g} must be a number above 0, at most {MAX_POINTS}"
-            )
-        return _Json(status.history.to_json(seconds))
+            limits = f"a number above 0, at most {MAX_POINTS}"
+            raise InvalidRequestError(f"seconds={seconds:g} must be {limits}")
+        return _json(status.history.to_json(seconds))
 
     def show_bad_samples(request: Request) -> Response:
         name = request.path_params["name"]
@@ -164,7 +153,7 @@ def _api_routes(status: Status, health: HealthView) -> list[Route]:
             raise PipelineNotFoundError(
                 f"there is no pipeline {name!r}; /api/v1/status lists the pipelines"
             )
-        return _Json({"pipeline": name, "samples": samples})
+        return _json({"pipeline": name, "samples": samples})
 
     return [
         Route("/api/v1/status", show_status),
@@ -179,9 +168,9 @@ def _preview_route(previews: Previews) -> Route:
         name, query = request.path_params["name"], request.query_params
         if "sample_id" in query:
             key = _number(query, "key", "0" * 32, parse_key)
-            return _Json(previews.make_sample(name, _number(query, "sample_id", 0), key))
+            return _json(previews.make_sample(name, _number(query, "sample_id", 0), key))
         stages = bool(_number(query, "stages", 0))
-        return _Json(previews.make(name, _number(query, "position", 0), stages=stages))
+        return _json(previews.make(name, _number(query, "position", 0), stages=stages))
 
     return Route("/api/v1/pipelines/{name:path}/preview", show_preview)
 
@@ -191,23 +180,11 @@ def _number(query: QueryParams, name: str, default: object, parse: Any = int) ->
     text = query.get(name, str(default))
     try:
         return parse(text)
-    except ValueError as error:
-        problem = str(error) if parse is parse_key else f"{name}={text!r} must be a number"
-        raise InvalidRequestError(problem) from None
+    except ValueError:
+        raise InvalidRequestError(f"{name}={text!r:.50} must be a number") from None
 
 
-def _error(status: int, problem: str, **headers: str) -> Response:
-    return _Json({"error": problem}, status, headers)
-
-
-class _Json(JSONResponse):
-    """JSON of any text, which is not kept: the names of files may be no valid Unicode."""
-
-    def __init__(
-        self, content: Any, status: int = 200, headers: Mapping[str, str] | None = None
-    ) -> None:
-        super().__init__(content, status, {"cache-control": "no-store", **(headers or {})})
-
-    @override
-    def render(self, content: Any) -> bytes:
-        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+def _json(content: Any, status: int = 200, **headers: str) -> Response:
+    """Returns JSON that is not kept, in ASCII: the names of files may be no valid Unicode."""
+    headers = {"cache-control": "no-store", **headers}
+    return Response(json.dumps(content, allow_nan=False), status, headers, "application/json")

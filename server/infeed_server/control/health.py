@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import Protocol
 
 log = logging.getLogger(__name__)
@@ -43,11 +42,8 @@ Subscriber = Callable[[str, Readiness], None]
 
 
 class Health:
-    """The readiness that `/readyz` and gRPC's health service show. Thread-safe.
-
-    The server is ready when it has pipelines, and all of them are ready, or with the policy `any`
-    one of them.
-    """
+    """The readiness that `/readyz` and gRPC's health service show. Thread-safe. The server is ready
+    when it has pipelines, and all of them are ready, or with the policy `any` one of them."""
 
     def __init__(self, policy: str = "all") -> None:
         self._policy = policy
@@ -64,18 +60,14 @@ class Health:
         """Sets the readiness of a pipeline, and logs it if it changed, with the level."""
         readiness = Readiness(ready, reason)
         with self._lock:
-            if self._pipelines.get(name) == readiness:
-                return
-            self._pipelines[name] = readiness
-            if not self._draining:
-                _log(f"pipeline {name!r}", readiness, level)
-            self._publish()
+            if self._pipelines.get(name) != readiness:
+                self._pipelines[name] = readiness
+                if not self._draining:
+                    _log(f"pipeline {name!r}", readiness, level)
+                self._publish()
 
     def drain(self) -> None:
-        """Makes every pipeline unready, so that load balancers send no new trainer here.
-
-        This is final: a later `set` has no effect.
-        """
+        """Makes every pipeline unready for good, so that load balancers send no trainer here."""
         with self._lock:
             self._draining = True
             self._publish()
@@ -83,37 +75,32 @@ class Health:
     @property
     def overall(self) -> Readiness:
         """Readiness of the server as a whole."""
-        with self._lock:
-            parts = dict(self._pipelines)
         if self._draining:
             return Readiness(False, SHUTTING_DOWN)
+        with self._lock:
+            parts = dict(self._pipelines)
         if not parts:
             return Readiness(False, "no pipeline is loaded yet")
-        unready = {name: part.reason for name, part in parts.items() if not part.ready}
-        if not unready:
+        reasons = [f"{name}: {part.reason}" for name, part in parts.items() if not part.ready]
+        if not reasons:
             return Readiness(True, "every pipeline is ready")
-        reasons = [f"{name}: {why}" for name, why in islice(unready.items(), _MAX_REASONS)]
-        if len(unready) > _MAX_REASONS:
-            reasons.append(f"and {len(unready) - _MAX_REASONS} more")
-        ready = self._policy == "any" and len(unready) < len(parts)
-        problem = f"{len(unready)} of {len(parts)} not ready: {'; '.join(reasons)}"
-        return Readiness(ready, problem)
+        ready = self._policy == "any" and len(reasons) < len(parts)
+        shown = "; ".join(reasons[:_MAX_REASONS])
+        if len(reasons) > _MAX_REASONS:
+            shown += f"; and {len(reasons) - _MAX_REASONS} more"
+        return Readiness(ready, f"{len(reasons)} of {len(parts)} not ready: {shown}")
 
     @property
     def parts(self) -> Mapping[str, Readiness]:
         """Readiness of each pipeline, a copy sorted by name."""
         with self._lock:
             parts = dict(sorted(self._pipelines.items()))
-            return (
-                dict.fromkeys(parts, Readiness(False, SHUTTING_DOWN)) if self._draining else parts
-            )
+        return dict.fromkeys(parts, Readiness(False, SHUTTING_DOWN)) if self._draining else parts
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Calls the function with the current readiness of each pipeline and of the server, and
-        then with each change.
-
-        It runs on the thread that makes the change, so it must be quick and must not raise.
-        """
+        then with each change. It runs on the thread that makes the change, so it must be quick and
+        must not raise."""
         with self._lock:
             self._subscribers.append(subscriber)
             for name, readiness in self._shown.items():

@@ -21,9 +21,8 @@ from infeed_server.control.access import Authorize
 from infeed_server.control.app import ControlState, create_app
 
 MAX_CONNECTIONS = 64
-"""Connections: one more ends the oldest. The attacker is a host that reaches the address, opens
-connections and sends nothing: without the limit it takes every file descriptor of the process. With
-uvicorn's own limit, the next probe would get an error, and the server would be restarted."""
+"""Connections: one more ends the oldest. uvicorn's own limit counts requests: a host that opens
+connections and sends nothing would take every file descriptor, and probes would get errors."""
 
 _START_TIMEOUT_SECONDS = 10.0
 _STOP_TIMEOUT_SECONDS = 1.8
@@ -43,12 +42,9 @@ class _LimitedProtocol(H11Protocol):
 
 
 class ControlServer:
-    """Serves an ASGI app beside the gRPC server, on a daemon thread, from `start` to `stop`.
-
-    The constructor binds the address, so a taken port is an error before the slow loading of
-    pipelines. Port 0 is any free one. uvicorn handles no signals, as it does not run on the main
-    thread.
-    """
+    """Serves an ASGI app on a daemon thread, from `start` to `stop`. The constructor binds the
+    address, so a taken port is an error before the slow loading of pipelines. Port 0 is any free
+    one."""
 
     def __init__(
         self, app: ASGIApp, host: str, port: int, tls: ssl.SSLContext | None = None
@@ -86,10 +82,7 @@ class ControlServer:
             time.sleep(0.005)
 
     def stop(self) -> None:
-        """Ends open requests and frees the address, in less than two seconds.
-
-        It may be called twice, or before `start`.
-        """
+        """Ends open requests and frees the address, in less than two seconds. Idempotent."""
         self._server.should_exit = True
         if self._thread.ident is not None:
             self._thread.join(_STOP_TIMEOUT_SECONDS)
@@ -112,16 +105,12 @@ def open_control_server(
     tls: ssl.SSLContext | None = None,
     authorize: Authorize | None = None,
 ) -> ControlServer | None:
-    """Returns the server on `host:port`, not started yet; None for None or `off`.
-
-    `insecure` allows other machines to reach it without TLS. `host_names` are this server's in
-    requests, besides addresses and this machine's own. Without `authorize`, no token is needed.
-    Raises `ConfigError` for an address that is malformed, unsafe or taken.
-    """
+    """Returns the server on `host:port`, not started yet; None for None or `off`. `insecure` allows
+    other machines to reach it without TLS. `host_names` are this server's in requests, besides
+    addresses and this machine's own. Raises `ConfigError`."""
     if http is None or http == "off":
         return None
-    encrypted = tls is not None
-    address = Address.parse_safe("--http", http, encrypted=encrypted, insecure=insecure)
+    address = Address.parse_safe("--http", http, encrypted=tls is not None, insecure=insecure)
     if address.is_unix:
         raise ConfigError(f"--http {address}: HTTP needs host:port", address=str(address))
     names = {"localhost", socket.gethostname(), address.host, *(host_names or ())}

@@ -22,9 +22,6 @@ _RESPONSE_TIMEOUT_SECONDS = 2.0
 """Seconds: with fewer, a process under load counts as not ready; with more, one that hangs delays
 the restart of the others."""
 
-_EXIT_SECONDS = 0.1
-"""Seconds after which the exit of a process that no longer answers is known."""
-
 _NO_ANSWER: Document = {"server": {"ready": False, "reason": "it does not answer"}}
 
 Addresses = Callable[[], list[str | None]]
@@ -35,9 +32,8 @@ class ServerProcesses(Collector):
     """The processes as of the last `update`, and their metrics with the label `process`.
 
     The server is ready when at least one process serves and all that serve are ready; a pipeline,
-    when it is ready in all of them. A process that has exited gets no connections until it serves
-    again, and is only named. One that hangs still gets some, so it makes the server unready until
-    it is killed (`hung`).
+    when it is ready in all of them. A process that has exited gets no connections; one that hangs
+    still gets some, so it makes the server unready until it is killed (`hung`).
     """
 
     def __init__(
@@ -57,7 +53,8 @@ class ServerProcesses(Collector):
     def update(self) -> None:
         """Requests the status of every process."""
         addresses = self._addresses()
-        answers = self._status(addresses)
+        bodies = self._get_all("/api/v1/status", addresses)
+        answers = {number: _document(body) for number, body in bodies.items()}
         self._documents = {number: answer for number, answer in answers.items() if answer}
         now = self._clock()  # not before: both ends may have been stopped meanwhile
         silent = answers.keys() - self._documents.keys()
@@ -102,20 +99,8 @@ class ServerProcesses(Collector):
     def describe(self) -> Iterable[Metric]:
         return ()  # the metrics are known only at a scrape
 
-    def _status(self, addresses: list[str | None]) -> dict[int, Document | None]:
-        """Returns the status of each process that serves; None without a valid answer."""
-        bodies = self._get_all("/api/v1/status", addresses)
-        answers = {number: _document(body) for number, body in bodies.items()}
-        if all(answers.values()):
-            return answers
-        # A process that is killed closes its sockets a moment before its exit is known.
-        time.sleep(_EXIT_SECONDS)
-        now = self._addresses()
-        return {number: answer for number, answer in answers.items() if answer or now[number]}
-
     def _get_all(self, path: str, addresses: list[str | None]) -> dict[int, str | None]:
-        """Returns the body from each process that serves, requested at once: one that hangs costs
-        one time-out."""
+        """Returns the body from each process that serves; all are requested at once."""
         serving = {number: address for number, address in enumerate(addresses) if address}
         with ThreadPoolExecutor(max(1, len(serving))) as threads:
             bodies = threads.map(lambda address: _get(address, path, self._token), serving.values())
@@ -139,14 +124,10 @@ def _overall(states: dict[int, Document], count: int) -> Readiness:
         return Readiness(False, f"none of {count} processes serves")
     exited = [str(number) for number in range(count) if number not in states]
     restarting = f"; restarting: process {', '.join(exited)}" if exited else ""
-    unready = [
-        f"process {number}: {state['reason']}"
-        for number, state in states.items()
-        if not state["ready"]
-    ]
+    unready = {number: state["reason"] for number, state in states.items() if not state["ready"]}
     if unready:
-        reason = f"{len(unready)} of {count} not ready: {'; '.join(unready)}{restarting}"
-        return Readiness(False, reason)
+        reasons = "; ".join(f"process {number}: {reason}" for number, reason in unready.items())
+        return Readiness(False, f"{len(unready)} of {count} not ready: {reasons}{restarting}")
     reasons = "; ".join(dict.fromkeys(state["reason"] for state in states.values()))
     return Readiness(True, f"{reasons}, in {len(states)} of {count} processes{restarting}")
 

@@ -47,14 +47,3 @@ def dashboard_routes() -> Mount:
 def page() -> Response:
     """Returns the page."""
     return FileResponse(_FOLDER / "index.html", headers=_HEADERS)
-
-
-def accepts_page(accept: str) -> bool:
-    """Returns whether a request with this Accept header is a browser's, for a page.
-
-    Programs send `*/*`, or name JSON first.
-    """
-    kinds = [kind.partition(";")[0].strip().lower() for kind in accept.split(",")]
-    if "text/html" not in kinds:
-        return False
-    return "application/json" not in kinds[: kinds.index("text/html")]

@@ -10,6 +10,7 @@ def train():
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import hashlib
 import os
@@ -30,14 +31,11 @@ except ImportError:
 
 
 class ParquetRows:
-    """A data set of all rows, in the order of the files.
-
-    A row costs the reading of its row group, unless that is one of those kept. So read small files
-    in any order, and large ones with `shuffle: {mode: window}`, in blocks of a row group. Nested
-    columns have names such as `image.bytes`. A null is no value of a field: its row is a bad
-    sample. The fingerprint covers the footers: the schema, and the size, place and statistics of
-    each column in each row group.
-    """
+    """A data set of all rows, in the order of the files. A row costs the reading of its row group,
+    unless that is one of those kept. So read small files in any order, and large ones with
+    `shuffle: {mode: window}`, in blocks of a row group. Nested columns have names such as
+    `image.bytes`. A null is no value of a field: its row is a bad sample. The fingerprint covers
+    the footers: the schema, and the size, place and statistics of each column in each row group."""
 
     def __init__(
         self,
@@ -45,11 +43,10 @@ class ParquetRows:
         columns: Sequence[str] | None = None,
         cache_bytes: int = 256 << 20,
     ) -> None:
-        """Opens files or globs, in the order of their names; reads all columns by default.
-
-        Each process keeps `cache_bytes` of row groups, decompressed. Raises `SourceError`.
-        """
+        """Opens files or globs, in the order of their names; reads all columns by default. Each
+        process keeps `cache_bytes` of row groups, decompressed. Raises `SourceError`."""
         paths = _paths(files)
+        stamps = [(path, _stamp(path)) for path in paths]
         self._files = [_open(path) for path in paths]
         for path, file in zip(paths, self._files, strict=True):
             if not file.schema_arrow.equals(self._files[0].schema_arrow):
@@ -62,7 +59,9 @@ class ParquetRows:
         self._limit = cache_bytes
         self._kept: dict[int, Any] = {}
         self._groups = [
-            (file, group) for file in self._files for group in range(file.num_row_groups)
+            (file, group, stamp)
+            for file, stamp in zip(self._files, stamps, strict=True)
+            for group in range(file.num_row_groups)
         ]
         self._ends = np.cumsum(self.group_rows, dtype=np.int64)
         digest = hashlib.sha256(repr(self._columns).encode())
@@ -94,12 +93,13 @@ class ParquetRows:
     @property
     def group_rows(self) -> list[int]:
         """Rows of each row group."""
-        return [file.metadata.row_group(group).num_rows for file, group in self._groups]
+        return [file.metadata.row_group(group).num_rows for file, group, _ in self._groups]
 
     @property
     def total_bytes(self) -> int:
         """Decompressed bytes of all columns."""
-        return sum(file.metadata.row_group(group).total_byte_size for file, group in self._groups)
+        groups = (file.metadata.row_group(group) for file, group, _ in self._groups)
+        return sum(group.total_byte_size for group in groups)
 
     def schema(self) -> Mapping[str, Any]:
         """Returns the types of the columns, of PyArrow, by name."""
@@ -109,8 +109,14 @@ class ParquetRows:
     def _group(self, number: int) -> Any:
         table = self._kept.pop(number, None)
         if table is None:
-            file, group = self._groups[number]
-            table = _flat(file.read_row_group(group, columns=self._columns, use_threads=False))
+            file, group, (path, stamp) = self._groups[number]
+            try:
+                table = _flat(file.read_row_group(group, columns=self._columns, use_threads=False))
+            finally:
+                now = _stamp(path)
+                if now != stamp and now[:1] == stamp[:1]:  # it was written over, not replaced
+                    problem = f"{path} changed since it was opened; restart the server"
+                    raise SourceError(problem, file=path, fault="changed")
         self._kept[number] = table  # the last used is the last
         while len(self._kept) > 1 and sum(t.nbytes for t in self._kept.values()) > self._limit:
             del self._kept[next(iter(self._kept))]
@@ -122,6 +128,14 @@ def _open(path: Path) -> Any:
         return pyarrow.parquet.ParquetFile(path)
     except (OSError, pyarrow.ArrowException) as error:
         raise SourceError(f"cannot read {str(path)!r}: {error}", file=path) from error
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """Returns which file has the path, and its version; of none, nothing."""
+    with contextlib.suppress(OSError):
+        stat = path.stat()
+        return stat.st_ino, stat.st_size, stat.st_mtime_ns
+    return ()
 
 
 def _paths(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:

@@ -71,10 +71,8 @@ def run(console: Console, epochs: int, directory: Path | None) -> int:
 
 @contextmanager
 def serving(definition: Path, log: Path) -> Iterator[str]:
-    """Serves a YAML file on a free loopback port within the block, and yields its address.
-
-    The server's log goes to a file; if the server does not start, the error has its last lines.
-    """
+    """Serves a YAML file on a free loopback port within the block, and yields its address. The
+    server's log goes to a file; if the server does not start, the error has its last lines."""
     ports = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
     command = [sys.executable, "-m", "infeed", "serve", str(definition), *ports]
     with (

@@ -28,9 +28,7 @@ SHAPES: dict[str, Shape] = {
 
 def write_images(directory: Path, count: int, seed: int) -> Iterator[str]:
     """Writes `count` JPEGs and `labels.csv` (file,label) into a directory; yields each name.
-
-    Classes alternate; position, size, colours and noise are drawn from the seed.
-    """
+    Classes alternate; position, size, colours and noise are drawn from the seed."""
     directory.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
     with (directory / "labels.csv").open("w", newline="", encoding="utf-8") as out:

@@ -23,26 +23,21 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Trainer:
     """The peer of a stream: rank `rank` of `world_size`. All its streams have the same `feed_id`.
-
     `job_name` is the job that the trainer takes part in, where the engine has jobs; empty: its own.
-    `remainder` None is the pipeline's. `caller` is the name that limits on callers count by.
-    """
+    `remainder` None is the pipeline's."""
 
     rank: int = 0
     world_size: int = 1
     feed_id: str = ""
     job_name: str = ""
     remainder: Remainder | None = None
-    caller: str = ""
 
 
 @dataclass(frozen=True)
 class Request:
-    """The positions [start, start + count) of the stream under `seed`, in `slots` slots.
-
-    The answer is `EndOfData` where data of unknown length has fewer than `min_position_count`
-    positions (0: start + 1). Where the data ends before `step_end`, the batch has its length.
-    """
+    """The positions [start, start + count) of the stream under `seed`, in `slots` slots. The answer
+    is `EndOfData` where data of unknown length has fewer than `min_position_count` positions (0:
+    start + 1). Where the data ends before `step_end`, the batch has its length."""
 
     seed: int
     start: int
@@ -56,11 +51,9 @@ class Request:
 
 @dataclass(frozen=True)
 class HostBatch:
-    """A batch in memory, in the wire spec: arrays by field, slots first.
-
-    `sample_ids` is int64[slots], -1 in an empty slot; `mask` is bool[slots]. `position_count` is
-    the length of the data where it ends before the request's `step_end`.
-    """
+    """A batch in memory, in the wire spec: arrays by field, slots first. `sample_ids` is
+    int64[slots], -1 in an empty slot; `mask` is bool[slots]. `position_count` is the length of the
+    data where it ends before the request's `step_end`."""
 
     start: int
     epoch: int
@@ -92,9 +85,7 @@ class Session(ABC):
 
     def set_batch_bytes(self, size: int) -> None:
         """Sets the payload size of the stream's batches, in bytes; a smaller size is ignored.
-
-        Before the first call, the stream may hold only a few unsent batches.
-        """
+        Before the first call, the stream may hold only a few unsent batches."""
         self._quota.set_batch_bytes(size)
 
     @abstractmethod
@@ -124,20 +115,15 @@ class Engine(ABC):
     def open(self, slots: int, epochs: int, trainer: Trainer) -> Session:
         """Opens a stream of batches of `slots` slots; `epochs` 0 is endless."""
 
-    def register(self, request: DatasetRequest, caller: str) -> RegisteredDataset:  # noqa: ARG002
-        """Registers the pipeline as a tf.data service dataset; equal requests share one.
-
-        `caller` is the name that limits on callers count by. Raises `InvalidRequestError` where
-        the engine makes the batches itself.
-        """
+    def register(self, request: DatasetRequest) -> RegisteredDataset:
+        """Registers the pipeline as a tf.data service dataset; equal requests share one. Raises
+        `InvalidRequestError` where the engine makes the batches itself."""
         raise requires_other_engine(request.pipeline, "data set to read from workers")
 
     @abstractmethod
     def warm_up(self) -> Answer:
         """Makes the first batch of the default size, so that the first trainer need not wait.
-
-        Raises the errors of a stream: `SampleError`, `UserCodeError`.
-        """
+        Raises the errors of a stream: `SampleError`, `UserCodeError`."""
 
     @abstractmethod
     def queued_requests(self) -> int:
@@ -172,17 +158,13 @@ class Engine(ABC):
         return None, None
 
     def sample_key(self, seed: int, position: int, sample_id: int) -> Array | None:  # noqa: ARG002
-        """Returns the random key, int64[2], of the sample that is delivered at a position.
-
-        None where samples have no keys, or another sample is delivered there.
-        """
+        """Returns the random key, int64[2], of the sample that is delivered at a position. None
+        where samples have no keys, or another sample is delivered there."""
         return None
 
     def sample_stages(self, sample_id: int, key: Array) -> Iterator[SampleStage]:  # noqa: ARG002
         """Yields a sample as it is read, and after each transform; nothing where that is unknown.
-
-        Each stage runs when it is requested. Raises `InvalidRequestError` for an unknown sample.
-        """
+        Each stage runs when it is requested. Raises `InvalidRequestError` for an unknown sample."""
         return iter(())
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""CPU, memory and threads of this process: the host's, cut to its control group's (v1, v2)."""
+"""CPU and memory of this process: the host's, cut to its control group's (v1, v2)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ _MEMORY_FILES = (
     ("memory", "memory.limit_in_bytes"),
 )
 _CPU_FILES = (("", "cpu.max"), ("cpu", "cpu.cfs_quota_us", "cpu.cfs_period_us"))
-_PIDS_FILES = (("", "pids.max", "pids.current"), ("pids", "pids.max", "pids.current"))
 """Controllers of cgroup v1 with their files; without a controller v2, which has one tree for all.
 """
 
@@ -35,12 +34,11 @@ def process_count() -> int:
 
 
 def cpu_count() -> int:
-    """Returns the CPUs of the affinity mask, cut to the container's quota; at least one.
-
-    A fraction of a CPU counts as one, so that no part of the quota is left unused.
-    """
-    allowed = len(os.sched_getaffinity(0))
-    return max(1, min([allowed, *map(math.ceil, _cpu_quotas())]) // _process_count)
+    """Returns the CPUs of the affinity mask, cut to the container's quota; at least one. A fraction
+    of a CPU counts as one, so that no part of the quota is left unused."""
+    pairs = (pair for files in _CPU_FILES for pair in _numbers(*files))
+    quotas = [math.ceil(quota / period) for quota, period in pairs if period]
+    return max(1, min([len(os.sched_getaffinity(0)), *quotas]) // _process_count)
 
 
 def memory_bytes() -> int:
@@ -49,45 +47,28 @@ def memory_bytes() -> int:
     return min([_host_memory_bytes(), *limits]) // _process_count
 
 
-def pids_left() -> int | None:
-    """Returns how many threads the control group may start; None without a limit."""
-    left = (limit - count for files in _PIDS_FILES for limit, count in _numbers(*files))
-    return min(left, default=None)
-
-
 def describe() -> str:
-    """Returns the CPUs and the memory of this process, and what they were derived from."""
-    allowed, total = len(os.sched_getaffinity(0)), _host_memory_bytes()
-    quota = min(_cpu_quotas(), default=math.inf)
-    cpus = f"quota of {quota:g} CPUs" if quota < allowed else f"{allowed} allowed, no lower quota"
-    limited = memory_bytes() * _process_count < total - _process_count
-    memory = "limit of the control group" if limited else "of the host, no lower limit"
+    """Returns the CPUs and the memory of this process."""
     shared = f"; a share of 1/{_process_count} of both" if _process_count > 1 else ""
-    return (
-        f"{cpu_count()} CPU threads ({cpus}), {memory_bytes() / 2**30:.2f} GiB of memory "
-        f"({memory}){shared}"
-    )
+    return f"{cpu_count()} CPU threads, {memory_bytes() / 2**30:.2f} GiB of memory{shared}"
 
 
 def _host_memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _cpu_quotas() -> list[float]:
-    """Returns the CPUs that each quota allows."""
-    pairs = (pair for files in _CPU_FILES for pair in _numbers(*files))
-    return [quota / period for quota, period in pairs if period]
-
-
 def _numbers(controller: str, *files: str) -> Iterator[list[int]]:
     """Yields the numbers in files of this process's control group, and of each of its ancestors.
-
     Any of them can set a limit; without one, a file has no number: `max` or -1. Inside of a
     container the path can be the host's and not exist here; the root, the container's own group,
-    always does.
-    """
-    root = _CGROUP_ROOT / controller
-    group = root / _group_path(controller).strip("/")
+    always does."""
+    root = group = _CGROUP_ROOT / controller
+    for line in _read(_PROCESS_CGROUP).splitlines():
+        _, controllers, path = line.split(":", 2)
+        # A process outside of the container's own tree has a path upwards: `/../..`.
+        if controller in controllers.split(",") and ".." not in path:
+            group = root / path.strip("/")
+            break
     for folder in (group, *group.parents):
         texts = [_read(folder / file) for file in files]
         words = " ".join(texts).split()
@@ -95,16 +76,6 @@ def _numbers(controller: str, *files: str) -> Iterator[list[int]]:
             yield [int(word) for word in words]
         if folder == root:
             return
-
-
-def _group_path(controller: str) -> str:
-    """Returns this process's path in the controller's tree."""
-    for line in _read(_PROCESS_CGROUP).splitlines():
-        _, controllers, path = line.split(":", 2)
-        # A process outside of the container's own tree has a path upwards: `/../..`.
-        if controller in controllers.split(",") and ".." not in path:
-            return path
-    return ""
 
 
 def _read(file: Path) -> str:

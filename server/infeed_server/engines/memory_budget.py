@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable
 
 from infeed_server.engines import cgroup
@@ -39,41 +38,37 @@ class MemoryBudget:
     def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit = limit
         self.clock = clock
-        self._used = 0
-        self._quotas: defaultdict[str, set[StreamQuota]] = defaultdict(set)
-        self._lock = threading.Lock()
+        self.used = 0
+        self.quotas: set[StreamQuota] = set()
+        self.lock = threading.Lock()
 
     def open_quota(self, pipeline: str) -> StreamQuota:
         """Opens the quota of a stream of the pipeline; it must be closed."""
         quota = StreamQuota(self, pipeline)
-        with self._lock:
-            self._quotas[pipeline].add(quota)
+        with self.lock:
+            self.quotas.add(quota)
         return quota
 
     def held_batches(self, pipeline: str) -> int:
         """Counts the batches that the pipeline's streams hold."""
-        with self._lock:
-            return sum(quota.batches for quota in self._quotas[pipeline])
+        with self.lock:
+            return sum(quota.batches for quota in self.quotas if quota.pipeline == pipeline)
 
     def held_bytes(self, pipeline: str) -> int:
         """Counts the bytes that the pipeline's streams hold."""
-        with self._lock:
-            return sum(quota.bytes for quota in self._quotas[pipeline])
+        with self.lock:
+            return sum(quota.bytes for quota in self.quotas if quota.pipeline == pipeline)
 
 
 class StreamQuota:
-    """The batches that one stream holds. Thread-safe.
-
-    Each batch counts as much as the stream's largest so far: the size of a batch of byte strings
-    is unknown before it is made.
-    """
+    """The batches that one stream holds. Thread-safe. Each batch counts as much as the stream's
+    largest so far: the size of a batch of byte strings is unknown before it is made."""
 
     def __init__(self, budget: MemoryBudget, pipeline: str) -> None:
+        self.pipeline = pipeline
         self.batches = 0
         self._budget = budget
-        self._pipeline = pipeline
         self._batch_bytes = 0
-        self._closed = False
         self._shortage = 0.0
         self._short_since: float | None = None
 
@@ -83,57 +78,47 @@ class StreamQuota:
 
     def set_batch_bytes(self, size: int) -> None:
         """Sets the bytes that each batch counts as; a smaller size is ignored."""
-        with self._budget._lock:
+        with self._budget.lock:
             if size > self._batch_bytes:
-                self._budget._used += self.batches * (size - self._batch_bytes)
+                self._budget.used += self.batches * (size - self._batch_bytes)
                 self._batch_bytes = size
 
     def try_acquire(self) -> bool:
         """Acquires one more batch. Returns False where the stream may hold no more for now."""
-        with self._budget._lock:
-            if self._closed:
+        with self._budget.lock:
+            if self not in self._budget.quotas:
                 return False
-            is_short = not self._has_room()
-            self._note_shortage(is_short and self._would_fit_without_limit())
-            if is_short:
-                return False
-            self.batches += 1
-            self._budget._used += self._batch_bytes
-            return True
+            held = self.bytes + self._batch_bytes
+            fits = bool(self._batch_bytes) and self.batches < MAX_BATCHES
+            fits = self.batches < MIN_BATCHES or (fits and held <= MAX_STREAM_BYTES)
+            share = (self._budget.limit - self._budget.used) // _FREE_DIVISOR
+            has_room = fits and (self.batches < MIN_BATCHES or held <= share)
+            self._note_shortage(fits and not has_room)
+            if has_room:
+                self.batches += 1
+                self._budget.used += self._batch_bytes
+            return has_room
 
     def release(self) -> None:
         """Releases one batch. Has no effect after `close`."""
-        with self._budget._lock:
+        with self._budget.lock:
             if self.batches:
                 self.batches -= 1
-                self._budget._used -= self._batch_bytes
+                self._budget.used -= self._batch_bytes
 
     def shortage_seconds(self) -> float:
         """Returns the time so far in which only the server's limit had no room for a batch."""
-        with self._budget._lock:
+        with self._budget.lock:
             since = self._short_since
             return self._shortage + (0.0 if since is None else self._budget.clock() - since)
 
     def close(self) -> None:
         """Releases all batches; none can be acquired afterwards."""
-        with self._budget._lock:
-            self._closed = True
+        with self._budget.lock:
             self._note_shortage(False)
-            self._budget._used -= self.bytes
+            self._budget.used -= self.bytes
             self.batches = 0
-            self._budget._quotas[self._pipeline].discard(self)
-
-    def _has_room(self) -> bool:
-        if self.batches < MIN_BATCHES:
-            return True
-        free = self._budget.limit - self._budget._used
-        fits = self.bytes + self._batch_bytes <= free // _FREE_DIVISOR
-        return fits and self._would_fit_without_limit()
-
-    def _would_fit_without_limit(self) -> bool:
-        if self.batches >= MAX_BATCHES or not self._batch_bytes:
-            return False
-        return self.bytes + self._batch_bytes <= MAX_STREAM_BYTES
+            self._budget.quotas.discard(self)
 
     def _note_shortage(self, is_short: bool) -> None:
         now = self._budget.clock()

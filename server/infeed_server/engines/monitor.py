@@ -17,9 +17,9 @@ Stage = Literal["read", "transform", "encode", "send"]
 the finish transforms that a trainer leaves to the server), writing to the connection."""
 
 
-Refusal = Literal["streams", "calls", "threads", "unauthenticated", "stopping"]
-"""The reason for which a call is refused. `streams`, `calls`: over a limit. `threads`: the process
-is about to run out of them. `unauthenticated`: no valid token. `stopping`: the server ends."""
+Refusal = Literal["streams", "calls", "unauthenticated", "stopping"]
+"""The reason for which a call is refused. `streams`, `calls`: over a limit. `unauthenticated`: no
+valid token. `stopping`: the server ends."""
 
 Fault = Literal["changed", "damaged", "storage"]
 """Why data cannot be read: its files are other ones, or damaged, until the server is restarted; or
@@ -83,10 +83,8 @@ class Monitor:
 def record_stage(
     monitor: Monitor, pipeline: str, stage: Stage, began_at: float, span: BatchSpan | None
 ) -> None:
-    """Records a stage that ends now, also in the span of a batch that is traced.
-
-    `began_at` is of `time.perf_counter`.
-    """
+    """Records a stage that ends now, also in the span of a batch that is traced. `began_at` is of
+    `time.perf_counter`."""
     seconds = time.perf_counter() - began_at
     if span is None:
         monitor.on_stage(pipeline, stage, seconds)

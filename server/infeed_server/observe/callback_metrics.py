@@ -19,44 +19,27 @@ DESIRED_SERVERS = (
 )
 
 _PIPELINE = ("pipeline",)
+_UNSENT = "Batches in progress, and finished ones that are not sent yet."
+_READY = "Whether the pipeline is ready: 1, or 0 for a reason that /readyz names."
+_EXPIRY = "Unix time at which the certificate of --tls-cert expires."
+_WAIT = "Share of its last seconds that the rank waited which waits most, 0 to 1."
+_STATE = "Seconds of waiting for a request, a stream with room (no_budget), source or transforms."
 
 GAUGES_READ: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("infeed_queued_requests", "Requests that wait for their batch.", _PIPELINE),
-    (
-        "infeed_unsent_batches",
-        "Batches in progress, and finished ones that are not sent yet.",
-        _PIPELINE,
-    ),
+    ("infeed_unsent_batches", _UNSENT, _PIPELINE),
     ("infeed_unsent_bytes", "Encoded size of the unsent batches.", _PIPELINE),
     ("infeed_window_bytes", "Bytes of dataset batches that are kept for slower ranks.", _PIPELINE),
     ("infeed_unsent_limit_bytes", "Limit on the unsent bytes of all pipelines.", ()),
-    (
-        "infeed_pipeline_ready",
-        "Whether the pipeline is ready: 1, or 0 for a reason that /readyz names.",
-        _PIPELINE,
-    ),
-    (
-        "infeed_certificate_expiry_timestamp_seconds",
-        "Unix time at which the certificate of --tls-cert expires.",
-        (),
-    ),
+    ("infeed_pipeline_ready", _READY, _PIPELINE),
+    ("infeed_certificate_expiry_timestamp_seconds", _EXPIRY, ()),
     ("infeed_trainers", "Connected trainers.", _PIPELINE),
-    (
-        "infeed_wait_ratio",
-        "Share of its last seconds that the rank waited which waits most, 0 to 1.",
-        _PIPELINE,
-    ),
+    ("infeed_wait_ratio", _WAIT, _PIPELINE),
     DESIRED_SERVERS,
 )
 """Gauges whose values a function returns at every scrape; none before `Metrics.read`."""
 
-COUNTERS_READ = (
-    (
-        "infeed_pipeline_state_seconds",
-        "Seconds of waiting for a request, a stream with room (no_budget), source or transforms.",
-        ("pipeline", "state"),
-    ),
-)
+COUNTERS_READ = (("infeed_pipeline_state_seconds", _STATE, ("pipeline", "state")),)
 """Counters whose values a function returns."""
 
 

@@ -2,12 +2,9 @@
 
     Σ over pipelines: batches/s that the trainers would take ÷ batches/s that one server makes
 
-Neither depends on the present number of servers: of a training that waits, the time of its steps
-alone counts. So an autoscaler that follows the value has a fixed point, and does not oscillate.
-Neither do other processes of the host count: on a busy host the capacity would follow the demand,
-and each new server would let the value grow.
-
-Where the verdict on every job is that more servers would not help, those in use are enough.
+Neither depends on the present number of servers, nor on other processes of the host: so an
+autoscaler that follows the value has a fixed point, and does not oscillate. Where the verdict on
+every job is that more servers would not help, those in use are enough.
 """
 
 from __future__ import annotations
@@ -24,16 +21,14 @@ UTILISATION = 0.85
 """Share of its capacity at which a server should run: the rest is for uneven load."""
 
 _SMOOTHING_SECONDS = 30.0
-"""Seconds, the time constant of the smoothing: with fewer, noise of steps adds servers; with more,
-they come later."""
+"""Seconds: with fewer, noise of steps adds servers; with more, they come later."""
 
 _DOWN_SECONDS = 300.0
 """Seconds for which fewer servers must have been enough: with fewer, a training that pauses for a
-checkpoint loses servers, and one that waits is dear; with more, idle servers stay longer."""
+checkpoint loses servers; with more, idle servers stay longer."""
 
 _MAX_SERVERS = 1000.0
-"""The most that is desired: the steps of trainers are not verified, and the mean of a wrong one
-would stay too high for long after it."""
+"""The most that is desired: the steps of trainers are not verified."""
 
 JobVerdict = tuple[Collection[RankReport], int, Verdict]
 """The reports of a job's ranks, its world size, and the verdict on it."""
@@ -55,8 +50,7 @@ class DesiredServers:
 
     def __init__(self) -> None:
         self.value = 0
-        """Servers that are desired; 0 until a trainer was connected and something is known, and
-        from then on at least 1: without a server, no trainer could report."""
+        """Servers that are desired; 0 until something is known of a trainer, then at least 1."""
         self._recent: list[tuple[float, float]] = []
         """Times and smoothed values of the last `_DOWN_SECONDS`, of which the largest counts."""
         self._capacities: dict[str, float] = {}
@@ -68,10 +62,8 @@ class DesiredServers:
         reports: Mapping[str, ServerReport],
         enough: int | None = None,
     ) -> None:
-        """Takes the batches per second that trainers would take, and the reports, by pipeline.
-
-        `enough` is what `enough_in_use` returns.
-        """
+        """Takes the batches per second that trainers would take, the reports, both by pipeline,
+        and what `enough_in_use` returns."""
         for name, report in reports.items():
             known = capacity(report, alone=True)
             if known is not None and report.batches >= MIN_BATCHES:

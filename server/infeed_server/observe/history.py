@@ -18,19 +18,15 @@ class History:
         self._points: deque[tuple[float, Mapping[str, Point]]] = deque(maxlen=MAX_POINTS)
 
     def add(self, at: float, pipelines: Mapping[str, Point]) -> None:
-        """Adds a point: values by pipeline and name, at a Unix time.
-
-        When the clock was set back, the points that would now be in the future are dropped.
-        """
+        """Adds a point: values by pipeline and name, at a Unix time. Drops later ones, for the
+        clock was set back."""
         while self._points and self._points[-1][0] >= at:
             self._points.pop()
         self._points.append((at, pipelines))
 
     def to_json(self, seconds: float = MAX_POINTS) -> dict[str, Any]:
-        """Returns the points of the last seconds as columns: `at`, and by pipeline its values.
-
-        A value that a point lacks is None.
-        """
+        """Returns the points of the last seconds as columns, with None for a value that a point
+        lacks: `at`, and by pipeline its values."""
         points = list(self._points)
         points = [point for point in points if point[0] >= points[-1][0] - seconds]
         columns = {(name, key) for _, named in points for name in named for key in named[name]}

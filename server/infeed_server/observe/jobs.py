@@ -12,8 +12,8 @@ from typing import Any
 from infeed.shared.report import REPORT_INTERVAL_SECONDS, RankReport, ServerReport, TrainerReport
 from infeed.shared.sliding_window import SlidingWindow
 
-_EARLY_SHARE = 0.5
-"""Of the interval between two reports, after which the next one is taken: clocks differ."""
+_MIN_REPORT_INTERVAL_SECONDS = 0.5 * REPORT_INTERVAL_SECONDS
+"""Seconds from one report to the next that is taken: clocks differ."""
 
 _REPORT_LIFE_SECONDS = 15.0
 """Age from which a report counts no longer. A trainer reports every second, however long its steps
@@ -119,30 +119,27 @@ class Jobs:
     def disconnect(self, trainer: ConnectedTrainer) -> None:
         """Removes a stream. Idempotent."""
         with self._lock:
-            seated = self._jobs.get(trainer.job, [])
-            if trainer in seated:
-                seated.remove(trainer)
-                if not seated:
+            if trainer in self._jobs.get(trainer.job, []):
+                self._jobs[trainer.job].remove(trainer)
+                if not self._jobs[trainer.job]:
                     del self._jobs[trainer.job]
 
     def on_report(self, trainer: ConnectedTrainer, report: TrainerReport) -> ServerReport | None:
         """Keeps a trainer's report and returns the answer; None if the last one is too new."""
         now = self._clock()
         with self._lock:
-            interval = _EARLY_SHARE * REPORT_INTERVAL_SECONDS
-            if trainer.report_at is not None and now < trainer.report_at + interval:
+            last = trainer.report_at
+            if last is not None and now < last + _MIN_REPORT_INTERVAL_SECONDS:
                 return None
             trainer.on_report(report, now)
-            # Of its own job alone: each of a thousand trainers reports every second.
-            job = self._jobs.get(trainer.job, [trainer])
-            others = [
-                RankReport(other.rank, other.report)
-                for other in job
-                if other.rank != trainer.rank and other.report is not None
-            ]
-            answer = self._report_for(job)
+            job = list(self._jobs.get(trainer.job, [trainer]))
+        others = [
+            RankReport(other.rank, other.report)
+            for other in job
+            if other.rank != trainer.rank and other.report is not None
+        ]
         worst = max(others, key=lambda other: other.report.wait_share, default=None)
-        return replace(answer, worst=worst)
+        return replace(self._report_for(job), worst=worst)
 
     def drop_old_reports(self) -> None:
         """Forgets reports that no other one has followed for long."""

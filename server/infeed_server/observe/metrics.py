@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from functools import partial
 from itertools import product
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -54,6 +54,35 @@ _LABEL_VALUES = {
 """The values of labels that are known beforehand: series with them are exposed from the start."""
 
 _PIPELINE = ("pipeline",)
+_GRPC_CALL = ("grpc_method", "grpc_status")
+_FAULTS = "Batches refused for their data, by fault: changed, damaged or storage (not readable)."
+_STAGES = "Seconds that one batch spent in each stage: read, transform, encode or send."
+_UNLOGGED = "Bad samples that could not be written to the quarantine log."
+_BYTES = "Bytes of the messages that were {} in an ended call.".format
+_SIZE = "grpc_server_call_{}_total_compressed_message_size_bytes".format
+
+# The names of gRPC's proposal A66 in Prometheus' spelling; grpcio emits none by itself.
+_COUNTERS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("infeed_batches", "Batches that were sent completely.", _PIPELINE),
+    ("infeed_samples", "Samples in the sent batches.", _PIPELINE),
+    ("infeed_sent_bytes", "Payload bytes of the sent batches.", _PIPELINE),
+    (
+        "infeed_bad_samples",
+        "Failed samples, by action: raise, substitute or mask.",
+        ("pipeline", "action"),
+    ),
+    ("infeed_source_errors", _FAULTS, ("pipeline", "fault")),
+    ("infeed_quarantine_failures", _UNLOGGED, _PIPELINE),
+    ("infeed_calls", "Ended calls, by method and gRPC status.", ("method", "status")),
+    ("infeed_refused", "Calls that were refused, by reason.", ("reason",)),
+    ("grpc_server_call_started", "Calls that have begun.", ("grpc_method",)),
+)
+_HISTOGRAMS = (
+    ("infeed_stage_seconds", _STAGES, ("pipeline", "stage"), _STAGE_BUCKETS),
+    ("grpc_server_call_duration_seconds", "Duration of ended calls.", _GRPC_CALL, _CALL_BUCKETS),
+    (_SIZE("sent"), _BYTES("sent"), _GRPC_CALL, _SIZE_BUCKETS),
+    (_SIZE("rcvd"), _BYTES("received"), _GRPC_CALL, _SIZE_BUCKETS),
+)
 
 _TOTALS = {
     "infeed_batches_total": "batches",
@@ -66,86 +95,41 @@ _TOTALS = {
 }
 """The key of a pipeline's figure in the status, by the name of its samples."""
 
-Wrapper = TypeVar("Wrapper", bound=MetricWrapperBase)
-
 
 class Metrics(Monitor):
-    """The server's counters, gauges and histograms. Thread-safe.
-
-    Each instance has its own registry, so two servers in one process have separate metrics.
-    """
+    """The server's counters, gauges and histograms. Thread-safe. Each instance has its own
+    registry, so two servers in one process have separate metrics."""
 
     def __init__(self, version: str, tensorflow: str) -> None:
         self.registry = CollectorRegistry()
         self.source_errors: dict[str, dict[str, Any]] = {}
         """The last refused batch of each pipeline for JSON: time, fault, file and error."""
-        self.on_refused_data: list[Callable[[str, SourceError], None]] = []
-        """Called with the pipeline and the error of each refused batch."""
-        self._logged_files: dict[tuple[str, str, str], SourceError] = {}
+        self._logged_files: set[tuple[str, str, str | None]] = set()
         self._readers: dict[str, Callable[[], LabelledValues]] = {}
-        self._of_pipelines: list[tuple[MetricWrapperBase, tuple[str, ...]]] = []
-        """The metrics of each pipeline, and their labels after the first."""
         ProcessCollector(registry=self.registry)
         versions = {"version": version, "tensorflow": tensorflow}
         Info("infeed_build", "Versions of this server.", registry=self.registry).info(versions)
-        new = self._new
-        self._batches = new(Counter, "infeed_batches", "Batches that were sent completely.")
-        self._samples = new(Counter, "infeed_samples", "Samples in the sent batches.")
-        self._bytes = new(Counter, "infeed_sent_bytes", "Payload bytes of the sent batches.")
-        text = "Failed samples, by action: raise, substitute or mask."
-        self._bad_samples = new(Counter, "infeed_bad_samples", text, ("pipeline", "action"))
-        text = (
-            "Batches refused for their data, by fault: changed, damaged or storage (not readable)."
-        )
-        self._source_errors = new(Counter, "infeed_source_errors", text, ("pipeline", "fault"))
-        text = "Bad samples that could not be written to the quarantine log."
-        self._unlogged = new(Counter, "infeed_quarantine_failures", text)
-        text = "Ended calls, by method and gRPC status."
-        self._calls = new(Counter, "infeed_calls", text, ("method", "status"))
-        text = "Calls that were refused, by reason."
-        self._refused = new(Counter, "infeed_refused", text, ("reason",))
-        # The names of gRPC's proposal A66 in Prometheus' spelling; grpcio emits none by itself.
-        text = "Calls that have begun."
-        self._started = new(Counter, "grpc_server_call_started", text, ("grpc_method",))
-        self._streams = new(Gauge, "infeed_streams", "Open streams.")
-        text = "Seconds that one batch spent in each stage: read, transform, encode or send."
-        self._stages = new(
-            Histogram, "infeed_stage_seconds", text, ("pipeline", "stage"), buckets=_STAGE_BUCKETS
-        )
-        call = ("grpc_method", "grpc_status")
-        name, text = "grpc_server_call_duration_seconds", "Duration of ended calls."
-        self._durations = new(Histogram, name, text, call, buckets=_CALL_BUCKETS)
-        size = "grpc_server_call_{}_total_compressed_message_size_bytes".format
-        text = "Bytes of the messages that were sent in an ended call."
-        self._sent = new(Histogram, size("sent"), text, call, buckets=_SIZE_BUCKETS)
-        text = "Bytes of the messages that were received in an ended call."
-        self._received = new(Histogram, size("rcvd"), text, call, buckets=_SIZE_BUCKETS)
-        for family, rows in (
-            (GaugeMetricFamily, GAUGES_READ),
-            (CounterMetricFamily, COUNTERS_READ),
-        ):
-            for row in rows:
-                values = partial(self._read, row[0])
-                self.registry.register(CallbackCollector(family, *row, values))
-
-    def _new(
-        self,
-        kind: type[Wrapper],
-        name: str,
-        text: str,
-        labels: tuple[str, ...] = _PIPELINE,
-        **options: Any,
-    ) -> Wrapper:
-        metric = kind(name, text, labels, registry=self.registry, **options)
-        if labels[0] == "pipeline":
-            self._of_pipelines.append((metric, labels[1:]))
-        for value in _LABEL_VALUES.get(labels[0], ()):
-            metric.labels(value)
-        return metric
+        options: dict[str, Any] = {"registry": self.registry}
+        self._streams = Gauge("infeed_streams", "Open streams.", _PIPELINE, **options)
+        self._counters = {row[0]: Counter(*row, **options) for row in _COUNTERS}
+        self._histograms = {
+            name: Histogram(name, text, labels, buckets=buckets, **options)
+            for name, text, labels, buckets in _HISTOGRAMS
+        }
+        self._of_pipelines: list[tuple[MetricWrapperBase, tuple[str, ...]]] = [
+            (self._streams, ()),
+            *((self._counters[row[0]], row[2][1:]) for row in _COUNTERS if "pipeline" in row[2]),
+            (self._histograms["infeed_stage_seconds"], ("stage",)),
+        ]
+        """The metrics of each pipeline, and their labels after the first."""
+        for reason in _LABEL_VALUES["reason"]:
+            self._counters["infeed_refused"].labels(reason)
+        for row in (*GAUGES_READ, *COUNTERS_READ):
+            family = CounterMetricFamily if row in COUNTERS_READ else GaugeMetricFamily
+            self.registry.register(CallbackCollector(family, *row, partial(self._read, row[0])))
 
     def read(self, readers: Mapping[str, Callable[[], LabelledValues]]) -> None:
         """Exposes what quick functions return, by the name of the metric, at every scrape."""
-        assert readers.keys() <= {row[0] for row in (*GAUGES_READ, *COUNTERS_READ)}
         self._readers.update(readers)
 
     def add_pipeline(self, pipeline: str) -> None:
@@ -170,40 +154,40 @@ class Metrics(Monitor):
         reader = self._readers.get(name)
         return reader() if reader else {}
 
+    def _count(self, name: str, *labels: str, amount: float = 1) -> None:
+        self._counters[name].labels(*labels).inc(amount)
+
     @override
     def on_batch_sent(self, pipeline: str, samples: int, size: int) -> None:
-        self._batches.labels(pipeline).inc()
-        self._samples.labels(pipeline).inc(samples)
-        self._bytes.labels(pipeline).inc(size)
+        self._count("infeed_batches", pipeline)
+        self._count("infeed_samples", pipeline, amount=samples)
+        self._count("infeed_sent_bytes", pipeline, amount=size)
 
     @override
     def on_stage(self, pipeline: str, stage: Stage, seconds: float, trace_id: str = "") -> None:
-        # An exemplar has at most 128 characters of names and values; OpenMetrics alone shows it.
         exemplar = {"trace_id": trace_id} if trace_id else None
-        self._stages.labels(pipeline, stage).observe(seconds, exemplar)
+        self._histograms["infeed_stage_seconds"].labels(pipeline, stage).observe(seconds, exemplar)
 
     @override
     def on_bad_sample(self, pipeline: str, action: OnError) -> None:
-        self._bad_samples.labels(pipeline, action).inc()
+        self._count("infeed_bad_samples", pipeline, action)
 
     @override
     def on_source_error(self, pipeline: str, error: SourceError) -> None:
         fault, file = fault_of(error), error.metadata.get("file")
-        self._source_errors.labels(pipeline, fault).inc()
+        self._count("infeed_source_errors", pipeline, fault)
         time = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         shown = {"time": time, "fault": fault, "file": file, "error": error.message}
         self.source_errors[pipeline] = shown
-        key = (pipeline, fault, file or "")
-        has_room = len(self._logged_files) < _MAX_LOGGED_FILES or key in self._logged_files
-        if has_room and self._logged_files.setdefault(key, error) is error:
+        key = (pipeline, fault, file)
+        if key not in self._logged_files and len(self._logged_files) < _MAX_LOGGED_FILES:
+            self._logged_files.add(key)
             extra = {"fields": {"pipeline": pipeline, **error.metadata}}
             log.error("batches of %r are refused: %s", pipeline, error.message, extra=extra)
-        for notify in self.on_refused_data:
-            notify(pipeline, error)
 
     @override
     def on_quarantine_failed(self, pipeline: str) -> None:
-        self._unlogged.labels(pipeline).inc()
+        self._count("infeed_quarantine_failures", pipeline)
 
     @override
     def on_stream_opened(self, pipeline: str) -> None:
@@ -215,19 +199,18 @@ class Metrics(Monitor):
 
     @override
     def on_refused(self, reason: Refusal) -> None:
-        self._refused.labels(reason).inc()
+        self._count("infeed_refused", reason)
 
     @override
     def on_call_started(self, method: str) -> None:
-        self._started.labels(_grpc_name(method)).inc()
+        self._count("grpc_server_call_started", _grpc_name(method))
 
     @override
     def on_call(self, call: EndedCall) -> None:
-        self._calls.labels(call.method, call.status).inc()
-        labels = _grpc_name(call.method), call.status
-        self._durations.labels(*labels).observe(call.seconds)
-        self._sent.labels(*labels).observe(call.sent_bytes)
-        self._received.labels(*labels).observe(call.received_bytes)
+        self._count("infeed_calls", call.method, call.status)
+        values = (call.seconds, call.sent_bytes, call.received_bytes)
+        for (name, *_), value in zip(_HISTOGRAMS[1:], values, strict=True):
+            self._histograms[name].labels(_grpc_name(call.method), call.status).observe(value)
 
 
 def _grpc_name(method: str) -> str:

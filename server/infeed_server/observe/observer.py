@@ -41,9 +41,9 @@ class Observer:
         self.jobs = Jobs(self._reports.report, clock)
         self.status = status = Status(self, clock, unix_time)
         self._engines: dict[str, Engine] = {}
-        metrics.read({f"infeed_{name}": partial(self._queue, name) for name in _QUEUES})
         metrics.read(
             {
+                **{f"infeed_{name}": partial(self._queue, name) for name in _QUEUES},
                 "infeed_trainers": lambda: _labelled(status.trainers),
                 "infeed_wait_ratio": lambda: _labelled(status.wait_shares),
                 "infeed_desired_servers": lambda: {(): status.desired_servers},
@@ -56,9 +56,8 @@ class Observer:
         spec = engine.spec
         is_sequential = not spec.is_remote and spec.guarantee.resume != "constant_time"
         self.metrics.add_pipeline(name)
-        self._reports.watch(
-            name, engine.state_seconds, engine.python_work, is_sequential=is_sequential
-        )
+        states, python = engine.state_seconds, engine.python_work
+        self._reports.watch(name, states, python, is_sequential=is_sequential)
         self._engines[name] = engine
 
     def update(self) -> None:

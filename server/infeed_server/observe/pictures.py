@@ -42,22 +42,18 @@ def data_url(pixels: Array) -> str:
 def text_of(value: Any) -> str:
     """Returns a value in a few characters: text or numbers; of encoded data the size, of many
     numbers their type, shape and range."""
+    array = np.asarray(value)
     if isinstance(value, bytes):
         text = value.decode(errors="replace")
         if not text.isprintable() or "\ufffd" in text:
             return f"{len(value):,} bytes"
+    elif array.size <= _MAX_VALUES:
+        text = str(array.tolist())
     else:
-        array = np.asarray(value)
-        text = str(array.tolist()) if array.size <= _MAX_VALUES else _summary(array)
+        text = f"{array.dtype}{list(array.shape)}"
+        if array.dtype.kind in "uif":
+            text += f", {array.min():.6g} to {array.max():.6g}"
     return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[: _MAX_VALUE_LENGTH - 3]}..."
-
-
-def _summary(array: Array) -> str:
-    text = f"{array.dtype}{list(array.shape)}"
-    if array.dtype.kind not in "uif":
-        return text
-    form = ".3g" if array.dtype.kind == "f" else "d"
-    return f"{text}, {array.min():{form}} to {array.max():{form}}"
 
 
 def stages_json(stages: Sequence[SampleStage]) -> list[dict[str, Any]]:
@@ -94,19 +90,15 @@ def stages_json(stages: Sequence[SampleStage]) -> list[dict[str, Any]]:
 
 
 def is_sent(stages: Sequence[SampleStage], sent: Mapping[str, Array]) -> bool | None:
-    """Returns whether the last stage of the server has the bits of the batch that was served.
-
-    None without stages.
-    """
+    """Returns whether the last stage of the server has the bits of the batch that was served; None
+    without stages."""
     last = next((stage for stage in reversed(stages) if stage.place == "server"), None)
+    if last is None:
+        return None
     return (
-        None
-        if last is None
-        else (
-            last.error is None
-            and last.fields.keys() == sent.keys()
-            and all(_equal(value, last.fields[name]) for name, value in sent.items())
-        )
+        last.error is None
+        and last.fields.keys() == sent.keys()
+        and all(_equal(value, last.fields[name]) for name, value in sent.items())
     )
 
 
@@ -116,6 +108,6 @@ def _equal(one: Any, other: Any) -> bool:
         return True
     first, second = np.asarray(one), np.asarray(other)
     if first.dtype.kind in "OS" or second.dtype.kind in "OS":
-        return first.shape == second.shape and bool(np.all(first == second))
+        return np.array_equal(first, second)
     same = (first.dtype, first.shape) == (second.dtype, second.shape)
     return same and first.tobytes() == second.tobytes()

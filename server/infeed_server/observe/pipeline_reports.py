@@ -38,8 +38,6 @@ class PipelineReports:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # What this process may use, of the processes of its server. To read its memory takes
-        # hundreds of system calls, after each of which a thread waits for Python's lock: `update`.
         self.process = ServerReport(
             cores=cgroup.cpu_count(),
             memory_bytes=usage.resident_bytes(),
@@ -59,10 +57,8 @@ class PipelineReports:
         *,
         is_sequential: bool = False,
     ) -> None:
-        """Begins to report on a pipeline.
-
-        `states` returns its time in each state, `python` the work of the user's Python code.
-        """
+        """Begins to report on a pipeline, whose functions return its time in each state, and the
+        work of the user's Python code."""
         report = replace(self.process, is_sequential=is_sequential)
         with self._lock:
             self._pipelines[pipeline] = _Pipeline(states, python, report)
@@ -91,10 +87,7 @@ class PipelineReports:
                 pipeline.report = self._report(pipeline, WINDOW_SECONDS)
 
     def report(self, pipeline: str, seconds: float = WINDOW_SECONDS) -> ServerReport:
-        """Returns the last ten seconds of a pipeline, or fewer, as of the last `update`.
-
-        What was before a job began says nothing about it.
-        """
+        """Returns the last ten seconds of a pipeline, or fewer, as of the last `update`."""
         watched = self._pipelines[pipeline]
         if seconds >= watched.report.seconds:
             return watched.report
@@ -128,9 +121,7 @@ def _available(report: ServerReport, idle_seconds: float | None) -> float:
 
 def _state_seconds(seconds: float, grown: Mapping[str, float]) -> dict[str, Any]:
     """Returns the time in each state, of several batch sizes together, which add up to `seconds`.
-
-    While one of them works, the pipeline has a request, whatever the others wait for.
-    """
+    While one of them works, the pipeline has a request, whatever the others wait for."""
     active = {f"{state}_seconds": max(0.0, grown[f"{state}_seconds"]) for state in STATES}
     del active["no_request_seconds"]
     scale = min(1.0, seconds / max(sum(active.values()), 1e-9))

@@ -5,9 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from functools import partial
 from typing import Any
 
 from infeed.shared.errors import InfeedError, InvalidRequestError, PipelineNotFoundError
@@ -26,9 +24,6 @@ INTERVAL_SECONDS = 2.0
 
 _BATCH_TIMEOUT_SECONDS = 20.0
 
-_TIMEOUT_SECONDS = 25.0
-"""The longest time of a preview: its source or the user's transforms may never return."""
-
 _STAGES_SECONDS = 5.0
 """After this time, no stages of another sample are made."""
 
@@ -40,7 +35,7 @@ class BusyError(Exception):
 
 
 class Previews:
-    """Makes previews, one at a time, on a thread of its own. Thread-safe."""
+    """Makes previews, one at a time; while one takes long, no other begins. Thread-safe."""
 
     def __init__(
         self, engines: Mapping[str, Engine], clock: Callable[[], float] = time.monotonic
@@ -51,11 +46,11 @@ class Previews:
         self._lock = threading.Lock()
 
     def make(self, pipeline: str, position: int, *, stages: bool = False) -> dict[str, Any]:
-        """Returns the samples from a position of the default order, for JSON.
+        """Returns the samples from a position of the default order, for JSON; with `stages`, fewer
+        of them, with what every transform makes of each.
 
-        With `stages`, they are fewer, each with what every transform makes of it. Raises
-        `BusyError`, `PipelineNotFoundError`, `InvalidRequestError` for a position or a pipeline
-        that has no previews, and the errors of a stream.
+        Raises `BusyError`, `PipelineNotFoundError`, `InvalidRequestError` for a position or a
+        pipeline without previews, and the errors of a stream.
         """
         engine = self._engine(pipeline)
         if not 0 <= position <= _MAX_POSITION:
@@ -65,15 +60,10 @@ class Previews:
                 f"{pipeline!r} is read from its beginning, so a preview would cost too much"
             )
         slots = min(MAX_STAGED_SAMPLES if stages else MAX_SAMPLES, engine.spec.batch_size)
-        return self._run(
-            lambda: _to_json(pipeline, engine, _batch(engine, position, slots), stages)
-        )
+        return self._run(lambda: _to_json(engine, _batch(engine, position, slots), stages))
 
     def make_sample(self, pipeline: str, sample_id: int, key: Array) -> dict[str, Any]:
-        """Returns one sample with its stages under a random key, for JSON; also of a bad sample.
-
-        Raises the errors of `make`.
-        """
+        """Returns one sample with its stages under a random key, for JSON; also of a bad sample."""
         engine = self._engine(pipeline)
         return self._run(
             lambda: {
@@ -93,32 +83,13 @@ class Previews:
         return engine
 
     def _run(self, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Returns what `make` returns. One that takes too long goes on, and no other begins."""
         if self._clock() < self._next_at or not self._lock.acquire(blocking=False):
             raise BusyError
-        made: Future[dict[str, Any]] = Future()
-
-        def run() -> None:
-            try:
-                end = partial(made.set_result, make())
-            except BaseException as error:  # noqa: BLE001 - raised by `made.result()`
-                end = partial(made.set_exception, error)
+        try:
+            return make()
+        finally:
             self._next_at = self._clock() + INTERVAL_SECONDS
             self._lock.release()
-            end()
-
-        try:
-            threading.Thread(target=run, name="infeed-preview", daemon=True).start()
-        except RuntimeError:  # no thread can be started now
-            self._lock.release()
-            raise BusyError from None
-        try:
-            return made.result(_TIMEOUT_SECONDS)
-        except FutureTimeoutError:  # not yet the built-in one in Python 3.10
-            raise InfeedError(
-                f"no preview within {_TIMEOUT_SECONDS:.0f} s: a sample or its transforms take "
-                "longer; the next preview is made after this one"
-            ) from None
 
 
 def _batch(engine: Engine, position: int, slots: int) -> HostBatch:
@@ -139,18 +110,17 @@ def _batch(engine: Engine, position: int, slots: int) -> HostBatch:
     return answer
 
 
-def _to_json(pipeline: str, engine: Engine, batch: HostBatch, stages: bool) -> dict[str, Any]:
+def _to_json(engine: Engine, batch: HostBatch, stages: bool) -> dict[str, Any]:
     field = picture_field({name: array[0] for name, array in batch.arrays.items()})
     deadline = time.monotonic() + _STAGES_SECONDS
     samples: list[dict[str, Any]] = []
     for slot, number in enumerate(map(int, batch.sample_ids)):
         if samples and time.monotonic() > deadline:
             break
-        position, sample_id = batch.start + slot, number if batch.mask[slot] else None
+        position, sample_id, key = batch.start + slot, None, None
+        if batch.mask[slot]:
+            sample_id, key = number, engine.sample_key(engine.spec.seed, position, number)
         sent = {name: array[slot] for name, array in batch.arrays.items()}
-        key = None
-        if sample_id is not None:
-            key = engine.sample_key(engine.spec.seed, position, sample_id)
         sample = {
             "position": position,
             "sample_id": sample_id,
@@ -164,7 +134,7 @@ def _to_json(pipeline: str, engine: Engine, batch: HostBatch, stages: bool) -> d
             sample |= {"stages": stages_json(made), "is_sent": is_sent(made, sent)}
         samples.append(sample)
     return {
-        "pipeline": pipeline,
+        "pipeline": engine.spec.name,
         "seed": engine.spec.seed,
         "epoch": batch.epoch,
         "image_field": field,

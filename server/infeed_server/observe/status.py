@@ -84,10 +84,8 @@ class Status:
         self.history.add(self._unix_time(), points)
 
     def to_json(self, readiness: Mapping[str, tuple[bool, str]]) -> Document:
-        """Returns the document of `/api/v1/status`.
-
-        `readiness` has, by pipeline and under "" for the server, whether it is ready, and why.
-        """
+        """Returns the document of `/api/v1/status`. `readiness` has, by pipeline and under "" for
+        the server, whether it is ready, and why."""
 
         def state(name: str) -> Document:
             ready, reason = readiness.get(name, (False, ""))
@@ -118,10 +116,8 @@ class Status:
         return list(merged.values())[-_MAX_BAD_SAMPLES:][::-1]
 
     def _rates(self, documents: Iterable[Document]) -> dict[str, dict[str, float]]:
-        """Returns by pipeline what was sent a second since the last `update`.
-
-        Each process has its own growth: one that did not answer meanwhile makes no peak.
-        """
+        """Returns by pipeline what was sent a second since the last `update`. Each process has its
+        own growth: one that did not answer meanwhile makes no peak."""
         now = self._clock()
         rates: dict[str, dict[str, float]] = {}
         for pipeline in chain.from_iterable(document["pipelines"] for document in documents):
@@ -169,18 +165,15 @@ def _merge_pipeline(parts: list[Document]) -> Document:
 
 
 def _merge_jobs(parts: Iterable[Document]) -> list[Document]:
-    """Returns the jobs of a pipeline, whose ranks can be connected to different processes.
-
-    Each process counts equal jobs for itself. As in one process, a trainer belongs to the first of
-    them in which no other feed has its rank.
-    """
+    """Returns the jobs of a pipeline, whose ranks can be connected to different processes: as in
+    `Jobs.connect`, a trainer belongs to the first equal one in which no other feed has its rank."""
     jobs: dict[str, list[Document]] = defaultdict(list)
     for job in chain.from_iterable(part["jobs"] for part in parts):
         base = job["id"].rpartition("-")[0]
         for trainer in job["trainers"]:
             equal = jobs[base]
             found = next((other for other in equal if _has_seat(other, trainer)), None)
-            if found is None:
+            if not found:
                 found = {**job, "id": f"{base}-{len(equal)}", "trainers": [], "reports": {}}
                 equal.append(found)
             found["trainers"].append(trainer)

@@ -1,7 +1,4 @@
-"""Usage: processor time and memory of this process and its children, which run the user's Python.
-
-Also the idle time of the processors that this process may use.
-"""
+"""Usage of this process and its children: processor time, memory, and idle time of processors."""
 
 from __future__ import annotations
 
@@ -19,8 +16,8 @@ _PROC = Path("/proc")
 _UTIME, _STIME, _RSS = 11, 12, 21
 """Fields of /proc/PID/stat after the name of the command."""
 
-_IDLE, _IOWAIT = 3, 4
-"""Fields of a processor in /proc/stat after its name."""
+_IDLE, _IOWAIT = 4, 5
+"""Fields of a processor in /proc/stat."""
 
 
 def cpu_seconds() -> float:
@@ -32,15 +29,11 @@ def cpu_seconds() -> float:
 
 
 def idle_seconds() -> float | None:
-    """Returns the time that the processors of this process's mask were idle, summed over them.
-
-    None where the host does not say.
-    """
+    """Returns the time that the processors of this process's mask were idle, summed over them;
+    None where the host does not say."""
     names = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     lines = map(str.split, _read(_PROC / "stat").splitlines())
-    idle = [
-        int(line[1 + _IDLE]) + int(line[1 + _IOWAIT]) for line in lines if line and line[0] in names
-    ]
+    idle = [int(line[_IDLE]) + int(line[_IOWAIT]) for line in lines if line and line[0] in names]
     return sum(idle) / _TICKS_PER_SECOND if idle else None
 
 

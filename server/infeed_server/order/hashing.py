@@ -22,11 +22,9 @@ def to_words(values: npt.ArrayLike) -> Words:
 
 
 def mix(values: Words) -> Words:
-    """Hashes each word by a bijection whose output bits all depend on all input bits.
-
-    The finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number
-    generators, OOPSLA 2014).
-    """
+    """Hashes each word by a bijection whose output bits all depend on all input bits. The finalizer
+    of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA
+    2014)."""
     z: Words = values + GOLDEN_GAMMA
     z = (z ^ (z >> np.uint64(30))) * MULTIPLIER_1
     z = (z ^ (z >> np.uint64(27))) * MULTIPLIER_2

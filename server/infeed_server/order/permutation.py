@@ -57,11 +57,8 @@ class SortedPermutation:
 
 
 class FeistelPermutation:
-    """A Feistel network over the next power of two, with cycle walking.
-
-    A value outside of the range is encrypted again until it lies inside, which takes fewer than two
-    passes on average.
-    """
+    """A Feistel network over the next power of two, with cycle walking. A value outside of the
+    range is encrypted again until it lies inside, which takes fewer than two passes on average."""
 
     def __init__(self, count: int, *key: int) -> None:
         self.count = count

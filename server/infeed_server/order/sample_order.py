@@ -34,12 +34,9 @@ class Slots:
 
 @dataclass(frozen=True)
 class SampleOrder:
-    """The order of `count` samples under one seed.
-
-    `global` permutes all samples of an epoch. `window` permutes blocks of `block` consecutive
-    samples, then the samples within each window of `window` positions, so that reads stay nearly
-    sequential. `none` keeps the source's order.
-    """
+    """The order of `count` samples under one seed. `global` permutes all samples of an epoch.
+    `window` permutes blocks of `block` consecutive samples, then the samples within each window of
+    `window` positions, so that reads stay nearly sequential. `none` keeps the source's order."""
 
     count: int
     seed: int
@@ -62,10 +59,8 @@ class SampleOrder:
         return _to_key(combine(self.seed, KEY_DOMAIN, epoch, index))
 
     def substitute(self, index: int, key: npt.NDArray[np.int64]) -> Slots:
-        """Returns the substitute for a bad sample, drawn from the bad sample's key.
-
-        A bad substitute is replaced in the same way, from its own new key.
-        """
+        """Returns the substitute for a bad sample, drawn from the bad sample's key. A bad
+        substitute is replaced in the same way, from its own new key."""
         drawn = combine(int(key[0]), int(key[1]), SUBSTITUTE_DOMAIN)
         other = int(drawn[0] % np.uint64(max(self.count - 1, 1)))
         # Skips the bad sample itself.
@@ -91,11 +86,9 @@ class SampleOrder:
         return result
 
     def _unblock(self, epoch: int, offsets: Positions) -> Positions:
-        """Maps offsets in the stream of permuted blocks to sample indices.
-
-        The source's last block can be shorter by `shortfall` samples. Everything behind it in the
-        permuted stream begins that much earlier.
-        """
+        """Maps offsets in the stream of permuted blocks to sample indices. The source's last block
+        can be shorter by `shortfall` samples. Everything behind it in the permuted stream begins
+        that much earlier."""
         block_count = -(-self.count // self.block)
         permutation = cached_permutation(block_count, self.seed, epoch, BLOCK_DOMAIN)
         shortfall = block_count * self.block - self.count

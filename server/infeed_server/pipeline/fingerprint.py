@@ -33,11 +33,9 @@ _ISA_FLAG = re.compile(r"avx\w*|amx\w*|fma|sve\w*|asimd\w*|bf16|i8mm")
 
 
 def fingerprint(**parts: Any) -> str:
-    """Returns 32 lower-case hexadecimal characters. Parts are JSON values, in any order.
-
-    The seed, the batch size and paths are not included: the first two belong to the request, and
-    the path does not change the data.
-    """
+    """Returns 32 lower-case hexadecimal characters. Parts are JSON values, in any order. The seed,
+    the batch size and paths are not included: the first two belong to the request, and the path
+    does not change the data."""
     content = {
         "algorithm": ALGORITHM,
         "tensorflow": tf.__version__,
@@ -51,11 +49,9 @@ def fingerprint(**parts: Any) -> str:
 def kernel_selection(
     environment: Mapping[str, str] = os.environ, cpuinfo: str | None = None
 ) -> dict[str, Any]:
-    """Returns JSON values that differ where the same operation may give other bits.
-
-    The instruction set matters to oneDNN only: TensorFlow's other kernels are compiled for one. It
-    is read from `cpuinfo`, by default this machine's.
-    """
+    """Returns JSON values that differ where the same operation may give other bits. The instruction
+    set matters to oneDNN only: TensorFlow's other kernels are compiled for one. It is read from
+    `cpuinfo`, by default this machine's."""
     selected: dict[str, Any] = {
         name: environment[name] for name in _XLA_VARIABLES if environment.get(name)
     }

@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from infeed.shared.errors import ConfigError
+from infeed.shared.errors import ConfigError, UserCodeError
 from infeed.shared.finish import finished_spec
 from infeed.shared.spec import Guarantee, PipelineSpec
 from infeed_server.order import SampleOrder
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
-from infeed_server.pipeline.python_maps import (
-    check_placement,
-    is_python_map,
-    map_source,
-    split_python_maps,
-)
 from infeed_server.pipeline.sample_cache import CachedSource, split_at_cache
-from infeed_server.sources import Source
+from infeed_server.sources import PythonSource, Source
 from infeed_server.sources.base import Columns, Indices
-from infeed_server.sources.python.mapped import Keys, read_samples
+from infeed_server.sources.python.mapped import Keys, MappedSource, read_samples
 from infeed_server.transforms import Map
-from infeed_server.transforms.base import Step
-from infeed_server.transforms.decode_and_crop import fuse_decode_and_crop
+from infeed_server.transforms.base import Step, Transform
+from infeed_server.transforms.decode import fuse_decode_and_crop
 from infeed_server.transforms.finish_placement import plan_finish
 from infeed_server.version import VERSION
 
 
 @dataclass(frozen=True)
 class IndexedPlan:
-    """An indexed pipeline, ready to run.
-
-    `steps` are the server's transforms, in a graph, of each sample that `source` reads;
-    `spec.finish_transforms` run at the trainer. Functions in Python belong to the source.
-    """
+    """An indexed pipeline, ready to run. `steps` are the server's transforms, in a graph, of each
+    sample that `source` reads; `spec.finish_transforms` run at the trainer. Functions in Python
+    belong to the source."""
 
     definition: Pipeline
     spec: PipelineSpec
@@ -70,11 +63,9 @@ class IndexedPlan:
 def plan_indexed(
     name: str, definition: Pipeline, source: Source, *, cached: bool = True
 ) -> IndexedPlan:
-    """Plans a pipeline over an opened source. Raises `ConfigError` and `UserCodeError`.
-
-    Unless `cached`, a `cache` step is left out. That changes no bits. Closing the plan's source
-    closes `source`.
-    """
+    """Plans a pipeline over an opened source. Raises `ConfigError` and `UserCodeError`. Unless
+    `cached`, a `cache` step is left out. That changes no bits. Closing the plan's source closes
+    `source`."""
     if definition.batch is None:
         raise ConfigError("batch: missing; add for example batch: {size: 64}")
     count = len(source)
@@ -146,3 +137,55 @@ def _fingerprint(definition: Pipeline, identity: str) -> str:
         on_error=definition.on_error,
         kernels=kernel_selection() if has_own_code else None,
     )
+
+
+def split_python_maps(steps: Sequence[Step]) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+    """Returns the steps in Python, which are the first, and the others."""
+    count = next(
+        (number for number, (_, step) in enumerate(steps) if not is_python_map(step)), len(steps)
+    )
+    return tuple(steps[:count]), tuple(steps[count:])
+
+
+def is_python_map(transform: Transform) -> bool:
+    return isinstance(transform, Map) and transform.python
+
+
+def check_placement(transforms: Sequence[Transform]) -> None:
+    """Raises `ConfigError` for a function in Python behind a transform in a graph."""
+    before: Transform | None = None
+    for number, transform in enumerate(transforms):
+        if not is_python_map(transform):
+            before = before or transform
+        elif before is not None:
+            raise ConfigError(
+                f"transforms[{number}].map.python: a function in Python must be before all other "
+                f"transforms, and {before.name} is before it; put it first, or write it with "
+                "TensorFlow operations and leave out python"
+            )
+
+
+def map_source(definition: Pipeline, source: Source, maps: Sequence[Step]) -> MappedSource:
+    """Returns a source behind the functions. Raises `ConfigError`, `UserCodeError`, `SourceError`.
+    Closing it closes `source` too."""
+    processes = [step.processes for _, step in maps if isinstance(step, Map)]
+    given = [count for count in processes if count is not None]
+    in_processes = bool(max(given, default=0))
+    if isinstance(definition.source, PythonSource):
+        if given:
+            raise ConfigError(
+                f"transforms[{processes.index(given[0])}].map.processes: the function runs where "
+                "the python source is read; give source.processes instead"
+            )
+        in_processes = bool(definition.source.processes)
+    functions = tuple(
+        step.function_options(ordinal, by_name=in_processes)
+        for ordinal, step in maps
+        if isinstance(step, Map)
+    )
+    try:
+        label = f"the source {definition.source.kind}"
+        return MappedSource(source, functions, label, max(given, default=0))
+    except UserCodeError as error:
+        stage = error.metadata.get("stage", functions[0].stage)
+        raise UserCodeError(f"{stage}: {error.message}", **error.metadata) from error

@@ -37,12 +37,10 @@ class FilePipelines(dict[str, Pipeline]):
 
 
 def load(name: str) -> Pipelines:
-    """Loads the pipelines of a YAML file, or of a Python object `module:attr`.
-
-    The object is a `Pipeline` (served under the attribute's name), a mapping of names to
-    pipelines, or a function without arguments that returns either. Raises `ConfigError` that
-    lists every problem with its line.
-    """
+    """Loads the pipelines of a YAML file, or of a Python object `module:attr`. The object is a
+    `Pipeline` (served under the attribute's name), a mapping of names to pipelines, or a function
+    without arguments that returns either. Raises `ConfigError` that lists every problem with its
+    line."""
     if Path(name).is_dir():
         raise ConfigError(
             f"{name!r} is a folder; name a YAML file, as infeed init writes it, or module:attr",
@@ -88,10 +86,8 @@ def parse_yaml(file: str) -> FilePipelines:
 
 @contextmanager
 def located(pipelines: Pipelines, name: str) -> Iterator[None]:
-    """Prefixes errors raised in the block with the pipeline's path, and file and line if known.
-
-    A message may begin with a path within the pipeline: `batch.size: ...`.
-    """
+    """Prefixes errors raised in the block with the pipeline's path, and file and line if known. A
+    message may begin with a path within the pipeline: `batch.size: ...`."""
     try:
         yield
     except InfeedError as error:

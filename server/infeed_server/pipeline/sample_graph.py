@@ -9,8 +9,7 @@ import tensorflow as tf
 from infeed.shared.errors import ConfigError, UserCodeError
 from infeed.shared.spec import DATA_TYPES, FieldSpec, Spec
 from infeed_server.sources.base import Sample, Source
-from infeed_server.transforms.base import Step
-from infeed_server.transforms.field_checks import describe_tensor, format_shape
+from infeed_server.transforms.base import Step, describe_tensor, format_shape
 
 SampleFunction = Callable[[Sample, tf.Tensor], Sample]
 """(columns, key) → fields."""
@@ -46,11 +45,8 @@ def sample_function(source: Source, steps: Sequence[Step]) -> SampleFunction:
 
 
 def trace(source: Source, steps: Sequence[Step]) -> list[Specs]:
-    """Returns the fields before each step, and after the last.
-
-    Raises `ConfigError` that names the step with an invalid option or field, and `UserCodeError`
-    when a user's function raises.
-    """
+    """Returns the fields before each step, and after the last. Raises `ConfigError` that names the
+    step with an invalid option or field, and `UserCodeError` when a user's function raises."""
     return trace_columns(dict(source.columns), source.parse, steps)
 
 
@@ -74,10 +70,8 @@ def trace_columns(
 
 
 def field_specs(specs: Specs, path: str = "transforms") -> Spec:
-    """Returns the specs for trainers. Raises `ConfigError` for a shape that varies.
-
-    `path` is the part of the definition that a message names.
-    """
+    """Returns the specs for trainers. Raises `ConfigError` for a shape that varies. `path` is the
+    part of the definition that a message names."""
     return tuple(_field_spec(name, spec, path) for name, spec in specs.items())
 
 
@@ -119,8 +113,7 @@ def _field_spec(name: str, spec: tf.TensorSpec, path: str) -> FieldSpec:
     if not spec.shape.is_fully_defined():
         raise ConfigError(
             f"{path}: field {name!r} ends with the shape {format_shape(spec.shape)}, which varies "
-            "from sample to sample; batches have fixed shapes: end with resize, random_crop, "
-            "random_resized_crop or another transform that fixes it (or `tf.ensure_shape` in your "
-            "own function)"
+            "from sample to sample; batches have fixed shapes: end with resize, a crop, or "
+            "`tf.ensure_shape` in your own function"
         )
     return FieldSpec(name, data_type, tuple(spec.shape.as_list()))

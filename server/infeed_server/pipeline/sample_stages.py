@@ -17,7 +17,7 @@ from infeed_server.sources.base import Sample, Source
 from infeed_server.sources.python.mapped import MappedSource, read_samples
 from infeed_server.sources.storage_faults import one_line
 from infeed_server.transforms.base import Key, Step, snake_case
-from infeed_server.transforms.decode_and_crop import DecodeAndCrop
+from infeed_server.transforms.decode import DecodeAndCrop
 
 _JPEG_START = b"\xff\xd8"
 
@@ -30,11 +30,8 @@ _MAX_MESSAGE = 500
 
 @dataclass(frozen=True)
 class SampleStage:
-    """The fields of a sample after a stage, without a slot dimension.
-
-    `name` is `source`, `map`, or a transform with its path: `transforms[1].resize`. `place` is
-    where the stage runs.
-    """
+    """The fields of a sample after a stage, without a slot dimension. `name` is `source`, `map`, or
+    a transform with its path: `transforms[1].resize`. `place` is where the stage runs."""
 
     name: str
     place: Literal["server", "trainer"]
@@ -46,11 +43,9 @@ class SampleStage:
 
 
 def sample_stages(plan: IndexedPlan, index: int, key: Array) -> Iterator[SampleStage]:
-    """Yields the stages of a sample under a key, int64[2], each when it is requested.
-
-    The transforms are the plan's, so the last stage of the server has the bits that are
-    sent. A failing read or transform ends the stages, as one with an `error`.
-    """
+    """Yields the stages of a sample under a key, int64[2], each when it is requested. The
+    transforms are the plan's, so the last stage of the server has the bits that are sent. A failing
+    read or transform ends the stages, as one with an `error`."""
     fields: dict[str, Any] = {}
     name = "source"
     try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from infeed.shared.errors import ConfigError, InfeedError, SourceError, UserCodeError, shorten
+from infeed.shared.errors import ConfigError, InfeedError, SourceError, UserCodeError
 from infeed.shared.finish import finished_spec
 from infeed.shared.spec import BYTES, FieldSpec, FinishTransform, Guarantee, PipelineSpec, Spec
 from infeed_server.config.user_errors import user_traceback
@@ -14,16 +14,14 @@ from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
 from infeed_server.sources import DatasetSource
-from infeed_server.sources.storage_faults import is_storage_fault
+from infeed_server.sources.storage_faults import is_storage_fault, one_line
 from infeed_server.version import VERSION
 
 
 @dataclass(frozen=True)
 class SequentialPlan:
-    """A sequential pipeline, ready to run.
-
-    `batched`: the dataset's elements are whole batches, and a position counts them.
-    """
+    """A sequential pipeline, ready to run. `batched`: the dataset's elements are whole batches, and
+    a position counts them."""
 
     source: DatasetSource
     spec: PipelineSpec
@@ -44,7 +42,7 @@ class SequentialPlan:
         if not isinstance(error, tf.errors.OpError):
             return None
         quotes_traceback = "Traceback (most recent call last)" in error.message
-        problem = user_traceback(error) if quotes_traceback else shorten(error.message)
+        problem = user_traceback(error) if quotes_traceback else one_line(error)
         # Another server may not have the fault.
         kind = SourceError if is_storage_fault(error) else UserCodeError
         return kind(
@@ -62,7 +60,8 @@ def plan_sequential(name: str, definition: Pipeline, source: DatasetSource) -> S
     batched = definition.batch is None
     wire_spec, batch_size = _specs(dataset, definition)
     finish = _finish(definition, wire_spec)
-    count = _cardinality(dataset)
+    cardinality = int(dataset.cardinality())
+    count = cardinality if cardinality >= 0 else None
     if not batched and count is not None and batch_size > count:
         raise ConfigError(
             f"batch.size: {batch_size} is larger than the data set, which has {count} samples"
@@ -100,13 +99,13 @@ def _refuse_indexed_options(definition: Pipeline) -> None:
     shuffle = definition.shuffle
     if shuffle.mode != "none" and "mode" in shuffle.model_fields_set:
         raise ConfigError(
-            f"shuffle.mode: a dataset has its own order, so {shuffle.mode!r} is not available; "
-            "call shuffle() in the dataset function (shuffle.seed seeds it)"
+            "shuffle.mode: a dataset has its own order; call shuffle() in the dataset function "
+            "(shuffle.seed seeds it)"
         )
     if definition.on_error != "raise":
         raise ConfigError(
-            f"on_error: {definition.on_error!r} replaces samples that are read by index, which a "
-            "dataset does not have; call ignore_errors() in the dataset function"
+            f"on_error: a dataset has no samples by index to {definition.on_error}; call "
+            "ignore_errors() in the dataset function"
         )
 
 
@@ -139,11 +138,6 @@ def _slots(dataset: tf.data.Dataset, element: sample_graph.Specs) -> int:
             f"dimension ({', '.join(sizes)}), so it is not a batch; add batch: {{size: n}}"
         )
     return int(known.pop())
-
-
-def _cardinality(dataset: tf.data.Dataset) -> int | None:
-    count = int(dataset.cardinality())
-    return count if count >= 0 else None
 
 
 def _finish(definition: Pipeline, fields: Spec) -> tuple[FinishTransform, ...]:

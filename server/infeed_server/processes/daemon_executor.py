@@ -12,8 +12,7 @@ Result = TypeVar("Result")
 
 
 class DaemonExecutor:
-    """Runs calls in turn. A process that exits does not wait for them, unlike the ones of
-    `ThreadPoolExecutor`. Thread-safe."""
+    """Runs calls in turn, for which a process that exits does not wait. Thread-safe."""
 
     def __init__(
         self,
@@ -22,17 +21,15 @@ class DaemonExecutor:
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
         """Starts a thread of each name, which calls `on_start` first and `on_end` after `close`.
-
-        Raises `RuntimeError` if one cannot be started.
-        """
+        Raises `RuntimeError` if one cannot be started."""
         self._calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._lock = threading.Lock()
+        self._on_start, self._on_end = on_start, on_end
         self.closed = False
         self.threads: list[threading.Thread] = []
         try:
             for name in names:
-                arguments = (on_start, on_end)
-                thread = threading.Thread(target=self._run, args=arguments, name=name, daemon=True)
+                thread = threading.Thread(target=self._run, name=name, daemon=True)
                 thread.start()
                 self.threads.append(thread)
         except RuntimeError:
@@ -55,14 +52,12 @@ class DaemonExecutor:
         for _ in self.threads:
             self._calls.put(None)
 
-    def _run(self, on_start: Callable[[], None], on_end: Callable[[], None]) -> None:
-        on_start()
+    def _run(self) -> None:
+        self._on_start()
         while (call := self._calls.get()) is not None:
             future, function, arguments = call
             try:
-                result = function(*arguments)
+                future.set_result(function(*arguments))
             except BaseException as error:  # noqa: BLE001 - raised where the result is waited for
                 future.set_exception(error)
-            else:
-                future.set_result(result)
-        on_end()
+        self._on_end()

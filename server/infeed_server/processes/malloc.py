@@ -1,9 +1,8 @@
 """The allocator's thresholds, set so that freed memory stays with the process.
 
 By default glibc returns every block of some MB to the kernel when it is freed. The next batch then
-costs a page fault for every 4 KiB: more than decoding some of its images. Queues, windows and
-caches bound the memory, so returning it between two batches gains nothing. With constant batches
-of 9.6 MB, the server's CPU per batch was 0.79 to 0.93 of the default; with JPEGs 0.94 to 1.04.
+costs a page fault for every 4 KiB. With constant batches of 9.6 MB, the server's CPU per batch was
+0.79 to 0.93 of the default; with JPEGs 0.94 to 1.04.
 """
 
 from __future__ import annotations

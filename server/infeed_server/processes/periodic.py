@@ -10,19 +10,14 @@ log = logging.getLogger(__name__)
 
 
 class PeriodicTask:
-    """Calls a function on a thread of its own at an interval, from `start` to `stop`.
-
-    Also a context manager. An exception of the function is logged, and the calls continue.
-    """
+    """Calls a function at an interval, from `start` to `stop`; its exceptions are logged."""
 
     def __init__(self, name: str, interval_seconds: float, function: Callable[[], None]) -> None:
         self._interval_seconds = interval_seconds
         self._function = function
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"infeed-{name}", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
+        self.start = self._thread.start
 
     def stop(self) -> None:
         """Returns after the last call. It may be called twice, and before `start`."""

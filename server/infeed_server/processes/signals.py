@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import queue
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 
 _EXIT_TIMEOUT_SECONDS = 5.0
-"""The time a shutdown may take beyond the grace of open streams. Afterwards the process exits, so
-that a user's function that never returns cannot keep it alive."""
+"""Seconds of a shutdown beyond the grace of open streams: afterwards the process exits, so that a
+user's function that never returns cannot keep it alive."""
 
 _INTERRUPT_TIMEOUT_SECONDS = 2.0
 """The time from Ctrl-C to the end of a command whose main thread does not handle it."""
@@ -23,21 +21,16 @@ _INTERRUPT_TIMEOUT_SECONDS = 2.0
 @contextmanager
 def exit_after_interrupt(before_exit: Callable[[], object]) -> Iterator[None]:
     """Ends the process after a SIGINT within the block, with status 130, unless its exception does.
-
     TensorFlow keeps the main thread from handling it while it waits for the user's code, which may
-    never return, and Python ignores the exception in a callback of the garbage collector.
-    `before_exit` is called on any thread.
-    """
+    never return. `before_exit` is called on any thread."""
     receiver, sender = os.pipe()
     os.set_blocking(sender, False)
     previous = signal.set_wakeup_fd(sender, warn_on_full_buffer=False)
-    was_interrupted: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
     def watch() -> None:
         with os.fdopen(receiver, "rb", buffering=0) as signals:
             while (numbers := signals.read(1)) and signal.SIGINT not in numbers:
                 pass
-        was_interrupted.put(bool(numbers))
         if numbers:
             time.sleep(_INTERRUPT_TIMEOUT_SECONDS)
             before_exit()
@@ -47,33 +40,24 @@ def exit_after_interrupt(before_exit: Callable[[], object]) -> Iterator[None]:
     try:
         yield
     finally:
-        # After an interrupt, the thread has its byte already: it ends the process anyway.
         signal.set_wakeup_fd(previous)
         os.close(sender)
-    if was_interrupted.get():
-        before_exit()
-        raise SystemExit(128 + signal.SIGINT)
 
 
 class ShutdownSignal:
-    """Set by SIGTERM or SIGINT; a second signal ends the process at once.
-
-    A signal before the first `is_set` or `wait`, while the server opens its sources, raises
-    `SystemExit` on the main thread: there is nothing to hand back, and an index may take minutes.
-    """
+    """Set by SIGTERM or SIGINT; a second signal ends the process at once. A signal before the first
+    `is_set` or `wait`, while the server opens its sources, raises `SystemExit` on the main thread:
+    there is nothing to hand back, and an index may take minutes."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
         self._is_polled = False
+        self.set = self._event.set
 
     def install(self) -> None:
         """Installs the handler of both signals; must be called on the main thread."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._handle)
-
-    def set(self) -> None:
-        """Requests the shutdown, as a first signal does."""
-        self._event.set()
 
     def set_when_parent_exits(self) -> None:
         """Requests the shutdown when standard input ends: the parent holds its other end."""
@@ -87,27 +71,21 @@ class ShutdownSignal:
 
     def is_set(self, timeout: float) -> bool:
         """Returns whether the shutdown was requested, after waiting for it up to `timeout` seconds.
-
-        From the first call on, a signal only requests the shutdown.
-        """
+        From the first call on, a signal only requests the shutdown."""
         self._is_polled = True
         return self._event.wait(timeout)
 
     def wait(self, grace: float) -> None:
         """Waits for the request; from then on the process has `grace` seconds and a few more to
         end."""
-        self._is_polled = True
-        # In pieces: a bare wait() would keep the main thread from running signal handlers on
-        # platforms whose lock cannot be interrupted.
-        while not self._event.wait(0.5):
+        while not self.is_set(0.5):  # in pieces, so that the main thread runs signal handlers
             pass
         # Not a Python thread: TensorFlow may hold the interpreter's lock while it waits.
         faulthandler.dump_traceback_later(
             grace + _EXIT_TIMEOUT_SECONDS, exit=True, file=os.open(os.devnull, os.O_WRONLY)
         )
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        del frame
+    def _handle(self, number: int, _: object) -> None:
         if self._event.is_set():
             os._exit(128 + number)
         self._event.set()

@@ -45,7 +45,6 @@ class ChildProcess:
         """The address of its control plane; None while it does not serve."""
         self._command = command
         self._process: subprocess.Popen[str] | None = None
-        self._stdout_reader: threading.Thread | None = None
         self._started_at = 0.0
         self._backoff = MIN_BACKOFF_SECONDS
         self._restart_at: float | None = None
@@ -60,11 +59,8 @@ class ChildProcess:
             text=True,
             start_new_session=True,
         )
-        self._started_at, self._restart_at = time.monotonic(), None
-        self._stdout_reader = threading.Thread(
-            target=self._read_stdout, args=(self._process,), name=f"infeed {self.name}", daemon=True
-        )
-        self._stdout_reader.start()
+        self.http, self._started_at, self._restart_at = None, time.monotonic(), None
+        threading.Thread(target=self._read_stdout, args=(self._process,), daemon=True).start()
 
     def restart_exited(self) -> None:
         """Detects that the process exited, and restarts it once its backoff is over."""
@@ -73,7 +69,7 @@ class ChildProcess:
             if now >= self._restart_at:
                 self.start()
         elif (status := self.status) is not None:
-            self._close_pipes()
+            self._close_stdin()
             self.http = None
             doubled = min(2 * self._backoff, MAX_BACKOFF_SECONDS)
             is_stable = now - self._started_at >= STABLE_RUN_SECONDS
@@ -112,19 +108,17 @@ class ChildProcess:
                 log.error("%s did not end in time; killed", self.name)
             self._process.kill()
             self._process.wait()
-        self._close_pipes()
+        self._close_stdin()
 
-    def _close_pipes(self) -> None:
+    def _close_stdin(self) -> None:
         if self._process and self._process.stdin:
             self._process.stdin.close()
-        if self._stdout_reader:
-            self._stdout_reader.join()
 
     def _read_stdout(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         with process.stdout as lines:
             for line in lines:
-                if match := _READY_LINE.search(line):
+                if (match := _READY_LINE.search(line)) and process is self._process:
                     self.address, self.http = match[1], match[2]
 
 
@@ -160,8 +154,7 @@ class ProcessGroup:
             process.restart_exited()
 
     def kill_hung(self, numbers: Iterable[int], seconds: float) -> None:
-        """Kills the processes with these numbers, which have not answered for so many seconds;
-        `restart_exited` starts them again."""
+        """Kills the processes with these numbers, which have not answered for so many seconds."""
         for process in map(self.processes.__getitem__, numbers):
             if process.status is None:
                 log.error("%s has not answered for %g s; killing it", process.name, seconds)

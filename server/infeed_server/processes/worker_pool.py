@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 from infeed.shared.errors import from_reason
@@ -36,18 +37,14 @@ OnBegin = Callable[[int], None]
 
 
 class WorkerPool:
-    """Worker processes that take requests from one queue. Thread-safe.
-
-    Each has a thread, which starts it, sends it requests, and starts another when it has ended: the
-    kernel ends a process with the thread that started it.
-    """
+    """Worker processes that take requests from one queue. Thread-safe. Each has a thread, which
+    starts it, sends it requests, and starts another when it has ended: the kernel ends a process
+    with the thread that started it."""
 
     def __init__(self, name: str, count: int, handler: str, argument: Any) -> None:
         """Starts the processes without waiting for them. Raises `OSError` without enough threads.
-
         The function `handler`, `module:attr`, is called in each of them with `argument`, and
-        returns the function that answers a request.
-        """
+        returns the function that answers a request."""
         self._first_message = (handler, argument)
         self._processes: dict[str, WorkerProcess] = {}
         """The process of each thread, by the thread's name."""
@@ -63,10 +60,7 @@ class WorkerPool:
         return [process.pid for process in list(self._processes.values()) if not process.ended]
 
     def submit(self, request: Any, on_begin: OnBegin = lambda _: None) -> Future[Any]:
-        """Sends a request to the next free worker; returns the future of its answer.
-
-        It has the `InfeedError` that the handler raised, `WorkerEndedError` or `PoolClosedError`.
-        """
+        """Sends a request to the next free worker; returns the future of its answer."""
         try:
             return self._executor.submit(self._perform, request, on_begin)
         except RuntimeError:
@@ -88,42 +82,43 @@ class WorkerPool:
             thread.join()
 
     def _start(self) -> None:
-        worker = threading.current_thread().name
-        try:
-            self._processes[worker] = self.start_process()
-        except OSError as error:
-            log.error("%s cannot be started: %s", worker, error)
+        with suppress(OSError):  # the first request tries again, and has the error
+            self._processes[_worker()] = self.start_process()
 
     def _end(self) -> None:
-        process = self._processes.get(threading.current_thread().name)
-        if process is not None:
+        if process := self._processes.get(_worker()):
             process.end(_EXIT_TIMEOUT_SECONDS)
 
     def _perform(self, request: Any, on_begin: OnBegin) -> Any:
-        worker, ending = threading.current_thread().name, ""
+        ending = ""
         for _ in range(1 + MAX_REPEATS):
             if self._executor.closed:
                 raise PoolClosedError
-            if worker in self._processes and self._processes[worker].ended:
-                self._reap(worker)
-            if worker not in self._processes:
-                self._processes[worker] = self.start_process()
-            process = self._processes[worker]
+            process = self._processes.get(_worker())
+            if process is not None and process.ended:
+                self._reap(process)
+                process = None
+            if process is None:
+                process = self._processes[_worker()] = self.start_process()
             on_begin(process.pid)
             try:
                 answer = process.call(request)
-            except (EOFError, OSError):
-                ending = self._reap(worker)
-            else:
-                if isinstance(answer, Failure):
-                    raise from_reason(answer.reason, answer.message, answer.metadata)
-                return answer
+            except Exception:  # noqa: BLE001 - whatever it was, no next message can be found after it
+                ending = self._reap(process)
+                continue
+            if isinstance(answer, Failure):
+                raise from_reason(*answer)
+            return answer
         raise WorkerEndedError(ending)
 
-    def _reap(self, worker: str) -> str:
+    def _reap(self, process: WorkerProcess) -> str:
         """Returns how the process ended."""
-        process = self._processes.pop(worker)
+        del self._processes[_worker()]
         ending = process.end()
         if not self._executor.closed:
-            log.warning("%s (process %d) ended: %s", worker, process.pid, ending)
+            log.warning("%s (process %d) ended: %s", _worker(), process.pid, ending)
         return ending
+
+
+def _worker() -> str:
+    return threading.current_thread().name

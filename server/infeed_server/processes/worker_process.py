@@ -1,4 +1,4 @@
-"""One worker process: its start, the messages to and from it, its main program, and how it ended.
+"""One worker process: its start, the messages to and from it, and its main program.
 
 The parent sends the name of a function, `module:attr`, and its argument. The function returns the
 handler of requests. What it imports is all that the worker imports.
@@ -18,8 +18,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,8 +43,7 @@ _REAP_TIMEOUT_SECONDS = 1.0
 _COUNT = struct.Struct("=I")
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(NamedTuple):
     """The error that the handler raised, in parts that every process can read."""
 
     reason: str
@@ -54,10 +52,8 @@ class Failure:
 
 
 class Channel:
-    """One end of a socket pair, which carries Python objects. Used by one thread at a time.
-
-    A message is pickled; the memory of its arrays is sent beside the pickle, without a copy.
-    """
+    """One end of a socket pair, which carries Python objects. Used by one thread at a time. A
+    message is pickled; the memory of its arrays is sent beside the pickle, without a copy."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -74,19 +70,11 @@ class Channel:
             self._socket.sendall(part)
 
     def receive(self) -> Any:
-        """Returns the next message. Raises `EOFError` or `OSError` when the other end is closed.
-
-        Also `EOFError` for what is no message: the next one cannot be found after it.
-        """
-        try:
-            (count,) = _COUNT.unpack(self._receive_bytes(_COUNT.size))
-            sizes = struct.unpack(f"={count}Q", self._receive_bytes(8 * count))
-            pickled, *buffers = map(self._receive_bytes, sizes)
-            return pickle.loads(pickled, buffers=buffers)  # noqa: S301 - the own process wrote it
-        except (EOFError, OSError):
-            raise
-        except Exception as error:
-            raise EOFError(f"the other end of the channel sent no message: {error}") from error
+        """Returns the next message. Raises `EOFError` or `OSError` when the other end is closed."""
+        (count,) = _COUNT.unpack(self._receive_bytes(_COUNT.size))
+        sizes = struct.unpack(f"={count}Q", self._receive_bytes(8 * count))
+        pickled, *buffers = map(self._receive_bytes, sizes)
+        return pickle.loads(pickled, buffers=buffers)  # noqa: S301 - the own process wrote it
 
     def _receive_bytes(self, size: int) -> memoryview:
         # Unlike a bytearray, it is not filled with zeros first.
@@ -108,8 +96,7 @@ class WorkerProcess:
         ours, theirs = socket.socketpair()
         path, descriptor = [str(folder) for folder in sys.path], theirs.fileno()
         program = _PROGRAM.format(path=path, descriptor=descriptor, parent=os.getpid())
-        try:
-            # In its own session, Ctrl-C at a terminal does not reach it.
+        with theirs:
             self._process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-c", program],
                 stdin=subprocess.DEVNULL,
@@ -117,13 +104,8 @@ class WorkerProcess:
                 stdout=_STANDARD_ERROR,
                 pass_fds=[descriptor],
                 env={**_ONE_THREAD, **os.environ},
-                start_new_session=True,
+                start_new_session=True,  # Ctrl-C at a terminal does not reach it
             )
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
         self.pid = self._process.pid
         self._channel = Channel(ours)
         with contextlib.suppress(OSError):  # it has ended already, which the first call finds
@@ -134,7 +116,7 @@ class WorkerProcess:
         return self._process.poll() is not None
 
     def call(self, request: Any) -> Any:
-        """Returns the answer. Raises `EOFError` or `OSError` when the process ends before."""
+        """Returns the answer. Raises an exception when the process ends before."""
         self._channel.send(request)
         return self._channel.receive()
 
@@ -145,10 +127,8 @@ class WorkerProcess:
                 os.killpg(self.pid, signal.SIGKILL)
 
     def end(self, timeout: float = _REAP_TIMEOUT_SECONDS) -> str:
-        """Waits until the process ends, and kills it after `timeout` seconds.
-
-        Returns `exit status 1` or `signal 9 (SIGKILL)`.
-        """
+        """Waits until the process ends, and kills it after `timeout` seconds. Returns `exit status
+        1` or `signal 9 (SIGKILL)`."""
         self._channel.close()
         try:
             status = self._process.wait(timeout)
@@ -157,18 +137,15 @@ class WorkerProcess:
             status = self._process.wait()
         if status >= 0:
             return f"exit status {status}"
-        try:
-            return f"signal {-status} ({signal.Signals(-status).name})"
-        except ValueError:  # a real-time signal
-            return f"signal {-status}"
+        name = {item.value: item.name for item in signal.Signals}.get(-status, "real-time")
+        return f"signal {-status} ({name})"
 
 
 def main(descriptor: int, parent: int) -> None:
     """Serves the requests on a socket, by its file descriptor, until the parent ends."""
     # Ctrl-C at a terminal is for the parent, which ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # The kernel kills this process when the thread that started it ends, however it ends. Elsewhere
-    # than on Linux, the worker ends at its next read from the parent.
+    # The kernel kills this process when the thread that started it ends, however it ends.
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it has ended before

@@ -43,11 +43,9 @@ class Fleet:
 
 
 def forecast(profile: Profile) -> Forecast | None:
-    """Returns the forecast from the run; None before it.
-
-    A run that used all cores it could have would make more with the cores of other processes, until
-    the source is the limit; another one would not.
-    """
+    """Returns the forecast from the run; None before it. A run that used all cores it could have
+    would make more with the cores of other processes, until the source is the limit; another one
+    would not."""
     run = profile.run
     if run is None or not run.batches:
         return None

@@ -53,12 +53,9 @@ def measure(
     opening: Opening,
     on_step: OnStep = lambda _: None,
 ) -> None:
-    """Measures the pipeline; adds each figure to `profile` as soon as it is known.
-
-    Calls `on_step` with the name of what is measured next, from the opened source on.
-    Raises the errors of a server that plans the pipeline, and `SampleError` where no sample is
-    good.
-    """
+    """Measures the pipeline; adds each figure to `profile` as soon as it is known. Calls `on_step`
+    with the name of what is measured next, from the opened source on. Raises the errors of a server
+    that plans the pipeline, and `SampleError` where no sample is good."""
     profile.cores = cgroup.cpu_count()
     profile.source_kind = definition.source.kind
     definition = _with_batch_size(definition, options.batch_size)
@@ -104,11 +101,9 @@ def _with_batch_size(definition: Pipeline, size: int | None) -> Pipeline:
 
 
 def _run_engine(engine: Engine, seconds: float) -> ServerReport:
-    """Runs an engine for so many seconds, as if it sent its batches, and returns its report.
-
-    The warm-up is a quarter of the time, and a few batches at least: tf.data chooses its
-    parallelism meanwhile. Bad samples should be substituted: else the first ends the run.
-    """
+    """Runs an engine for so many seconds, as if it sent its batches, and returns its report. The
+    warm-up is a quarter of the time, and a few batches at least: tf.data chooses its parallelism
+    meanwhile. Bad samples should be substituted: else the first ends the run."""
     batches, reports, name = _batches(engine), PipelineReports(), engine.spec.name
     reports.watch(name, engine.state_seconds)
     with closing(batches):

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from infeed.shared.spec import Array
 from infeed_server.engines import cgroup
-from infeed_server.engines.dataset_options import graph_options
+from infeed_server.engines.tf_data import graph_options
 from infeed_server.profile.figures import Cost
 from infeed_server.profile.timing import median_cost
 from infeed_server.sources.base import Columns, Sample

@@ -15,8 +15,7 @@ from infeed.shared.spec import Array, Cast, Normalize, OneHot
 from infeed.v1 import stream_pb2
 from infeed.wire.batch import encode_batch
 from infeed_server.engines.indexed.sample_reader import SampleReader
-from infeed_server.pipeline.indexed_plan import IndexedPlan
-from infeed_server.pipeline.python_maps import split_python_maps
+from infeed_server.pipeline.indexed_plan import IndexedPlan, split_python_maps
 from infeed_server.pipeline.sample_graph import apply_step
 from infeed_server.profile.figures import Cost, Kind, Profile, Stage
 from infeed_server.profile.samples import KeptSamples, StepFunction, columns_bytes
@@ -54,10 +53,8 @@ class StageProfile:
         """The number of the `cache` step; -1: there is none."""
 
     def measure(self) -> None:
-        """Measures all stages on the first samples of the first epoch, without bad ones.
-
-        Raises `SampleError` where no sample is good, and `SourceError` for a fault of storage.
-        """
+        """Measures all stages on the first samples of the first epoch, without bad ones. Raises
+        `SampleError` where no sample is good, and `SourceError` for a fault of storage."""
         self._on_step("samples for the stages")
         good, columns = self._reader.read(self._index)
         self._note_lost(len(self._index) - len(good), len(good))

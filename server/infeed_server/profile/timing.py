@@ -23,9 +23,7 @@ _READ_THREADS = 4
 
 def median_cost(run: Callable[[], int], seconds: float) -> Cost:
     """Calls `run`, which returns its number of samples, for so many seconds; returns the medians.
-
-    The first call is a warm-up.
-    """
+    The first call is a warm-up."""
     run()
     costs: list[Cost] = []
     end = time.perf_counter() + seconds
@@ -40,10 +38,8 @@ def median_cost(run: Callable[[], int], seconds: float) -> Cost:
 
 
 def reading_cost(read: Callable[[Array], int], batches: Iterator[Array], seconds: float) -> Cost:
-    """Reads batches with the threads of the engine; `read` returns how many samples were good.
-
-    The CPU time includes worker processes.
-    """
+    """Reads batches with the threads of the engine; `read` returns how many samples were good. The
+    CPU time includes worker processes."""
     count = 0
     cpu, begin = cpu_seconds(), time.perf_counter()
     with ThreadPoolExecutor(_READ_THREADS, "infeed-profile-read") as pool:

@@ -1,4 +1,4 @@
-"""Admission of calls: tokens, limits and the process's threads."""
+"""Admission of calls: tokens and limits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from infeed.shared.errors import AuthenticationError, ServerUnavailableError
 from infeed_server.engines.base import shutting_down
 from infeed_server.rpc.call import ServerCall
 from infeed_server.rpc.limits import Limits, client_name
-from infeed_server.rpc.resources import missing_threads
 from infeed_server.rpc.status import CallError
 from infeed_server.serving.auth import Caller, TokenAuthenticator
 
@@ -33,12 +32,12 @@ class Admission:
 
     def __init__(self, limits: Limits, authenticator: TokenAuthenticator | None) -> None:
         self._authenticator = authenticator
+        # The most calls in total and of one client.
         self._limits = {
             STREAMS: (limits.max_streams, limits.peer_streams),
             CALLS: (limits.max_calls, limits.peer_calls),
             HEALTH_CALLS: (MAX_HEALTH_CALLS, _MAX_PEER_HEALTH_CALLS),
         }
-        """The most calls in total and of one client."""
         self._open: dict[str, Counter[str]] = {kind: Counter() for kind in self._limits}
         """Open calls by client."""
         self._lock = threading.Lock()
@@ -56,7 +55,12 @@ class Admission:
             kind = HEALTH_CALLS
         else:
             kind = STREAMS if call.method.endswith("/StreamBatches") else CALLS
-            call.caller = self._authenticate(call, client)
+            call.caller = Caller(client)
+            if self._authenticator is not None:
+                try:
+                    call.caller = self._authenticator.authenticate(call.authorization)
+                except AuthenticationError as error:
+                    raise CallError(error, refusal="unauthenticated") from None
             client = call.caller.name
         with self._lock:
             self._require_room(kind, client)
@@ -68,19 +72,9 @@ class Admission:
                 self._open[kind][client] -= 1
                 self._open[kind] += Counter()  # forgets clients without a call
 
-    def _authenticate(self, call: ServerCall, client: str) -> Caller:
-        if self._authenticator is None:
-            return Caller(client)
-        try:
-            return self._authenticator.authenticate(call.authorization)
-        except AuthenticationError as error:
-            raise CallError(error, refusal="unauthenticated") from None
-
     def _require_room(self, kind: str, client: str) -> None:
         if self.stopping:
             raise CallError(shutting_down(), refusal="stopping")
-        if problem := missing_threads(streams=int(kind == STREAMS)):
-            raise CallError(ServerUnavailableError(problem), "RESOURCE_EXHAUSTED", "threads")
         limit, peer_limit = self._limits[kind]
         if self.open_calls(kind) >= limit:
             raise _full(kind, limit)

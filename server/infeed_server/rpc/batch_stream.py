@@ -6,6 +6,7 @@ import contextvars
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,11 +17,9 @@ from infeed.shared.report import REPORT_INTERVAL_SECONDS, ServerReport, TrainerR
 from infeed.v1 import stream_pb2
 from infeed_server.engines.monitor import Monitor, record_stage
 from infeed_server.observe.jobs import JobKey, Jobs
-from infeed_server.rpc.answer_queue import AnswerQueue
-from infeed_server.rpc.batch_encoder import BatchEncoder, EncodedAnswer
-from infeed_server.rpc.call import ServerCall
-from infeed_server.rpc.trainer_log import TrainerLog
-from infeed_server.serving.catalog import BatchStream, Catalog
+from infeed_server.rpc.answers import AnswerQueue, BatchEncoder, EncodedAnswer
+from infeed_server.rpc.call import ServerCall, log_trainer
+from infeed_server.serving.catalog import Catalog
 
 if TYPE_CHECKING:
     from infeed_server.rpc.request_tracer import StreamTracer
@@ -34,27 +33,19 @@ Trace: TypeAlias = "Callable[[stream_pb2.StreamOpen, str], StreamTracer]"
 """Returns the tracer of a stream, from its opening and its peer."""
 
 
+@dataclass(eq=False)
 class BatchStreams:
     """All streams of batches of a server, which end when it does."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        encoder: BatchEncoder,
-        monitor: Monitor,
-        trainers: TrainerLog,
-        jobs: Jobs,
-        trace: Trace | None = None,
-    ) -> None:
-        """Without `trace`, no batch is traced."""
-        self.catalog = catalog
-        self.encoder = encoder
-        self.monitor = monitor
-        self.trainers = trainers
-        self.jobs = jobs
-        self.trace = trace
-        self.draining = self.ended = False
-        self.open: set[_Stream] = set()
+    catalog: Catalog
+    encoder: BatchEncoder
+    monitor: Monitor
+    jobs: Jobs
+    trace: Trace | None = None
+    """None: no batch is traced."""
+    draining: bool = False
+    ended: bool = False
+    open: set[_Stream] = field(default_factory=set)
 
     def drain(self) -> None:
         """Makes open streams announce the shutdown. They continue until `end`."""
@@ -107,8 +98,8 @@ class _Stream:
         self._stream = stream = streams.catalog.visible_to(call.caller).open(opening)
         self.name = stream.pipeline.name
         self.answers = AnswerQueue()
-        peer, trace = call.peer(), streams.trace
-        self.traces = None if trace is None else trace(opening, peer)
+        peer = call.peer()
+        self.traces = streams.trace(opening, peer) if streams.trace else None
         streams.monitor.on_stream_opened(self.name)
         job = JobKey(self.name, stream.seed, stream.batch_size, stream.world_size, opening.job_name)
         call.trainer = self._trainer = streams.jobs.connect(
@@ -131,11 +122,14 @@ class _Stream:
         self._streams.monitor.on_stream_closed(self.name)
 
     def responses(self, requests: Requests) -> Iterator[bytes]:
-        """Yields the responses; reads the requests on another thread, so that the engine works
-        ahead."""
+        """Yields the responses; another thread reads the requests, so that the engine is ahead."""
         read = partial(contextvars.copy_context().run, self._read, requests)  # for the log
         threading.Thread(target=read, name="infeed-requests", daemon=True).start()
-        yield _opened(self._stream, self._opening)
+        opened = self._stream.opened_message()
+        opened.request.CopyFrom(self._opening)
+        opened.request.ClearField("feed_id")
+        opened.report_interval_seconds = REPORT_INTERVAL_SECONDS
+        yield _message(opened=opened)
         is_announced = False
         heartbeat_at = time.monotonic() + _HEARTBEAT_INTERVAL_SECONDS
         while True:
@@ -168,15 +162,12 @@ class _Stream:
             # A peer that has its last batch leaves before gRPC asks for another message.
             if not encoded.messages:
                 self._trainer.position = encoded.position
-                self._record_sent(encoded, begin)
-
-    def _record_sent(self, encoded: EncodedAnswer, begin: float) -> None:
-        monitor = self._streams.monitor
-        if encoded.samples is not None:
-            monitor.on_batch_sent(self.name, encoded.samples, encoded.payload_bytes)
-            record_stage(monitor, self.name, "send", begin, encoded.span)
-        if encoded.span is not None:
-            encoded.span.end("sent")
+                if encoded.samples is not None:
+                    monitor = self._streams.monitor
+                    monitor.on_batch_sent(self.name, encoded.samples, encoded.payload_bytes)
+                    record_stage(monitor, self.name, "send", begin, encoded.span)
+                if encoded.span is not None:
+                    encoded.span.end("sent")
 
     def _read(self, requests: Requests) -> None:
         try:
@@ -201,13 +192,12 @@ class _Stream:
         """Submits a request; returns whether the stream is open."""
         if self._trainer.position is None:  # the first one has the trainer's position
             self._trainer.position = request.start
-            self._streams.trainers.on_begin(self._trainer)
+            log_trainer("connected", self._trainer)
         self.answers.require_room()
         with self._lock:
             if not self._closed:
                 self._caller.require_access(self.name)
-                traces = self.traces if request.traceparent else None
-                span = None if traces is None else traces.begin(request)
+                span = self.traces.begin(request) if self.traces and request.traceparent else None
                 answer = self._stream.submit(request, span)
                 encode = self._streams.encoder.encode
                 self.answers.add(encode(self._stream, request, answer, span))
@@ -222,14 +212,6 @@ class _Stream:
         if (answer := self._streams.jobs.on_report(self._trainer, report)) is not None:
             self._report = answer
             self.answers.wake()
-
-
-def _opened(stream: BatchStream, request: stream_pb2.StreamOpen) -> bytes:
-    opened = stream.opened_message()
-    opened.request.CopyFrom(request)
-    opened.request.ClearField("feed_id")
-    opened.report_interval_seconds = REPORT_INTERVAL_SECONDS
-    return _message(opened=opened)
 
 
 def _message(**event: Any) -> bytes:

@@ -1,7 +1,8 @@
-"""One gRPC call as handlers see it: peer, caller, counters and the end of the call."""
+"""One gRPC call as handlers see it: peer, caller, counters and the lines of the log."""
 
 from __future__ import annotations
 
+import logging
 import ssl
 import time
 import urllib.parse
@@ -10,10 +11,12 @@ from typing import Any
 import grpc
 
 from infeed_server.observe.jobs import ConnectedTrainer
-from infeed_server.rpc.trainer_log import trainer_fields
+
+log = logging.getLogger(__name__)
 
 _MAX_LOGGED_METHOD_CHARS = 200
-"""Characters of a method's name in the log; the client chooses it."""
+_MAX_FEED_ID_CHARS = 8
+"""Characters in the log of what the client chooses: a method's name, and the id of a feed."""
 
 
 class ServerCall:
@@ -38,11 +41,10 @@ class ServerCall:
         scheme, _, address = self.context.peer().partition(":")
         return "unix" if scheme == "unix" else urllib.parse.unquote(address)
 
-    @property
     def log_fields(self) -> dict[str, Any]:
-        """The keys that lines of the log about this call have in JSON."""
+        """Returns the keys that lines of the log about this call have in JSON."""
         if self.trainer is not None:
-            return trainer_fields(self.trainer)
+            return _trainer_fields(self.trainer)
         return {"peer": self.peer(), "method": self.method[:_MAX_LOGGED_METHOD_CHARS]}
 
     @property
@@ -56,3 +58,24 @@ class ServerCall:
         """The client's verified certificate, DER; None without one."""
         pem = self.context.auth_context().get("x509_pem_cert")
         return ssl.PEM_cert_to_DER_cert(bytes(pem[0]).decode()) if pem else None
+
+
+def log_trainer(event: str, trainer: ConnectedTrainer) -> None:
+    """Logs that a trainer has connected or left."""
+    fields: dict[str, Any] = {"event": event, **_trainer_fields(trainer)}
+    text = (
+        "trainer %(event)s: %(pipeline)s, rank %(rank)d of %(world_size)d, feed %(feed)s, "
+        "position %(position)d, %(peer)s"
+    )
+    log.info(text, fields, extra={"fields": fields})
+
+
+def _trainer_fields(trainer: ConnectedTrainer) -> dict[str, Any]:
+    return {
+        "pipeline": trainer.job.pipeline,
+        "rank": trainer.rank,
+        "world_size": trainer.job.world_size,
+        "feed": ascii(trainer.feed_id[:_MAX_FEED_ID_CHARS])[1:-1],
+        "position": trainer.position,
+        "peer": trainer.peer,
+    }

@@ -16,10 +16,9 @@ from grpc_status import rpc_status
 from infeed.shared.errors import InvalidRequestError, ProtocolError
 from infeed_server.engines.monitor import EndedCall, Monitor
 from infeed_server.rpc.admission import Admission
-from infeed_server.rpc.call import ServerCall
+from infeed_server.rpc.call import ServerCall, log_trainer
 from infeed_server.rpc.log_context import log_fields
 from infeed_server.rpc.status import CallError, to_call_error
-from infeed_server.rpc.trainer_log import TrainerLog
 
 log = logging.getLogger(__name__)
 
@@ -33,16 +32,13 @@ _MAX_LOGGED_CHARS = 500
 
 
 class CallInterceptor(grpc.ServerInterceptor):
-    """Admits calls, and passes them to handlers as `ServerCall`.
+    """Admits calls, and passes them to handlers as `ServerCall`. grpcio gets streams of bytes only.
+    It would read the message of a unary call before it calls the handler, and wait for it on a
+    thread; and it logs a traceback of each invalid message."""
 
-    grpcio gets streams of bytes only. It would read the message of a unary call before it calls
-    the handler, and wait for it on a thread; and it logs a traceback of each invalid message.
-    """
-
-    def __init__(self, admission: Admission, monitor: Monitor, trainers: TrainerLog) -> None:
+    def __init__(self, admission: Admission, monitor: Monitor) -> None:
         self._admission = admission
         self._monitor = monitor
-        self._trainers = trainers
 
     def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
         """Returns the handler with the admission around it."""
@@ -60,7 +56,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         on_end = partial(self._on_end, call, name)
         if not context.add_callback(on_end):
             on_end()
-        log_fields.set(lambda: call.log_fields)
+        log_fields.set(call.log_fields)
         try:
             with self._admission.admit(call):
                 for response in _responses(handler, messages, call):
@@ -86,13 +82,14 @@ class CallInterceptor(grpc.ServerInterceptor):
         call.context.abort_with_status(status)
 
     def _on_end(self, call: ServerCall, name: str) -> None:
-        """Counts a call that has ended, whichever end has ended it."""
+        """Counts and logs a call that has ended, whichever end has ended it."""
         seconds = time.monotonic() - call.began_at
         self._monitor.on_call(
             EndedCall(name, call.status.name, seconds, call.sent_bytes, call.received_bytes)
         )
-        if call.trainer is not None:
-            self._trainers.on_end(call.trainer, call.status)
+        if call.trainer is not None and call.trainer.position is not None:
+            has_left = call.status in (grpc.StatusCode.OK, grpc.StatusCode.CANCELLED)
+            log_trainer("left" if has_left else f"ended with {call.status.name}", call.trainer)
 
 
 def _responses(handler: Any, messages: Iterator[bytes], call: ServerCall) -> Iterator[Any]:

@@ -1,9 +1,11 @@
-"""Limits on trainers: their open calls, in total and of each client, and the age of connections."""
+"""Limits on trainers: their open calls, in total and of each client, and their connections."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import ipaddress
+import resource
 from typing import Any
 
 from infeed_server.config.options import Options, option
@@ -12,6 +14,12 @@ _IPV6_CLIENT_BITS = 64
 """Prefix of the addresses that count as one host: a host can use any of them."""
 
 _FINGERPRINT_CHARS = 16
+
+_FILE_RESERVE = 256
+"""Descriptors that connections leave for data files; a quarter of them if there are few."""
+
+_MAX_CONNECTIONS = 1024
+"""Open connections, with or without a token; one more is closed at once."""
 
 
 def _limit(default: Any, text: str, metavar: str = "N") -> Any:
@@ -39,9 +47,7 @@ class Limits(Options):
 
 def client_name(peer: str, certificate: bytes | None = None) -> str:
     """Returns the name under which a client without a token is counted: of its certificate or host.
-
-    `peer` is host:port, or no address for a Unix socket, whose clients have the empty name.
-    """
+    `peer` is host:port, or no address for a Unix socket, whose clients have the empty name."""
     if certificate is not None:
         return f"the certificate {hashlib.sha256(certificate).hexdigest()[:_FINGERPRINT_CHARS]}"
     host = peer.rpartition(":")[0].strip("[]")
@@ -52,3 +58,18 @@ def client_name(peer: str, certificate: bytes | None = None) -> str:
     if address.ipv4_mapped:
         return str(address.ipv4_mapped)
     return str(ipaddress.ip_network((address, _IPV6_CLIENT_BITS), strict=False))
+
+
+def raise_file_limit() -> None:
+    """Raises the limit of open files to what the system allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # some systems allow less than they say
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def max_connections() -> int:
+    """Returns how many connections leave enough descriptors for data files."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return _MAX_CONNECTIONS
+    return min(_MAX_CONNECTIONS, limit - min(_FILE_RESERVE, limit // 4))

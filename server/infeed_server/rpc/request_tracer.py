@@ -32,10 +32,8 @@ class StreamTracer:
         self._open: set[BatchSpan] = set()
 
     def begin(self, request: stream_pb2.BatchRequest) -> BatchSpan | None:
-        """Returns the span of a request, which is the child of the trainer's.
-
-        None if the trace context is malformed or not sampled, or the server's sampler drops it.
-        """
+        """Returns the span of a request, which is the child of the trainer's. None if the trace
+        context is malformed or not sampled, or the server's sampler drops it."""
         carrier = {"traceparent": request.traceparent, "tracestate": request.tracestate}
         parent = _PROPAGATOR.extract(carrier, Context())
         if not get_current_span(parent).get_span_context().trace_flags.sampled:

@@ -22,15 +22,12 @@ from infeed_server.config.address import Address
 from infeed_server.engines.monitor import Monitor
 from infeed_server.observe.jobs import Jobs
 from infeed_server.rpc.admission import MAX_HEALTH_CALLS, STREAMS, Admission
-from infeed_server.rpc.batch_encoder import BatchEncoder
+from infeed_server.rpc.answers import BatchEncoder
 from infeed_server.rpc.batch_stream import BatchStreams, Trace
 from infeed_server.rpc.health import HealthServicer
 from infeed_server.rpc.interceptor import CallInterceptor
-from infeed_server.rpc.limits import Limits
-from infeed_server.rpc.resources import max_connections
+from infeed_server.rpc.limits import Limits, max_connections
 from infeed_server.rpc.servicer import SERVICE, FeedServicer
-from infeed_server.rpc.status import to_client_text
-from infeed_server.rpc.trainer_log import TrainerLog
 from infeed_server.serving.auth import TokenAuthenticator
 from infeed_server.serving.catalog import Catalog
 
@@ -81,11 +78,10 @@ class RpcServer:
         self._admission = Admission(limits, authenticator)
         self._health = HealthServicer()
         self._encoder = BatchEncoder(monitor)
-        self.trainers = TrainerLog()
         jobs = jobs or Jobs(lambda *_: ServerReport())
-        self._streams = BatchStreams(catalog, self._encoder, monitor, self.trainers, jobs, trace)
+        self._streams = BatchStreams(catalog, self._encoder, monitor, jobs, trace)
         self._servicer = FeedServicer(catalog, self._streams)
-        self._interceptor = CallInterceptor(self._admission, monitor, self.trainers)
+        self._interceptor = CallInterceptor(self._admission, monitor)
         threads = limits.max_streams + limits.max_calls + MAX_HEALTH_CALLS + _SPARE_THREADS
         self._pool = _CallThreads(threads, "infeed-rpc")
 
@@ -96,10 +92,8 @@ class RpcServer:
         *,
         shares_port: bool = False,
     ) -> None:
-        """Listens on the address; without `credentials`, nothing is encrypted.
-
-        Raises `ConfigError` when the address cannot be bound.
-        """
+        """Listens on the address; without `credentials`, nothing is encrypted. Raises `ConfigError`
+        when the address cannot be bound."""
         if not shares_port:
             # C-core gives no reason, and replaces the Unix socket of a live server.
             address.require_free()
@@ -119,26 +113,20 @@ class RpcServer:
             else:
                 self.port = self._server.add_secure_port(str(address), credentials)
         except RuntimeError as error:
-            problem = f"cannot listen on {address}: {error}"
-            raise ConfigError(problem, address=str(address)) from None
+            text = f"cannot listen on {address}: {error}"
+            raise ConfigError(text, address=str(address)) from None
 
-    def set_serving(self, serving: bool, reason: str = "", pipeline: str = "") -> None:
-        """Sets the health status of a pipeline, else of the server and of the feed service.
-
-        Health checks have no token. So where others need one, they get neither reasons nor the
-        status of a pipeline, which would show that it exists.
-        """
-        if self._requires_token and pipeline:
-            return
-        text = "" if self._requires_token else to_client_text(reason)
-        for name in (pipeline,) if pipeline else ("", SERVICE):
-            self._health.set_serving(name, serving, text)
+    def set_serving(self, serving: bool, pipeline: str = "") -> None:
+        """Sets the health status of a pipeline, else of the server and of the feed service. Health
+        checks have no token. So where others need one, they do not get the status of a pipeline,
+        which would show that it exists."""
+        if not (self._requires_token and pipeline):
+            for name in (pipeline,) if pipeline else ("", SERVICE):
+                self._health.set_serving(name, serving)
 
     def stop(self, grace: float) -> None:
         """Refuses new calls, waits up to `grace` seconds for open streams, and ends the rest.
-
-        Streams announce it in a message too: proxies do not forward GOAWAY.
-        """
+        Streams announce it in a message too: proxies do not forward GOAWAY."""
         self._health.enter_graceful_shutdown()
         self._admission.stopping = True
         ended = self._server.stop(grace + 2 * _END_TIMEOUT_SECONDS)
@@ -152,17 +140,17 @@ class RpcServer:
         # Not all threads may end: one can wait for storage on behalf of a call that has ended.
         self._pool.shutdown(wait=False)
         self._encoder.close()
-        self.trainers.flush()
 
 
 class _CallThreads(futures.ThreadPoolExecutor):
     """Threads for calls, one for each, started on demand."""
 
     def submit(self, *args: Any, **kwargs: Any) -> futures.Future[Any]:
-        """Queues a call. When no thread can be started, it waits for one that becomes free."""
+        """Queues a call. When no thread can be started, it waits for one that becomes free: the
+        exception would end the thread that accepts calls."""
         try:
             return super().submit(*args, **kwargs)
-        except RuntimeError as error:  # would end the thread that accepts calls
+        except RuntimeError as error:
             log.error("no thread for a call: %s", error)
             return futures.Future()
 

@@ -24,11 +24,8 @@ _MAX_PAGE_SIZE = 1000
 
 
 class FeedServicer(grpc.GenericRpcHandler):
-    """The methods of FeedService.
-
-    Not the generated base class, which serializes each response of a stream with protobuf: here
-    they are bytes that `infeed.wire` has encoded.
-    """
+    """The methods of FeedService. Not the generated base class, which serializes each response of a
+    stream with protobuf: here they are bytes that `infeed.wire` has encoded."""
 
     def __init__(self, catalog: Catalog, streams: BatchStreams) -> None:
         self._catalog = catalog

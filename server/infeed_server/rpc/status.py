@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from collections.abc import Callable
+import string
+from urllib.parse import quote
 
 from google.protobuf import any_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
@@ -16,8 +17,11 @@ from infeed_server.engines.monitor import Refusal
 log = logging.getLogger(__name__)
 
 _MAX_MESSAGE_BYTES = 5500
-_MAX_METADATA_BYTES = 1500
+_MAX_METADATA_BYTES = 2600
 """Encoded sizes. Most clients refuse trailers above 8 KiB in total."""
+
+_PRINTABLE = (string.printable.strip() + " ").replace("%", "")
+"""Characters that gRPC does not encode."""
 
 _QUOTED_PATH = re.compile(r"""(["'])(/[^"'\n]*/)([^"'/\n]+)\1""")
 _BARE_PATH = re.compile(r"(?<![\w.:/~\"'-])(/(?:[^/\s\"',:;()<>\[\]]+/)+)([^/\s\"',:;()<>\[\]]+)")
@@ -58,10 +62,10 @@ def to_status(error: InfeedError) -> status_pb2.Status:
     """Returns google.rpc.Status with one ErrorInfo, truncated to what trailers can carry."""
     info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN)
     metadata = {key: _replace_surrogates(value) for key, value in error.metadata.items()}
-    fits = sum(map(_base64_bytes, metadata.values())) <= _MAX_METADATA_BYTES
+    fits = sum(map(_encoded_bytes, metadata.values())) <= _MAX_METADATA_BYTES
     limit = _MAX_METADATA_BYTES // max(1, len(metadata))
     for key, value in metadata.items():
-        info.metadata[key] = value if fits else _truncate(value, limit, _base64_bytes)
+        info.metadata[key] = value if fits else _truncate(value, limit)
     detail = any_pb2.Any()
     detail.Pack(info)
     # Stripped: HTTP/2 forbids spaces at the ends of a header, which C-core does not encode.
@@ -80,7 +84,7 @@ def to_client_text(text: str, keep: str = "") -> str:
         return match[0] if folder + name in keep else match[0].replace(folder + name, name)
 
     text = _replace_surrogates(_BARE_PATH.sub(strip, _QUOTED_PATH.sub(strip, text)))
-    return _truncate(text, _MAX_MESSAGE_BYTES, _encoded_bytes)
+    return _truncate(text, _MAX_MESSAGE_BYTES)
 
 
 def _replace_surrogates(text: str) -> str:
@@ -88,21 +92,15 @@ def _replace_surrogates(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def _base64_bytes(text: str) -> int:
-    return len(text.encode()) * 4 // 3
-
-
 def _encoded_bytes(text: str) -> int:
     # It is sent twice: percent-encoded in grpc-message, and base64 in grpc-status-details-bin.
-    data = text.encode()
-    escaped = sum(not 0x20 <= byte <= 0x7E or byte == 0x25 for byte in data)
-    return len(data) + 2 * escaped + _base64_bytes(text)
+    return len(quote(text, safe=_PRINTABLE)) + len(text.encode()) * 4 // 3
 
 
-def _truncate(text: str, limit: int, size: Callable[[str], int]) -> str:
-    """Removes the middle of a text whose `size` exceeds `limit`: a traceback's ends matter most."""
+def _truncate(text: str, limit: int) -> str:
+    """Removes the middle of a text that is too long encoded: a traceback's ends matter most."""
     result, keep = text, len(text)
-    while keep and size(result) > limit:
+    while keep and _encoded_bytes(result) > limit:
         keep = keep * 9 // 10
         result = shorten(text, keep)
     return result

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import ssl
+import time
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 
 import grpc
@@ -28,28 +28,17 @@ class TLSFiles:
     client_ca: str | None = None
 
     def check(self) -> None:
-        """Raises `ConfigError` that names a file which cannot be used.
-
-        Warns of a certificate that is not valid now. It is no error: this clock may be wrong.
-        """
+        """Raises `ConfigError` that names a file which cannot be used. Warns of a certificate that
+        has expired. It is no error: this clock may be wrong."""
         context = self._context()
-        try:
-            first, last = _validity(self.cert)
-            now = datetime.now(timezone.utc)
-            if not first <= now <= last:
-                log.warning(
-                    "--tls-cert %s: %s: valid from %s to %s, and now it is %s; trainers refuse it",
-                    *(self.cert, "not valid yet" if now < first else "expired"),
-                    *(f"{time:%Y-%m-%d %H:%M:%S} UTC" for time in (first, last, now)),
-                )
-        except ValueError as error:  # OpenSSL accepts it, so the server does
-            log.debug("--tls-cert %s: its dates cannot be read: %s", self.cert, error)
+        if (end := self.expires_at()) is not None and end < time.time():
+            log.warning("--tls-cert %s: the certificate has expired; trainers refuse it", self.cert)
         if self.client_ca is not None:
             load_ca(context, self.client_ca, "--tls-client-ca")
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Returns the credentials of the gRPC server, whose connections use the files as they are
-        at each handshake. Raises `ConfigError`."""
+        """Returns the credentials of the gRPC server, with the files as they are at each handshake.
+        Raises `ConfigError`."""
         files = [file for file in (self.cert, self.key, self.client_ca) if file is not None]
         current = ReloadingValue(files, self._configuration)
         used = current.value
@@ -63,8 +52,8 @@ class TLSFiles:
         return grpc.dynamic_ssl_server_credentials(used, changed, need_client)  # type: ignore[arg-type]
 
     def http_context(self) -> ssl.SSLContext:
-        """Returns the context of the control plane, which uses the files as they are at each
-        handshake. Clients need no certificate: probes and browsers have none."""
+        """Returns the context of the control plane, with the files as they are at each handshake.
+        Clients need no certificate: probes and browsers have none."""
         files = [file for file in (self.cert, self.key) if file is not None]
         current = ReloadingValue(files, self._context)
 
@@ -79,7 +68,8 @@ class TLSFiles:
         """Returns the Unix time at which the certificate in the file expires; None: it cannot be
         read, so the server still uses the one before."""
         try:
-            return _validity(self.cert)[1].timestamp()
+            cert = x509.load_pem_x509_certificates(Path(self.cert).read_bytes())[0]
+            return cert.not_valid_after_utc.timestamp()
         except (OSError, ValueError):
             return None
 
@@ -102,12 +92,3 @@ def tls_files(options: ServerOptions) -> TLSFiles | None:
     if options.tls_cert is None:
         return None
     return TLSFiles(options.tls_cert, options.tls_key, options.tls_client_ca)
-
-
-def _validity(pem: str) -> tuple[datetime, datetime]:
-    """Returns the first and the last moment at which the file's first certificate is valid.
-
-    Raises `ValueError` for a file without a certificate.
-    """
-    cert = x509.load_pem_x509_certificates(Path(pem).read_bytes())[0]
-    return cert.not_valid_before_utc, cert.not_valid_after_utc

@@ -82,10 +82,8 @@ def engine_options() -> type[Options]:
 
 
 def configure_engine(options: Options) -> OpenEngine | None:
-    """Checks the options, and returns what opens the engine; None: the local one.
-
-    Raises `ConfigError`.
-    """
+    """Checks the options, and returns what opens the engine; None: the local one. Raises
+    `ConfigError`."""
     packages = _packages()
     given = options.model_dump(exclude_none=True)
     name = given.pop("engine")

@@ -14,7 +14,11 @@ from infeed.shared.errors import ConfigError
 from infeed_server.config.address import Address
 from infeed_server.control.app import ControlState
 from infeed_server.control.processes import ServerProcesses
-from infeed_server.observe.callback_metrics import DESIRED_SERVERS, CallbackCollector
+from infeed_server.observe.callback_metrics import (
+    DESIRED_SERVERS,
+    CallbackCollector,
+    LabelledValues,
+)
 from infeed_server.observe.status import Status
 from infeed_server.processes.supervisor import ProcessGroup
 from infeed_server.runtime.certificate import tls_files
@@ -27,10 +31,9 @@ _UPDATE_INTERVAL_SECONDS = 1.0
 """Seconds between two looks at the processes: with more, one that has exited is restarted later."""
 
 HANG_TIMEOUT_SECONDS = 10.0
-"""A process that has answered no request for this long is killed and restarted: the kernel goes
-on giving it connections. Its control plane answers on a thread of its own, so tracing a graph or a
-full load do not silence it, while Python code that keeps the interpreter's lock for this long does.
-A process that starts is not asked."""
+"""Seconds without an answer after which a process is killed and restarted: the kernel goes on
+giving it connections. Its control plane has a thread of its own, so a full load does not silence
+it, but Python code that keeps the interpreter's lock for so long does."""
 
 _EXIT_TIMEOUT_SECONDS = 7.0
 """Time that processes have to exit after their grace, before they are killed: more than
@@ -60,7 +63,10 @@ def serve_processes(
             f"--processes {count}: processes cannot share {listen}; listen on host:port",
             address=str(listen),
         )
-    _check_files(options)
+    if files := tls_files(options):  # an error at once, instead of one of each process
+        files.check()
+    if options.tokens:
+        read_tokens(options.tokens)
     listen.require_free()
     with ExitStack() as stack:
         address = stack.enter_context(_reserve_port(listen))
@@ -69,13 +75,13 @@ def serve_processes(
         processes = ProcessGroup("process", count, lambda _: command)
         merged = ServerProcesses(processes.http_addresses, token)
         status = Status(merged)
+
+        def desired_servers() -> LabelledValues:
+            return {(): status.desired_servers}
+
         registry = CollectorRegistry()
         registry.register(merged)
-        registry.register(
-            CallbackCollector(
-                GaugeMetricFamily, *DESIRED_SERVERS, lambda: {(): status.desired_servers}
-            )
-        )
+        registry.register(CallbackCollector(GaugeMetricFamily, *DESIRED_SERVERS, desired_servers))
         state = ControlState(merged, registry, VERSION, status=status)
         control = open_control_plane(state, options)
         if control:
@@ -92,14 +98,6 @@ def serve_processes(
             status.update()
             processes.kill_hung(merged.hung(HANG_TIMEOUT_SECONDS), HANG_TIMEOUT_SECONDS)
         merged.drain()  # while the processes finish what they owe
-
-
-def _check_files(options: ServerOptions) -> None:
-    """Raises `ConfigError` for an invalid file, instead of each process."""
-    if files := tls_files(options):
-        files.check()
-    if options.tokens:
-        read_tokens(options.tokens)
 
 
 def _command(pipelines: str, options: ServerOptions, listen: Address, token: str) -> list[str]:
@@ -121,10 +119,8 @@ def _command(pipelines: str, options: ServerOptions, listen: Address, token: str
 
 @contextmanager
 def _reserve_port(address: Address) -> Iterator[Address]:
-    """Yields the address with a port that is reserved for processes that share it.
-
-    A socket that is bound but does not listen reserves the port, and gets no connection.
-    """
+    """Yields the address with a port that is reserved for processes that share it. A socket that is
+    bound but does not listen reserves the port, and gets no connection."""
     entries = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     family, kind, proto, _, socket_address = entries[0]
     with closing(socket.socket(family, kind, proto)) as reserved:

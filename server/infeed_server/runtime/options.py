@@ -52,10 +52,6 @@ class GeneralOptions(Options):
         Readiness.ALL,
         "Pipelines that must be ready for the server to be ready: all of them, or any.",
     )
-    unready_on_bad_data: bool = option(
-        False,
-        "Make a pipeline not ready, until a restart, when a file of it has changed or is damaged.",
-    )
     memory_limit: int | None = option(
         None,
         "Maximum MiB of unsent batches. Default: a quarter of the memory.",
@@ -124,9 +120,8 @@ class ServerOptions(ServeOptions):
     @property
     def has_previews(self) -> bool:
         """Whether the control plane may show samples: to those alone that may read all of them.
-
-        Without tokens of its own, it must be of this machine, and gRPC without authentication too.
-        """
+        Without tokens of its own, it must be of this machine, and gRPC without authentication
+        too."""
         if self.http in (None, "off") or self.parent_token:
             return False
         if self.http_tokens:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -35,9 +35,6 @@ from infeed_server.serving.catalog import Catalog
 from infeed_server.sources import ProgressCallback
 from infeed_server.version import VERSION
 
-if TYPE_CHECKING:
-    from opentelemetry.trace import TracerProvider
-
 NamedProgress = Callable[[str], ProgressCallback]
 """Pipeline name → callback for the progress of its index, in bytes."""
 
@@ -50,13 +47,9 @@ class Server:
         pipelines: Pipelines,
         options: ServerOptions | None = None,
         progress: NamedProgress | None = None,
-        tracer_provider: TracerProvider | None = None,
     ) -> None:
         """Opens every source and binds the port. The control plane answers, gRPC does not yet.
-
-        `tracer_provider` is OpenTelemetry's for the spans of batches; None: there are none.
-        Raises `ConfigError`, `SourceError` or `UserCodeError`.
-        """
+        Raises `ConfigError`, `SourceError` or `UserCodeError`."""
         self._options = options = options or ServerOptions()
         self._tls = tls_files(options)
         self.health = Health(options.readiness.value)
@@ -71,7 +64,7 @@ class Server:
         try:
             self._open_control()
             self._open_pipelines(pipelines, progress)
-            self.address = self._open_rpc(tracer_provider)
+            self.address = self._open_rpc()
         except BaseException:  # also a signal
             self.close()
             raise
@@ -81,7 +74,7 @@ class Server:
         assert self._rpc is not None
         self.observer.update()  # rates of the first second need it
         self._rpc.start()
-        updates = PeriodicTask("observer", UPDATE_INTERVAL_SECONDS, self._update)
+        updates = PeriodicTask("observer", UPDATE_INTERVAL_SECONDS, self.observer.update)
         self._closing.callback(updates.stop)
         updates.start()
         self._closing.callback(self._warm_up.stop)
@@ -90,10 +83,8 @@ class Server:
             self._remote.watch(self._warm_up.on_remote_status)
 
     def stop(self, grace: float | None = None) -> None:
-        """Drains the server within `grace` seconds, and closes it.
-
-        `grace` None: as the options have it.
-        """
+        """Drains the server within `grace` seconds, and closes it. `grace` None: as the options
+        have it."""
         self.drain(self._options.grace if grace is None else grace)
         self.close()
 
@@ -106,10 +97,6 @@ class Server:
     def close(self) -> None:
         """Frees all resources."""
         self._closing.close()
-
-    def warm_cold(self) -> None:
-        """Tries the first batch of each pipeline again that had a fault of storage."""
-        self._warm_up.warm_cold()
 
     @property
     def http_address(self) -> str | None:
@@ -157,8 +144,6 @@ class Server:
         if options.engine:
             self._remote = options.engine(options.insecure)
         metrics.read({"infeed_pipeline_ready": self._ready_pipelines})
-        if options.unready_on_bad_data:
-            metrics.on_refused_data.append(self._warm_up.on_source_error)
         previews = Previews(self._engines) if options.has_previews else None
         status = self.observer.status
         state = ControlState(
@@ -191,7 +176,7 @@ class Server:
             self.observer.watch(name, engine)
             self.health.set(name, ready=False, reason="making its first batch")
 
-    def _open_rpc(self, provider: TracerProvider | None) -> Address:
+    def _open_rpc(self) -> Address:
         options = self._options
         listen = options.listen_address()
         self._rpc = rpc = RpcServer(
@@ -200,11 +185,11 @@ class Server:
             limits=options,
             authenticator=TokenAuthenticator(options.tokens) if options.tokens else None,
             jobs=self.observer.jobs,
-            trace=None if provider is None else _trace(provider),
+            trace=_trace(),
         )
         credentials = self._tls.credentials() if self._tls else None
         rpc.open(listen, credentials, shares_port=options.shares_port)
-        self.health.subscribe(lambda name, state: rpc.set_serving(state.ready, state.reason, name))
+        self.health.subscribe(lambda name, state: rpc.set_serving(state.ready, name))
         return Address(listen.host, rpc.port)
 
     def _ready_pipelines(self) -> LabelledValues:
@@ -215,11 +200,6 @@ class Server:
         end = self._tls.expires_at() if self._tls else None
         return {} if end is None else {(): end}
 
-    def _update(self) -> None:
-        self.observer.update()
-        if self._rpc:
-            self._rpc.trainers.flush()
-
 
 def unsent_limit(options: ServerOptions) -> int:
     """Returns the maximum bytes of unsent batches."""
@@ -227,10 +207,17 @@ def unsent_limit(options: ServerOptions) -> int:
     return default_limit() if limit is None else limit << 20
 
 
-def _trace(provider: TracerProvider) -> Trace:
-    from infeed_server.rpc.request_tracer import StreamTracer  # noqa: PLC0415 - an extra
+def _trace() -> Trace | None:
+    """Returns the tracer of streams, if `opentelemetry-instrument` or the user has set a provider;
+    else nothing is imported."""
+    if sdk := sys.modules.get("opentelemetry.sdk.trace"):
+        from opentelemetry.trace import get_tracer_provider  # noqa: PLC0415 - an extra
 
-    return partial(StreamTracer, provider)
+        from infeed_server.rpc.request_tracer import StreamTracer  # noqa: PLC0415
+
+        if isinstance(provider := get_tracer_provider(), sdk.TracerProvider):
+            return partial(StreamTracer, provider)
+    return None
 
 
 def _require_shareable(engine: Engine) -> None:

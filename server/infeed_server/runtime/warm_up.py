@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from infeed.shared.errors import InfeedError, SourceError
 from infeed_server.control.health import Health, Readiness
 from infeed_server.engines.base import Engine, mean_string_bytes
-from infeed_server.engines.monitor import fault_of
 from infeed_server.processes.periodic import PeriodicTask
 
 _WARM_UP_INTERVAL_SECONDS = 10.0
@@ -25,8 +24,6 @@ class WarmUp:
         self._engines = engines
         self._cold: set[str] = set()
         """Pipelines whose first batch failed with a fault that can pass."""
-        self._with_bad_data: set[str] = set()
-        """Pipelines that stay unready until a restart."""
         self._before: dict[str, Readiness] = {}
         """Readiness of each pipeline before the remote engine failed; empty while it works."""
         self._retries = PeriodicTask("warm-up", _WARM_UP_INTERVAL_SECONDS, self.warm_cold)
@@ -46,12 +43,6 @@ class WarmUp:
         for name in sorted(self._cold):
             self._warm(name)
 
-    def on_source_error(self, name: str, error: SourceError) -> None:
-        """Makes a pipeline unready whose data stays as it is until the server is restarted."""
-        if fault_of(error) != "storage" and name not in self._with_bad_data:
-            self._with_bad_data.add(name)
-            self._health.set(name, ready=False, reason=error.message, level=logging.ERROR)
-
     def on_remote_status(self, problem: str | None) -> None:
         """Makes all pipelines unready while a remote engine has a problem."""
         if problem:
@@ -64,12 +55,9 @@ class WarmUp:
             self._before = {}
 
     def _warm(self, name: str) -> None:
-        """Makes a first batch.
-
-        A failing pipeline is served nevertheless, so that its trainers get the error, and can read
-        the batches that do not fail. A fault of storage can pass, so its batch is tried again;
-        reading up to it must cost little.
-        """
+        """Makes a first batch. A failing pipeline is served nevertheless, so that its trainers get
+        the error, and can read the batches that do not fail. A fault of storage can pass, so its
+        batch is tried again; reading up to it must cost little."""
         engine = self._engines[name]
         self._cold.discard(name)
         try:
@@ -81,5 +69,4 @@ class WarmUp:
             if is_quick and isinstance(error, SourceError):
                 self._cold.add(name)
         else:
-            if name not in self._with_bad_data:
-                self._health.set(name, ready=True, reason="its first batch is made")
+            self._health.set(name, ready=True, reason="its first batch is made")

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import Field, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
 from infeed.shared.errors import AuthenticationError, ConfigError, PermissionDeniedError
 from infeed_server.config import document
@@ -39,7 +39,6 @@ TOKEN_PREFIX = "infeed_"  # noqa: S105 - not a token
 _TOKEN = re.compile(TOKEN_PREFIX + r"[\w-]+")
 """A generated token, which no message may contain."""
 
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _DURATION = re.compile(r"([1-9]\d{0,8})([hdw])")
 _HOURS = {"h": 1, "d": 24, "w": 7 * 24}
 
@@ -49,13 +48,23 @@ _EVERY_PIPELINE = "*"
 """The pattern of tokens that may read every pipeline, also those that are added later."""
 
 
+def _in_utc(value: Any) -> Any:
+    """Returns a date as its midnight, and a time without a zone as one of UTC."""
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day)  # noqa: DTZ001 - see below
+    if isinstance(value, datetime) and value.tzinfo is None:
+        return value.replace(tzinfo=timezone.utc)
+    return value
+
+
 class Grant(Definition):
     """One entry of the file: a token's hash and its pipelines."""
 
     name: Annotated[str, Field(min_length=1)]
     sha256: str
     pipelines: Annotated[list[str], Field(min_length=1)]
-    expires: datetime | date | None = None
+    expires: Annotated[datetime | None, BeforeValidator(_in_utc)] = None
+    """Time from which the token is invalid."""
 
     @field_validator("sha256")
     @classmethod
@@ -69,11 +78,6 @@ class Grant(Definition):
 
     def allows(self, pipeline: str) -> bool:
         return any(fnmatchcase(pipeline, pattern) for pattern in self.pipelines)
-
-    @property
-    def expires_at(self) -> datetime | None:
-        """Time from which the token is invalid."""
-        return None if self.expires is None else _end_of_validity(self.expires)
 
 
 class TokenFile(Definition):
@@ -142,10 +146,10 @@ class TokenAuthenticator:
             raise AuthenticationError(
                 f"unknown or revoked token; the server's file of {self._option} needs its entry"
             )
-        if match.expires_at is not None and self._now() >= match.expires_at:
+        if match.expires and self._now() >= match.expires:
             raise AuthenticationError(
                 f"the token of {match.name!r} expired on "
-                f"{match.expires_at.astimezone(timezone.utc):%Y-%m-%d %H:%M} UTC",
+                f"{match.expires.astimezone(timezone.utc):%Y-%m-%d %H:%M} UTC",
                 token=match.name,
             )
         return match
@@ -167,12 +171,6 @@ def hash_token(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _end_of_validity(expires: datetime | date) -> datetime:
-    if not isinstance(expires, datetime):
-        return datetime(*expires.timetuple()[:3], tzinfo=timezone.utc)
-    return expires if expires.tzinfo else expires.replace(tzinfo=timezone.utc)
-
-
 def require_token(digest: str, authorization: str | None) -> None:
     """Raises `AuthenticationError` unless the header has the token of this SHA-256."""
     scheme, _, token = (authorization or "").partition(" ")
@@ -187,28 +185,26 @@ def new_token() -> str:
     return TOKEN_PREFIX + secrets.token_urlsafe(32)
 
 
-def parse_expiry(text: str, now: datetime) -> datetime | date:
+def parse_expiry(text: str, now: datetime) -> datetime:
     """Returns the end of a token's validity: after a duration from `now`, or at a date or time in
     UTC. Raises `ConfigError` for another text, and for a time that is over."""
-    problem = f"--expires {text}: not a duration, such as 12h, 30d or 8w, nor a date (2027-06-30)"
     try:
         if match := _DURATION.fullmatch(text):
             hours = int(match[1]) * _HOURS[match[2]]
-            expires: datetime | date = now.replace(microsecond=0) + timedelta(hours=hours)
-        elif _DATE.fullmatch(text):
-            expires = date.fromisoformat(text)
+            end = now.replace(microsecond=0) + timedelta(hours=hours)
         else:
-            expires = datetime.fromisoformat(text)
+            end = _in_utc(datetime.fromisoformat(text))
     except (ValueError, OverflowError):
-        raise ConfigError(problem) from None
-    end = _end_of_validity(expires)
+        raise ConfigError(
+            f"--expires {text}: not a duration, such as 12h, 30d or 8w, nor a date (2027-06-30)"
+        ) from None
     if end <= now:
         raise ConfigError(f"--expires {text}: {end:%Y-%m-%d %H:%M} UTC is over; give a later time")
-    return expires
+    return end
 
 
 def token_entry(
-    token: str, name: str, pipelines: list[str], expires: datetime | date | None = None
+    token: str, name: str, pipelines: list[str], expires: datetime | None = None
 ) -> str:
     """Returns the file's entry for a token, as YAML. Raises `ConfigError` without a name."""
     if not name:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from infeed.shared.errors import InvalidRequestError, PipelineNotFoundError
@@ -30,11 +30,8 @@ class Catalog:
         self,
         engines: Mapping[str, Engine],
         string_bytes: Mapping[str, int] | None = None,
-        caller: str = "",
     ) -> None:
-        """`string_bytes` has, by pipeline, the bytes of a sample's byte strings once known.
-        `caller` is the name that limits on callers count by."""
-        self._caller = caller
+        """`string_bytes` has, by pipeline, the bytes of a sample's byte strings once known."""
         self._engines = dict(sorted(engines.items()))
         self._string_bytes = {} if string_bytes is None else string_bytes
 
@@ -46,7 +43,7 @@ class Catalog:
         """Returns a catalog of the pipelines that the caller has access to."""
         engines = self._engines.items()
         visible = {name: engine for name, engine in engines if caller.has_access(name)}
-        return Catalog(visible, self._string_bytes, caller.name)
+        return Catalog(visible, self._string_bytes)
 
     def engine(self, name: str) -> Engine:
         """Returns a pipeline's engine. Raises `PipelineNotFoundError` with the known names."""
@@ -67,7 +64,7 @@ class Catalog:
         self._check_batch_bytes(spec, batch_size, finish_on_server=on_server)
         seed = message.seed if message.HasField("seed") else spec.seed
         request_checks.check_seed_and_epochs(seed, message.epochs)
-        trainer = replace(request_checks.parse_trainer(message), caller=self._caller)
+        trainer = request_checks.parse_trainer(message)
         session = engine.open(batch_size, message.epochs, trainer)
         stream = BatchStream(
             spec, session, batch_size, seed, trainer.world_size, finish_on_server=on_server
@@ -84,7 +81,7 @@ class Catalog:
         self._check_batch_bytes(spec, batch_size, finish_on_server=False)
         seed = spec.seed if request.seed is None else request.seed
         request_checks.check_seed_and_epochs(seed, request.epochs)
-        return engine.register(request, self._caller)
+        return engine.register(request)
 
     def _check_batch_bytes(
         self, spec: PipelineSpec, batch_size: int, *, finish_on_server: bool
@@ -141,21 +138,15 @@ class BatchStream:
             )
         # The engine keeps what a request needs in memory, and none needs more than its own step.
         max_step_end = message.start + self.world_size * self.stride
-        for name in ("min_position_count", "step_end"):
-            position = getattr(message, name)
-            if not 0 <= position <= max_step_end:
+        limits = {"min_position_count": max_step_end, "step_end": max_step_end}
+        for name, limit in {**limits, "count": self.stride}.items():
+            if not 0 <= getattr(message, name) <= limit:
                 raise InvalidRequestError(
-                    f"{name} {position} is out of range for the batch at position {message.start}: "
-                    f"a step of {self.world_size} ranks ends at {max_step_end} at most",
+                    f"{name} {getattr(message, name)} is out of range for the batch at position "
+                    f"{message.start}: it is 0 to {limit} for {self.world_size} ranks",
                     start=message.start,
-                    **{name: position},
+                    **{name: getattr(message, name)},
                 )
-        if not 0 <= message.count <= self.stride:
-            raise InvalidRequestError(
-                f"{message.count} positions requested; a batch of this stream has 0 to "
-                f"{self.stride}",
-                count=message.count,
-            )
         return self.session.submit(
             Request(
                 self.seed,

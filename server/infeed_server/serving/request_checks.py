@@ -31,15 +31,10 @@ def parse_trainer(message: stream_pb2.StreamOpen) -> Trainer:
             rank=message.rank,
             world_size=world_size,
         )
-    if len(message.feed_id) > _MAX_FEED_ID_CHARS:
-        raise InvalidRequestError(
-            f"feed_id has {len(message.feed_id)} characters; at most {_MAX_FEED_ID_CHARS} are "
-            "allowed"
-        )
-    if len(message.job_name) > MAX_JOB_NAME_LENGTH:
-        raise InvalidRequestError(
-            f"job_name has {len(message.job_name)} characters, more than {MAX_JOB_NAME_LENGTH}"
-        )
+    limits = {"feed_id": _MAX_FEED_ID_CHARS, "job_name": MAX_JOB_NAME_LENGTH}
+    for name, limit in limits.items():
+        if (length := len(getattr(message, name))) > limit:
+            raise InvalidRequestError(f"{name} has {length} characters, more than {limit}")
     return Trainer(
         message.rank,
         world_size,
@@ -83,10 +78,8 @@ def resolve_batch_size(spec: PipelineSpec, requested: int) -> int:
 def check_batch_bytes(
     spec: PipelineSpec, batch_size: int, string_bytes: int, *, finish_on_server: bool
 ) -> None:
-    """Raises `InvalidRequestError` when a batch would take too much memory.
-
-    `string_bytes` is what the byte strings of one sample take, as far as it is known.
-    """
+    """Raises `InvalidRequestError` when a batch would take too much memory. `string_bytes` is what
+    the byte strings of one sample take, as far as it is known."""
     specs = [spec.wire_spec, *([spec.element_spec] if finish_on_server else [])]
     sample_bytes = max(sum(field.sample_bytes or 0 for field in fields) for fields in specs)
     batch_bytes = batch_size * (sample_bytes + string_bytes)

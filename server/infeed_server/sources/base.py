@@ -14,7 +14,6 @@ import tensorflow as tf
 from typing_extensions import Self
 
 from infeed.shared.errors import SourceError
-from infeed_server.config.importer import explain_missing
 from infeed_server.config.model import Definition, Finding, KeyPath
 from infeed_server.sources.files import rebase
 
@@ -112,7 +111,7 @@ class SourceDefinition(Definition):
         return self.model_copy(update={key: rebase(v, base) for key, v in self.paths().items()})
 
     def check(self) -> Iterator[Finding]:
-        """Yields missing files, modules, features. Takes milliseconds, loads no TensorFlow."""
+        """Yields missing files. Takes milliseconds, loads no TensorFlow."""
         return iter(())
 
 
@@ -122,10 +121,8 @@ class IndexedDefinition(SourceDefinition):
     def open(
         self, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
     ) -> Source:
-        """Opens the source, with the progress of scans of its files. Raises `SourceError`.
-
-        With `keep_damaged`, damaged records that a scan finds are samples that cannot be read.
-        """
+        """Opens the source, with the progress of scans of its files. Raises `SourceError`. With
+        `keep_damaged`, damaged records that a scan finds are samples that cannot be read."""
         raise NotImplementedError(type(self).__name__)
 
 
@@ -163,7 +160,3 @@ class CodeDefinition(SourceDefinition):
             return self.target
         named = self.target if hasattr(self.target, "__qualname__") else type(self.target)
         return f"{named.__module__}:{named.__qualname__}"
-
-    def check(self) -> Iterator[Finding]:
-        if isinstance(self.target, str) and (missing := explain_missing(self.target)):
-            yield (self.kind,), missing

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import hashlib
-import json
 import os
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,10 +20,6 @@ from infeed_server.sources.storage_faults import error_text
 
 INDEX_SUFFIX = ".infeed-index.npz"
 """Part of the name of every cached record index. Globs over data files skip such names."""
-
-_SETTLED_SECONDS = 2.0
-"""Age of data whose hash is remembered. Younger data may still be written to without another
-modification time, on file systems with a coarse clock."""
 
 
 def _to_string(value: Any) -> Any:
@@ -155,26 +148,6 @@ def user_cache_dir() -> Path:
     return (Path(shared) if shared else Path.home() / ".cache") / "infeed"
 
 
-def remembered(data: str, stamp: str, newest_ns: int, compute: Callable[[], str]) -> str:
-    """Returns `compute()`, from the cache if `data`, modified at `newest_ns`, had the stamp."""
-    key = hashlib.sha256(data.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-    file = user_cache_dir() / "hashes" / f"{key}.json"
-    try:
-        entry = json.loads(file.read_bytes())
-        if entry["stamp"] == stamp and isinstance(entry["hash"], str):
-            known: str = entry["hash"]
-            return known
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    computed = compute()
-    if time.time() - newest_ns / 1e9 > _SETTLED_SECONDS:
-        # Without a writable cache, the data is hashed at every start.
-        content = json.dumps({"data": ascii(data), "stamp": stamp, "hash": computed}).encode()
-        with contextlib.suppress(OSError):
-            write_atomically(file, lambda out: out.write(content))
-    return computed
-
-
 def is_folder(path: str) -> bool:
     if not is_remote(path):
         # Unlike `Path.is_dir`, False for a path that may not be searched; its listing reports why.
@@ -186,10 +159,8 @@ def is_folder(path: str) -> bool:
 
 
 def expand_globs(patterns: Iterable[str]) -> list[str]:
-    """Lists the files that paths and globs match: absolute, sorted, each once.
-
-    Raises `SourceError` for a pattern without a match, with the nearest folder that exists.
-    """
+    """Lists the files that paths and globs match: absolute, sorted, each once. Raises `SourceError`
+    for a pattern without a match, with the nearest folder that exists."""
     found: set[str] = set()
     for pattern in patterns:
         files = [path for path in _glob(pattern) if INDEX_SUFFIX not in path.rpartition("/")[2]]
@@ -222,18 +193,12 @@ def _no_match(pattern: str) -> str:
 
 def describe_nearest_folder(path: str) -> str:
     """Returns a clause with the deepest folder of the path that exists, and its content."""
-    folder = absolute_path(path).rpartition("/")[0]
-    while not is_folder(folder or "/"):
-        parent = folder.rpartition("/")[0]
-        if is_remote(folder) and (parent.endswith(":/") or not is_remote(parent)):
-            return f"{folder!r} does not exist"
-        folder = parent
-    folder = folder or "/"
+    if is_remote(path):
+        return f"look at {path.rpartition('/')[0]!r}"
+    folder = next(parent for parent in Path(path).absolute().parents if parent.is_dir())
     try:
-        entries = sorted(
-            tf.io.gfile.listdir(folder) if is_remote(folder) else os.listdir(folder)  # noqa: PTH208
-        )
-    except file_errors() as error:
-        return f"{folder!r} cannot be listed: {error_text(error)}"
+        entries = sorted(os.listdir(folder))  # noqa: PTH208
+    except OSError as error:
+        return f"{str(folder)!r} cannot be listed: {error_text(error)}"
     listed = abbreviate(entries) or "nothing"
-    return f"the nearest folder that exists is {folder!r}, which holds {listed}"
+    return f"the nearest folder that exists is {str(folder)!r}, which holds {listed}"

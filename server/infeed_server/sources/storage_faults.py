@@ -55,10 +55,8 @@ _sleep = time.sleep
 
 
 def is_storage_fault(error: BaseException) -> bool:
-    """Returns whether an error is a fault of storage or resources.
-
-    An `OSError` without a number is not: libraries raise it for files that they cannot decode.
-    """
+    """Returns whether an error is a fault of storage or resources. An `OSError` without a number is
+    not: libraries raise it for files that they cannot decode."""
     if isinstance(error, OSError):
         return error.errno is not None
     if isinstance(error, RuntimeError):
@@ -118,11 +116,9 @@ def retry_faults(
                 raise
             delay = next(delays, None)
             if delay is None:
-                attempts = len(RETRY_DELAYS_SECONDS) + 1
                 raise SourceError(
-                    f"cannot read {subject}: {error_text(error)} ({attempts} attempts in "
-                    f"{sum(RETRY_DELAYS_SECONDS):.0f} s); the batch is refused, because a fault of "
-                    "storage must not change the data: make it readable and continue",
+                    f"cannot read {subject}: {error_text(error)} ({len(RETRY_DELAYS_SECONDS) + 1} "
+                    "attempts); the batch is refused: make it readable and continue",
                     file=subject,
                 ) from error
             log.debug("%s: %s; trying again in %s s", subject, error_text(error), delay)

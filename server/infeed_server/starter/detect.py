@@ -20,11 +20,9 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 def starter_for(path: str, target: Path, labels: str | None = None) -> Starter:
     """Looks at data and returns a starter for it; `target` is the folder of the file to be written.
-
     `labels` is the value of `--labels`. Raises `SourceError` for data of an unknown kind, and for
     what no pipeline can serve, `UnclearLabelsError` where labels must be chosen, and
-    `MissingExtraError` for Parquet without PyArrow.
-    """
+    `MissingExtraError` for Parquet without PyArrow."""
     if not Path(path).is_dir():
         files = [Path(path)] if Path(path).is_file() else matching_files(path)
         if not files:
@@ -45,10 +43,8 @@ def starter_for(path: str, target: Path, labels: str | None = None) -> Starter:
 def _files_starter(
     files: Sequence[Path], target: Path, labels: str | None, pattern: str = ""
 ) -> Starter:
-    """Returns the starter for files of one kind; others among them are ignored.
-
-    `pattern` is the glob that named the files, if one did.
-    """
+    """Returns the starter for files of one kind; others among them are ignored. `pattern` is the
+    glob that named the files, if one did."""
 
     def of_kind(*endings: str) -> list[Path]:
         return [file for file in files if file.suffix.lower() in endings]

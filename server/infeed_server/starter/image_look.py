@@ -83,10 +83,8 @@ class ImageLook:
         return f"{'/'.join(sorted(self.formats))}, {', '.join(sides)}{grey}{turned}"
 
     def suggest(self, draft: Draft, field: str, fields: Iterable[str] = ()) -> None:
-        """Adds the transforms of a draft's first field of images: to one size, from 0 to 1.
-
-        No random one moves the image alone, where another of the fields has places in it.
-        """
+        """Adds the transforms of a draft's first field of images: to one size, from 0 to 1. No
+        random one moves the image alone, where another of the fields has places in it."""
         if draft.transforms:
             return
         attached = attached_field(other for other in fields if other != field)

@@ -40,9 +40,7 @@ _OTHER_FORMATS = (".avif", ".bmp", ".gif", ".heic", ".tif", ".tiff", ".webp")
 
 def image_drafts(folder: Path, target: Path, labels: str | None) -> list[Draft]:
     """Returns a draft for each part of a folder of images, with these labels if they are given.
-
-    Raises `SourceError`, and `UnclearLabelsError` where the label must be chosen.
-    """
+    Raises `SourceError`, and `UnclearLabelsError` where the label must be chosen."""
     listing = list_images(str(folder))
     names = [name for name in listing.folders if name.lower() in _PARTS]
     if names and all(image.path.partition("/")[0] in names for image in listing.images):
@@ -102,10 +100,8 @@ def _draft(name: str, listing: ImageListing, target: Path) -> Draft:
 
 
 def _classes_of_parts(folders: Sequence[Path]) -> Sequence[str]:
-    """Returns the class folders of all parts together, if one part lacks some; otherwise none.
-
-    A part without folders has no labels, and does not count.
-    """
+    """Returns the class folders of all parts together, if one part lacks some; otherwise none. A
+    part without folders has no labels, and does not count."""
     names = []
     for folder in folders:
         try:

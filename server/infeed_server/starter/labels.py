@@ -98,10 +98,8 @@ class Column:
 
 
 def find_labels(part: Part, notes: list[str]) -> Column | None:
-    """Returns the column that is clearly the label; None if no CSV names the images.
-
-    Appends why a CSV in the folder is not used. Raises `UnclearLabelsError` for any other case.
-    """
+    """Returns the column that is clearly the label; None if no CSV names the images. Appends why a
+    CSV in the folder is not used. Raises `UnclearLabelsError` for any other case."""
     columns: list[Column] = []
     for file in part.csv_files():
         try:
@@ -121,9 +119,7 @@ def find_labels(part: Part, notes: list[str]) -> Column | None:
 
 def chosen_labels(part: Part, option: str) -> Column | None:
     """Returns the column that `--labels` names; None if it has no label for the part's images.
-
-    Raises `SourceError`, and `UnclearLabelsError` for one of several columns.
-    """
+    Raises `SourceError`, and `UnclearLabelsError` for one of several columns."""
     file, _, name = (option, "", "") if Path(option).is_file() else option.rpartition(":")
     if not Path(file).is_file():
         problem = "no regular file" if Path(option).exists() else "no such file"
@@ -150,11 +146,9 @@ def chosen_labels(part: Part, option: str) -> Column | None:
 
 
 def read_columns(file: Path, part: Part, *, chosen: bool = False) -> list[Column]:
-    """Returns the columns of a CSV beside the one that names images; empty for another table.
-
-    A CSV in the part's folder names the part's images, another one the images of the whole. One
-    that is `chosen` may name few. Raises `SourceError` for a file that is no CSV.
-    """
+    """Returns the columns of a CSV beside the one that names images; empty for another table. A CSV
+    in the part's folder names the part's images, another one the images of the whole. One that is
+    `chosen` may name few. Raises `SourceError` for a file that is no CSV."""
     table = [cells for _, cells in read_csv(str(file), ",;\t|")]
     if not table or len(table[0]) < 2:
         return []

@@ -43,9 +43,7 @@ def {function}():
 
 def parquet_drafts(files: Sequence[Path], target: Path, pattern: str = "") -> list[Draft]:
     """Returns a draft for each group of shards, the first with the module that reads them all.
-
-    `pattern` is the glob that named the files, if one did. Raises `SourceError`.
-    """
+    `pattern` is the glob that named the files, if one did. Raises `SourceError`."""
     groups = dict(shard_groups(files))
     module = f"{_identifier(next(iter(groups)))}_rows"
     code, drafts = _MODULE, []

@@ -35,9 +35,7 @@ def is_record_file(path: Path) -> bool:
 
 def record_drafts(files: Sequence[Path], target: Path, pattern: str = "") -> Iterator[Draft]:
     """Yields a draft for each group of shards; `pattern` is the glob that named them, if any.
-
-    Raises `SourceError`.
-    """
+    Raises `SourceError`."""
     for name, group in shard_groups(files):
         features, records = _look_at(group)
         about = [f"{len(group)} file{'s' * (len(group) > 1)}; features of {records} records"]

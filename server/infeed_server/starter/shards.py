@@ -30,9 +30,7 @@ def shard_groups(files: Sequence[Path]) -> Iterator[tuple[str, list[Path]]]:
 
 def shard_pattern(files: Sequence[Path], target: Path, given: str = "") -> str | list[str]:
     """Returns a glob that matches these files and no others, the given one if it does; or a list.
-
-    `target` is the folder from which paths are relative.
-    """
+    `target` is the folder from which paths are relative."""
     first, patterns = files[0], [given]
     if match := _SHARD.match(first.name):
         begin = glob.escape(f"{first.parent}/{first.name[: match.start('number')]}")

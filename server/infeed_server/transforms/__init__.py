@@ -22,6 +22,7 @@ from infeed_server.transforms.geometry import (
     RandomCrop,
     RandomFlipLeftRight,
     RandomFlipUpDown,
+    RandomResizedCrop,
     Resize,
 )
 from infeed_server.transforms.numeric import (
@@ -31,7 +32,6 @@ from infeed_server.transforms.numeric import (
     OneHot,
     StringToNumber,
 )
-from infeed_server.transforms.random_resized_crop import RandomResizedCrop
 from infeed_server.transforms.user_map import Map
 
 _TRANSFORMS: tuple[type[Transform], ...] = (

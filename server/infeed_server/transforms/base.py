@@ -1,9 +1,10 @@
-"""The base classes of transforms: validated options, and a function of a sample and its key."""
+"""The base classes of transforms: validated options, a function of a sample and its key, checks of
+its input when traced and at run time."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import tensorflow as tf
@@ -11,12 +12,18 @@ from pydantic import Field
 
 from infeed.shared.errors import ConfigError
 from infeed.shared.spec import FinishTransform
-from infeed_server.config.model import Definition, Finding, did_you_mean
+from infeed_server.config.model import Definition, did_you_mean
 from infeed_server.sources.base import Sample
 
 Key: TypeAlias = "tf.Tensor"
 """The sample's key: int64[2], a function of (seed, epoch, index) and, for a random transform, of
 its ordinal. The only source of randomness."""
+
+IMAGE_TYPES = (
+    *("uint8", "int8", "uint16", "int16", "int32", "int64"),
+    *("float16", "bfloat16", "float32", "float64"),
+)
+"""Data types that the functions of `tf.image` support."""
 
 FieldName = Annotated[str, Field(min_length=1)]
 
@@ -55,10 +62,6 @@ class Transform(Definition):
     def apply(self, sample: Sample, key: Key) -> Sample:
         """Transforms a sample. Runs inside a graph; raises `ConfigError` when traced."""
         raise NotImplementedError(type(self).__name__)
-
-    def check(self) -> Iterator[Finding]:
-        """Yields what is missing outside of the definition, without loading TensorFlow."""
-        return iter(())
 
     def fields(self) -> set[str] | None:
         """Returns the fields that are read or written; None if they are unknown."""
@@ -110,3 +113,74 @@ def get_field(sample: Sample, field: str, transform: str) -> tf.Tensor:
             stage=transform,
         )
     return sample[field]
+
+
+def require_bytes(x: tf.Tensor, step: FieldTransform, *, instead: str) -> tf.Tensor:
+    """Returns the field as one byte string. Raises `ConfigError` with the advice `instead`."""
+    holds = f"field {step.field!r} holds {describe_tensor(x)}, not"
+    if x.dtype != tf.string:
+        raise step.error(f"{holds} encoded bytes; {instead}")
+    if x.shape.rank not in (0, None):
+        raise step.error(f"{holds} one byte string")
+    return tf.ensure_shape(x, [])
+
+
+def require_numbers(x: tf.Tensor, step: FieldTransform) -> tf.Tensor:
+    """Returns the field as numbers of any shape. Raises `ConfigError` for byte strings."""
+    if x.dtype == tf.string:
+        raise step.error(
+            f"field {step.field!r} holds bytes; put decode_image, decode_raw or string_to_number "
+            "before it"
+        )
+    return x
+
+
+def require_type(x: tf.Tensor, step: FieldTransform, types: Sequence[str] = IMAGE_TYPES) -> None:
+    """Raises `ConfigError` for a field of another type than these."""
+    if x.dtype.name not in types:
+        raise step.error(
+            f"field {step.field!r} holds {x.dtype.name}; supported: {', '.join(types)}"
+        )
+
+
+def require_image(
+    x: tf.Tensor, step: FieldTransform, types: Sequence[str] = IMAGE_TYPES
+) -> tf.Tensor:
+    """Returns the field as pixels [height, width, channels], or raises `ConfigError`."""
+    if x.dtype == tf.string:
+        raise step.error(f"field {step.field!r} holds encoded bytes; put decode_image before it")
+    require_type(x, step, types)
+    if x.shape.rank not in (3, None):
+        raise step.error(
+            f"field {step.field!r} has the shape {format_shape(x.shape)}, not "
+            "[height, width, channels]"
+        )
+    return tf.ensure_shape(x, [None, None, None])
+
+
+def require_at_run_time(condition: tf.Tensor, message: str, data: tf.Tensor) -> list[tf.Operation]:
+    """Fails the sample with the message and the values of `data` unless the condition holds.
+
+    Returns the control dependencies of the next op. The message should have no quotes: TensorFlow
+    shows them as \\'.
+    """
+    if tf.executing_eagerly():
+        # An eager Assert puts "Expected 'tf.Tensor(False, ...)' to be true" before the message.
+        if not condition:
+            value = data.numpy()
+            shown = repr(value) if isinstance(value, bytes) else str(value.tolist())
+            raise tf.errors.InvalidArgumentError(None, None, f"{message} {shown}")
+        return []
+    # tf.debugging.Assert would add two functions to the graph.
+    return [tf.raw_ops.Assert(condition=condition, data=[message, data])]
+
+
+def describe_tensor(x: tf.Tensor) -> str:
+    """Describes a tensor: `uint8[224, ?, 3]`, with a question mark for a size that varies."""
+    return f"{'bytes' if x.dtype == tf.string else x.dtype.name}{format_shape(x.shape)}"
+
+
+def format_shape(shape: tf.TensorShape) -> str:
+    if shape.rank is None:
+        return "[...]"
+    return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"

@@ -8,9 +8,10 @@ import tensorflow as tf
 from pydantic import Field, model_validator
 from typing_extensions import Self, override
 
-from infeed_server.transforms.base import FieldTransform, Key
-from infeed_server.transforms.field_checks import (
+from infeed_server.transforms.base import (
     IMAGE_TYPES,
+    FieldTransform,
+    Key,
     describe_tensor,
     require_image,
     require_numbers,

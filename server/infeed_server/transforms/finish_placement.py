@@ -19,13 +19,11 @@ Specs = Mapping[str, tf.TensorSpec]
 def plan_finish(
     steps: Sequence[Step], stages: Sequence[Specs]
 ) -> tuple[list[Step], tuple[FinishTransform, ...]]:
-    """Returns the host steps and the finish transforms, both in order.
-
-    `stages[i]` are the fields before step i; the last are those after all steps. A step can move
-    to the trainer if it has a finish transform and no later host step touches its field. Of a
-    field's movable steps, the last ones move, as many as minimise its bytes on the wire; steps
-    whose move saves no bytes stay on the server.
-    """
+    """Returns the host steps and the finish transforms, both in order. `stages[i]` are the fields
+    before step i; the last are those after all steps. A step can move to the trainer if it has a
+    finish transform and no later host step touches its field. Of a field's movable steps, the last
+    ones move, as many as minimise its bytes on the wire; steps whose move saves no bytes stay on
+    the server."""
     moved: dict[int, FinishTransform] = {}
     for output, chain in _movable_chains(steps, stages[-1]).items():
         # The field's bytes before each step of the chain, and after the last.
@@ -40,10 +38,8 @@ def plan_finish(
 def _movable_chains(
     steps: Sequence[Step], outputs: Specs
 ) -> dict[str, list[tuple[int, FinishTransform]]]:
-    """Returns each output field's movable steps, in order.
-
-    Goes backwards through the steps, and follows a field through `rename` to its earlier name.
-    """
+    """Returns each output field's movable steps, in order. Goes backwards through the steps, and
+    follows a field through `rename` to its earlier name."""
     chains: dict[str, list[tuple[int, FinishTransform]]] = {field: [] for field in outputs}
     # The name at this step → the name at the end, of fields that no later host step touches.
     names = {field: field for field in outputs}
@@ -64,10 +60,7 @@ def _movable_chains(
 
 
 def _sample_bytes(spec: tf.TensorSpec) -> int:
-    """Returns the bytes of a field, per sample.
-
-    A size that varies counts as 1: it is the same along the whole chain, so the choice does not
-    depend on it.
-    """
+    """Returns the bytes of a field, per sample. A size that varies counts as 1: it is the same
+    along the whole chain, so the choice does not depend on it."""
     sizes = spec.shape if spec.shape.rank is not None else ()
     return math.prod(int(size or 1) for size in sizes) * int(spec.dtype.size)

@@ -10,8 +10,7 @@ from pydantic import model_validator
 from typing_extensions import Self, override
 
 from infeed.shared import spec
-from infeed_server.transforms.base import FieldTransform, Key
-from infeed_server.transforms.field_checks import describe_tensor, require_numbers
+from infeed_server.transforms.base import FieldTransform, Key, describe_tensor, require_numbers
 from infeed_server.transforms.option_types import Finite, FloatType, Numbers, NumberType, Positive
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Annotated, Any, ClassVar
@@ -19,8 +19,7 @@ from infeed_server.config.function_identity import (
     opaque_parts,
     qualified_name,
 )
-from infeed_server.config.importer import explain_missing, load
-from infeed_server.config.model import Finding
+from infeed_server.config.importer import load
 from infeed_server.config.user_errors import user_traceback
 from infeed_server.sources.base import Sample
 from infeed_server.sources.dataset.determinism import random_nodes
@@ -28,7 +27,6 @@ from infeed_server.sources.python.functions import FunctionOptions, identity_dig
 from infeed_server.sources.python.source import DeclaredFields, declared_fields
 from infeed_server.sources.storage_faults import is_storage_fault
 from infeed_server.transforms.base import Key, Transform
-from infeed_server.transforms.field_checks import describe_tensor
 
 
 class Map(Transform):
@@ -85,11 +83,6 @@ class Map(Transform):
             )
         return self
 
-    @override
-    def check(self) -> Iterator[Finding]:
-        if isinstance(self.function, str) and (missing := explain_missing(self.function)):
-            yield ("function",), missing
-
     @property
     def random(self) -> bool:
         return self._takes_key(self._load_function())
@@ -127,10 +120,8 @@ class Map(Transform):
         return {self.name: identity}
 
     def function_options(self, ordinal: int, *, by_name: bool) -> FunctionOptions:
-        """Returns what a thread or process needs to call the function in Python.
-
-        `by_name`: it runs in another process. Raises `ConfigError` and `UserCodeError`.
-        """
+        """Returns what a thread or process needs to call the function in Python. `by_name`: it runs
+        in another process. Raises `ConfigError` and `UserCodeError`."""
         path = f"transforms[{ordinal}].{self.name}"
         if by_name and not isinstance(self.function, str):
             raise ConfigError(
@@ -164,9 +155,8 @@ class Map(Transform):
             return own
         if unknown := opaque_parts(function):
             raise self.error(
-                f"{self.function_name} has no identity, by which servers and cursors "
-                f"know what it does: {unknown}. Declare one, which you change with the function: "
-                "identity: v1; or give the function an attribute fingerprint"
+                f"{self.function_name} has no identity: {unknown}; declare one, which you change "
+                "with the function: identity: v1"
             )
         return None
 
@@ -211,41 +201,35 @@ class Map(Transform):
     def _refuse_random_state(self, nodes: set[str]) -> None:
         if nodes:
             raise self.error(
-                f"{self.function_name} draws random numbers that do not come from the "
-                f"sample's key: {', '.join(sorted(nodes))}; such a batch is not reproducible. "
-                "Write the function as f(sample, key) and use tf.random.stateless_* or "
-                "tf.image.stateless_* with seed=key"
+                f"{self.function_name} draws random numbers that do not come from the sample's "
+                f"key: {', '.join(sorted(nodes))}; write it as f(sample, key) and use "
+                "tf.random.stateless_* or tf.image.stateless_* with seed=key"
             )
 
     def _to_sample(self, returned: Any) -> Sample:
-        if not isinstance(returned, dict):
-            raise self._wrong_result(_describe_value(returned))
+        is_dict = isinstance(returned, dict)
         sample: Sample = {}
-        for field, value in returned.items():
-            if not isinstance(field, str) or not field:
-                raise self._wrong_result(f"a dict with the key {field!r}")
-            described = f"a dict whose {field!r} is {_describe_value(value)}"
-            if value is None or isinstance(value, tf.__internal__.CompositeTensor):
-                raise self._wrong_result(described)
+        for field, value in returned.items() if is_dict else [("", returned)]:
             try:
+                if not is_dict or not isinstance(field, str) or not field or value is None:
+                    raise TypeError
+                if isinstance(value, tf.__internal__.CompositeTensor):
+                    raise TypeError
                 sample[field] = tf.convert_to_tensor(value)
             except (TypeError, ValueError):
-                raise self._wrong_result(described) from None
+                kind = type(value).__name__
+                what = f"a dict whose {field!r} is a {kind}" if is_dict else f"a {kind}"
+                raise self.error(
+                    f"{self.function_name} returned {what}; it must return a dict of field name "
+                    "(text) → tensor"
+                ) from None
         return sample
-
-    def _wrong_result(self, result: str) -> ConfigError:
-        return self.error(
-            f"{self.function_name} returned {result}; it must return a dict of field "
-            "name (text) → tensor"
-        )
 
 
 @cache
 def _autograph_context() -> Any:
-    """Returns AutoGraph's context outside of any trace, which converts by default.
-
-    As in `Dataset.map`, an `if` on a tensor then works in the user's function.
-    """
+    """Returns AutoGraph's context outside of any trace, which converts by default. As in
+    `Dataset.map`, an `if` on a tensor then works in the user's function."""
     # Contexts are per thread, and the caller's is in a trace.
     with ThreadPoolExecutor(1) as outside:
         return outside.submit(tf.__internal__.autograph.control_status_ctx).result()
@@ -254,13 +238,3 @@ def _autograph_context() -> Any:
 def _random_nodes() -> set[str]:
     """Returns the nodes with random state in the graph that is being traced."""
     return set() if tf.executing_eagerly() else random_nodes(tf.compat.v1.get_default_graph())
-
-
-def _describe_value(value: Any) -> str:
-    """Describes a value for an error: `a tuple of 2: float32[3], int64[]`."""
-    if isinstance(value, tf.Tensor):
-        return describe_tensor(value)
-    if isinstance(value, tuple | list):
-        items = ", ".join(map(_describe_value, value))
-        return f"a {type(value).__name__} of {len(value)}: {items}"
-    return "None" if value is None else type(value).__name__

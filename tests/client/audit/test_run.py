@@ -13,7 +13,7 @@ from tests.client.waiting import infeed_threads
 
 from infeed.audit.report import AuditReport
 from infeed.audit.run import MAX_RANKS, audit
-from infeed.shared.errors import InvalidRequestError, SampleError
+from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import Guarantee
 from infeed.testing import FakeTransport
 
@@ -115,20 +115,7 @@ def test_a_sample_replaced_by_another_is_listed() -> None:
     assert [(epoch.once, epoch.more, epoch.never) for epoch in result.epochs] == [(48, 1, 1)] * 2
     lost, repeated, lost_again, _ = result.findings()
     assert (lost, lost_again) == ("epoch 0: 1 sample lost: 7", "epoch 1: 1 sample lost: 7")
-    assert repeated.startswith("epoch 0: sample 9 delivered at position ")
-
-
-def test_findings_after_a_resume_name_the_run() -> None:
-    def later(positions: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        return np.where(positions == 45, ids - 1, ids)
-
-    result = audit_fake(TamperedTransport(later, shuffle=False), world_size=(3, 2), resume_every=2)
-    location = "run 2, rank 1 of 3, step 0"
-    first, again = f"at position 44 ({location})", f"at position 45 ({location})"
-    assert result.findings() == [
-        "epoch 0: 1 sample lost: 45",
-        f"epoch 0: sample 44 delivered {first}, and again {again}",
-    ]
+    assert repeated.startswith("epoch 0: sample 9 delivered again at position ")
 
 
 def test_empty_slots_are_not_delivered() -> None:
@@ -146,17 +133,10 @@ def test_empty_slots_are_not_delivered() -> None:
 
 
 def test_many_findings_are_abbreviated() -> None:
-    fake = TamperedTransport(lambda positions, ids: ids * 0)
-    findings = audit_fake(fake).findings()
+    findings = audit_fake(TamperedTransport(lambda positions, ids: ids * 0)).findings()
     assert len(findings) == 12
     assert findings[0] == "epoch 0: 49 samples lost: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 39 more"
     assert findings[-1] == "epoch 0: 39 more slots with a repeated sample"
-    fake = TamperedTransport(lambda positions, ids: ids + 100)
-    fake._arrays["x"] = np.arange(200)
-    assert audit_fake(fake).findings()[-1] == "epoch 0: 40 more slots with an unknown sample id"
-    fake = TamperedTransport(lambda positions, ids: np.where(ids == 0, 1, ids), shuffle=False)
-    findings = audit_fake(fake, remainder="drop").findings()
-    assert findings[0] == "epoch 0: 1 sample lost: among 0, 48, 49"
 
 
 # --- bad samples ---
@@ -207,17 +187,6 @@ def test_one_whole_epoch_of_the_data_service_is_audited() -> None:
         audit_fake(fake, epochs=2)
     with pytest.raises(InvalidRequestError, match='use remainder "pad"'):
         audit_fake(fake, remainder="drop")
-
-
-def test_notes_name_the_limits_of_a_sequential_pipeline() -> None:
-    fake = unshuffled(length_known=False)
-    fake.spec = replace(fake.spec, guarantee=Guarantee("none", "at_most_once", "none"))
-    result = audit_fake(fake, world_size=2, remainder="drop")
-    assert result.exact
-    reading, length, guarantee = result.notes()
-    assert "what the dataset itself repeats or leaves out is not detected" in reading
-    assert "the length of the dataset is unknown" in length
-    assert "no order, at most once delivery, no resume" in guarantee
     with pytest.raises(InvalidRequestError, match="cannot be audited across a resume"):
         audit_fake(fake, resume_every=2)
 
@@ -236,7 +205,7 @@ def test_a_report_converts_to_json(fake: FakeTransport) -> None:
     assert values["runs"][1] == {"base": 24, "world_size": 3, "stride": 4, "steps": 3}
     assert values["positions"]["end"] == 96
     bad = audit_fake(TamperedTransport(lambda positions, ids: ids * 0)).to_json()
-    assert bad["epochs"][0]["repeats"][0] == {"sample_id": 0, "first": 0, "again": 1}
+    assert bad["epochs"][0]["repeats"][0] == {"sample_id": 0, "position": 1}
     assert bad["findings"]
 
 
@@ -247,10 +216,10 @@ def test_a_report_converts_to_json(fake: FakeTransport) -> None:
     ("options", "message"),
     [
         ({"world_size": 0}, "world_size must be from 1 to 1024, not 0"),
-        ({"world_size": ()}, "not none"),
+        ({"world_size": ()}, r"not \(\)"),
         ({"world_size": (2, -1), "resume_every": 1}, "not -1"),
         ({"world_size": MAX_RANKS + 1}, "not 1025"),
-        ({"world_size": (2, 3)}, r"several values \(2, 3\) only with resume_every"),
+        ({"world_size": (2, 3)}, r"with resume_every several, not \(2, 3\)"),
         ({"resume_every": 0}, "resume_every must be from 1 to .*, not 0"),
         ({"epochs": 0}, "epochs must be from 1 to"),
         ({"batch_size": 51}, "larger than the data set"),
@@ -263,14 +232,4 @@ def test_a_report_converts_to_json(fake: FakeTransport) -> None:
 def test_invalid_options_raise(fake: FakeTransport, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidRequestError, match=message):
         audit_fake(fake, **options)
-    assert not infeed_threads()
-
-
-def test_an_error_of_a_server_ends_the_audit(arrays: Any) -> None:
-    def fail(start: int) -> None:
-        if start == 20:
-            raise SampleError("sample 3 cannot be read")
-
-    with pytest.raises(SampleError, match="sample 3"):
-        audit_fake(FakeTransport(arrays, batch_size=4, before_batch=fail), world_size=3)
     assert not infeed_threads()

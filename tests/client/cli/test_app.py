@@ -34,20 +34,6 @@ def test_h_is_help(arguments: list[str]) -> None:
     assert "Usage: infeed" in texts.pop()
 
 
-def test_completion_completes_commands_and_options() -> None:
-    def complete(words: str) -> str:
-        env = {
-            "_INFEED_COMPLETE": "complete_bash",
-            "COMP_WORDS": words,
-            "COMP_CWORD": str(len(words.split()) - 1),
-        }
-        return str(run(env=env).stdout)
-
-    assert complete("infeed pe").split() == ["peek"]
-    assert complete("infeed peek --js").split() == ["--json"]
-    assert "--install-completion" in run("--help").stdout
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_has_an_example(name: str) -> None:
     assert re.search(rf"Examples?:\n +infeed {name}\b", COMMANDS[name].help), name

@@ -79,18 +79,6 @@ def test_names_cannot_control_the_terminal(serve: Any) -> None:
     assert "x\\x1b[2J[/b]\\n" in result.output
 
 
-@pytest.mark.parametrize(
-    ("name", "problem"), [("", "is a directory"), ("away/p.png", "no such file or directory")]
-)
-def test_png_that_cannot_be_written_is_an_error(
-    serve: Any, tmp_path: Path, name: str, problem: str
-) -> None:
-    file = tmp_path / name
-    result = run(serve(fake()).address, "photos", "--png", str(file))
-    assert isinstance(result.exception, InvalidRequestError)
-    assert str(result.exception) == f"--png {file}: {problem}"
-
-
 def test_captions_have_sample_label_and_position() -> None:
     batch, spec = batch_and_spec(fake(), epochs=1, remainder="pad")
     captions = [contact_sheet._caption(batch, spec, slot) for slot in range(batch.slots)]
@@ -130,11 +118,3 @@ def test_a_batch_without_images_is_refused() -> None:
     batch, spec = batch_and_spec(FakeTransport({"x": np.zeros(8)}, name="photos", batch_size=2))
     with pytest.raises(InvalidRequestError, match=r"no field has images.*x: float64\[\]"):
         contact_sheet.contact_sheet(batch, spec)
-
-
-def test_a_matrix_is_a_grey_image_if_no_field_has_channels() -> None:
-    arrays = {"few": np.zeros((2, 4, 4)), "image": np.random.default_rng(0).random((2, 28, 28))}
-    batch, spec = batch_and_spec(FakeTransport(arrays, name="photos", batch_size=2))
-    first = np.asarray(contact_sheet.contact_sheet(batch, spec))[:84, :84]  # three times as large
-    assert (first == first[..., :1]).all()
-    assert len(np.unique(first)) > 50

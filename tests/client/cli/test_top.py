@@ -8,7 +8,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -120,22 +120,14 @@ def serve_http() -> Iterator[Serve]:
                 def log_message(self, *_: Any) -> None:
                     pass
 
-            server = stack.enter_context(closing_server(Handler))
+            server = stack.enter_context(HTTPServer(("127.0.0.1", 0), Handler))
+            thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(server.shutdown)
             return f"127.0.0.1:{server.server_port}"
 
         yield serve
-
-
-@contextmanager
-def closing_server(handler: type[BaseHTTPRequestHandler]) -> Iterator[HTTPServer]:
-    with HTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def run(*arguments: str) -> Result:
@@ -167,17 +159,10 @@ def test_tables_have_verdict_pipelines_and_trainers(serve_http: Serve) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "problem"),
-    [
-        ("127.0.0.1", "no port"),
-        ("http://:7471", "no host"),
-        ("ftp://a:1", "'ftp' is no scheme of HTTP"),
-        ("http://a:1/path", "more than a host and a port"),
-        ("http://a:99999", "Port out of range"),
-    ],
+    "target", ["127.0.0.1", "http://:7471", "ftp://a:1", "http://a:1/path", "http://a:99999"]
 )
-def test_a_target_that_is_no_address_is_an_error(target: str, problem: str) -> None:
-    with pytest.raises(ConfigError, match=rf"{problem}.*http://127.0.0.1:7471"):
+def test_a_target_that_is_no_address_is_an_error(target: str) -> None:
+    with pytest.raises(ConfigError, match=r"no URL of a host and a port.*http://127.0.0.1:7471"):
         ControlPlane.parse(target)
 
 
@@ -195,8 +180,8 @@ def test_a_server_that_does_not_run_is_an_error() -> None:
     assert "connection refused; is infeed serve running" in message
 
 
-@pytest.mark.parametrize("sent", [b"\0\0\x12\4\0\0\0\0\0\0\3\0\0\0\x80", b""], ids=["http2", "end"])
-def test_the_port_of_trainers_is_an_error_that_says_so(sent: bytes) -> None:
+def test_the_port_of_trainers_is_an_error_that_says_so() -> None:
+    sent = b"\0\0\x12\4\0\0\0\0\0\0\3\0\0\0\x80"
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer() -> None:
@@ -232,29 +217,21 @@ def shown(status: dict[str, Any], width: int, note: str = "") -> str:
     """Returns what a terminal of this width shows."""
     console = Console(file=io.StringIO(), width=width, height=10)
     with console.capture() as capture:
-        console.print(status_view("http://a:1", status, note), highlight=False)
+        console.print(status_view("http://a:1", status, width, note), highlight=False)
     return capture.get()
 
 
-@pytest.mark.parametrize(
-    ("width", "left_out"),
-    [
-        (40, ["from", "position", "unsent", "no budget", "transform"]),
-        (80, ["from", "steps  ", "unsent", "no budget"]),
-        (160, []),
-    ],
-)
-def test_columns_that_do_not_fit_are_left_out_whole(width: int, left_out: list[str]) -> None:
-    text = shown(STATUS, width)
-    lines = text.splitlines()
-    assert max(map(len, lines)) <= width
-    assert "…" not in text
-    titles = [line for line in lines if "pipeline  " in line or line.split()[:1] == ["rank"]]
-    assert len(titles) == 2
-    assert "samples/s" in titles[0]
-    assert "data ready" in titles[1]
-    assert not [name for name in left_out if name in "  ".join(titles) + "  "]
-    assert sum(line.split()[:1] in (["0"], ["1"]) for line in lines) == 2
+def test_columns_that_do_not_fit_are_left_out_whole() -> None:
+    wide, narrow = (shown(STATUS, width).splitlines() for width in (160, 80))
+    assert max(map(len, narrow)) <= 80
+    for lines in (wide, narrow):
+        assert "…" not in "".join(lines)
+        titles = [line for line in lines if "pipeline  " in line or line.split()[:1] == ["rank"]]
+        assert len(titles) == 2
+        assert "samples/s" in titles[0]
+        assert "data ready" in titles[1]
+        assert ("unsent" in titles[0]) == ("from" in titles[1]) == (lines is wide)
+        assert sum(line.split()[:1] in (["0"], ["1"]) for line in lines) == 2
 
 
 def test_notes_are_before_the_trainers() -> None:
@@ -263,16 +240,10 @@ def test_notes_are_before_the_trainers() -> None:
     pipeline["totals"] |= {"source_errors": 3.0, "quarantine_failures": 1.0}
     pipeline["source_error"] = {"error": "a.npz\x1b changed"}
     pipeline["jobs"][0]["trainers"] *= 50
-    text = shown(status, 400, "no answer for 9 s")
-    assert "no answer for 9 s" in text.splitlines()[1]
+    text = shown(status, 400, "no answer")
+    assert "no answer" in text.splitlines()[1]
     assert "batches refused for their data: 3, last: a.npz\\x1b changed" in text
     assert ", 1 not logged" in text
-
-
-@pytest.mark.parametrize("uptime", ["NaN", '"x"'])
-def test_impossible_number_is_an_error(serve_http: Serve, uptime: str) -> None:
-    text = json.dumps(STATUS).replace("3725.0", uptime)
-    assert "another structure" in error(serve_http({"/api/v1/status": (200, text)}))
 
 
 class FakeControl(ControlPlane):
@@ -304,9 +275,9 @@ def test_watching_goes_on_while_the_server_does_not_answer() -> None:
     console = Console(file=output, force_terminal=True, width=200, height=40)
     shown = copy.deepcopy(STATUS)
     with pytest.raises(KeyboardInterrupt):
-        watch(console, control, shown, 1.0, sleep, clock=lambda: float(len(delays)))
+        watch(console, control, shown, 1.0, sleep)
     assert delays == [1.0, 2.0, 4.0, 8.0, 1.0]
-    assert "no answer for 1 s: connection refused; next try in 2 s" in output.getvalue()
+    assert "connection refused; next try in 2 s" in output.getvalue()
     assert shown == changed
     # The screen of before is back.
     assert "\x1b[?1049l" in output.getvalue()[-20:]

@@ -182,7 +182,7 @@ def test_different_states_are_not_used_by_another_number(
     [
         (None, r"has no process_0-of-1\.json, nor another process"),
         ("", r"process_1-of-2\.json cannot be read: JSONDecodeError"),
-        ("[1]", r"process_1-of-2\.json holds a list, not the state"),
+        ("[1]", r"process_1-of-2\.json cannot be read: TypeError"),
     ],
 )
 def test_folder_without_a_state_is_an_error(tmp_path: Path, text: str | None, message: str) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import resource
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -69,16 +67,6 @@ def unresponsive(peer: Any) -> Iterator[str]:
     over.set()
 
 
-def test_send_and_receive_at_once(peer: Any, new_socket: Any) -> None:
-    connection = new_socket(peer(echo))
-    connection.open()
-    data = os.urandom(3_000_000)
-    sender = threading.Thread(target=connection.send, args=(data,))
-    sender.start()
-    assert receive_exactly(connection, len(data)) == data
-    sender.join()
-
-
 def test_receive_times_out(peer: Any, new_socket: Any) -> None:
     connection = new_socket(peer(echo))
     connection.open()
@@ -97,11 +85,6 @@ def test_send_times_out(
     connection.open()
     with pytest.raises(TimeoutError, match=r"accepted no data for 0\.1 s"):
         connection.send(bytes(50_000_000))
-
-
-def test_open_times_out(full: str, new_socket: Any) -> None:
-    with pytest.raises(TimeoutError):
-        new_socket(full).open(0.1)
 
 
 def socket_address(address: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
@@ -124,17 +107,6 @@ def test_dead_hosts_leave_time_for_the_next(
     assert receive_exactly(connection, 1) == b"x"
 
 
-def test_last_error_is_raised_when_no_host_accepts(
-    new_socket: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        hosts = [(9999, ("127.0.0.1", 1)), (socket.AF_INET, probe.getsockname())]
-        monkeypatch.setattr(socket_module, "resolve", lambda address: hosts)
-        with pytest.raises(ConnectionRefusedError):
-            new_socket("several:1").open(HANG_SECONDS)
-
-
 @pytest.mark.parametrize("form", ["unix:{}/s", "unix://{}/s"])
 def test_unix_sockets(form: str, new_socket: Any, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
@@ -146,16 +118,6 @@ def test_unix_sockets(form: str, new_socket: Any, tmp_path: Path) -> None:
         other, _ = listener.accept()
         with other:
             assert other.recv(9) == b"x"
-
-
-def test_abort_wakes_open(full: str, new_socket: Any) -> None:
-    connection = new_socket(full)
-    with (
-        meanwhile(connection.abort),
-        pytest.raises(ConnectionError) as caught,
-    ):
-        connection.open(HANG_SECONDS)
-    assert not isinstance(caught.value, TimeoutError)
 
 
 def test_abort_wakes_receive(peer: Any, new_socket: Any) -> None:
@@ -173,20 +135,3 @@ def test_abort_wakes_send(
     connection.open()
     with meanwhile(connection.abort), pytest.raises(BrokenPipeError):
         connection.send(bytes(50_000_000))
-
-
-def test_more_open_files_than_select_supports(peer: Any, new_socket: Any) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard < 2048:
-        pytest.skip("this machine allows no more than 2048 files")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
-    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
-    try:
-        connection = new_socket(peer(echo))
-        connection.open()
-        connection.send(b"x")
-        assert receive_exactly(connection, 1) == b"x"
-    finally:
-        for file in files:
-            os.close(file)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -28,10 +28,8 @@ from infeed.shared.errors import InvalidRequestError
         ("host:1", ("host:1",)),
         (" a:1 ,b:2,, ", ("a:1", "b:2")),
         ("dns:///a.b:7470", ("dns:///a.b:7470",)),
-        ("dns://8.8.8.8/a:1,ipv4:127.0.0.1:2", ("dns://8.8.8.8/a:1", "ipv4:127.0.0.1:2")),
-        ("[::1]:80,ipv6:[::1]:81", ("[::1]:80", "ipv6:[::1]:81")),
+        ("[::1]:80", ("[::1]:80",)),
         ("unix:/run/a.sock,unix:///b", ("unix:/run/a.sock", "unix:///b")),
-        ("unix-abstract:name", ("unix-abstract:name",)),
         ("a:0,a:65535", ("a:0", "a:65535")),
     ],
 )
@@ -69,18 +67,11 @@ def test_any_text_is_a_target_or_refused(text: str) -> None:
         ("unix:/run/a.sock", "/run/a.sock"),
         ("unix:///run/a.sock", "/run/a.sock"),
         ("unix:a.sock", "a.sock"),
-        ("unix-abstract:a", "\0a"),
     ],
 )
 def test_resolve_unix_socket(address: str, path: str) -> None:
     assert is_unix(address)
     assert resolve(address) == [(socket.AF_UNIX, path)]
-
-
-@pytest.mark.parametrize("name", ["no-such-host.invalid", "a..b", "x" * 70, "\u00e9" * 70])
-def test_resolve_unknown_name(name: str) -> None:
-    with pytest.raises(OSError, match=r"."):
-        resolve(f"{name}:1")
 
 
 @pytest.mark.parametrize(
@@ -89,11 +80,8 @@ def test_resolve_unknown_name(name: str) -> None:
         ("host:1", "host"),
         ("dns:///a.b:7470", "a.b"),
         ("dns://8.8.8.8/a:1", "a"),
-        ("ipv4:127.0.0.1:2", "127.0.0.1"),
         ("[::1]:80", "::1"),
-        ("ipv6:[fe80::1]:80", "fe80::1"),
         ("unix:/run/a.sock", "localhost"),
-        ("unix-abstract:a", "localhost"),
     ],
 )
 def test_host_name(address: str, name: str) -> None:
@@ -107,10 +95,8 @@ def test_host_name(address: str, name: str) -> None:
         ("127.0.0.1:1", True),
         ("127.255.255.254:1", True),
         ("[::1]:1", True),
-        ("ipv6:[::1]:1", True),
         ("dns:///localhost:1", True),
         ("unix:/a", True),
-        ("unix-abstract:a", True),
         ("128.0.0.1:1", False),
         ("0.0.0.0:1", False),
         ("[::]:1", False),

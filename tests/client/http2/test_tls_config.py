@@ -8,23 +8,8 @@ from typing import Any
 
 import pytest
 
-from infeed.http2.tls_config import TLS, certificate_name, validate_tls
+from infeed.http2.tls_config import TLS
 from infeed.shared.errors import ConfigError
-
-
-def test_certificates_and_names_are_verified(pki: Any) -> None:
-    for tls in (
-        TLS(),
-        TLS(ca=pki.ca),
-        TLS(ca=str(pki.ca)),
-        TLS(cert=pki.server, key=pki.server_key),
-    ):
-        context = tls.context()
-        assert context.verify_mode is ssl.CERT_REQUIRED
-        assert context.check_hostname
-        assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
-        assert context.options & ssl.OP_NO_COMPRESSION
-        assert context.options & ssl.OP_NO_RENEGOTIATION  # HTTP/2 forbids it
 
 
 def test_only_the_given_ca_is_trusted(pki: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,12 +17,6 @@ def test_only_the_given_ca_is_trusted(pki: Any, monkeypatch: pytest.MonkeyPatch)
     assert TLS().context().get_ca_certs()
     (only,) = TLS(ca=pki.ca).context().get_ca_certs(binary_form=True)
     assert only == ssl.PEM_cert_to_DER_cert(pki.ca.read_text())
-
-
-def test_key_in_the_file_of_its_certificate(pki: Any, tmp_path: Path) -> None:
-    both = tmp_path / "both.pem"
-    both.write_bytes(pki.trainer.read_bytes() + pki.trainer_key.read_bytes())
-    TLS(ca=pki.ca, cert=both).context()
 
 
 def test_key_without_a_certificate_is_refused(pki: Any) -> None:
@@ -99,21 +78,3 @@ def test_locked_key_is_refused_without_a_prompt(pki: Any, tmp_path: Path, capfd:
     with pytest.raises(ConfigError, match="is locked with a passphrase"):
         TLS(cert=both).context()
     assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize(
-    ("server_name", "address", "expected"),
-    [
-        (None, "dns:///infeed.example.org:1", "infeed.example.org"),
-        (None, "infeed.example.org.:1", "infeed.example.org"),
-        (None, "[::1]:1", "::1"),
-        (None, "unix:/run/a.sock", "localhost"),
-        ("other.example.org", "infeed.example.org:1", "other.example.org"),
-    ],
-)
-def test_expected_name_of_the_certificate(
-    server_name: str | None, address: str, expected: str
-) -> None:
-    tls = TLS(server_name=server_name)
-    assert certificate_name(tls, address) == expected
-    validate_tls(tls, address)

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from infeed.http2 import socket as socket_module
 from infeed.http2 import tls_socket
 from infeed.http2.socket import ClientSocket, TLSVerificationError
 from infeed.http2.tls_config import TLS
@@ -84,28 +83,6 @@ def receive_exactly(client: TLSClientSocket, count: int) -> bytes:
     return bytes(data)
 
 
-@pytest.fixture
-def once_it_waits(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], Any]:
-    """Runs an action as soon as a socket in the block waits for its peer."""
-
-    @contextlib.contextmanager
-    def meanwhile(action: Callable[[], object]) -> Iterator[None]:
-        waiting = threading.Event()
-        wait = socket_module._wait
-
-        def signal_wait(*values: Any) -> Any:
-            waiting.set()
-            return wait(*values)
-
-        monkeypatch.setattr(socket_module, "_wait", signal_wait)
-        thread = threading.Thread(target=lambda: waiting.wait(SECONDS) and action())
-        thread.start()
-        yield
-        thread.join()
-
-    return meanwhile
-
-
 class Ticking:
     """A clock that advances by one second at each read."""
 
@@ -153,12 +130,6 @@ def until_closed(tls: ssl.SSLSocket) -> None:
             pass
 
 
-def echo(tls: ssl.SSLSocket) -> None:
-    with contextlib.suppress(ssl.SSLError, ConnectionError):
-        while data := tls.recv(1 << 16):
-            tls.sendall(data)
-
-
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_send_and_receive_at_once(
     pki: Any, secure_peer: Any, new_client: Any, version: ssl.TLSVersion
@@ -191,37 +162,14 @@ def test_send_and_receive_at_once(
     assert sent == [up]
 
 
-def handshake_in_memory(talk: Any, pki: Any) -> tuple[ssl.SSLObject, ssl.MemoryBIO, ssl.MemoryBIO]:
-    """Returns a server's end after the handshake, whose output stays in memory."""
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    tls = context_of(pki).wrap_bio(incoming, outgoing, server_side=True)
-    while True:
-        try:
-            tls.do_handshake()
-            return tls, incoming, outgoing
-        except ssl.SSLWantReadError:
-            talk.send(outgoing.read())
-            incoming.write(talk.socket.recv(1 << 16))
-
-
 def test_partial_record_does_not_extend_the_timeout(
-    pki: Any, peer: Any, new_client: Any, drip: Any
+    secure_peer: Any, new_client: Any, drip: Any
 ) -> None:
     """A record is only readable when all of it has arrived."""
-    record: list[bytes] = []
-    released = threading.Event()
-
-    def server(talk: Any) -> None:
-        tls, _, outgoing = handshake_in_memory(talk, pki)
-        tls.write(b"x" * 16_000)
-        record.append(outgoing.read())
-        released.set()
-        silent(talk)
-
-    client = new_client(peer(server))
+    client = new_client(secure_peer(until_closed))
     client.open()
-    assert released.wait(SECONDS)
-    left = drip(record[0], ready=True)
+    record_of_16384_bytes = b"\x17\x03\x03\x40\x00" + bytes(16_000)
+    left = drip(record_of_16384_bytes, ready=True)
     with pytest.raises(TimeoutError):
         client.receive(memoryview(bytearray(9)), 5.0)
     assert len(left) > 10_000
@@ -288,7 +236,7 @@ def test_peer_without_http2_over_tls_is_refused(
 @pytest.mark.parametrize(
     ("cert", "name", "reason"),
     [
-        ("server_expired", "127.0.0.1", "certificate has expired; renew it at the server"),
+        ("server_expired", "127.0.0.1", "certificate has expired; renew it, or check the clocks"),
         ("untrusted", "127.0.0.1", r"unable to get local issuer certificate; set its authority"),
         ("elsewhere", "127.0.0.1", r"IP address mismatch, .*'127.0.0.1'.*TLS\(server_name"),
         ("elsewhere", "localhost", r"Hostname mismatch, .*'localhost'.*TLS\(server_name=...\)"),
@@ -307,32 +255,25 @@ def test_untrusted_server_certificate_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("alert", "message"),
+    ("alert", "name"),
     [
-        (40, "requires a client certificate, TLS(cert=..., key=...), or has no TLS cipher"),
-        (42, "rejected the client certificate"),
-        (43, "rejected the client certificate: it is not for clients"),
-        (44, "rejected the client certificate: it was revoked"),
-        (45, "rejected the client certificate: it has expired"),
-        (46, "rejected the client certificate"),
-        (48, "rejected the client certificate: its authority is unknown there"),
-        (49, "rejected the client certificate: it has no access"),
-        (70, "and this client have no TLS version in common"),
-        (116, "requires a client certificate; use TLS(cert=..., key=...)"),
+        (40, "handshake failure"),
+        (42, "bad certificate"),
+        (45, "certificate expired"),
+        (48, "unknown ca"),
+        (49, "access denied"),
+        (70, "protocol version"),
+        (116, "certificate required"),
     ],
 )
-def test_each_alert_has_its_own_message(
-    peer: Any, new_client: Any, alert: int, message: str
-) -> None:
+def test_alert_names_the_refusal(peer: Any, new_client: Any, alert: int, name: str) -> None:
     def script(talk: Any) -> None:
         talk.send(b"\x15\x03\x03\0\x02\x02" + bytes([alert]))
         silent(talk)
 
     client = new_client(address := peer(script))
-    with pytest.raises(TLSVerificationError) as caught:
+    with pytest.raises(TLSVerificationError, match=f"^{address} refused .*{name}; use a client"):
         client.open()
-    assert str(caught.value).startswith(f"{address} {message}")
-    assert (":" in message) == (":" in str(caught.value).removeprefix(address))
 
 
 def test_invalid_record_after_the_handshake_is_retryable(
@@ -390,11 +331,3 @@ def test_sends_of_several_threads_are_not_interleaved(secure_peer: Any, new_clie
     pieces = [data[begin : begin + 20_000] for begin in range(0, len(data), 20_000)]
     assert all(piece == piece[:1] * 20_000 for piece in pieces)
     assert all(data.count(letter) == 50 * 20_000 for letter in (b"a", b"b", b"c", b"d"))
-
-
-def test_abort_wakes_receive(secure_peer: Any, new_client: Any, once_it_waits: Any) -> None:
-    client = new_client(secure_peer(echo))
-    client.open()
-    # The peer's reset may arrive first.
-    with once_it_waits(client.abort), contextlib.suppress(ConnectionError):
-        assert client.receive(memoryview(bytearray(1)), 1000) == 0

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import types
 from typing import Any
 
 import numpy as np
 import pytest
 
 import infeed
-from infeed.shared import pytree
 from infeed.testing import FakeTransport
 
 jax = pytest.importorskip("jax")
@@ -83,31 +81,3 @@ def test_jax_may_be_imported_before_or_after_connecting(first: bool) -> None:
     before, after = ("import jax", "") if first else ("", "import jax")
     script = SCRIPT.format(before=before, after=after, imported=first)
     subprocess.run([sys.executable, "-c", script], check=True, timeout=200)
-
-
-@pytest.fixture
-def kind() -> type[dict[str, Any]]:
-    """Another subclass of dict, which is not registered."""
-    return type("Kind", (dict,), {})
-
-
-def test_half_imported_jax_is_left_alone(
-    kind: type[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "jax.tree_util", types.ModuleType("jax.tree_util"))
-        pytree.register_with_jax(kind)
-        patch.delitem(sys.modules, "jax.tree_util")
-        pytree.register_with_jax(kind)
-    assert jax.tree.leaves(kind(x=1)) == [kind(x=1)]
-    pytree.register_with_jax(kind)
-    assert jax.tree.leaves(kind(x=1)) == [1]
-
-
-def test_second_registration_is_no_error(
-    kind: type[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytree.register_with_jax(kind)
-    monkeypatch.setattr(pytree, "_registered", set())
-    pytree.register_with_jax(kind)
-    assert pytree._registered == {kind}

@@ -73,17 +73,6 @@ def test_single_device_is_one_group() -> None:
     assert data_groups(SingleDeviceSharding(jax.devices()[3])).count == 1
 
 
-def test_sharding_of_fixed_dimensions_is_refused() -> None:
-    class Fixed:
-        device_set = frozenset(jax.devices())
-
-        def devices_indices_map(self, shape: tuple[int, ...]) -> object:
-            raise ValueError("for 2 dimensions")
-
-    with pytest.raises(infeed.InvalidRequestError, match="fixed number of dimensions"):
-        data_groups(Fixed())
-
-
 def test_spec_is_cut_to_the_dimensions() -> None:
     mesh = Mesh(np.array(jax.devices()).reshape(4, 2), ("data", "model"))
     sharding = NamedSharding(mesh, PartitionSpec("data", None, "model"))

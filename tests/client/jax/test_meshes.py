@@ -161,25 +161,6 @@ def test_invalid_options_are_refused(
         next(connect(sharding=(mesh, P("data")), **options))
 
 
-def test_field_that_the_sharding_does_not_divide_is_named(
-    mesh: Any, connect: Callable[..., Any]
-) -> None:
-    batches = connect(sharding=(mesh, P(None, "data")), global_batch_size=8)
-    for _ in range(2):  # the same error again, not another one
-        with pytest.raises(infeed.InvalidRequestError, match=r"'image' of shape \[8, 6, 4, 2\]"):
-            next(batches)
-
-
-def test_classes_that_the_sharding_does_not_divide_are_named(
-    mesh: Any, connect: Callable[..., Any]
-) -> None:
-    arrays = {"label": np.arange(COUNT, dtype=np.int32)}
-    transport = FakeTransport(arrays, finish_transforms=[OneHot("label", 7)])
-    batches = connect(transport, sharding=(mesh, P("data", "model")), global_batch_size=8)
-    with pytest.raises(infeed.InvalidRequestError, match=r"'label' of shape \[8, 7\]"):
-        next(batches)
-
-
 @pytest.mark.parametrize("sharding", ["data", (1, 2), P("data")])
 def test_other_shardings_are_refused(sharding: Any, connect: Callable[..., Any]) -> None:
     with pytest.raises(infeed.InvalidRequestError, match="a pair of Mesh and PartitionSpec"):

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.client.adapters.two_processes import run_two
 from tests.client.conftest import Server
 
 import infeed
@@ -43,28 +40,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def results(folder: Path, new_address: Callable[[], str]) -> list[dict[str, Any]]:
     """What each of the two processes printed."""
     server = Server(fake())
-    coordinator = new_address()
     script = Path(__file__).with_name("process.py")
-    # The flag of eight devices would win over the number that the processes set.
-    env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(number), coordinator, server.address, str(folder)],
-            stdout=subprocess.PIPE,
-            env=env,
-            text=True,
-        )
-        for number in range(2)
-    ]
     try:
-        outputs = [process.communicate(timeout=200)[0] for process in processes]
-        assert [process.returncode for process in processes] == [0, 0]
+        return run_two(script, new_address(), server.address, str(folder))
     finally:
-        for process in processes:
-            process.kill()
-            process.wait()
         server.stop()
-    return [json.loads(output.splitlines()[-1]) for output in outputs]
 
 
 @pytest.mark.parametrize(

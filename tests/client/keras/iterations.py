@@ -31,11 +31,11 @@ pytestmark = [
 
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 
-ERRORS: Any = infeed.InvalidRequestError
+ERRORS: Any = infeed.InfeedError
 if ON_TENSORFLOW:  # whose datasets raise an error of their own, with the message
     import tensorflow as tf
 
-    ERRORS = (infeed.InvalidRequestError, tf.errors.OpError)
+    ERRORS = (infeed.InfeedError, tf.errors.OpError)
 
 
 def model_of_ids() -> Any:

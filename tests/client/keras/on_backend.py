@@ -125,6 +125,24 @@ def test_several_fits_share_a_feed_by_steps() -> None:
         assert counts(model) == [1] * COUNT
 
 
+def test_generators_made_at_once_share_a_finite_feed() -> None:
+    model = counting_model()
+    with connect(epochs=2) as feed:
+        for batches in (generator(feed, steps=STEPS), generator(feed)):
+            model.fit(batches, **QUIET)
+    assert counts(model) == [2] * COUNT
+
+
+def test_batch_taken_beside_a_checkpoint_is_refused() -> None:
+    with connect() as feed:
+        checkpoint = FeedCheckpoint(feed)
+        next(feed)
+        with pytest.raises(InvalidRequestError, match="given 1 batches, and fit has taken 0"):
+            counting_model().fit(
+                generator(feed), steps_per_epoch=STEPS, callbacks=[checkpoint], **QUIET
+            )
+
+
 def test_empty_slots_have_weight_0() -> None:
     numbers = np.arange(COUNT, dtype=np.int32)
     model = counting_model()
@@ -285,7 +303,7 @@ def test_block_of_the_page_runs(code: str, tmp_path: Path, monkeypatch: pytest.M
 def test_epochs_without_a_length_are_refused() -> None:
     with connect(epochs=3) as feed:
         options = {"callbacks": [FeedCheckpoint(feed)], "epochs": 3, **QUIET}
-        with pytest.raises(InvalidRequestError, match="repeats its first"):
+        with pytest.raises(InvalidRequestError, match="finds no end of an epoch"):
             counting_model().fit(generator(feed), **options)
 
 
@@ -321,5 +339,8 @@ def test_a_generator_older_than_the_checkpoint_is_refused() -> None:
     with connect() as feed:
         batches = generator(feed)
         options = {"callbacks": [FeedCheckpoint(feed)], "steps_per_epoch": 1, **QUIET}
-        with pytest.raises(InvalidRequestError, match=r"make it before infeed\.keras\.generator"):
+        with pytest.raises(
+            InvalidRequestError,
+            match="FeedCheckpoint of the feed that fit reads, before its generator",
+        ):
             counting_model().fit(batches, **options)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from infeed.loadtest import LoadPlan, Tally
-from infeed.loadtest.records import STEP, Point
+from infeed.loadtest.trainer import STEP, Point
 from infeed.shared.report import ServerReport, TrainerReport
 from infeed.shared.spec import Array, OnError
 from infeed.stats import Stats
@@ -51,9 +51,6 @@ def point(made: Array, at: float = 1.0, **values: Any) -> Point:
     given: dict[str, Any] = {
         "sample_ids": (made["start"][:, None] + np.arange(SLOTS)) % 40,
         "state": {"position": len(made)},
-        "connect_seconds": 0.1,
-        "cpu_seconds": 0.5,
-        "max_memory_bytes": 1 << 20,
         **{name: value for name, value in values.items() if name not in stats},
     }
     return Point(steps=made, at=at, stats=Stats(**stats), **given)
@@ -71,13 +68,4 @@ def tally(plan: LoadPlan, on_error: OnError = "raise", **values: Any) -> Tally:
     for rank in range(plan.trainers):
         made.start(rank, 0.0)
     made.all_began_at, made.ended_at = 0.0, 1.0
-    return made
-
-
-def repeating() -> Tally:
-    """Returns a tally with the bad sample 0, which has another one in its place."""
-    made = tally(LoadPlan(trainers=1), on_error="substitute")
-    given = point(steps(list(range(20))))
-    given.sample_ids[0, 0] = 1
-    made.add(0, given)
     return made

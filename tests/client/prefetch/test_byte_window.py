@@ -26,16 +26,6 @@ def test_depth_follows_the_batch_size_within_bounds(
     assert (window.depth, window.step_limit) == (depth, depth)
 
 
-def test_window_moves_on_as_batches_are_consumed() -> None:
-    window = PrefetchWindow(1000, 100)
-    for _ in range(3):
-        window.on_received(100)
-    assert (window.received_bytes, window.step_limit) == (300, 10)
-    window.on_consumed(2)
-    window.on_consumed(1)
-    assert (window.received_bytes, window.step_limit) == (300, 12)
-
-
 def test_largest_received_batch_counts_if_sizes_vary() -> None:
     window = PrefetchWindow(1000, None)
     for size in (100, 250, 50):

@@ -13,19 +13,8 @@ from tests.client.waiting import HANG_SECONDS, blocked_in, infeed_threads, until
 
 import infeed
 from infeed.prefetch import prefetcher as prefetcher_module
-from infeed.prefetch import server_state as state_module
-from infeed.prefetch.server_reader import ServerReader
-from infeed.shared.errors import (
-    ServerUnavailableError,
-    StallError,
-)
 from infeed.shared.spec import Normalize
 from infeed.testing import FakeTransport
-
-
-def consume(feed: infeed.Feed, steps: int, timeout: float | None = None) -> None:
-    for _ in range(steps):
-        feed.next(timeout)
 
 
 def check_order(batches: list[infeed.Batch], fake: FakeTransport, seed: int = 3) -> None:
@@ -51,22 +40,6 @@ def test_consumed_batch_has_no_references_left(serve: Any, arrays: Any) -> None:
         gc.enable()
 
 
-def test_stall_error_names_the_lost_connection(
-    serve: Any, fake: FakeTransport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # A thread that ignored the end of the feed in its backoff would survive `close`.
-    monkeypatch.setattr(state_module, "MIN_BACKOFF_SECONDS", 1000.0)
-    monkeypatch.setattr(prefetcher_module, "JOIN_TIMEOUT_SECONDS", HANG_SECONDS)
-    server = serve(fake)
-    with infeed.connect(server.address, "fake", prefetch_bytes=1) as feed:
-        next(feed)
-        server.stop()
-        until(lambda: "reconnecting after" in feed._prefetcher.blocking_server()[1])
-        with pytest.raises(StallError, match="reconnecting after"):
-            consume(feed, 10, timeout=0.1)
-    assert not infeed_threads()
-
-
 class ResolvingFake(FakeTransport):
     """A fake with a function that resolves its servers."""
 
@@ -89,35 +62,6 @@ def test_added_server_is_used(resolves_at_once: None, arrays: Any) -> None:
         next(feed)
         names.append("second")
         until(lambda: feed.stats().servers == ("first", "second"))
-
-
-def test_temporary_resolution_failure_is_ignored(resolves_at_once: None, arrays: Any) -> None:
-    calls: list[int] = []
-    failed = threading.Event()
-
-    def resolve() -> tuple[str, ...]:
-        calls.append(1)
-        if len(calls) == 2:
-            raise ServerUnavailableError("no such name, for now")
-        if len(calls) == 3:
-            failed.set()
-        return ("first",)
-
-    transport = ResolvingFake(arrays, resolve, before_batch=lambda start: failed.wait(HANG_SECONDS))
-    with infeed.connect("-", "fake", epochs=1, transport=transport) as feed:
-        check_order(list(feed), transport)
-
-
-@pytest.mark.parametrize("error", [ServerUnavailableError("no such name"), ZeroDivisionError()])
-def test_first_resolution_failure_fails_the_feed(arrays: Any, error: Exception) -> None:
-    def fail() -> tuple[str, ...]:
-        raise error
-
-    with (
-        infeed.connect("-", "fake", transport=ResolvingFake(arrays, fail)) as feed,
-        pytest.raises(type(error)),
-    ):
-        feed.next(HANG_SECONDS)
 
 
 HALVED = (Normalize("image", scale=2.0),)
@@ -154,30 +98,6 @@ def test_finished_batches_are_bounded(arrays: Any, monkeypatch: pytest.MonkeyPat
         until(lambda: blocked_in(finisher, "wait", "put"))
         assert len(finished) == 3  # one of them waits for space
         assert len(feed._prefetcher.ready.items) == 2
-
-
-def test_close_waits_for_a_reader_that_is_being_started(
-    arrays: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    starting = threading.Event()
-    start = ServerReader.start
-
-    def start_late(self: ServerReader) -> None:
-        starting.set()
-        until(lambda: blocked_in(threading.main_thread(), "wait", "wait_until"))
-        start(self)
-
-    class Slow(FakeTransport):
-        def open_stream(self, *options: Any) -> Any:
-            until(lambda: not infeed_threads("infeed-servers"))
-            return super().open_stream(*options)
-
-    monkeypatch.setattr(ServerReader, "start", start_late)
-    monkeypatch.setattr(prefetcher_module, "JOIN_TIMEOUT_SECONDS", HANG_SECONDS)
-    feed = infeed.connect("-", "fake", transport=Slow(arrays))
-    assert starting.wait(HANG_SECONDS)
-    feed.close()
-    assert not infeed_threads()
 
 
 def test_stop_after_a_fork_leaves_the_parent_connected(fake: FakeTransport) -> None:

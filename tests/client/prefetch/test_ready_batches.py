@@ -12,7 +12,6 @@ from tests.client.waiting import HANG_SECONDS, blocked_in, until
 from infeed.batch import Batch
 from infeed.prefetch import ready_batches
 from infeed.prefetch.ready_batches import EndOfFeed, ReadyBatches
-from infeed.stats import Progress
 from infeed.wire.assembler import ReceivedBatch
 
 
@@ -30,11 +29,6 @@ def ready_of(batches: int, max_items: int | None = None) -> ReadyBatches:
     return ready
 
 
-def first_of(ready: ReadyBatches) -> Any:
-    item = ready.first(0.0)
-    return item and item.item
-
-
 def take(ready: ReadyBatches) -> int:
     """Takes the first batch, as a feed does."""
     item = ready.first(0.0)
@@ -43,32 +37,6 @@ def take(ready: ReadyBatches) -> int:
     ready.announce(number)
     del ready.items[number]
     return number
-
-
-def test_first_item_stays_until_it_is_taken() -> None:
-    ready = ready_of(3)
-    assert [first_of(ready).step for _ in range(3)] == [0, 0, 0]
-    assert [take(ready) for _ in range(3)] == [0, 1, 2]
-    assert ready.first(0.0) is None
-
-
-def test_progress_counts_what_was_taken() -> None:
-    ready = ready_of(2)
-    assert ready.progress == Progress()
-    take(ready)
-    assert ready.progress == Progress(1, 4, 32)
-    take(ready)
-    assert ready.progress == Progress(2, 8, 64)
-    ready.put(batch(2))
-    assert ready.progress == Progress(2, 8, 64)
-
-
-def test_end_stays_behind_the_last_batch() -> None:
-    ready = ready_of(1)
-    ready.put(EndOfFeed())
-    take(ready)
-    assert [first_of(ready) for _ in range(2)] == [EndOfFeed()] * 2
-    assert ready.progress.steps == 1
 
 
 def test_progress_survives_closing() -> None:

@@ -12,7 +12,7 @@ from tests.client.waiting import HANG_SECONDS, Clock, blocked_in, until
 
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.ready_batches import FeedItem
-from infeed.prefetch.server_pool import ServerPool
+from infeed.prefetch.server_reader import ServerPool
 from infeed.prefetch.server_state import Stream
 from infeed.shared.errors import ServerUnavailableError
 from infeed.wire.assembler import ReceivedBatch
@@ -115,16 +115,3 @@ def test_reader_that_waits_for_a_step_is_woken(waker: Any, expected: int | None)
     waiting = BlockedCall(lambda: pool.wait_for_step(stream))
     waker(pool, stream)
     assert waiting.result() == expected
-
-
-def test_lost_connection_wakes_the_other_reader() -> None:
-    """It gets the reassigned step at once, not at its next check for a hedge."""
-    pool = Pool()
-    first, second = pool.connect("a"), pool.connect("b")
-    assert [pool.wait_for_step(first) for _ in range(4)] == [0, 1, 2, 3]
-    assert [pool.wait_for_step(second) for _ in range(4)] == [4, 5, 6, 7]
-    waiting = BlockedCall(lambda: pool.wait_for_step(second))
-    for step in range(4, 8):
-        pool.receive(second, step)
-    pool.end(first, LOST)
-    assert waiting.result() == 0

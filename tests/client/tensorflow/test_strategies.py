@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.client.conftest import Server
+from tests.harness.nursery import Nursery
 from tests.harness.ports import ReservedPort
+from tests.harness.process import ROOT, Process
 
-import infeed
-from infeed.shared.errors import ConfigError
 from infeed.testing import FakeTransport
 
 tf = pytest.importorskip("tensorflow")
@@ -36,106 +33,46 @@ def ports() -> Iterator[list[ReservedPort]]:
         yield [first, second]
 
 
-def start(
-    server: Server, strategy: str, folder: Path, cluster: Any = None
-) -> subprocess.Popen[str]:
-    numbers = map(str, (COUNT, PER_REPLICA, EPOCHS))
-    module = "tests.client.tensorflow.strategy_trainer"
-    config = {} if cluster is None else {"TF_CONFIG": json.dumps(cluster)}
-    return subprocess.Popen(
-        [sys.executable, "-m", module, server.address, strategy, str(folder), *numbers],
-        env={**os.environ, **config},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@pytest.fixture
+def start(server: Server, nursery: Nursery, tmp_path: Path) -> Callable[..., Process]:
+    """`start(strategy)`: a trainer, forked from a process that has loaded TensorFlow."""
+
+    def run(strategy: str, name: str = "trainer", cluster: Any = None) -> Process:
+        words = (strategy, str(tmp_path), *map(str, (COUNT, PER_REPLICA, EPOCHS)))
+        module = ("python", "-m", "tests.client.tensorflow.strategy_trainer")
+        config = {} if cluster is None else {"TF_CONFIG": json.dumps(cluster)}
+        return nursery.start((*module, server.address, *words), tmp_path / name, ROOT, config)
+
+    return run
 
 
-def finish(processes: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
-    results = []
-    try:
-        for process in processes:
-            out, errors = process.communicate(timeout=200)
-            assert process.returncode == 0, errors[-4000:]
-            results.append(json.loads(out.splitlines()[-1]))
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    return results
+def result_of(process: Process) -> dict[str, Any]:
+    assert process.wait(200) == 0, process.stderr[-4000:]
+    return dict(json.loads(process.stdout.splitlines()[-1]))
 
 
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored"])
-def test_devices_of_one_process_share_the_samples(
-    server: Server, strategy: str, tmp_path: Path
-) -> None:
-    (result,) = finish([start(server, strategy, tmp_path)])
+def test_devices_of_one_process_share_the_samples(start: Any, strategy: str) -> None:
+    result = result_of(start(strategy))
     assert sorted(result["ids"]) == sorted([*range(COUNT)] * EPOCHS)
     assert result["ranks"][0] == [0, 1]
     assert result["counts"] == [EPOCHS] * COUNT
 
 
-def test_processes_share_the_samples(
-    server: Server, ports: list[ReservedPort], tmp_path: Path
-) -> None:
-    workers = [port.address for port in ports]
+def test_processes_share_the_samples(start: Any, ports: list[ReservedPort]) -> None:
+    cluster = {"worker": [port.address for port in ports]}
     processes = [
         start(
-            server,
             "multi_worker",
-            tmp_path,
-            {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}},
+            f"worker-{index}",
+            {"cluster": cluster, "task": {"type": "worker", "index": index}},
         )
         for index in range(2)
     ]
-    results = finish(processes)
+    results = [result_of(process) for process in processes]
     assert [result["ranks"][0] for result in results] == [[0, 2], [1, 2]]
     ids = [result["ids"] for result in results]
     assert sorted([*ids[0], *ids[1]]) == sorted([*range(COUNT)] * EPOCHS)
     assert len(ids[0]) == len(ids[1])
     # Keras' `fit` has trained the same weights on all workers.
     assert [result["counts"] for result in results] == [[EPOCHS] * COUNT] * 2
-
-
-def test_a_remote_worker_without_python_is_refused(ports: list[ReservedPort]) -> None:
-    code = (
-        "import tensorflow as tf, time\n"
-        "server = tf.distribute.Server({'worker': ['127.0.0.1:%d']}, job_name='worker')\n"
-        "print('ready', flush=True)\n"
-        "server.join()"
-    )
-    port = ports[0]
-    command = [sys.executable, "-c", code % port.number]
-    worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == "ready\n"
-        trainer = subprocess.run(
-            [sys.executable, "-m", __spec__.name, port.address],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=100,
-        )
-    finally:
-        worker.kill()
-        worker.communicate()
-    assert trainer.returncode == 0, trainer.stderr[-4000:]
-    assert "would run on /job:worker/replica:0/task:0" in trainer.stdout
-    assert "a remote worker has no Python to read it" in trainer.stdout
-
-
-def train_on(address: str) -> None:
-    tf.config.experimental_connect_to_host(address)
-    fake = FakeTransport({"x": np.arange(8)})
-    with infeed.connect("fake", "fake", transport=fake) as feed:
-        infeed.tensorflow.from_generator(feed)
-        with tf.device("/job:worker/task:0/device:CPU:0"):
-            try:
-                infeed.tensorflow.from_generator(feed)
-            except ConfigError as error:
-                print(error)
-
-
-if __name__ == "__main__":
-    train_on(sys.argv[1])

@@ -19,6 +19,7 @@ from accelerate import (  # noqa: E402
 from tests.client.torch.fakes import STEPS, fake, ids, passes  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
+import infeed  # noqa: E402
 from infeed.torch import FeedDataset, connect  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
@@ -84,6 +85,20 @@ def test_state_that_accelerate_restores_is_in_its_epoch(tmp_path: Path) -> None:
     other, data = begun()
     other.load_state(str(tmp_path))
     assert [ids(data), ids(data)] == [passes(2)[1][1:], passes(3)[2]]
+
+
+@pytest.mark.parametrize("dispatch", [None, False])
+def test_state_with_a_batch_taken_ahead_is_refused(dispatch: bool | None, tmp_path: Path) -> None:
+    given, data = accelerator(dispatch_batches=dispatch), dataset()
+    given.register_for_checkpointing(data)
+    loader = given.prepare(DataLoader(data, batch_size=None))
+    remedy = "pass the loader to no accelerator.prepare"
+    for step, _ in enumerate(loader, 1):
+        if step < STEPS:
+            with pytest.raises(infeed.InvalidRequestError, match=remedy):
+                given.save_state(str(tmp_path))
+    given.save_state(str(tmp_path))
+    assert ids(data) == passes(2)[1]
 
 
 def test_direct_iterator_is_left_as_it_is() -> None:

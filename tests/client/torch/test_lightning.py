@@ -154,13 +154,12 @@ class AtEpochEnd(L.Callback):
             trainer.save_checkpoint(self.checkpoint)
 
 
-@pytest.mark.parametrize("kind", ["dataset", "stateful", "limit", "ahead"])
+@pytest.mark.parametrize("kind", ["dataset", "stateful", "limit"])
 def test_checkpoint_at_the_end_of_an_epoch_begins_the_next(kind: str, tmp_path: Path) -> None:
     def given() -> Any:
         if kind == "stateful":
             return loader(kind, epochs=1)
-        ahead = 0 if kind == "ahead" else None
-        return dataset(epochs=None if kind == "limit" else 1, ahead=ahead)
+        return dataset(epochs=None if kind == "limit" else 1)
 
     options = {"max_epochs": 4} | ({"limit_train_batches": 5} if kind == "limit" else {})
     whole = fit(given(), AtEpochEnd(tmp_path, 1), **options)
@@ -230,12 +229,6 @@ def test_reloaded_endless_dataset_is_refused_with_the_remedy() -> None:
         fit(None, module=Reloading(), **options)
 
 
-@pytest.mark.parametrize("kind", ["dataset", "DataLoader"])
-def test_limit_that_does_not_divide_a_pass_is_refused(kind: str) -> None:
-    with pytest.raises(infeed.InvalidRequestError, match=r"would have 2; give .*epochs=None"):
-        fit(loader(kind, epochs=1), max_epochs=3, limit_train_batches=4)
-
-
 @pytest.mark.parametrize(
     ("limit", "of_dataset", "of_trainer", "expected"),
     [
@@ -243,11 +236,11 @@ def test_limit_that_does_not_divide_a_pass_is_refused(kind: str) -> None:
         (4, {"epochs": 1}, {"max_epochs": 1}, epochs(1)[:4]),
         (4, {"epochs": 1}, {"max_steps": STEPS}, epochs(1)),
         (4, {"epochs": 1, "restart": True}, {"max_epochs": 2}, stream(4) * 2),
+        (4, {"epochs": 1}, {"max_epochs": 4}, epochs(2)),  # the second one has the rest of a pass
         (4, {}, {"max_epochs": 3}, stream(12)),
-        (9, {"epochs": 1}, {"max_epochs": 2}, epochs(2)),
     ],
 )
-def test_limit_without_a_short_epoch_is_accepted(
+def test_limit_takes_the_next_batches_in_each_epoch(
     limit: int, of_dataset: Any, of_trainer: Any, expected: Any
 ) -> None:
     module = fit(dataset(**of_dataset), limit_train_batches=limit, **of_trainer)

@@ -120,7 +120,8 @@ def test_end_of_data() -> None:
 def test_announced_drain_is_no_answer() -> None:
     draining = response(draining=stream_pb2.Draining())
     first, second, last = assemble(draining, opened(), draining, *batch_messages())
-    assert first == second == Draining()
+    assert isinstance(first, Draining)
+    assert isinstance(second, Draining)
     assert isinstance(last, ReceivedBatch)
 
 

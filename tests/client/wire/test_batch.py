@@ -116,21 +116,6 @@ def test_bfloat16_and_strided_arrays() -> None:
     assert_same(wire.decode_batch(header, payload, spec), {"x": x, "y": y})
 
 
-def test_mask_is_sent_if_slots_are_masked() -> None:
-    spec = (FieldSpec("x", "uint8"),)
-    mask = np.array([True, False, True])
-    batch = encode(spec, {"x": np.zeros(3, np.uint8)}, mask)
-    assert list(batch.header.mask) == mask.tolist()
-
-
-def test_payload_size_is_bounded() -> None:
-    for size in (0, 1, wire.MAX_PAYLOAD_BYTES):
-        wire.check_payload_size(size)
-    for size in (-1, wire.MAX_PAYLOAD_BYTES + 1):
-        with pytest.raises(ProtocolError, match=str(size)):
-            wire.check_payload_size(size)
-
-
 def layouts(*pairs: tuple[int, int]) -> stream_pb2.BatchHeader:
     header = stream_pb2.BatchHeader(sample_ids=[1, 2])
     for offset, size in pairs:
@@ -180,9 +165,3 @@ def test_invalid_string_offsets_are_refused(offsets: list[int]) -> None:
     header.sample_ids[:] = range(len(offsets) - 1)
     with pytest.raises(ProtocolError, match=r"'text'.*invalid string offsets"):
         wire.decode_batch(header, payload, (TEXT,))
-
-
-@pytest.mark.parametrize("pairs", [[(64, 8), (0, 8)], [(0, 8), (0, 8)], [(64, 8), (64, 8)]])
-def test_overlapping_fields_are_refused(pairs: list[tuple[int, int]]) -> None:
-    with pytest.raises(ProtocolError, match=r"'y'.*payload after the previous field"):
-        wire.decode_batch(layouts(*pairs), np.zeros(128, np.uint8), (X, FieldSpec("y", "int32")))

@@ -10,8 +10,9 @@ import pytest
 
 from infeed.wire.buffer_pool import ALIGNMENT, MAX_FREE_BLOCKS, BufferPool
 
-SIZE = 1 << 20
 pytestmark = pytest.mark.usefixtures("few_objects")
+
+SIZE = 1 << 20
 
 
 def address(array: Any) -> int:
@@ -82,27 +83,3 @@ def test_memory_with_a_view_is_not_reused(kind: str) -> None:
     del view
     gc.collect()
     assert address(pool.allocate(SIZE)) == first
-
-
-def test_number_of_free_blocks_is_bounded() -> None:
-    pool = BufferPool()
-    arrays = [pool.allocate(SIZE) for _ in range(MAX_FREE_BLOCKS + 5)]
-    arrays.clear()
-    assert len(pool._free) == MAX_FREE_BLOCKS
-    assert not pool._lent
-
-
-def test_closed_pool_keeps_no_memory() -> None:
-    pool = BufferPool()
-    kept = pool.allocate(SIZE)
-    pool.allocate(SIZE)
-    assert len(pool._free) == 1
-    pool.close()
-    assert not pool._free
-    kept[:] = 7
-    again = pool.allocate(SIZE)
-    again[:] = 8
-    assert (kept == 7).all()
-    del kept, again
-    assert not pool._free
-    assert not pool._lent

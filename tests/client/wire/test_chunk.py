@@ -57,17 +57,6 @@ def test_encoding_equals_protobuf(pieces: list[bytes]) -> None:
         assert parsed.SerializeToString(deterministic=True) == message
 
 
-@examples(100)
-@given(st.binary(max_size=300), st.integers(0, 400))
-def test_truncated_message_is_no_chunk(data: bytes, size: int) -> None:
-    message = encode([data])
-    part = message[:size]
-    if part != message:
-        assert parse_head(part[:MAX_HEAD_BYTES], len(part)) is None
-    assert parse_head(message[: min(size, 8)], len(message)) is None
-    assert parse_head(message[:MAX_HEAD_BYTES], len(message) + 1) is None
-
-
 def test_other_encodings_are_left_to_protobuf() -> None:
     digest = encode([b"abcd"])[2:11]
     swapped = bytes((0x7A, 15, 0x12, 4)) + b"abcd" + digest

@@ -77,7 +77,7 @@ PHOTOS = (
         ),
         (
             "source: {python: modules_of_first_batch:Rows}\n    batch: {size: 2}",
-            "3: pipelines.p.source.python: modules_of_first_batch:Rows has no identity, by which ",
+            "3: pipelines.p.source.python: modules_of_first_batch:Rows has no identity: it ",
         ),
         (
             "source: {arrays: x.npz}\n    batch: 2\n    transforms: "  # noqa: ISC004

@@ -89,7 +89,7 @@ def test_live_unix_socket_is_refused_and_leftover_is_not(tmp_path: Path, monkeyp
         listener.bind("s")
         listener.listen()
         if len(str(tmp_path)) < 100:
-            with pytest.raises(ConfigError, match="another server does"):
+            with pytest.raises(ConfigError, match=r"already in use; stop .* another address$"):
                 address.require_free()
     address.require_free()
     with pytest.raises(ConfigError, match="no folder"):
@@ -101,7 +101,7 @@ def test_folder_that_the_user_cannot_write_to_is_named(tmp_path: Path, monkeypat
     monkeypatch.setattr(os, "access", lambda path, mode: asked.append((path, mode)))
     monkeypatch.setattr(os, "geteuid", lambda: 10001)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"uid 10001 cannot write to the folder .*; make it"):
+    with pytest.raises(ConfigError, match=r"no folder \. that uid 10001 can write to; create it"):
         Address("unix:s", 0).require_free()
     assert asked == [(Path(), os.W_OK | os.X_OK)]
 
@@ -109,7 +109,7 @@ def test_folder_that_the_user_cannot_write_to_is_named(tmp_path: Path, monkeypat
 def test_path_that_cannot_be_a_socket_is_refused(tmp_path: Path) -> None:
     for path, words in (
         (tmp_path, "not a socket"),
-        (tmp_path / ("x" * 120), r"too long \(\d+ bytes\); give a shorter"),
+        (tmp_path / ("x" * 120), "too long"),
     ):
         with pytest.raises(ConfigError, match=words):
             Address.parse(f"unix:{path}").require_free()

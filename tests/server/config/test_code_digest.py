@@ -42,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def digest(folder: Path) -> Any:
     """Returns the digest of `main_module:make`, whose modules are not imported."""
 
-    def digest() -> str:
+    def digest(folder: Path = folder) -> str:
         importlib.invalidate_caches()
         namespace: dict[str, Any] = {"__name__": "main_module"}
         file = folder / "main_module.py"
@@ -93,3 +93,12 @@ def test_digest_of_a_module_includes_its_relative_imports(folder: Path) -> None:
     before = code_digest(module)
     (package / "beneath.py").write_text("x = 2\n")
     assert code_digest(module) != before
+
+
+def test_digest_is_independent_of_the_folder(
+    folder: Path, digest: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = digest()
+    moved = folder.rename(folder.parent / "elsewhere")
+    monkeypatch.setattr(sys, "path", [str(moved), *sys.path])
+    assert digest(moved) == before

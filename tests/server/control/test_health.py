@@ -5,9 +5,6 @@ from __future__ import annotations
 import logging
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tests.harness.examples import examples
 
 from infeed_server.control.health import Health, Readiness
 
@@ -93,18 +90,3 @@ def test_change_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture):
         "pipeline 'train' is ready: warm",
         "server is ready: every pipeline is ready",
     ]
-
-
-Changes = list[tuple[str, bool]]
-
-
-@examples(50)
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=20))
-def test_last_call_of_a_subscriber_matches_the_health(changes: Changes):
-    health = Health()
-    calls: list[Readiness] = []
-    health.subscribe(lambda name, readiness: calls.append(health.overall))  # it may read the health
-    for name, ready in changes:
-        health.set(name, ready, "because")
-    assert calls[-1] == health.overall
-    assert health.overall.ready == (bool(changes) and all(dict(changes).values()))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import threading
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -74,34 +72,6 @@ def test_ready_when_all_processes_are(processes: list[Process]) -> None:
     )
 
 
-def test_process_without_an_answer_is_not_ready(processes: list[Process]) -> None:
-    first, second = processes
-    first.health.set("a", True, "fine")
-    second.server.stop()
-    addresses = [first.server.address, second.server.address]
-    health = ServerProcesses(lambda: [*addresses])
-    health.update()
-    assert not health.overall.ready
-    assert health.overall.reason == "1 of 2 not ready: process 1: it does not answer"
-    assert health.parts["a"].ready
-    body = exposed(health)
-    assert 'process="0"' in body
-    assert 'process="1"' not in body
-
-
-def test_process_that_exits_in_its_request_leaves_others_ready(
-    processes: list[Process],
-) -> None:
-    first, second = processes
-    first.health.set("a", True, "fine")
-    second.server.stop()
-    known = iter([[first.server.address, second.server.address], [first.server.address, None]])
-    health = ServerProcesses(lambda: next(known))
-    health.update()
-    assert health.overall.ready
-    assert health.overall.reason.endswith("in 1 of 2 processes; restarting: process 1")
-
-
 def test_exited_process_leaves_the_others_ready(processes: list[Process]) -> None:
     first, _ = processes
     first.health.set("a", True, "fine")
@@ -162,26 +132,6 @@ def test_process_is_hung_from_its_first_missing_answer(processes: list[Process])
     addresses[1] = None  # it is being restarted
     health.update()
     assert health.hung(0) == []
-
-
-def test_pause_during_a_request_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = ManualClock()
-    timeouts: list[float] = []
-
-    class Paused(http.client.HTTPConnection):
-        def request(self, *_: Any, **__: Any) -> None:
-            timeouts.append(self.timeout)  # type: ignore[attr-defined]
-            clock.now += 1000.0  # this process and the other are stopped, and continue
-            raise TimeoutError
-
-    monkeypatch.setattr("http.client.HTTPConnection", Paused)
-    health = ServerProcesses(lambda: ["127.0.0.1:1"], clock=clock)
-    health.update()
-    assert timeouts == [2.0]  # scrapes wait for it
-    assert health.hung(10) == []
-    clock.now += 10
-    assert health.hung(10) == [0]
-    assert health.overall.reason == "1 of 1 not ready: process 0: it does not answer"
 
 
 def test_processes_that_require_a_token_get_it() -> None:

@@ -14,6 +14,7 @@ pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
 from infeed_server.datasets.parquet import ParquetRows  # noqa: E402
+from infeed_server.sources import PythonSource  # noqa: E402
 
 COLUMNS = {
     "id": pyarrow.array(range(10), pyarrow.int16()),
@@ -102,3 +103,22 @@ def test_files_that_cannot_be_read_are_named(file: Path, tmp_path: Path) -> None
     ):
         with pytest.raises(SourceError, match=message):
             ParquetRows(files)
+
+
+@pytest.mark.parametrize("cut", [0, 700], ids=["overwritten", "truncated"])
+def test_file_that_changed_refuses_the_batch(file: Path, tmp_path: Path, cut: int) -> None:
+    source = PythonSource(python=ParquetRows(file, cache_bytes=1), fields={"id": "int16"}).open()
+    assert source.read(np.array([3, 1]))["id"].tolist() == [3, 1]
+    other = write(tmp_path / "other.parquet", {**COLUMNS, "id": pyarrow.array([7] * 10, "int16")})
+    with file.open("r+b") as opened:
+        opened.write(other.read_bytes()[: cut or None])
+        opened.truncate()
+    with pytest.raises(SourceError, match=r"rows\.parquet changed since it was opened; restart"):
+        source.read(np.array([9]))
+    source.close()
+
+
+def test_open_file_is_read_after_its_path_is_replaced(file: Path, tmp_path: Path) -> None:
+    rows = ParquetRows(file)
+    write(tmp_path / "other.parquet", {"id": [7] * 10}).replace(file)
+    assert rows[9]["id"] == 9

@@ -13,7 +13,6 @@ from tests.harness.waiting import wait_until
 
 from infeed_server.engines.base import Request
 from infeed_server.engines.sequential import engine as engine_module
-from infeed_server.engines.sequential import progress as log_module
 from infeed_server.engines.sequential import shared_reader as reader_module
 from infeed_server.engines.sequential.ranks import RankStream, RankTracker
 from infeed_server.engines.sequential.shared_reader import SharedReader
@@ -47,7 +46,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     ranks = partial(RankTracker, clock=clock)
     monkeypatch.setattr(engine_module, "RankTracker", ranks)
     monkeypatch.setattr(reader_module, "RankTracker", ranks)
-    monkeypatch.setattr(log_module, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(reader_module, "time", SimpleNamespace(monotonic=clock))
     monkeypatch.setattr(reader_module, "_CHECK_INTERVAL_SECONDS", 0.01)
     return clock
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from infeed_server.engines import cgroup
-from infeed_server.engines.dataset_options import within_limits
+from infeed_server.engines.tf_data import within_limits
 
 
 @pytest.fixture(autouse=True)

@@ -74,12 +74,12 @@ def test_closed_quota_holds_nothing() -> None:
     fill(quota)
     quota.close()
     quota.close()
-    assert (budget.held_bytes("p"), budget._used) == (0, 0)
-    assert not budget._quotas["p"]
+    assert (budget.held_bytes("p"), budget.used) == (0, 0)
+    assert not budget.quotas
     quota.release()
     quota.set_batch_bytes(5000)
     assert not quota.try_acquire()
-    assert budget._used == 0
+    assert budget.used == 0
     assert fill(open_quota(budget, 1000)) == 10
 
 
@@ -88,7 +88,7 @@ def test_stalled_streams_leave_bytes_to_others(stopped: int) -> None:
     budget = MemoryBudget(10_000_000)
     for _ in range(stopped):
         fill(open_quota(budget, 10_000))
-    free = budget.limit - budget._used
+    free = budget.limit - budget.used
     assert free >= budget.limit * (8 / 9) ** stopped * 0.9
     reader = open_quota(budget, 1000)
     assert fill(reader) >= min(MAX_BATCHES, free // 9 // 1000 - 1)
@@ -115,7 +115,7 @@ def test_total_is_the_budget_and_two_batches_each_at_most(limit: int, steps: lis
             quotas.append(open_quota(budget, size))
         elif quotas:
             quota = quotas[which % len(quotas)]
-            held, closed = quota.batches, quota._closed
+            held, closed = quota.batches, quota not in budget.quotas
             if action == "set_batch_bytes":
                 # Only a size that is known from the beginning keeps the bound.
                 quota.set_batch_bytes(min(size, quota._batch_bytes))
@@ -125,7 +125,7 @@ def test_total_is_the_budget_and_two_batches_each_at_most(limit: int, steps: lis
                 assert not (acquired and closed)
             else:
                 getattr(quota, action)()
-        assert budget._used == budget.held_bytes("p") == sum(quota.bytes for quota in quotas)
+        assert budget.used == budget.held_bytes("p") == sum(quota.bytes for quota in quotas)
         beyond = sum(max(0, quota.batches - MIN_BATCHES) * quota._batch_bytes for quota in quotas)
         assert beyond <= limit
         assert all(quota.batches <= MAX_BATCHES for quota in quotas)

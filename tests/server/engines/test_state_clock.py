@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infeed_server.engines.state_clock import PipelineState, StateClock, total_seconds
+from infeed_server.engines.state_clock import PipelineState, StateClock
 
 
 class Pipeline:
@@ -35,8 +35,3 @@ def test_current_state_counts_before_it_ends() -> None:
     pipeline.now += 5
     assert pipeline.clock.seconds()["no_request"] == 5
     assert pipeline.clock.seconds()["no_request"] == 5
-
-
-def test_totals_are_sums_by_state() -> None:
-    one = {"no_request": 1.0, "no_budget": 2.0, "source": 3.0, "transform": 4.0}
-    assert total_seconds([one, one]) == {name: 2 * value for name, value in one.items()}  # type: ignore[arg-type,list-item]

@@ -14,8 +14,8 @@ import pytest
 import tensorflow as tf
 from tests.harness.waiting import wait_until
 
-from infeed_server.engines import tf_iterator as module
-from infeed_server.engines.tf_iterator import TfIterator
+from infeed_server.engines import tf_data as module
+from infeed_server.engines.tf_data import TfIterator
 
 
 @pytest.fixture

@@ -81,18 +81,6 @@ def test_one_server_stays_desired_without_trainers() -> None:
     assert stopped.value == 1
 
 
-def test_wrong_demand_is_bounded_and_soon_forgotten() -> None:
-    desired = DesiredServers()
-    reports = {"p": report(5.0, 0.5)}
-    desired.update(0.0, {"p": 50.0}, reports)
-    for second in range(1, 600):
-        desired.update(float(second), {"p": 1e308}, reports)
-    assert desired.value == 1000
-    for second in range(600, 2400):
-        desired.update(float(second), {"p": 50.0}, reports)
-    assert desired.value == 6
-
-
 class Fleet:
     """Servers behind an autoscaler, and a job that takes what it gets."""
 
@@ -160,17 +148,6 @@ def test_fleet_follows_the_demand_up_and_down(seed: int) -> None:
     assert 2 <= sizes[-1] <= 4
 
 
-def test_short_pause_of_a_training_keeps_the_servers() -> None:
-    fleet = Fleet(1)
-    fleet.demand = 60.0
-    fleet.run(600)
-    before = fleet.ready
-    fleet.demand = 0.0  # it saves a checkpoint
-    fleet.run(30)
-    fleet.demand = 60.0
-    assert min(fleet.run(600)) >= before - 1
-
-
 def rank(wait: float, streams: int = 3, number: int = 0) -> RankReport:
     report = TrainerReport(seconds=10.0, steps=100, wait_seconds=wait, streams=streams)
     return RankReport(number, report)
@@ -191,12 +168,6 @@ def test_servers_that_feed_all_jobs_are_enough() -> None:
     starving = job(rank(5.0), rank(0.1, number=1))
     assert starving[2].cause == "transforms"
     assert enough_in_use([fed, starving]) is None
-
-
-def test_servers_are_enough_where_more_would_not_help() -> None:
-    far = job(rank(5.0), rank(0.1, number=1), server=report(5.0, 0.1))
-    assert far[2].cause == "round trip"
-    assert enough_in_use([far]) == 3
 
 
 def test_no_more_servers_are_desired_than_feed_all_trainers() -> None:

@@ -41,17 +41,6 @@ def test_equal_jobs_differ_by_their_feeds() -> None:
     assert connect(jobs, 0, "d").job.number == 1
 
 
-def test_jobs_differ_in_what_their_ranks_share() -> None:
-    jobs = Jobs(lambda *_: ANSWER)
-    keys = [
-        KEY,
-        JobKey("other", 17, 32, 2),
-        JobKey("photos", 18, 32, 2),
-        JobKey("photos", 17, 8, 2),
-    ]
-    assert len({connect(jobs, 0, "a", key).job.id for key in keys}) == 4
-
-
 def test_worst_rank_is_the_one_that_waits_most() -> None:
     jobs = Jobs(lambda *_: ANSWER)
     trainers = [connect(jobs, rank, f"{rank}") for rank in range(4)]

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from infeed.shared.errors import SourceError
 from infeed_server.engines.monitor import EndedCall
+from infeed_server.observe import metrics as module
 from infeed_server.observe.metrics import Metrics
 
 
@@ -154,6 +155,15 @@ def test_build_and_process_are_exposed(metrics: Metrics):
     assert shown["process_resident_memory_bytes{}"] > 0
 
 
-def test_metrics_of_two_servers_are_separate(metrics: Metrics):
-    metrics.on_batch_sent("train", 1, 1)
-    assert "infeed_batches_total{pipeline=train}" not in values(Metrics("0.1.0", "2.21.0"))
+def test_source_errors_of_each_file_are_logged_once(
+    metrics: Metrics, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "_MAX_LOGGED_FILES", 3)
+    for _ in range(2):
+        for file in ("a", "b"):
+            metrics.on_source_error("p", SourceError(f"{file} changed", file=file, fault="changed"))
+    metrics.on_source_error("p", SourceError("cannot read a", file="a"))
+    metrics.on_source_error("p", SourceError("c changed", file="c"))  # above the limit
+    messages = ("a changed", "b changed", "cannot read a")
+    assert caplog.messages == [f"batches of 'p' are refused: {text}" for text in messages]
+    assert metrics.source_errors["p"]["file"] == "c"

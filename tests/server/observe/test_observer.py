@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import count
 from typing import Any
 
 import pytest
 from tests.harness.clock import ManualClock
 from tests.harness.observed import fake_engine, observed
 
-from infeed.shared.report import ServerReport, TrainerReport
+from infeed.shared.report import TrainerReport
 from infeed_server.observe.jobs import ConnectedTrainer, JobKey
 from infeed_server.observe.metrics import Metrics
 from infeed_server.observe.observer import Observer
@@ -60,21 +59,6 @@ def test_trainer_that_no_longer_reports_is_in_no_figure() -> None:
     assert document["verdict"]["level"] == "unknown"
     history = observer.status.history.to_json(1)["pipelines"]["photos"]
     assert history["wait_share"][-1] is None
-
-
-def test_verdict_of_the_status_is_the_verdict_of_its_job(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    observer = observed("photos", "other")
-    busy = (
-        ServerReport(seconds=10.0, batches=number, transform_seconds=9.0, cores=2.0)
-        for number in count(1)
-    )
-    monkeypatch.setattr(observer.jobs, "_server_report", lambda *_: next(busy))
-    status = observer.status.to_json({})
-    (job,) = status["pipelines"][0]["jobs"]
-    assert job["verdict"]["level"] == "highly input-bound"
-    assert status["verdict"] == job["verdict"]
 
 
 def test_figures_of_metrics_are_those_of_the_status() -> None:

@@ -124,14 +124,6 @@ def test_processors_that_others_use_are_not_available(
     assert report.usable_cores == pytest.approx(available)
 
 
-def test_server_without_any_processor_is_not_one_that_is_unknown(new_pipeline: NewPipeline) -> None:
-    pipeline = new_pipeline()
-    for _ in range(20):
-        pipeline.now += 1
-        pipeline.update()
-    assert pipeline.reports.report("p").available_cores == 0.01
-
-
 def test_report_on_fewer_seconds_leaves_out_what_was_before(new_pipeline: NewPipeline) -> None:
     pipeline = new_pipeline()
     pipeline.run(10, no_request=1.0)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import threading
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
@@ -22,7 +20,6 @@ from infeed.shared.errors import (
     InfeedError,
     InvalidRequestError,
     PipelineNotFoundError,
-    SourceError,
 )
 from infeed.shared.spec import Guarantee
 from infeed_server.engines.base import HostBatch, Request
@@ -116,13 +113,6 @@ def test_every_kind_of_picture_is_drawn(shape: tuple[int, ...], dtype: Any) -> N
         assert image.size[0] <= image.size[1] or shape[:2] == (9, 10)
 
 
-def test_samples_without_pictures_have_values() -> None:
-    document = previews(batch(x=np.zeros((4, 5)))).previews.make("photos", 0)
-    assert document["image_field"] is None
-    assert document["samples"][0]["image"] is None
-    assert document["samples"][0]["values"] == {"x": "[0.0, 0.0, 0.0, 0.0, 0.0]"}
-
-
 def test_previews_are_rare() -> None:
     made = previews(batch(image=PIXELS))
     made.previews.make("photos", 0)
@@ -160,13 +150,6 @@ def test_stages_of_slow_transforms_are_few(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(document["samples"]) == 1
 
 
-def test_an_error_of_the_engine_ends_the_session() -> None:
-    made = previews(SourceError("the file is gone"))
-    with pytest.raises(SourceError, match="the file is gone"):
-        made.previews.make("photos", 0)
-    assert made.session.calls == ["closed"]
-
-
 def test_what_cannot_be_previewed_is_an_error() -> None:
     made = previews(batch(image=PIXELS))
     with pytest.raises(PipelineNotFoundError, match="'fotos'; there is: 'photos'"):
@@ -180,26 +163,3 @@ def test_what_cannot_be_previewed_is_an_error() -> None:
     with pytest.raises(InvalidRequestError, match="cost too much"):
         own.previews.make("photos", 0)
     assert made.session.requests == own.session.requests == []
-
-
-def test_stuck_source_ends_the_preview_and_begins_no_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(preview, "_TIMEOUT_SECONDS", 0.05)
-    made, may_end = previews(None), threading.Event()
-
-    def stages(sample_id: int, key: Any) -> Iterator[Any]:
-        assert may_end.wait(60)
-        yield from ()
-
-    made.engine.sample_stages = stages
-    with pytest.raises(InfeedError, match="no preview within 0 s: a sample or its transforms"):
-        made.previews.make_sample("photos", 7, np.zeros(2, np.int64))
-    made.clock.now += INTERVAL_SECONDS
-    with pytest.raises(BusyError):
-        made.previews.make_sample("photos", 7, np.zeros(2, np.int64))
-    may_end.set()
-    wait_until(lambda: not made.previews._lock.locked(), "the first one has ended")
-    made.clock.now += INTERVAL_SECONDS
-    monkeypatch.undo()
-    assert made.previews.make_sample("photos", 7, np.zeros(2, np.int64))["stages"] == []

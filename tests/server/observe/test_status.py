@@ -85,19 +85,6 @@ def merged(*documents: Document) -> Document:
     return Status(Fake(documents)).to_json(readiness)
 
 
-def test_a_stage_that_only_one_process_has_run_is_in_the_totals() -> None:
-    idle, busy = process(2, {}, 0.0), process(2, {0: 0.1}, 1.0)
-    busy["pipelines"][0]["totals"]["encode_seconds"] = 1.5
-    for documents in ((idle, busy), (busy, idle)):
-        (pipeline,) = merged(*documents)["pipelines"]
-        assert pipeline["totals"] == {
-            "batches": 200,
-            "samples": 1600,
-            "bytes": 14,
-            "encode_seconds": 1.5,
-        }
-
-
 def test_processes_are_one_server() -> None:
     status = merged(process(2, {0: 0.1}, 1.0), process(2, {1: 0.6}, 0.5, uptime_seconds=9.0))
     server = status["server"]
@@ -132,11 +119,6 @@ def test_processes_of_one_host_are_one_server_in_the_verdict() -> None:
     assert "; 3 such servers would be enough" in status["verdict"]["text"]
 
 
-def test_silent_process_counts_in_the_servers_of_a_verdict() -> None:
-    (job,) = merged(process(2, {0: 0.6, 1: 0.6}, 1.0))["pipelines"][0]["jobs"]
-    assert job["verdict"]["servers"] == 3
-
-
 def test_processes_with_the_ranks_of_a_job_are_one_server() -> None:
     documents = [process(2, {0: 0.6}, 1.0), process(2, {1: 0.6}, 1.0)]
     status = Status(Fake(documents), clock=lambda: 5.0)
@@ -154,12 +136,6 @@ def test_equal_jobs_on_several_processes_stay_apart() -> None:
     ranks = [[(trainer["feed"], trainer["rank"]) for trainer in job["trainers"]] for job in jobs]
     # A feed that has connected a second time is with itself.
     assert ranks == [[("feed-0", 0), ("feed-0", 0), ("feed-1", 1)], [("another", 0)]]
-
-
-def test_nothing_to_merge() -> None:
-    assert merged()["pipelines"] == []
-    assert merged()["verdict"]["level"] == "unknown"
-    assert merged(process(1, {}, 0.0))["pipelines"][0]["jobs"] == []
 
 
 def test_history_has_the_growth_of_all_processes() -> None:
@@ -197,18 +173,3 @@ def test_last_source_error_of_all_processes_is_shown() -> None:
     other["pipelines"][0]["source_error"] = {"time": "2", "file": "b"}
     assert merged(one, other, good)["pipelines"][0]["source_error"]["file"] == "b"
     assert merged(good)["pipelines"][0]["source_error"] is None
-
-
-def test_verdict_of_the_server_is_one_that_is_known() -> None:
-    new, old = process(2, {0: 0.0}, 1.0), process(2, {0: 0.0}, 1.0)
-    new["pipelines"][0]["jobs"][0]["id"] = "p-8-8x2-0"
-    new["pipelines"][0]["jobs"][0]["trainers"][0]["report"] = None
-    for documents in ((new, old), (old, new)):
-        assert merged(*documents)["verdict"]["level"] == "not input-bound"
-    assert merged(new)["verdict"]["level"] == "unknown"
-
-
-def test_bad_samples_of_all_processes_are_in_the_order_of_time() -> None:
-    samples = {key: {"time": key, "sample_id": int(key), "count": 1} for key in "123"}
-    lists = [[samples["3"], samples["1"]], [samples["2"]]]
-    assert Status(Fake([], lists)).bad_samples("p") == [samples[key] for key in "321"]

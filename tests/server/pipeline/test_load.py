@@ -133,21 +133,3 @@ def test_error_of_a_function_has_the_users_frames(module: str) -> None:
     assert lines[0] == f"{module}:fail raised LookupError:"
     assert lines[-1] == "LookupError: no data today"
     assert len([line for line in lines if line.startswith("  File ")]) == 1
-
-
-@pytest.mark.parametrize(
-    "part",
-    [
-        f"shuffle: {{mode: window, window: {1 << 63}}}",
-        f"shuffle: {{mode: window, block: {1 << 70}}}",
-        f"transforms: [decode_image: {{field: image, max_pixels: {1 << 70}}}]",
-        f"transforms: [resize: {{field: image, size: [4, {1 << 31}]}}]",
-    ],
-)
-def test_number_beyond_those_of_tensorflow_is_refused(tmp_path: Path, part: str) -> None:
-    file = tmp_path / "p.yaml"
-    file.write_text(
-        f"pipelines:\n  a:\n    source: {{images: x}}\n    batch: {{size: 1}}\n    {part}\n"
-    )
-    with pytest.raises(ConfigError, match=r"p\.yaml:5: pipelines\.a\..*: should be less than [29]"):
-        load.load(str(file))

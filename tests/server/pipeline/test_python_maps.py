@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from tests.harness.process import ROOT
 
 from infeed import ConfigError, SourceError, UserCodeError
 from infeed_server.engines.base import HostBatch, Request, Trainer
 from infeed_server.engines.indexed.engine import IndexedEngine
 from infeed_server.engines.monitor import Monitor
-from infeed_server.pipeline.load import from_yaml, parse
+from infeed_server.pipeline.load import parse
 from infeed_server.runtime.engine_factory import build
 
 CODE = """
@@ -179,13 +178,6 @@ def test_bits_depend_on_the_key_alone(engine: Any) -> None:
     assert read(in_processes, 0, seed=4).arrays["draw"].tolist() != draws[0]
 
 
-def test_generator_differs_by_position_in_the_list(engine: Any) -> None:
-    first = read(engine(NOISE)).arrays["draw"]
-    fields = {"x": {"type": "float32", "shape": [2]}, "label": "int64"}
-    second = read(engine({**DOUBLE, "fields": fields}, NOISE)).arrays["draw"]
-    assert not set(first.tolist()) & set(second.tolist())
-
-
 @pytest.mark.parametrize("processes", [0, 1])
 def test_each_bad_result_is_found(engine: Any, processes: int) -> None:
     fragile = {"function": "fragile", "fields": {"label": "int64"}}
@@ -241,13 +233,6 @@ def test_function_that_cannot_be_served_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=f"(?s){message}"):
         engine(options)
-
-
-def test_worker_processes_need_names(engine: Any) -> None:
-    function = {"function": lambda sample: sample, "python": True, "identity": "v1"}
-    with pytest.raises(ConfigError, match=r"^transforms\[0\].map.function: worker processes load"):
-        engine(transforms=[{"map": function}], processes=1)
-    assert engine(transforms=[{"map": function}]).spec.element_spec[0].name == "x"
 
 
 def test_replaced_worker_refuses_changed_code(engine: Any) -> None:
@@ -312,22 +297,3 @@ def test_zeros_at_the_end_of_values_are_kept(engine: Any, tmp_path: Path) -> Non
         ids = batch.sample_ids.tolist()
         assert batch.arrays["name"].tolist() == [b"%d\0\0" % number for number in ids]
         assert batch.arrays["names"].tolist() == [[b"a\0", b"\0"]] * 8
-
-
-def test_documented_function_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    page = (ROOT / "docs/pipelines.md").read_text()
-    for name in ("my_data", "my_functions"):
-        code = page.partition(f"```python\n# {name}.py\n")[2].partition("\n```")[0]
-        (tmp_path / f"{name}.py").write_text(code)
-    section = page.partition("\n### Functions in Python\n")[2]
-    text = section.partition("```yaml\n")[2].partition("\n```")[0]
-    (tmp_path / "p.yaml").write_text(text.replace("processes: 4", "processes: 1"))
-    (definition,) = from_yaml("p.yaml").values()
-    made = build("p", definition, Monitor())
-    try:
-        assert isinstance(made, IndexedEngine)
-        assert read(made, size=32).arrays["image"].shape == (32, 24, 24, 1)
-    finally:
-        made.close()

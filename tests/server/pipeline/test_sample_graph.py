@@ -49,28 +49,6 @@ def test_random_steps_have_independent_keys() -> None:
     assert float(first["draw2"]) != float(other["draw2"])
 
 
-def test_a_folded_key_has_64_random_bits() -> None:
-    keys = [tf.constant([3, number], tf.int64) for number in range(40)]
-    folded = np.stack([sample_graph.fold(key, 2) for key in keys])
-    assert folded.dtype == np.int64
-    # Each bit is 0 in some keys and 1 in others.
-    words = folded[:, 0].view(np.uint64)
-    assert np.bitwise_or.reduce(words) == 2**64 - 1
-    assert np.bitwise_and.reduce(words) == 0
-    assert (sample_graph.fold(keys[0], 2) != sample_graph.fold(keys[0], 3)).numpy().any()
-
-
-def test_a_function_may_declare_the_type_of_its_key() -> None:
-    key_spec = tf.TensorSpec([2], tf.int64)
-
-    @tf.function(input_signature=[{"x": tf.TensorSpec([], tf.int32)}, key_spec])
-    def draw(sample: dict[str, tf.Tensor], key: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {"key": key}
-
-    source, steps = open_steps({"drop": {"fields": ["image"]}}, {"map": {"function": draw}})
-    assert sample_graph.trace(source, steps)[-1] == {"key": key_spec}
-
-
 def test_key_of_a_step_depends_on_its_ordinal() -> None:
     _, steps = open_steps({"random_flip_left_right": {"field": "image"}})
     step, moved = steps[0], (5, steps[0][1])

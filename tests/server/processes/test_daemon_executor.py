@@ -11,19 +11,6 @@ import pytest
 from infeed_server.processes.daemon_executor import DaemonExecutor
 
 
-def test_calls_run_in_turn_on_one_thread() -> None:
-    executor = DaemonExecutor("test")
-    order: list[int] = []
-    threads = [
-        executor.submit(lambda n: (order.append(n), threading.get_ident())[1], number)
-        for number in range(10)
-    ]
-    (thread,) = {call.result() for call in threads}
-    assert thread != threading.get_ident()
-    assert order == list(range(10))
-    executor.close()
-
-
 @pytest.mark.parametrize("error", [ValueError(), SystemExit(), KeyboardInterrupt()], ids=repr)
 def test_errors_are_those_of_the_call(error: BaseException) -> None:
     executor = DaemonExecutor("test")

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import subprocess
 import sys
-
-import pytest
-
-from infeed_server.processes.malloc import keep_freed_memory
 
 FAULTS = """
 import resource
@@ -29,8 +24,3 @@ def test_freed_memory_is_reused() -> None:
     command = [sys.executable, "-c", FAULTS]
     faults = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert int(faults) < 20  # of 20 times 512 pages
-
-
-def test_without_glibc_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
-    assert not keep_freed_memory()

@@ -77,7 +77,7 @@ def test_idle_worker_that_ends_is_replaced(new_pool: NewPool) -> None:
 
 @pytest.mark.parametrize(
     ("request_", "ending"),
-    [(("exit", 3), "exit status 3"), (("kill", signal.SIGSEGV), r"signal 11 \(SIGSEGV\)")],
+    [(("exit", 3), "exit status 3"), (("kill", signal.SIGSEGV), r"signal 11 \(.*\)")],
 )
 def test_request_that_ends_each_worker_fails(
     new_pool: NewPool, tmp_path: Path, request_: Any, ending: str
@@ -102,13 +102,6 @@ def test_end_is_noticed_though_a_forked_process_lives_on(new_pool: NewPool, tmp_
         assert [answer.result(timeout=20)] == pool.pids
     finally:
         os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
-
-
-def test_worker_that_writes_into_the_channel_is_replaced(new_pool: NewPool) -> None:
-    pool = new_pool()
-    before = pool.submit("").result()
-    assert pool.submit("write once").result() != before
-    assert [pool.submit("").result()] == pool.pids
 
 
 def test_workers_print_to_standard_error(new_pool: NewPool, capfd: Any) -> None:

@@ -126,6 +126,7 @@ def test_stages_before_cache_are_those_of_the_first_epoch(folder: Path) -> None:
     assert [stage.name for stage in profile.stages if not stage.cached] == others
 
 
+@pytest.mark.slow
 def test_bad_samples_are_counted_and_left_out(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,6 +153,7 @@ def test_pipeline_with_bad_samples_only_names_one(folder: Path, tmp_path: Path) 
         profile_of(folder, f"source: {{images: {tmp_path}}}", transforms)
 
 
+@pytest.mark.slow
 def test_large_samples_are_fewer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("infeed_server.profile.samples._MAX_KEPT_BYTES", 3 * 64 * 64 * 4)
     profile = profile_of(folder, "source: {arrays: x.npz}", "[cast: {field: x, dtype: int32}]")

@@ -9,7 +9,6 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
-import grpc
 import pytest
 
 from infeed.shared.errors import InvalidRequestError, PermissionDeniedError
@@ -18,9 +17,8 @@ from infeed.v1 import stream_pb2
 from infeed_server.engines.monitor import Monitor
 from infeed_server.observe.jobs import Jobs
 from infeed_server.rpc import batch_stream as module
-from infeed_server.rpc.batch_encoder import EncodedAnswer
+from infeed_server.rpc.answers import EncodedAnswer
 from infeed_server.rpc.batch_stream import BatchStreams
-from infeed_server.rpc.trainer_log import TrainerLog
 
 OPEN = stream_pb2.StreamBatchesRequest(open=stream_pb2.StreamOpen(pipeline="n"))
 BATCH = stream_pb2.StreamBatchesRequest(batch=stream_pb2.BatchRequest(request_id=7))
@@ -32,9 +30,8 @@ class FakeCall:
 
     def __init__(self, *, is_active: bool = True, trace: Any = None) -> None:
         fake: Any = self
-        self.streams = BatchStreams(
-            fake, fake, Monitor(), TrainerLog(), Jobs(lambda *_: ServerReport()), trace
-        )
+        jobs = Jobs(lambda *_: ServerReport())
+        self.streams = BatchStreams(fake, fake, Monitor(), jobs, trace)
         self.context = self
         self.caller = SimpleNamespace(require_access=lambda name: None)
         self.answers: list[Future[Any]] = []
@@ -152,46 +149,9 @@ def test_nothing_is_submitted_to_a_closed_session(eventually: Any) -> None:
     assert len(call.answers) == 1
 
 
-def test_lost_client_ends_the_stream_without_an_error(frequent_heartbeats: None) -> None:
-    call = FakeCall()
-
-    def requests() -> Iterator[Any]:
-        yield OPEN
-        raise grpc.RpcError
-
-    fake: Any = call
-    assert [event(message) for message in call.streams.serve(requests(), fake)] == ["opened"]
-
-
 def test_call_that_ended_before_its_callback_closes_the_session() -> None:
     call = FakeCall(is_active=False)
     assert list(call.serve(OPEN, BATCH)) == []
-    assert call.closed == 1
-
-
-def test_closed_generator_closes_the_session_once(waiting: Any) -> None:
-    call = FakeCall()
-    fake: Any = call
-    responses: Any = call.streams.serve(waiting(OPEN, BATCH), fake)
-    next(responses)
-    responses.close()
-    call.end()
-    assert call.closed == 1
-
-
-@pytest.mark.parametrize("heartbeats", [0, 1])
-def test_call_that_ends_before_an_answer_closes_the_session(
-    waiting: Any, frequent_heartbeats: None, heartbeats: int
-) -> None:
-    call = FakeCall()
-    fake: Any = call
-    responses = call.streams.serve(waiting(OPEN, BATCH), fake)
-    while not call.answers:
-        next(responses)
-    for _ in range(heartbeats):
-        assert event(next(responses)) == "heartbeat"
-    call.end()
-    assert list(responses) == []
     assert call.closed == 1
 
 
@@ -215,10 +175,6 @@ def test_batch_of_a_peer_that_leaves_with_it_counts_as_sent(
     responses.close()  # gRPC asks for no other message
     assert events == ["send", "sent", "stream closed"]
     assert fake.trainer.position == 40
-
-
-def test_half_closed_stream_ends_without_a_wait() -> None:
-    assert [event(message) for message in FakeCall().serve(OPEN)] == ["opened"]  # no heartbeat
 
 
 def test_stream_that_opens_during_a_drain_announces_it(waiting: Any) -> None:

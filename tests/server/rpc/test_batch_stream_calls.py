@@ -47,19 +47,6 @@ def test_sent_batches_are_freed(live: Any, new_call: Any, eventually: Any) -> No
         gc.enable()
 
 
-def test_pending_requests_are_answered_after_half_close(
-    live: Any, new_call: Any, eventually: Any
-) -> None:
-    live.held.held = True
-    call = new_call().open().request(0).request(4).half_close()
-    eventually(lambda: live.held.queued_requests() == 2, "two requests wait")
-    live.held.release()
-    answers, rpc_error = call.rest()
-    assert rpc_error is None
-    kinds = [answer.WhichOneof("event") for answer in answers]
-    assert kinds == ["opened", "header", "chunk", "header", "chunk"]
-
-
 GARBAGE = b"\xff\xfe no message"
 
 
@@ -123,21 +110,21 @@ def test_unknown_pipeline_or_fingerprint_is_refused(
             lambda call: call.send(GARBAGE),
             "a message of 13 bytes is not a valid StreamBatchesRequest",
         ),
-        (lambda call: call.request(0, 5), "5 positions requested; .* has 0 to 4"),
-        (lambda call: call.request(0, -1), "-1 positions requested"),
+        (lambda call: call.request(0, 5), "count 5 is out of range for .* 0 to 4"),
+        (lambda call: call.request(0, -1), "count -1 is out of range"),
         (
             lambda call: call.request(8, min_position_count=-1),
             "min_position_count -1 is out of range for .* at position 8",
         ),
         (
             lambda call: call.request(8, min_position_count=13),
-            "a step of 1 ranks ends at 12 at most",
+            "it is 0 to 12 for 1 ranks",
         ),
         (
             lambda call: call.request(8, step_end=-1),
             "step_end -1 is out of range for .* at position 8",
         ),
-        (lambda call: call.request(8, step_end=13), "a step of 1 ranks ends at 12 at most"),
+        (lambda call: call.request(8, step_end=13), "it is 0 to 12 for 1 ranks"),
         (lambda call: call.request(-1), "position -1 is outside of"),
         (lambda call: call.request((1 << 62) + 1), "position 4611686018427387905 is outside of"),
     ],
@@ -224,17 +211,6 @@ def test_report_is_answered_between_batches(live: Any, new_call: Any) -> None:
     assert [answer.WhichOneof("event") for answer in answers] == ["header", "chunk"]
     assert rpc_error is None
     assert len(live.held.sessions[0].requests) == 1
-
-
-def test_reports_that_come_too_often_are_ignored(new_call: Any) -> None:
-    call = new_call().open()
-    for _ in range(50):
-        call.send(report_message())
-    answers, rpc_error = call.request(0).half_close().rest()
-    assert rpc_error is None
-    kinds = [answer.WhichOneof("event") for answer in answers]
-    assert kinds.count("report") <= 2  # on a starved machine, half a second passes meanwhile
-    assert kinds.count("header") == 1
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0])

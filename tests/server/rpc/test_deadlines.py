@@ -34,19 +34,6 @@ def test_call_without_a_request_ends(
     client.await_end(client.call(method))
 
 
-def test_stream_with_its_first_message_stays_open(
-    start: Any, connect: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(interceptor, "FIRST_MESSAGE_TIMEOUT_SECONDS", SECONDS)
-    live = start()
-    client = connect(live)
-    client.call(STREAM, OPEN)
-    second = client.call(STREAM)
-    client.await_end(second)  # a timer has run since
-    assert len(live.held.sessions) == 1
-    assert not live.held.sessions[0].closed
-
-
 @pytest.mark.parametrize("begin", [b"", b"PRI * HTTP", None])
 def test_connection_without_a_call_ends(
     start: Any, connect: Any, monkeypatch: pytest.MonkeyPatch, begin: bytes | None
@@ -61,14 +48,6 @@ def test_connection_without_a_call_ends(
             silent.sendall(begin)
             while silent.recv(1 << 16):
                 pass
-
-
-def test_old_connection_ends_after_its_grace_period(start: Any, connect: Any) -> None:
-    live = start(limits=Limits(max_connection_age=1.0, max_connection_age_grace=1.0))
-    client = connect(live)
-    client.call(STREAM, OPEN)
-    client.read_to_end()
-    assert live.held.sessions
 
 
 def test_feed_moves_from_old_connections_without_loss(start: Any) -> None:

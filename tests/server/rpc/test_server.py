@@ -69,13 +69,6 @@ def test_get_pipeline(channel: grpc.Channel, error_of: Any) -> None:
     assert error.metadata == {"pipeline": "nowhere", "known": "held, other"}
 
 
-def test_unknown_method_is_unimplemented(channel: grpc.Channel, error_of: Any) -> None:
-    for method in ("Nothing", "../x"):
-        with pytest.raises(grpc.RpcError) as caught:
-            call(channel, method, b"")
-        assert error_of(caught.value)[0] == "UNIMPLEMENTED"
-
-
 def test_too_large_message_is_refused(live: Any, new_call: Any, eventually: Any) -> None:
     _, error = new_call().open("x" * 100_000).rest()
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

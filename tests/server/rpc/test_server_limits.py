@@ -1,7 +1,8 @@
-"""The limits of a server: streams, short calls, health calls, connections and threads."""
+"""The limits of a server: streams, short calls, health calls and connections."""
 
 from __future__ import annotations
 
+import resource
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -12,9 +13,9 @@ import pytest
 
 from infeed.shared.errors import AuthenticationError, ServerUnavailableError
 from infeed.v1 import feed_service_pb2
-from infeed_server.rpc import admission, resources
+from infeed_server.rpc import admission, limits
 from infeed_server.rpc import server as rpc_server
-from infeed_server.rpc.limits import Limits
+from infeed_server.rpc.limits import Limits, max_connections
 from infeed_server.rpc.server import SERVICE
 from infeed_server.serving.auth import Caller
 
@@ -150,22 +151,6 @@ class Refusing:
         raise AuthenticationError("unknown token")
 
 
-def test_stream_is_refused_before_threads_run_out(
-    start: Any, error_of: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    live = start()
-    left = resources._THREAD_RESERVE + 1
-    monkeypatch.setattr(resources.cgroup, "pids_left", lambda: left)
-    with grpc.insecure_channel(live.address) as channel:
-        with pytest.raises(grpc.RpcError) as caught:
-            next(channel.unary_stream(METHODS["streams"])(b"", timeout=60))
-        code, error = error_of(caught.value)
-        assert code == "RESOURCE_EXHAUSTED"
-        assert f"only {left} more threads" in error.message
-        channel.unary_unary(METHODS["health calls"])(b"", timeout=60)  # it needs no more threads
-    assert refused(live, "threads") == 1
-
-
 def test_connection_beyond_the_limit_is_closed(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rpc_server, "max_connections", lambda: 2)
     address = ("127.0.0.1", start().server.port)
@@ -186,3 +171,14 @@ def read_or_reset(connection: socket.socket) -> bytes:
         return connection.recv(1)
     except ConnectionError:
         return b""
+
+
+@pytest.mark.parametrize(
+    ("limit", "connections"),
+    [(1024, 768), (40, 30), (20_000, 1024), (resource.RLIM_INFINITY, 1024)],
+)
+def test_descriptors_are_kept_for_data(
+    monkeypatch: pytest.MonkeyPatch, limit: int, connections: int
+) -> None:
+    monkeypatch.setattr(limits.resource, "getrlimit", lambda _: (limit, limit))
+    assert max_connections() == connections

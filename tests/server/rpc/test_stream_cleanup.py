@@ -100,17 +100,6 @@ def test_client_that_reads_nothing_and_leaves(server: Any, open_call: Any, event
     eventually(lambda: not stream_threads(), "its threads have ended")
 
 
-def test_client_that_cancels_during_a_batch(server: Any, open_call: Any, eventually: Any) -> None:
-    with grpc.insecure_channel(str(server.address)) as channel:
-        for _ in range(10):
-            call = open_call(channel).open("n").request(0).request(4).request(8)
-            kinds = [call.next().WhichOneof("event") for _ in range(3)]
-            assert kinds == ["opened", "header", "chunk"]
-            call.cancel()
-        await_idle(server, eventually)
-    eventually(lambda: not stream_threads(), "their threads have ended")
-
-
 def test_lost_connection(server: Any, open_call: Any, eventually: Any) -> None:
     channel = grpc.insecure_channel(str(server.address))
     calls = [open_call(channel).open("n").request(0) for _ in range(5)]

@@ -44,9 +44,7 @@ def test_key_that_does_not_fit_is_refused(pki: Any) -> None:
         files(pki, key=str(pki.trainer_key)).check()
 
 
-def test_certificate_that_is_not_valid_now_is_warned_of(
-    pki: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_expired_certificate_is_warned_of(pki: Any, caplog: pytest.LogCaptureFixture) -> None:
     files(pki).check()
     files(pki, client_ca=str(pki.ca)).check()
     assert caplog.text == ""
@@ -54,13 +52,7 @@ def test_certificate_that_is_not_valid_now_is_warned_of(
     files(pki, **expired).check()
     (record,) = caplog.records
     assert record.levelname == "WARNING"
-    cert = x509.load_pem_x509_certificate(pki.server_expired.read_bytes())
-    first, last = (
-        time.strftime("%Y-%m-%d %H:%M:%S UTC")
-        for time in (cert.not_valid_before_utc, cert.not_valid_after_utc)
-    )
-    begin = f"--tls-cert {expired['cert']}: expired: valid from {first} to {last}, and now it is 2"
-    assert record.getMessage().startswith(begin)
+    assert "the certificate has expired" in record.getMessage()
 
 
 def test_http_uses_the_current_files_without_client_certificates(

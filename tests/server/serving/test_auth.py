@@ -321,7 +321,7 @@ NOW = datetime(2026, 3, 1, 12, 30, 15, 7, tzinfo=timezone.utc)
 def test_expiry_is_valid_in_the_file(write: Write, text: str, end: str) -> None:
     file = str(write(token_entry(new_token(), "ann", ["*"], parse_expiry(text, NOW))))
     [grant] = read_tokens(file)
-    assert grant.expires_at == datetime.fromisoformat(f"{end}+00:00")
+    assert grant.expires == datetime.fromisoformat(f"{end}+00:00")
 
 
 @pytest.mark.parametrize(

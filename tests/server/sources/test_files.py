@@ -56,7 +56,6 @@ def test_describe_nearest_folder(tmp_path: Path) -> None:
         (tmp_path / "a" / str(number)).touch()
     assert describe_nearest_folder(str(tmp_path / "a/b")).endswith("holds 0, 1, 2, 3, 4 and 2 more")
     assert "'/', which holds" in describe_nearest_folder("/no-such-folder-anywhere/b")
-    assert str(tmp_path / "a") in describe_nearest_folder(f"file://{tmp_path}/a/b/c")
 
 
 def test_unreadable_files_are_refused(tmp_path: Path) -> None:

@@ -9,37 +9,15 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from infeed import ConfigError
 from infeed_server.config.model import Definition
 from infeed_server.sources import (
     AnySource,
-    ArraysSource,
-    DatasetSource,
-    ImagesSource,
-    PythonSource,
-    TFRecordSource,
     open_source,
 )
 
 
 class Holder(Definition):
     source: AnySource
-
-
-@pytest.mark.parametrize(
-    ("options", "source_class"),
-    [
-        ({"tfrecord": "a-*", "features": {"x": "bytes"}}, TFRecordSource),
-        ({"images": "photos", "labels": "folders"}, ImagesSource),
-        ({"arrays": "a.npz"}, ArraysSource),
-        ({"python": "m:make"}, PythonSource),
-        ({"dataset": "m:make"}, DatasetSource),
-    ],
-)
-def test_key_selects_the_source_class(options: dict[str, Any], source_class: type) -> None:
-    source = Holder.model_validate({"source": options}).source
-    assert isinstance(source, source_class)
-    assert Holder(source=source).source is source
 
 
 @pytest.mark.parametrize(
@@ -73,11 +51,6 @@ def test_code_without_a_name_is_refused(kind: str, name: str) -> None:
         Holder.model_validate({"source": {kind: name}})
 
 
-def test_sequential_source_cannot_be_opened() -> None:
-    with pytest.raises(ConfigError, match="m:make is sequential"):
-        open_source(DatasetSource(dataset="m:make"))
-
-
 @pytest.mark.parametrize("options", [{}, {"csv": "a"}, 3, "tfrecord", None, ["arrays"]])
 def test_source_without_a_known_key_is_refused(options: Any) -> None:
     with pytest.raises(ValidationError) as caught:
@@ -85,11 +58,6 @@ def test_source_without_a_known_key_is_refused(options: Any) -> None:
     (error,) = caught.value.errors()
     assert error["loc"] == ("source",)
     assert error["msg"] == "a source has one of: tfrecord, images, arrays, python, dataset"
-
-
-def test_source_with_two_keys_is_refused() -> None:
-    with pytest.raises(ValidationError, match="dataset; this one has images and arrays"):
-        Holder.model_validate({"source": {"images": "a", "arrays": "b"}})
 
 
 def test_option_errors_keep_their_location() -> None:

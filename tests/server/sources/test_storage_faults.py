@@ -104,7 +104,7 @@ def test_operation_is_repeated_with_backoff(failures: int, retry_delays: list[fl
 
 def test_lasting_fault_is_a_source_error(retry_delays: list[float]) -> None:
     operation = Operation(7, OSError(errno.EMFILE, "Too many open files"))
-    with pytest.raises(SourceError, match=r"cannot read a\.jpg: Too many.*7 attempts in 3 s") as e:
+    with pytest.raises(SourceError, match=r"cannot read a\.jpg: Too many.*7 attempts") as e:
         retry_faults(operation, "a.jpg")
     assert e.value.metadata == {"file": "a.jpg"}
     assert operation.failures == 0

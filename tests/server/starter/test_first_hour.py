@@ -40,7 +40,12 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(new_app(), arguments)
 
 
-@pytest.mark.parametrize("path", KINDS)
+QUICK = ("records", "npy", "rows")
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(path, marks=[pytest.mark.slow] * (path not in QUICK)) for path in KINDS]
+)
 def test_each_kind_is_served_as_it_is_written(
     path: str, data: Path, tmp_path: Path, serve: Any
 ) -> None:

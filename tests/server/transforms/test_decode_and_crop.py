@@ -20,7 +20,7 @@ from infeed_server.transforms import (
     RandomResizedCrop,
     Rename,
 )
-from infeed_server.transforms.decode_and_crop import DecodeAndCrop, fuse_decode_and_crop
+from infeed_server.transforms.decode import DecodeAndCrop, fuse_decode_and_crop
 
 CROPS = [
     CenterCrop(field="image", size=(60, 40)),

@@ -71,19 +71,6 @@ def test_resize_keeps_float_types(run: Any, image: Any, dtype: str) -> None:
     np.testing.assert_array_equal(result, tf.cast(tf.image.resize(floats, [8, 9]), dtype))
 
 
-@pytest.mark.parametrize(
-    ("before", "message"),
-    [
-        (tf.TensorSpec([], tf.string), "holds encoded bytes; put decode_image before it"),
-        (tf.TensorSpec([4, 4, 3], tf.uint32), "holds uint32; supported: uint8, int8"),
-        (tf.TensorSpec([28, 28], tf.uint8), r"shape \[28, 28\], not \[height, width, channels\]"),
-    ],
-)
-def test_resize_of_another_field_is_refused(spec: Any, before: tf.TensorSpec, message: str) -> None:
-    with pytest.raises(ConfigError, match=f"resize: field 'image' .*{message}"):
-        spec(Resize(field="image", size=(4, 5)), {"image": before})
-
-
 @pytest.mark.parametrize("size", [(40, 50), (39, 50), (11, 7), (1, 1), (40, 3)])
 def test_center_crop_equals_tf_image(run: Any, image: Any, size: tuple[int, int]) -> None:
     result = run(CenterCrop(field="image", size=size), {"image": image})["image"]

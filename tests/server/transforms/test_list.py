@@ -99,18 +99,6 @@ def test_unknown_transform_is_refused() -> None:
     assert "did you mean" not in problems("qqqqq")[0]
 
 
-def test_unknown_option_is_refused() -> None:
-    assert problems({"resize": {"field": "x", "size": [1, 1], "metod": "area"}}) == [
-        (
-            "transforms[0].resize.metod: unknown key 'metod' (did you mean 'method'?); allowed: "
-            "antialias, dtype, field, method, size"
-        )
-    ]
-    assert problems({"drop": {"fields": ["a"], "field": "a"}}) == [
-        "transforms[0].drop.field: unknown key 'field' (did you mean 'fields'?); allowed: fields"
-    ]
-
-
 def test_every_problem_is_reported_with_its_location() -> None:
     assert problems(
         {"resize": {"field": "x", "size": [224]}},

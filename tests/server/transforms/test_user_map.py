@@ -127,13 +127,16 @@ def test_keyed_overrides_the_signature(run: Any) -> None:
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
-        (lambda s: (s["x"], s["label"]), r"a tuple of 2: float32\[3\], int64\[\]"),
-        (lambda s: s["x"], r"returned float32\[3\]; it must return a dict"),
-        (lambda s: None, "returned None"),
-        (lambda s: {"x": None}, "a dict whose 'x' is None"),
-        (lambda s: {"x": object()}, "a dict whose 'x' is object"),
-        (lambda s: {1: s["x"]}, "a dict with the key 1"),
-        (lambda s: {"x": tf.RaggedTensor.from_row_lengths(s["x"], [1, 2])}, "'x' is RaggedTensor"),
+        (lambda s: (s["x"], s["label"]), "returned a tuple; it must"),
+        (lambda s: s["x"], "Tensor; it must return a dict"),
+        (lambda s: None, "returned a NoneType"),
+        (lambda s: {"x": None}, "a dict whose 'x' is a NoneType"),
+        (lambda s: {"x": object()}, "a dict whose 'x' is a object"),
+        (lambda s: {1: s["x"]}, "a dict whose 1 is a "),
+        (
+            lambda s: {"x": tf.RaggedTensor.from_row_lengths(s["x"], [1, 2])},
+            "a RaggedTensor",
+        ),
     ],
 )
 def test_result_that_is_not_a_dict_of_tensors_is_refused(
@@ -185,12 +188,6 @@ def test_error_has_the_users_traceback(
     assert [int(location.split("line ")[1].split(",")[0]) for location in locations] == lines
     assert re.search(last, end)
     assert caught.value.metadata["stage"] == "map"
-
-
-def test_import_error_has_the_users_traceback(module: Any) -> None:
-    user = module("x = 1\ny = x / 0\n")
-    with pytest.raises(UserCodeError, match=r"(?s)line 3, in <module>.*ZeroDivisionError"):
-        Map(function=f"{user}:f").identity()
 
 
 @pytest.mark.parametrize(

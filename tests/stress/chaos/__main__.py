@@ -6,7 +6,6 @@ import json
 import random
 import signal
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,7 +42,6 @@ def main(
     seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
     print(f"seed {seed}", flush=True)
     result: dict[str, Any] = {"seed": seed}
-    exact = True
     # Forked from a process that has loaded TensorFlow, servers start sooner: a long run has
     # hundreds of starts.
     with (
@@ -58,15 +56,16 @@ def main(
         try:
             if events:
                 schedule = draw_schedule(seed, events, pace, served.reset_bytes)
-                faults = run_server_faults(
+                result["server_faults"] = run_server_faults(
                     served, folder / "server_faults", schedule, nursery.start
                 )
-                result["server_faults"], exact = asdict(faults), faults.exact
             if kills:
-                killed = run_trainer_kills(served, folder / "kills", seed, kills, nursery.start)
-                result["kills"], exact = asdict(killed), exact and killed.exact
+                result["kills"] = run_trainer_kills(
+                    served, folder / "kills", seed, kills, nursery.start
+                )
         except HarnessError as error:
             raise SystemExit(f"error: {error}") from None
+    exact = all(part["exact"] for part in result.values() if isinstance(part, dict))
     text = json.dumps({"exact": exact, **result}, indent=2) + "\n"
     print(text, end="")
     if report is not None:

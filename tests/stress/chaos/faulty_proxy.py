@@ -9,7 +9,6 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
 
 _CHUNK_BYTES = 1 << 16
 _START_TIMEOUT_SECONDS = 120.0
@@ -20,12 +19,10 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 seconds
 class FaultyProxy:
     """Forwards connections to a local port, on its own thread. Also a context manager."""
 
-    def __init__(self, target_port: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """Starts the proxy; `clock` measures the length of a stall in seconds."""
+    def __init__(self, target_port: int) -> None:
         self.resets = 0
         """Number of reset connections."""
         self._target_port = target_port
-        self._clock = clock
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self._stalled_until = -math.inf
         self._bytes_until_reset: int | None = None
@@ -50,11 +47,11 @@ class FaultyProxy:
 
     @property
     def stalled(self) -> bool:
-        return self._clock() < self._stalled_until
+        return time.monotonic() < self._stalled_until
 
     def stall(self, seconds: float) -> None:
         """Forwards nothing in either direction for this time."""
-        self._stalled_until = self._clock() + seconds
+        self._stalled_until = time.monotonic() + seconds
 
     def reset(self, after_bytes: int) -> None:
         """Resets every connection after this number of further bytes from the server."""

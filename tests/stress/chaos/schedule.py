@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from enum import Enum
 
 SERVERS = 3
 PROXIED = 0
@@ -20,43 +19,23 @@ MAX_FREEZE_SECONDS = 20.0
 _SHORT_SHARE = 0.7
 """Share of freezes and stalls that end before the client drops the server."""
 
-
-class FaultKind(str, Enum):
-    """Kinds of events.
-
-    kill       SIGKILL
-    terminate  SIGTERM, as an orchestrator does
-    freeze     SIGSTOP, and SIGCONT after `seconds`
-    restart    start of a server that was killed or terminated
-    stall      the proxy forwards nothing for `seconds`
-    reset      the proxy resets every connection after `bytes` more bytes from the server
-    """
-
-    KILL = "kill"
-    TERMINATE = "terminate"
-    FREEZE = "freeze"
-    RESTART = "restart"
-    STALL = "stall"
-    RESET = "reset"
-
-
 _WEIGHTS = {
-    FaultKind.KILL: 3,
-    FaultKind.TERMINATE: 2,
-    FaultKind.FREEZE: 3,
-    FaultKind.RESTART: 10,
-    FaultKind.STALL: 8,
-    FaultKind.RESET: 9,
+    "kill": 3,  # SIGKILL
+    "terminate": 2,  # SIGTERM, as an orchestrator does
+    "freeze": 3,  # SIGSTOP, and SIGCONT after `seconds`
+    "restart": 10,  # start of a server that was killed or terminated
+    "stall": 8,  # the proxy forwards nothing for `seconds`
+    "reset": 9,  # the proxy resets every connection after `bytes` more bytes from the server
 }
-"""Relative frequencies. Restarts weigh more, so that most servers run most of the time; stalls and
-resets too, because they only apply to the server behind the proxy."""
+"""Kinds of events, with relative frequencies. Restarts weigh more, so that most servers run most of
+the time; stalls and resets too, because they only apply to the server behind the proxy."""
 
 
 @dataclass(frozen=True)
 class Event:
     """Event of one server, `pause` seconds after the previous event."""
 
-    kind: FaultKind
+    kind: str
     server: int
     pause: float
     seconds: float = 0.0
@@ -78,17 +57,17 @@ def draw_schedule(seed: int, count: int, pace: float, reset_bytes: int) -> list[
         seconds = rng.uniform(
             *((0.5, 8) if rng.random() < _SHORT_SHARE else (8, MAX_FREEZE_SECONDS))
         )
-        is_timed = kind in (FaultKind.FREEZE, FaultKind.STALL)
-        amount = rng.randrange(reset_bytes) if kind is FaultKind.RESET else 0
-        events.append(Event(kind, server, pause, seconds if is_timed else 0.0, amount))
-        if kind in (FaultKind.KILL, FaultKind.TERMINATE):
+        seconds = seconds if kind in ("freeze", "stall") else 0.0
+        amount = rng.randrange(reset_bytes) if kind == "reset" else 0
+        events.append(Event(kind, server, pause, seconds, amount))
+        if kind in ("kill", "terminate"):
             down.add(server)
-        down -= {server} if kind is FaultKind.RESTART else set()
+        down -= {server} if kind == "restart" else set()
     return events
 
 
-def _kinds(server: int, down: set[int]) -> list[FaultKind]:
+def _kinds(server: int, down: set[int]) -> list[str]:
     if server in down:
-        return [FaultKind.RESTART]
-    kinds = [FaultKind.KILL, FaultKind.TERMINATE, FaultKind.FREEZE]
-    return [*kinds, FaultKind.STALL, FaultKind.RESET] if server == PROXIED else kinds
+        return ["restart"]
+    faults = ["kill", "terminate", "freeze"]
+    return [*faults, "stall", "reset"] if server == PROXIED else faults

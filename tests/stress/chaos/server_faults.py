@@ -9,11 +9,12 @@ import math
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from tests.harness.server import Launch, spawn
-from tests.stress.chaos.job import Audit, Job, audit
+from tests.stress.chaos.job import Job, audit
 from tests.stress.chaos.pipelines import ServedPipeline
 from tests.stress.chaos.schedule import Event
 from tests.stress.chaos.servers import FaultyServer, FaultyServers
@@ -30,34 +31,11 @@ _LAST_STEPS = 10
 _MIN_EPOCHS = 3
 
 
-@dataclass(frozen=True)
-class ServerFaults:
-    """Result. `batches` counts the batches of all ranks, `equal` the ones as in the undisturbed
-    run. `longest_wait` is in seconds, without a rank's first wait."""
-
-    pipeline: str
-    events: dict[str, int]
-    seconds: float
-    batches: int
-    equal: int
-    audit: Audit
-    longest_wait: float
-    waits_over_a_second: int
-    hedges: int
-    reconnects: int
-    resets: int
-    starts: int
-    unclean: int
-
-    @property
-    def exact(self) -> bool:
-        return self.batches == self.equal > 0 and self.audit.exact
-
-
 def run_server_faults(
     served: ServedPipeline, folder: Path, events: Sequence[Event], launch: Launch = spawn
-) -> ServerFaults:
-    """Runs both jobs and compares them. Raises `HarnessError` if a server or a rank fails."""
+) -> dict[str, Any]:
+    """Runs both jobs and compares them; returns the report. Raises `HarnessError` if a server or a
+    rank fails."""
 
     def start(name: str, target: str, pause: float) -> Job:
         size = served.batch_size
@@ -89,28 +67,31 @@ def run_server_faults(
     expected = [step for rank in undisturbed for step in rank]
     waits = [step.wait_seconds for rank in ranks for step in rank[1:]]
     complete_epochs = max(step.start + len(step.mask) for step in delivered) // served.sample_count
-    return ServerFaults(
-        pipeline=served.name,
-        events=dict(Counter(event.kind.value for event in events)),
-        seconds=seconds,
-        batches=len(delivered),
-        equal=sum(map(_are_equal, delivered, expected)),
-        audit=audit(delivered, served.sample_count, complete_epochs),
-        longest_wait=max(waits),
-        waits_over_a_second=sum(wait > 1 for wait in waits),
-        hedges=sum(rank["hedges"] for rank in stats),
-        reconnects=sum(rank["reconnects"] for rank in stats),
-        resets=servers.proxy.resets,
-        starts=sum(server.starts for server in servers.servers),
-        unclean=sum(server.unclean_exits for server in servers.servers),
-    )
+    counted = audit(delivered, served.sample_count, complete_epochs)
+    equal = sum(map(_are_equal, delivered, expected))
+    return {
+        "exact": len(delivered) == equal > 0 and counted.exact,
+        "pipeline": served.name,
+        "events": dict(Counter(event.kind for event in events)),
+        "seconds": seconds,
+        "batches": len(delivered),
+        "equal": equal,
+        "audit": asdict(counted),
+        "longest_wait": max(waits),
+        "waits_over_a_second": sum(wait > 1 for wait in waits),
+        "hedges": sum(rank["hedges"] for rank in stats),
+        "reconnects": sum(rank["reconnects"] for rank in stats),
+        "resets": servers.proxy.resets,
+        "starts": sum(server.starts for server in servers.servers),
+        "unclean": sum(server.unclean_exits for server in servers.servers),
+    }
 
 
 def _apply(event: Event, servers: FaultyServers, job: Job) -> None:
     due = time.monotonic() + event.pause
     job.wait_until(
         lambda: time.monotonic() >= due and servers.ready_for(event),
-        f"server {event.server} is ready for {event.kind.value}",
+        f"server {event.server} is ready for {event.kind}",
     )
     servers.apply(event)
 

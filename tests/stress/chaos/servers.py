@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.harness.ports import ReservedPort
 from tests.harness.server import InfeedServer, Launch, spawn
 from tests.harness.waiting import HarnessError, wait_until
 from tests.stress.chaos.faulty_proxy import FaultyProxy
-from tests.stress.chaos.schedule import PROXIED, SERVERS, Event, FaultKind
+from tests.stress.chaos.schedule import PROXIED, SERVERS, Event
 
 
 class FaultyServer(InfeedServer):
@@ -103,25 +104,22 @@ class FaultyServers:
         """Whether the event's server is down, or for a fault answers."""
         server = self.servers[event.server]
         server.check()
-        if event.kind is FaultKind.RESTART:
+        if event.kind == "restart":
             return not server.running
         stalled = event.server == PROXIED and self.proxy.stalled
         return server.running and server.serves and not server.frozen and not stalled
 
     def apply(self, event: Event) -> None:
         server = self.servers[event.server]
-        if event.kind is FaultKind.KILL:
-            server.kill()
-        elif event.kind is FaultKind.TERMINATE:
-            server.ask_to_stop()
-        elif event.kind is FaultKind.FREEZE:
-            server.freeze(event.seconds)
-        elif event.kind is FaultKind.RESTART:
-            server.start()
-        elif event.kind is FaultKind.STALL:
-            self.proxy.stall(event.seconds)
-        else:
-            self.proxy.reset(event.bytes)
+        actions: dict[str, Callable[[], object]] = {
+            "kill": server.kill,
+            "terminate": server.ask_to_stop,
+            "freeze": lambda: server.freeze(event.seconds),
+            "restart": server.start,
+            "stall": lambda: self.proxy.stall(event.seconds),
+            "reset": lambda: self.proxy.reset(event.bytes),
+        }
+        actions[event.kind]()
 
     def __enter__(self) -> FaultyServers:
         try:

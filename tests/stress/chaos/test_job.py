@@ -1,17 +1,10 @@
-"""Schedule, committed steps and sample counts of the chaos runs."""
+"""Sample counts of the chaos runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any, cast
-
 import pytest
-from tests.harness.process import Process
-from tests.stress.chaos.job import Audit, Job, audit
-from tests.stress.chaos.schedule import PROXIED, SERVERS, FaultKind, draw_schedule
-from tests.stress.chaos.trainer import Step, Task, save
+from tests.stress.chaos.job import Audit, audit
+from tests.stress.chaos.trainer import Step
 
 COUNT = 6
 
@@ -41,33 +34,3 @@ def test_lost_and_repeated_samples_are_counted(
 ) -> None:
     found = audit(steps, COUNT, epochs)
     assert (found, found.exact) == (expected, exact)
-
-
-def test_step_saved_by_every_rank_is_committed(tmp_path: Path) -> None:
-    def launch(arguments: Sequence[str], folder: Path, cwd: Path) -> Process:
-        for number, saved in enumerate(EPOCHS[: 3 if folder.name == "rank-0" else 2]):
-            save(asdict(saved), folder / f"{number:08}.json")
-        save({"hedges": 1}, folder / "stats")
-        (folder / "00000003.part").write_text("{")  # a rank was killed while saving
-        return cast("Any", None)
-
-    job = Job(tmp_path, Task("", "", world_size=2, batch_size=4), launch)
-    assert job.saved_steps == [3, 2]
-    assert job.committed_steps() == [EPOCHS[:2], EPOCHS[:2]]
-    assert job.stats() == [{"hedges": 1}] * 2
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_events_of_a_seed_apply_in_their_order(seed: int) -> None:
-    events = draw_schedule(seed, 100, 4.0, 1000)
-    assert events == draw_schedule(seed, 100, 4.0, 1000) != draw_schedule(99, 100, 4.0, 1000)
-    down: set[int] = set()
-    for event in events:
-        assert (event.kind is FaultKind.RESTART) == (event.server in down)
-        assert event.pause == 0 or len(down) < SERVERS
-        if event.kind in (FaultKind.STALL, FaultKind.RESET):
-            assert event.server == PROXIED
-        if event.kind in (FaultKind.KILL, FaultKind.TERMINATE):
-            down.add(event.server)
-        elif event.kind is FaultKind.RESTART:
-            down.remove(event.server)

@@ -92,14 +92,14 @@ def train(task: Task) -> None:
             batch = next(feed, None)
             if batch is None:
                 break
-            step = _step(batch, feed.state(), time.monotonic() - requested_at)
+            step = step_of(batch, feed.state(), time.monotonic() - requested_at)
             save(asdict(step), folder / f"{number:08}.json")
             number += 1
             time.sleep(task.pause)
         save(asdict(feed.stats()), folder / "stats")
 
 
-def _step(batch: infeed.Batch, cursor: dict[str, Any], wait_seconds: float) -> Step:
+def step_of(batch: infeed.Batch, cursor: dict[str, Any], wait_seconds: float) -> Step:
     samples = [_sample_digest(batch, slot) for slot in range(batch.slots)]
     ids, mask = batch.sample_ids.tolist(), batch.mask.tolist()
     content = json.dumps([batch.start, batch.epoch, ids, mask, samples])

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tests.harness.server import Launch, spawn
 from tests.harness.waiting import HarnessError
-from tests.stress.chaos.job import Audit, Job, audit
+from tests.stress.chaos.job import Job, audit
 from tests.stress.chaos.pipelines import ServedPipeline
 from tests.stress.chaos.servers import FaultyServer
 from tests.stress.chaos.trainer import Step, Task
@@ -35,40 +35,14 @@ _MAX_SURVIVAL_SECONDS = 0.3
 """Maximum time from the kill of one rank to the kill of the others."""
 
 
-@dataclass(frozen=True)
-class Generation:
-    """Job between two kills: its start position, and its committed and discarded steps."""
-
-    world_size: int
-    batch_size: int
-    position: int
-    committed: int
-    discarded: int
-
-
-@dataclass(frozen=True)
-class TrainerKills:
-    """Result. `samples_equal` of `audit.samples` equal an undisturbed run's."""
-
-    pipeline: str
-    kills: int
-    seconds: float
-    generations: list[Generation]
-    samples_equal: int
-    audit: Audit
-
-    @property
-    def exact(self) -> bool:
-        return self.audit.exact and self.samples_equal == self.audit.samples
-
-
 def run_trainer_kills(
     served: ServedPipeline, folder: Path, seed: int, count: int, launch: Launch = spawn
-) -> TrainerKills:
-    """Kills jobs `count` times, then runs one to the end of an epoch. Raises `HarnessError`."""
+) -> dict[str, Any]:
+    """Kills jobs `count` times, then runs one to the end of an epoch; returns the report. Raises
+    `HarnessError`."""
     rng = random.Random(seed)
     steps: list[Step] = []
-    generations: list[Generation] = []
+    generations: list[dict[str, int]] = []
     cursor: dict[str, Any] | None = None
     world_size = 0
     begin = time.monotonic()
@@ -98,20 +72,28 @@ def run_trainer_kills(
             cursor = _checkpoint(ranks) or cursor
             rank_steps = [step for rank in ranks for step in rank]
             steps += rank_steps
-            discarded = sum(job.saved_steps) - len(rank_steps)
             generations.append(
-                Generation(world_size, batch_size, position, len(ranks[0]), discarded)
+                {
+                    "world_size": world_size,
+                    "batch_size": batch_size,
+                    "position": position,
+                    "committed": len(ranks[0]),
+                    "discarded": sum(job.saved_steps) - len(rank_steps),
+                }
             )
         epochs = cursor["position"] // served.sample_count if cursor else 0
         expected = _undisturbed_samples(served, folder, server.address, epochs, launch)
-    return TrainerKills(
-        pipeline=served.name,
-        kills=count,
-        seconds=time.monotonic() - begin,
-        generations=generations,
-        samples_equal=_count_equal(steps, expected),
-        audit=audit(steps, served.sample_count, epochs),
-    )
+    counted = audit(steps, served.sample_count, epochs)
+    equal = sum(expected.get(position) == digest for position, digest in _samples(steps))
+    return {
+        "exact": counted.exact and equal == counted.samples,
+        "pipeline": served.name,
+        "kills": count,
+        "seconds": time.monotonic() - begin,
+        "generations": generations,
+        "samples_equal": equal,
+        "audit": asdict(counted),
+    }
 
 
 def _kill(job: Job, rng: random.Random) -> None:
@@ -145,10 +127,6 @@ def _undisturbed_samples(
     with Job(folder / "undisturbed", task, launch) as job:
         (steps,) = job.wait()
     return dict(_samples(steps))
-
-
-def _count_equal(steps: list[Step], expected: dict[int, str]) -> int:
-    return sum(expected.get(position) == digest for position, digest in _samples(steps))
 
 
 def _samples(steps: list[Step]) -> list[tuple[int, str]]:

@@ -49,14 +49,12 @@ def run_client(
     return "whole" if count == session.steps else "ended"
 
 
-def compare(
-    session: Session, step: int, batch: Batch, *, same: bool, expected: Batch | None = None
-) -> None:
+def compare(session: Session, step: int, batch: Batch, *, same: bool) -> None:
     """Checks a batch's position, fields and types, and with `same` its values.
 
-    Raises `WrongResultError`. `expected` replaces the session's batch.
+    Raises `WrongResultError`.
     """
-    expected = session.batches[step] if expected is None else expected
+    expected = session.batches[step]
     if batch.start != expected.start or list(batch) != list(expected):
         raise WrongResultError(f"step {step} is another batch")
     for name, array in expected.items():
@@ -69,7 +67,7 @@ def compare(
             raise WrongResultError(f"step {step}: {name!r} has other values")
         if array.dtype == object and sum(map(len, actual.flat)) != sum(map(len, array.flat)):
             raise WrongResultError(f"step {step}: {name!r} does not hold each payload byte once")
-    slots = session.contract.batch_size
+    slots = session.plan.contract.batch_size
     if batch.mask.shape != (slots,) or batch.sample_ids.shape != (slots,):
         raise WrongResultError(f"step {step} has other slots")
 
@@ -159,7 +157,7 @@ def other_payload(rng: random.Random, session: Session) -> str:
         if len(sizes) == changed_step + 1:
             data = bytes(payload)
             if session.spec.wire_spec[0].data_type == BYTES:
-                data = _corrupt_table(rng, data, session.contract.batch_size + 1)
+                data = _corrupt_table(rng, data, session.plan.contract.batch_size + 1)
             else:
                 data = mutate(rng, data)
             cut = random_pieces(rng, data, 4)

@@ -9,8 +9,7 @@ from typing import Any
 
 import grpc
 from tests.stress.fuzz import frames
-from tests.stress.fuzz.calls import FEED, event
-from tests.stress.fuzz.server_under_test import ServerUnderTest
+from tests.stress.fuzz.kinds import FEED, event
 
 from infeed.batch import Batch
 from infeed.cursor import Shard
@@ -19,7 +18,7 @@ from infeed.prefetch.feed_plan import FeedPlan, plan_feed
 from infeed.shared.spec import PipelineSpec
 from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
-from infeed.wire.assembler import BatchAssembler, PendingRequest, ReceivedBatch, StreamContract
+from infeed.wire.assembler import BatchAssembler, PendingRequest, ReceivedBatch
 from infeed.wire.buffer_pool import BufferPool
 
 _TIMEOUT_SECONDS = 180.0
@@ -42,35 +41,28 @@ class Session:
     """Decoded batches, by step."""
 
     @property
-    def requests(self) -> deque[PendingRequest]:
-        return deque(PendingRequest(request(self.plan, step)) for step in range(self.steps))
-
-    @property
     def steps(self) -> int:
         return self.plan.shard_plan.steps or 0
 
     def assembler(self) -> BatchAssembler:
-        return BatchAssembler(self.contract, self.requests, BufferPool())
-
-    @property
-    def contract(self) -> StreamContract:
-        return self.plan.contract
+        requests = deque(PendingRequest(request(self.plan, step)) for step in range(self.steps))
+        return BatchAssembler(self.plan.contract, requests, BufferPool())
 
 
-def record(server: ServerUnderTest) -> tuple[Session, ...]:
-    return tuple(_record(server, name) for name in NAMES)
+def record(address: str) -> tuple[Session, ...]:
+    return tuple(_record(address, name) for name in NAMES)
 
 
-def _record(server: ServerUnderTest, name: str) -> Session:
+def _record(address: str, name: str) -> Session:
     body = service.GetPipelineRequest(name=name).SerializeToString()
-    (answer,) = _call(server.address, "GetPipeline", [body])
+    (answer,) = _call(address, "GetPipeline", [body])
     message = service.GetPipelineResponse.FromString(answer)
     spec = PipelineSpec.from_proto(message.pipeline)
     plan = plan_epoch(spec)
     steps = range(plan.shard_plan.steps or 0)
     requests = [event(open=plan.open_message)]
     requests += [event(batch=request(plan, step)) for step in steps]
-    messages = tuple(_call(server.address, "StreamBatches", requests))
+    messages = tuple(_call(address, "StreamBatches", requests))
     session = Session(spec, plan, _connection(messages), messages, {})
     for received in replay_messages(session.assembler(), messages):
         session.batches[received.step] = received.batch

@@ -7,14 +7,13 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.examples import examples
 from tests.stress.fuzz.replies import REPLIES, Reply, WrongResultError, compare, run_client
 from tests.stress.fuzz.scripts import replay_bytes  # registers its kinds of replies, too
-from tests.stress.fuzz.sessions import NAMES, Session, replay_messages
+from tests.stress.fuzz.sessions import Session, replay_messages
 
 _EXTRA_BYTES = 4 << 30
 """Additional address space, thread stacks included; a larger allocation is a violation."""
@@ -44,29 +43,20 @@ def test_hostile_replies_have_no_violation(
     run()
 
 
-@pytest.mark.parametrize("index", range(len(NAMES)))
-def test_unchanged_session_is_read_completely(sessions: tuple[Session, ...], index: int) -> None:
-    session = sessions[index]
-    assert (
-        run_client(session, lambda: replay_messages(session.assembler(), session.messages))
-        == "whole"
-    )
-    assert run_client(session, lambda: replay_bytes(session, [session.stream_response])) == "whole"
-
-
-# Violations are detected.
+def test_unchanged_session_is_read_completely(sessions: tuple[Session, ...]) -> None:
+    for session in sessions:
+        for play in (
+            lambda s=session: replay_messages(s.assembler(), s.messages),
+            lambda s=session: replay_bytes(s, [s.stream_response]),
+        ):
+            assert run_client(session, play) == "whole"
 
 
 def test_changed_values_are_a_violation(sessions: tuple[Session, ...]) -> None:
     session = sessions[0]
     expected = session.batches[1]
-    compare(session, 1, expected, same=True)
     with pytest.raises(WrongResultError, match="another batch"):
         compare(session, 0, expected, same=False)
     other = expected.replaced({**expected, "label": expected["label"] + 1})
     with pytest.raises(WrongResultError, match="'label' has other values"):
         compare(session, 1, other, same=True)
-    compare(session, 1, other, same=False)
-    for label in (expected["label"].astype(np.int32), expected["label"][:1]):
-        with pytest.raises(WrongResultError, match="'label' is int"):
-            compare(session, 1, expected.replaced({**expected, "label": label}), same=False)

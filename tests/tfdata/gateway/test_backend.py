@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -18,18 +17,17 @@ from infeed.rpc.channel import GrpcTransport
 from infeed.shared.errors import (
     InvalidRequestError,
     ServerError,
+    ServerUnavailableError,
     SourceError,
     UserCodeError,
 )
 from infeed.shared.spec.dataset import DatasetRequest
 from infeed_server import Pipeline, Server, ServerOptions
-from infeed_server.engines.sequential.window import ReadKey
 from infeed_server.pipeline.load import parse
 from infeed_server.transforms import Map
 from infeed_tfdata.engine import open_service
-from infeed_tfdata.gateway import registrations
+from infeed_tfdata.gateway import client as client_module
 from infeed_tfdata.gateway.backend import DataServiceBackend
-from infeed_tfdata.gateway.registrations import Limits
 from infeed_tfdata.graph import plan_data_service
 from infeed_tfdata.graph.readers import FILE_CHANGED
 from infeed_tfdata.options import ServiceOptions
@@ -107,13 +105,6 @@ def test_every_sample_arrives_once_an_epoch(address: str) -> None:
     assert delivered == {(i, str(i).encode()): 3 for i in range(40)}
 
 
-def test_partial_batch_is_dropped_on_request(address: str) -> None:
-    with infeed.connect(address, "n", epochs=1, batch_size=7, remainder="drop") as feed:
-        batches = list(feed)
-    assert len(batches) == 5
-    assert all(batch.mask.all() for batch in batches)
-
-
 def test_ranks_share_one_consumer_and_end_together(address: str) -> None:
     """Two ranks of seven slots: two steps, and twelve samples that do not fill a step."""
     options = {"epochs": 1, "batch_size": 7, "remainder": "drop"}
@@ -163,90 +154,42 @@ def test_ended_job_is_an_error(address: str) -> None:
         assert len(list(feed)) == 10
     with (
         infeed.connect(address, "n", epochs=1, job_name="done") as feed,
-        pytest.raises(InvalidRequestError, match="'done' gave no batch: it has ended already"),
+        pytest.raises(InvalidRequestError, match="'done' gave no batch: it has ended") as caught,
     ):
         next(feed)
+    assert caught.value.metadata == {"job_name": "done"}
 
 
-class LostClient:
-    """A client of a lost service: no batch arrives."""
+class FakeClient:
+    """A client that keeps the ids that are registered."""
 
     address, compression, lost_workers = "127.0.0.1:1", "none", ("127.0.0.1:2",)
-    lost_journals = 0
 
     def __init__(self) -> None:
         self.registered: list[str] = []
-        self.gate = threading.Event()
 
     def register(self, dataset_id: str, *_: object) -> None:
         self.registered.append(dataset_id)
 
-    def read(self, *_: object) -> tf.data.Dataset:
-        spec = tf.TensorSpec([], tf.int64)
-        return tf.data.Dataset.from_generator(
-            lambda: iter([self.gate.wait()]), output_signature=spec
-        )
-
-    def require(self) -> None:
-        raise SourceError("it has not answered for 120 s")
-
-    def check_journal(self) -> None:
-        pass
-
 
 @pytest.fixture
-def lost() -> Iterator[tuple[DataServiceBackend, LostClient]]:
+def fake() -> tuple[DataServiceBackend, FakeClient]:
+    client: Any = FakeClient()
     plan = plan_data_service("n", numbers(shuffle={"seed": 3}))
-    client = LostClient()
-    yield DataServiceBackend(plan, client), client  # type: ignore[arg-type]
-    client.gate.set()
+    return DataServiceBackend(plan, client), client
 
 
-def test_reading_of_a_lost_service_fails(lost: tuple[DataServiceBackend, LostClient]) -> None:
-    kind = ReadKey(seed=0, slots=4, epochs=1)
-    with pytest.raises(SourceError, match="has not answered for 120 s"):
-        next(lost[0].read(kind, ""))
-
-
-class RestartedClient(LostClient):
-    """A client whose dispatcher loses its journal, and then fails in TensorFlow's way."""
-
-    def __init__(self, lost: bool) -> None:
-        super().__init__()
-        self._lost = lost
-
-    def read(self, *_: object) -> tf.data.Dataset:
-        return tf.data.Dataset.range(1).map(lambda _: (tf.io.read_file("/none"), {}))
-
-    def require(self) -> None:
-        """Does nothing: the dispatcher answers, however long the first element takes."""
-
-    def check_journal(self) -> None:
-        self.lost_journals += self._lost
-
-
-@pytest.mark.parametrize(("lost", "error"), [(True, SourceError), (False, tf.errors.NotFoundError)])
-def test_error_after_a_lost_journal_is_the_job_s(lost: bool, error: type) -> None:
-    client: Any = RestartedClient(lost)
-    backend = DataServiceBackend(plan_data_service("n", numbers()), client)
-    with pytest.raises(error, match="the job of 'n' was lost" if lost else "/none"):
-        next(backend.read(ReadKey(seed=0, slots=4, epochs=1), ""))
-
-
-def test_default_variant_is_registered_first(
-    lost: tuple[DataServiceBackend, LostClient],
-) -> None:
-    backend, client = lost
-    backend.register_default()
-    default = backend.register(DatasetRequest("n"), "host a")
-    assert client.registered == [default.dataset_id] * 2
+def test_defaults_are_the_pipelines(fake: tuple[DataServiceBackend, FakeClient]) -> None:
+    backend, client = fake
+    default = backend.register(DatasetRequest("n"))
+    assert client.registered == [default.dataset_id]
     assert default.seed == 3
     assert default.lost_workers == ("127.0.0.1:2",)
-    assert backend.register(DatasetRequest("n", seed=0), "host a").seed == 0
+    assert backend.register(DatasetRequest("n", seed=0)).seed == 0
 
 
-def test_tensorflow_errors_are_mapped(lost: tuple[DataServiceBackend, LostClient]) -> None:
-    translate_error = lost[0].translate_error
+def test_tensorflow_errors_are_mapped(fake: tuple[DataServiceBackend, FakeClient]) -> None:
+    translate_error = fake[0].translate_error
     for fault in (
         tf.errors.UnavailableError(None, None, "away"),
         tf.errors.NotFoundError(None, None, "/data/a.jpg; No such file or directory"),
@@ -258,14 +201,26 @@ def test_tensorflow_errors_are_mapped(lost: tuple[DataServiceBackend, LostClient
         error = translate_error(fault)
         assert isinstance(error, SourceError)
         assert str(error).endswith(f"gives no more batches of 'n': {fault.message}")
-    assert isinstance(
-        translate_error(tf.errors.InvalidArgumentError(None, None, "bad")), UserCodeError
-    )
+        assert error.metadata == {"pipeline": "n"}
+    error = translate_error(tf.errors.InvalidArgumentError(None, None, "bad"))
+    assert isinstance(error, UserCodeError)
+    assert error.metadata == {"pipeline": "n"}
     full = tf.errors.ResourceExhaustedError(None, None, "journal_0; No space left on device")
     error = translate_error(full)
     assert isinstance(error, ServerError)
     assert str(error).endswith("too little memory or disk space for 'n': " + full.message)
+    assert error.metadata == {"target": fake[1].address, "pipeline": "n"}
     assert translate_error(ValueError("not TensorFlow's")) is None
+
+
+def test_gateway_without_a_dispatcher_fails_after_a_timeout(
+    new_address: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "READY_TIMEOUT_SECONDS", 0.1)
+    closed = new_address()
+    problem = f"not ready after 0.1 s: no dispatcher .* answers at {closed}: .*Connection refused"
+    with pytest.raises(ServerUnavailableError, match=problem):
+        server_of(closed, {"n": numbers()})
 
 
 def test_local_engine_has_neither_data_sets_nor_jobs() -> None:
@@ -320,17 +275,19 @@ def test_each_variant_is_another_data_set(address: str, dispatcher: str) -> None
 
 
 def test_data_sets_are_limited(dispatcher: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registrations, "PER_CALLER", Limits(2, 1 << 30))
-    with server_of(dispatcher, {"n": numbers()}) as server:
+    definition = numbers(shuffle={"seed": 11})
+    with server_of(dispatcher, {"n": definition}) as server:  # registers it
+        monkeypatch.setattr(client_module, "MAX_DATASETS", 3)
         transport = GrpcTransport(str(server.address))
         transport.register_dataset(DatasetRequest("n", seed=5))
         with infeed.connect(str(server.address), "n", seed=6, epochs=1) as feed:
             next(feed)
-        with pytest.raises(InvalidRequestError, match=r"127\.0\.0\.1 has registered 2 data"):
+        with pytest.raises(InvalidRequestError, match="limit of 3 data sets") as caught:
             transport.register_dataset(DatasetRequest("n", seed=7))
+        assert caught.value.metadata == {"target": dispatcher}
         with (
             infeed.connect(str(server.address), "n", seed=7) as feed,
-            pytest.raises(InvalidRequestError, match=r"127\.0\.0\.1 has registered 2 data"),
+            pytest.raises(InvalidRequestError, match="limit of 3 data sets"),
         ):
             next(feed)
         transport.register_dataset(DatasetRequest("n", seed=5))

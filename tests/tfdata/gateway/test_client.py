@@ -12,11 +12,16 @@ import pytest
 import tensorflow as tf
 from tests.harness.clock import ManualClock
 
-from infeed.shared.errors import ConfigError, ServerError, ServerUnavailableError, SourceError
+from infeed.shared.errors import (
+    ConfigError,
+    InvalidRequestError,
+    ServerError,
+    ServerUnavailableError,
+    SourceError,
+)
 from infeed.v1 import cluster_pb2 as messages
 from infeed_tfdata.gateway import client as module
 from infeed_tfdata.gateway.client import DataServiceClient
-from infeed_tfdata.gateway.read_watch import ReadWatch
 from infeed_tfdata.rpc import DispatcherClient
 
 TF = tf.data.experimental.service
@@ -69,6 +74,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return fake
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "READY_TIMEOUT_SECONDS", 0.1)
+
+
 def until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + 100
     while not condition():
@@ -87,73 +97,73 @@ def test_data_set_is_made_once_unless_the_dispatcher_lost_it(dispatcher: str, wo
     client.register("numbers", "none", make)
     client.register("numbers", "none", make)
     assert len(made) == 1
-    client._registrations.add("lost", "", 0)
-    client.register("lost", "none", make)
+    client.register("others", "none", make)
     assert len(made) == 2
 
 
-def test_data_set_that_tensorflow_rejects_is_an_error(dispatcher: str) -> None:
-    DataServiceClient(dispatcher).register("numbers", "none", numbers)
-
-    def others() -> tf.data.Dataset:
-        return numbers().map(tf.strings.as_string)
-
-    with pytest.raises(ConfigError, match=f"{dispatcher} rejects the data set: .*numbers"):
-        DataServiceClient(dispatcher).register("numbers", "none", others)
-
-
-def test_full_disk_of_the_dispatcher_is_an_error_of_the_server(
+def test_data_sets_are_limited_with_earlier_servers(
     dispatcher: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(module, "MAX_STORED_BYTES", 100)
+    client = DataServiceClient(dispatcher, stored_bytes=50)
+    client.register("a", "none", numbers, 30)
+    with pytest.raises(InvalidRequestError, match="keeps every data set"):
+        client.register("b", "none", numbers, 21)
+    client.register("b", "none", numbers, 20)
+    client.register("a", "none", numbers, 30)
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "message"),
+    [
+        (tf.errors.ResourceExhaustedError, ServerError, "cannot store the data set: .*; free"),
+        (tf.errors.InvalidArgumentError, ConfigError, "rejects the data set: journal_0; No"),
+    ],
+)
+def test_error_of_the_registration_is_mapped(
+    dispatcher: str, monkeypatch: pytest.MonkeyPatch, kind: Any, error: Any, message: str
+) -> None:
     def fail(*_: object, **options: object) -> None:
-        raise tf.errors.ResourceExhaustedError(None, None, "journal_0; No space left on device")
+        raise kind(None, None, "journal_0; No space left on device")
 
     monkeypatch.setattr(TF, "register_dataset", fail)
     client = DataServiceClient(dispatcher)
-    with pytest.raises(ServerError, match=r"cannot store the data set: .*No space left on device"):
+    with pytest.raises(error, match=f"{dispatcher} {message}") as caught:
         client.register("numbers", "none", numbers)
+    assert caught.value.metadata == {"target": dispatcher}
     monkeypatch.undo()
     client.register("numbers", "none", numbers)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_problem_of_the_own_dispatcher_makes_the_service_unavailable(
     dispatcher: str, worker: str
 ) -> None:
     problems = ["the work directory is full", None]
     client = DataServiceClient(dispatcher, find_own_problem=lambda: problems[0])
     with pytest.raises(ServerUnavailableError, match="the work directory is full"):
-        client.start(0)
+        client.start()
     problems.pop(0)
     until(lambda: client._find_problem() is None)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_unreachable_dispatcher_is_an_error(new_address: Callable[[], str]) -> None:
     unused = new_address()
     client = DataServiceClient(unused)
     with pytest.raises(
         ServerUnavailableError, match=f"not ready after 0.1 s: no dispatcher .*{unused}"
-    ):
-        client.start(0.1)
+    ) as caught:
+        client.start()
+    assert caught.value.metadata == {"target": unused}
     with pytest.raises(ServerUnavailableError, match="no dispatcher"):
         client.register("numbers", "none", numbers)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_dispatcher_without_workers_is_not_ready(dispatcher: str) -> None:
     with pytest.raises(ServerUnavailableError, match=f"infeed worker --dispatcher {dispatcher}"):
-        DataServiceClient(dispatcher).start(0.1)
-
-
-def test_unreachable_worker_is_not_ready(dispatcher: str, new_address: Callable[[], str]) -> None:
-    unused = new_address()
-    worker = TF.WorkerServer(
-        TF.WorkerConfig(dispatcher, worker_address=unused, heartbeat_interval_ms=100)
-    )
-    try:
-        until(lambda: DispatcherClient(dispatcher).get_workers() == [unused])
-        with pytest.raises(ServerUnavailableError, match=f"no worker .* answers at {unused}"):
-            DataServiceClient(dispatcher).start(0)
-    finally:
-        worker._stop()
+        DataServiceClient(dispatcher).start()
 
 
 def test_one_answering_worker_is_ready(
@@ -177,7 +187,7 @@ def test_service_is_not_lost_while_sources_open(dispatcher: str, worker: str, cl
     clock.now = module.LOST_TIMEOUT_SECONDS
     with pytest.raises(SourceError, match="has not answered for 120 s"):
         client.require()  # as of the last check
-    client.start(100)
+    client.start()
     try:
         clock.wait_for_check()
         client.require()
@@ -201,7 +211,7 @@ def test_outage_is_reported_late_and_its_end_at_once(
     client = DataServiceClient(address)
     try:
         client.watch(reports.put)
-        client.start(100)
+        client.start()
         server._stop()
         until(lambda: client._problem)
         clock.wait_for_check()
@@ -210,8 +220,9 @@ def test_outage_is_reported_late_and_its_end_at_once(
         assert "no dispatcher" in (reports.get(timeout=100) or "")
         client.require()
         clock.now = module.LOST_TIMEOUT_SECONDS
-        with pytest.raises(SourceError, match=f"at {address} has not answered for 120 s"):
+        with pytest.raises(SourceError, match=f"{address} has not answered for 120 s") as caught:
             client.require()
+        assert caught.value.metadata == {"target": address}
         server = TF.DispatchServer(options)
         again = TF.WorkerServer(TF.WorkerConfig(address, worker_address="127.0.0.1:%port%"))
         while reports.get(timeout=100):
@@ -224,52 +235,9 @@ def test_outage_is_reported_late_and_its_end_at_once(
         server._stop()
 
 
-class FakeClient:
-    """A client whose dispatcher and workers a test changes."""
-
-    address = "10.0.0.1:7472"
-    lost_journals = 0
-
-    def __init__(self) -> None:
-        self.silent: dict[str, float] = {}
-
-    @property
-    def lost_workers(self) -> tuple[str, ...]:
-        return tuple(self.silent)
-
-    def lost_for(self, seconds: float) -> tuple[str, ...]:
-        return tuple(worker for worker, age in self.silent.items() if age >= seconds)
-
-    def require(self) -> None:
-        pass
-
-
-def test_read_ends_when_the_dispatcher_lost_its_journal() -> None:
-    client: Any = FakeClient()
-    watch = ReadWatch(client, "photos")
-    watch.require_job()
-    client.lost_journals = 1
-    for check in (watch.require_job, lambda: watch.on_wait(0.5)):
-        with pytest.raises(SourceError, match=r"'photos' was lost: .*10\.0\.0\.1:7472 .* journal"):
-            check()
-    ReadWatch(client, "photos").require_job()
-
-
-def test_wait_for_a_lost_worker_ends() -> None:
-    client: Any = FakeClient()
-    watch = ReadWatch(client, "photos")
-    watch.on_wait(10_000)  # a slow batch
-    client.silent = {"10.0.0.2:7473": 119.0}
-    ReadWatch(client, "photos").on_wait(10_000)  # it was lost before
-    watch.on_wait(500)  # it was lost only now: its tasks may still end
-    client.silent = {"10.0.0.2:7473": 120.0}
-    with pytest.raises(SourceError, match=r"no batch of 'photos' for 500 s, .*: 10\.0\.0\.2:7473"):
-        watch.on_wait(500)
-
-
 def test_lost_journal_is_counted_once(dispatcher: str, worker: str) -> None:
     client = DataServiceClient(dispatcher)
-    client.start(100)
+    client.start()
     client.close()
     client.check_journal()
     assert client.lost_journals == 0

@@ -88,12 +88,6 @@ def test_every_sample_arrives_once_an_epoch(read: Read, policy: str, epochs: int
         assert np.array_equal(fields["y"], fields["x"] ** 2)
 
 
-def test_coordinated_reads_of_endless_dataset(read: Read) -> None:
-    options = {"job_name": "together", "num_consumers": 1, "consumer_index": 0}
-    batches = read(numbers(), Variant(7, 9, 0, "drop"), "OFF", **options)
-    assert len(batches) == 60
-
-
 def of_dataset(function: Callable[[], tf.data.Dataset], **options: Any) -> DataServicePlan:
     return plan_data_service("mine", parse({"source": {"dataset": function}, **options}))
 

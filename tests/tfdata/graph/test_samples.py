@@ -12,12 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image
-from tests.harness import pictures
 
 from infeed import SourceError
 from infeed_server import Pipeline
-from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.pipeline.load import parse
 from infeed_server.sources import ArraysSource, open_source
 from infeed_tfdata.graph import Variant, plan_data_service, readers, samples
@@ -102,45 +99,6 @@ def test_records_equal_local_engine(records: Path, assert_equal: Any) -> None:
     assert_equal(definition, Variant(8, 3, 2, "drop"))
 
 
-@pytest.mark.parametrize("options", [{}, {"channels": 4, "dtype": "uint16"}])
-def test_unusual_images_equal_local_engine(
-    tmp_path: Path, assert_equal: Any, options: dict[str, Any]
-) -> None:
-    indices = np.arange(30 * 40).reshape(30, 40) % 16
-    palette = np.random.default_rng(2).integers(0, 256, (16, 3))
-    image = palette.astype(np.uint8)[indices]
-    turned = pictures.insert(
-        pictures.encode("JPEG", image), pictures.exif_segment(pictures.exif(6))
-    )
-    files = [
-        turned,
-        pictures.encode("JPEG", Image.fromarray(image).convert("CMYK")),
-        pictures.png(indices[..., np.newaxis], 4, 0),
-        pictures.encode("BMP", image),
-        pictures.bmp(image, 24, compression=1),  # refused
-        pictures.encode("WEBP", image, lossless=True),
-    ]
-    with tf.io.TFRecordWriter(str(tmp_path / "odd.tfrecord")) as writer:
-        for file in files:
-            feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[file]))
-            features = tf.train.Features(feature={"image": feature})
-            writer.write(tf.train.Example(features=features).SerializeToString())
-    definition = parse(
-        {
-            "source": {"tfrecord": tmp_path / "odd.tfrecord", "features": {"image": "bytes"}},
-            "transforms": [
-                {"decode_image": {"field": "image", "exif": "apply", **options}},
-                {"random_crop": {"field": "image", "size": [30, 30]}},
-            ],
-            "batch": {"size": 3},
-            "on_error": "mask",
-        }
-    )
-    batches = assert_equal(definition, Variant(3, 5, 1, "pad"))
-    masks = np.concatenate([batch.mask for batch in batches])
-    assert masks[:6].tolist() == [True] * 4 + [False, True]
-
-
 def test_arrays_of_every_dtype_equal_local_engine(assert_equal: Any) -> None:
     arrays = {
         "image": np.arange(N * 12, dtype=np.uint8).reshape(N, 2, 2, 3),
@@ -153,11 +111,6 @@ def test_arrays_of_every_dtype_equal_local_engine(assert_equal: Any) -> None:
         "wide": np.arange(N, dtype=np.uint64) + np.uint64(1 << 63),
     }
     assert_equal(numbers(source={"arrays": arrays}), ONCE)
-
-
-def test_array_files_equal_local_engine(tmp_path: Path, assert_equal: Any) -> None:
-    np.savez(tmp_path / "a.npz", x=np.arange(N * 3.0).reshape(N, 3), y=np.arange(N))
-    assert_equal(numbers(source={"arrays": tmp_path / "a.npz"}), ONCE)
 
 
 @pytest.mark.parametrize(
@@ -222,29 +175,6 @@ def test_bad_samples_equal_local_engine(
     ids = np.concatenate([batch.sample_ids[batch.mask] for batch in batches])
     assert not (ids % 11 == 3).any()
     assert len(ids) < epochs * N if action == "mask" else len(ids) == epochs * N
-
-
-def test_bad_sample_fails_only_its_batch() -> None:
-    definition = numbers(transforms=[{"map": {"function": only_17_is_bad}}], shuffle={})
-    batches = iter(plan_data_service("one", definition).dataset(Variant(5, 9, 1, "drop")))
-    starts, errors = [], []
-    for _ in range(N // 5):
-        try:
-            fields, metadata = next(batches)
-        except tf.errors.InvalidArgumentError as error:
-            errors.append(error.message)
-        else:
-            starts.append(int(metadata["start"]))
-            assert np.array_equal(fields["x"], metadata["sample_ids"])
-    assert len(errors) == 1
-    assert "bad" in errors[0]
-    assert len(starts) == N // 5 - 1
-    assert all(start % 5 == 0 for start in starts)
-
-
-def only_17_is_bad(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    with tf.control_dependencies([tf.debugging.Assert(sample["x"] != 17, ["bad", sample["x"]])]):
-        return {"x": tf.identity(sample["x"])}
 
 
 def test_source_without_a_good_sample_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,22 +303,6 @@ def test_cache_is_left_out_with_a_warning(
         record.message for record in caplog.records if "cache is without effect" in record.message
     ]
     assert len(warnings) == 1
-
-
-def test_spec_differs_from_local_engine_in_guarantee_only() -> None:
-    definition = numbers(transforms=[{"cast": {"field": "x", "dtype": "float64"}}])
-    local = plan_indexed("one", definition, open_source(definition.source)).spec
-    planned = plan_data_service("one", definition).spec
-    assert (planned.element_spec, planned.wire_spec) == (local.element_spec, local.wire_spec)
-    assert planned.finish_transforms == local.finish_transforms
-    assert (planned.batch_size, planned.seed, planned.batch_stride) == (6, 5, 0)
-    assert planned.sample_count is None
-    guarantee = planned.guarantee
-    assert (guarantee.order, guarantee.delivery, guarantee.resume) == (
-        *("none", "at_most_once", "none"),
-    )
-    assert planned.fingerprint != local.fingerprint
-    assert planned.fingerprint == plan_data_service("one", definition).spec.fingerprint
 
 
 def test_dataset_id_differs_when_any_part_differs(

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from infeed.shared.errors import ConfigError, InvalidRequestError
+from infeed.shared.errors import ConfigError
 from infeed_server.pipeline.load import parse
-from infeed_tfdata.graph import Variant, plan_data_service
+from infeed_tfdata.graph import plan_data_service
 
 Fields = dict[str, tf.Tensor]
 
@@ -46,8 +45,8 @@ def test_python_in_a_map_is_refused(function: Callable[..., Any]) -> None:
         "batch": {"size": 2},
     }
     expected = (
-        rf"^transforms\[1\]\.map: \S*:{function.__name__} calls Python for each sample \(.*Py"
-        r"Func.*\), .*; write it with TensorFlow operations, or use --engine local$"
+        rf"^transforms\[1\]\.map: \S*:{function.__name__} \(.*PyFunc.*\) calls Python for each "
+        r"sample, .*; write it with TensorFlow operations, or use --engine local$"
     )
     with pytest.raises(ConfigError, match=expected):
         plan_data_service("one", parse(definition))
@@ -59,9 +58,7 @@ def test_function_in_python_is_refused() -> None:
         "transforms": [{"map": {"function": through_numpy, "python": True}}],
         "batch": {"size": 2},
     }
-    with pytest.raises(
-        ConfigError, match=r"^transforms\[0\]\.map\.python: the workers .* cannot run"
-    ):
+    with pytest.raises(ConfigError, match=r"^transforms\[0\]\.map: python: true calls Python"):
         plan_data_service("p", parse(definition))
 
 
@@ -85,17 +82,16 @@ def load(x: tf.Tensor) -> tf.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("function", "stage"),
+    "function",
     [
-        (generated, "from_generator"),
-        (lambda: tf.data.Dataset.range(9).map(load), r"map\(load\)"),
-        (lambda: tf.data.Dataset.range(9).map(load, 2).repeat(2), r"map\(load\)"),
-        (lambda: tf.data.Dataset.range(9).interleave(lambda _: generated()), r"interleave\(.*\)"),
-        (lambda: tf.data.Dataset.zip(tf.data.Dataset.range(9), generated()), "from_generator"),
+        generated,
+        lambda: tf.data.Dataset.range(9).map(load, 2).repeat(2),
+        lambda: tf.data.Dataset.range(9).interleave(lambda _: generated()),
+        lambda: tf.data.Dataset.zip(tf.data.Dataset.range(9), generated()),
     ],
 )
-def test_python_in_a_user_dataset_is_refused(function: Callable[..., Any], stage: str) -> None:
-    expected = rf"^source\.dataset: the stage {stage} of \S* calls Python for its elements \(.*Func"
+def test_python_in_a_user_dataset_is_refused(function: Callable[..., Any]) -> None:
+    expected = r"^source\.dataset: \S* \(.*Func.* in .*\) calls Python for each sample"
     with pytest.raises(ConfigError, match=expected):
         plan_data_service("one", parse({"source": {"dataset": function}, "batch": {"size": 1}}))
 
@@ -105,38 +101,11 @@ def test_arrays_over_the_limit_are_refused() -> None:
     definition = parse({"source": {"arrays": arrays}, "batch": {"size": 2}})
     plan_data_service("one", definition, limit_bytes=13 << 20)
     expected = (
-        r"^source\.arrays: the graph .* would hold 12\.5 MiB of it, over the limit of 12\.0 MiB; "
+        r"^source\.arrays: the graph .* would hold 12 MiB of it, over the limit of 12 MiB; "
         r"write it as TFRecords, .*, or use --engine local$"
     )
     with pytest.raises(ConfigError, match=expected):
         plan_data_service("one", definition, limit_bytes=12 << 20)
-
-
-def test_arrays_over_the_default_limit_are_refused(tmp_path: Path) -> None:
-    file = tmp_path / "x.npy"
-    np.lib.format.open_memmap(file, "w+", np.uint8, (600, 1 << 20)).flush()
-    definition = parse({"source": {"arrays": file}, "batch": {"size": 2}})
-    with pytest.raises(ConfigError, match=r"hold 600\.0 MiB of it, over the limit of 512\.0 MiB"):
-        plan_data_service("one", definition)
-
-
-def test_strings_count_with_their_length() -> None:
-    arrays = {"x": np.array([b"a" * 1000] * 100, object)}
-    definition = parse({"source": {"arrays": arrays}, "batch": {"size": 2}})
-    plan_data_service("one", definition, limit_bytes=100_000)
-    with pytest.raises(ConfigError, match=r"^source\.arrays: "):
-        plan_data_service("one", definition, limit_bytes=99_999)
-
-
-def test_paths_and_labels_over_the_limit_are_refused(photos: SimpleNamespace) -> None:
-    source = {"images": photos.folder, "labels": photos.folder / "labels.csv"}
-    transforms = [
-        {"decode_image": {"field": "image", "channels": 3}},
-        {"resize": {"field": "image", "size": [8, 8]}},
-    ]
-    definition = parse({"source": source, "transforms": transforms, "batch": {"size": 2}})
-    with pytest.raises(ConfigError, match=r"^source\.images: .* write it as TFRecords"):
-        plan_data_service("one", definition, limit_bytes=photos.count * 8)
 
 
 def test_record_index_over_the_limit_is_refused(tmp_path: Path) -> None:
@@ -148,22 +117,3 @@ def test_record_index_over_the_limit_is_refused(tmp_path: Path) -> None:
     plan_data_service("one", definition, limit_bytes=100 * 12 + 16 + 1000)
     with pytest.raises(ConfigError, match=r"^source\.tfrecord: .*; use --engine local$"):
         plan_data_service("one", definition, limit_bytes=100 * 12)
-
-
-def test_epochs_over_the_maximum_are_refused() -> None:
-    plan = plan_data_service(
-        "one", parse({"source": {"arrays": {"x": np.arange(5)}}, "batch": {"size": 2}})
-    )
-    with pytest.raises(InvalidRequestError, match=f"{1 << 62} epochs of the 5 samples of 'one'"):
-        plan.dataset(Variant(2, 0, 1 << 62, "pad"))
-
-
-def test_refusals_of_the_local_engine_apply() -> None:
-    arrays = {"source": {"arrays": {"x": np.arange(5)}}}
-    with pytest.raises(ConfigError, match=r"^batch: missing"):
-        plan_data_service("one", parse(arrays))
-    with pytest.raises(ConfigError, match=r"^batch\.size: 6 is larger than the data set"):
-        plan_data_service("one", parse({**arrays, "batch": {"size": 6}}))
-    shuffled = {"source": {"dataset": lambda: tf.data.Dataset.range(5)}, "shuffle": {}}
-    with pytest.raises(ConfigError, match=r"^on_error: "):
-        plan_data_service("one", parse({**shuffled, "on_error": "mask", "batch": {"size": 1}}))

@@ -23,7 +23,6 @@ from infeed_tfdata.roles.address import derive, find_reach_problem, parse_advert
         ("10.0.0.3", Address("10.0.0.3", 0)),
         ("10.0.0.3:18473", Address("10.0.0.3", 18473)),
         ("[fd00::3]", Address("fd00::3", 0)),
-        ("fd00::3", Address("fd00::3", 0)),
         ("[fd00::3]:18473", Address("fd00::3", 18473)),
     ],
 )
@@ -60,7 +59,7 @@ def test_wildcard_address_derives_from_default_route() -> None:
 def test_wildcard_address_without_route_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"this host has no route to no\.such\.host\.invalid:1;"):
         derive(Address("0.0.0.0", 1), "no.such.host.invalid:1")
-    monkeypatch.setattr(module, "_source_host", lambda peer: None)
+    monkeypatch.setattr(module, "_PUBLIC_ADDRESSES", ())
     with pytest.raises(ConfigError, match=r"no route to any other; give --advertise HOST"):
         derive(Address("0.0.0.0", 1))
 

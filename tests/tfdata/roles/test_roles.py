@@ -6,7 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -19,10 +18,9 @@ from tests.tfdata.conftest import new_dispatcher, new_worker, non_loopback_host
 from infeed.shared.errors import ConfigError, ServerUnavailableError
 from infeed_server.config.address import Address
 from infeed_server.control.health import Readiness
-from infeed_tfdata.roles import dispatcher as dispatcher_module
 from infeed_tfdata.roles import worker as worker_module
 from infeed_tfdata.roles.dispatcher import DispatcherRole
-from infeed_tfdata.roles.journal import DATASETS_FOLDER, JOURNAL_FOLDER
+from infeed_tfdata.roles.work_dir import DATASETS_FOLDER
 from infeed_tfdata.roles.worker import DispatcherMonitor, WorkerRole
 from infeed_tfdata.rpc import STATIC_SHARDING, DispatcherClient, get_worker_tasks
 
@@ -38,51 +36,6 @@ def test_temporary_journal_is_deleted_at_stop(caplog: pytest.LogCaptureFixture) 
     role.stop()
     assert not folder.exists()
     role.stop()
-
-
-def test_dispatcher_continues_from_its_journal(
-    new_listen: Callable[[], Address], tmp_path: Path
-) -> None:
-    listen = new_listen()
-    first = new_dispatcher(listen, work_dir=str(tmp_path))
-    first.start()
-    tf.data.experimental.service.register_dataset(
-        f"grpc://{first.address}", tf.data.Dataset.range(3), dataset_id="kept"
-    )
-    first.stop()
-    second = new_dispatcher(listen, work_dir=str(tmp_path))
-    second.start()
-    dataset = tf.data.experimental.service.from_dataset_id(
-        "parallel_epochs", f"grpc://{second.address}", "kept"
-    )
-    assert dataset.element_spec == tf.TensorSpec([], tf.int64)
-    second.stop()
-
-
-def test_dispatcher_starts_without_an_incomplete_record(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    first = new_dispatcher(work_dir=str(tmp_path))
-    first.start()
-    for name in ("kept", "cut"):
-        tf.data.experimental.service.register_dataset(
-            f"grpc://{first.address}", tf.data.Dataset.range(3), dataset_id=name
-        )
-    first.stop()
-    (journal,) = (tmp_path / JOURNAL_FOLDER).iterdir()
-    os.truncate(journal, journal.stat().st_size - 5)
-    second = new_dispatcher(work_dir=str(tmp_path))
-    second.start()
-    client = DispatcherClient(second.address)
-    assert client.has_dataset("kept")
-    assert not client.has_dataset("cut")
-    second.stop()
-    assert f"{journal}: removed the last" in caplog.text
-    journal.write_bytes(journal.read_bytes().replace(b"kept", b"kepT"))
-    with pytest.raises(
-        ConfigError, match=f"cannot start .* restore {tmp_path} from a copy.*jobs start from"
-    ):
-        new_dispatcher(work_dir=str(tmp_path)).start()
 
 
 def test_dispatcher_without_the_graph_of_a_data_set_says_what_to_do(tmp_path: Path) -> None:
@@ -105,7 +58,7 @@ def test_dispatcher_without_the_graph_of_a_data_set_says_what_to_do(tmp_path: Pa
 
 def test_work_dir_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"--work-dir .*/file/x: cannot write there: not a dir"):
+    with pytest.raises(ConfigError, match=r"--work-dir .*/file/x: cannot write there: Not a dir"):
         new_dispatcher(work_dir=str(tmp_path / "file" / "x"))
 
 
@@ -128,25 +81,30 @@ def test_worker_without_dispatcher_fails_after_a_timeout(
     role = new_worker(unused)
     caplog.set_level("INFO")
     with pytest.raises(ServerUnavailableError) as raised:
-        role.start(sleep=lambda _: None)
+        role.start()
     for part in (f"answers at {unused}", "tried for 0.1 s", "`infeed dispatcher` runs there"):
         assert part in str(raised.value)
     assert caplog.text.count("waiting: no dispatcher") == 1
 
 
-def test_worker_waits_for_its_dispatcher(new_listen: Callable[[], Address], tmp_path: Path) -> None:
+def test_worker_waits_for_its_dispatcher(
+    new_listen: Callable[[], Address], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     listen = new_listen()
     late = new_dispatcher(listen, work_dir=str(tmp_path))
     role = new_worker(str(listen))
-    pauses = []
+    problems: list[str | None] = []
+    find_problem = role._find_dispatcher_problem
 
-    def sleep(seconds: float) -> None:
-        if not pauses:
+    def start_after_a_failure() -> str | None:
+        problems.append(find_problem())
+        if len(problems) == 1:
             late.start()
-        pauses.append(seconds)
+        return problems[-1]
 
-    role.start(sleep)
-    assert pauses
+    monkeypatch.setattr(role, "_find_dispatcher_problem", start_after_a_failure)
+    role.start()
+    assert problems[0]
     role.stop()
     late.stop()
 
@@ -167,15 +125,6 @@ def test_worker_at_unreachable_address_is_not_registered(
     assert DispatcherClient(dispatcher.address).get_workers() == []
     with pytest.raises(ServerUnavailableError):
         get_worker_tasks(role.local_address)  # it has stopped
-
-
-def test_worker_that_the_dispatcher_does_not_list_fails(
-    dispatcher: DispatcherRole, worker: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker_module, "REGISTRATION_TIMEOUT_SECONDS", 0.1)
-    monkeypatch.setattr(worker_module.DispatcherClient, "get_workers", lambda client: [])
-    with pytest.raises(ServerUnavailableError, match="the dispatcher does not list it"):
-        worker()
 
 
 def test_port_taken_before_start_is_refused(
@@ -237,29 +186,6 @@ def test_options_are_checked_without_tensorflow() -> None:
         "sys.exit('tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], env=os.environ, check=False).returncode == 0
-
-
-def test_tasks_of_a_job_without_clients_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("JOB_GC_INTERVAL_SECONDS", "JOB_GC_TIMEOUT_SECONDS", "CLIENT_TIMEOUT_SECONDS"):
-        monkeypatch.setattr(dispatcher_module, name, 0.5)
-    monkeypatch.setattr(worker_module, "HEARTBEAT_INTERVAL_SECONDS", 0.2)
-    dispatcher = new_dispatcher()
-    dispatcher.start()
-    worker = new_worker(dispatcher.address)
-    worker.start()
-    service = tf.data.experimental.service.distribute(
-        tf.data.experimental.service.ShardingPolicy.DYNAMIC, f"grpc://{dispatcher.address}"
-    )
-    reading = iter(tf.data.Dataset.range(10**9).apply(service))
-    next(reading)
-    assert worker.tasks == 1
-    del reading
-    deadline = time.monotonic() + 200
-    while worker.tasks:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    worker.stop()
-    dispatcher.stop()
 
 
 def test_wildcard_address_advertises_the_host_address() -> None:

@@ -13,8 +13,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tests.harness.waiting import wait_until
 
+from infeed_server.control.health import Readiness
 from infeed_tfdata.options import DispatcherOptions
-from infeed_tfdata.roles import journal, run
+from infeed_tfdata.roles import run, work_dir
 from infeed_tfdata.roles.run import add_dispatcher_metrics, serve_dispatcher
 
 
@@ -47,7 +48,7 @@ def test_dispatcher_that_cannot_write_is_not_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "DispatcherRole", Dispatcher)
-    monkeypatch.setattr(journal, "CHECK_INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr(work_dir, "CHECK_INTERVAL_SECONDS", 0.01)
     folder = tmp_path / "work"
     folder.mkdir()
     # The real one ends the process some seconds after the request.
@@ -69,8 +70,8 @@ def test_dispatcher_that_cannot_write_is_not_ready(
 
 
 def test_metrics_have_the_state_of_each_worker(tmp_path: Path) -> None:
-    states = {"alive": True, "silent": False}
-    liveness: Any = SimpleNamespace(reachable=states, ended_tasks=4)
+    states = {"alive": Readiness(True, ""), "silent": Readiness(False, "")}
+    liveness: Any = SimpleNamespace(readiness=lambda: states, ended_tasks=4)
     registry = CollectorRegistry()
     add_dispatcher_metrics(registry, liveness, tmp_path)
     value = registry.get_sample_value

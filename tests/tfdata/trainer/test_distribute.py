@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -130,14 +127,6 @@ def test_finish_transforms_equal_numpy(make_server: Any, rows: Any) -> None:
         assert label.numpy().tobytes() == expected["label"].tobytes()
 
 
-def test_byte_strings_are_read(make_server: Any) -> None:
-    words = np.array([b"a", b"", b"\x00\xff", b"longer"], object)
-    (batch,) = distribute(
-        make_server({"word": words}, batch_size=4), epochs=1, job_name="words"
-    ).take(1)
-    assert batch["word"].numpy().tolist() == words.tolist()
-
-
 # --- sharing among workers and trainers ---
 
 
@@ -160,24 +149,6 @@ def test_a_sharding_policy_sets_how_often_samples_are_read(
     assert server.requests[0].shard_hint == (mode == "Hint")
 
 
-def test_only_a_named_job_is_shared(server: Any) -> None:
-    options = {"epochs": 8, "max_outstanding_requests": 1}
-    alone = distribute(server, **options)
-    together = [distribute(server, job_name="shared", **options) for _ in range(2)]
-    first, second = (iter(dataset) for dataset in together)
-    read = [
-        int(label) for _ in range(3) for batches in (first, second) for label in next(batches)[1]
-    ]
-    read += in_threads(partial(labels, first), partial(labels, second))
-    assert sorted(read) == sorted(labels(alone)) == sorted([*range(50)] * 8)
-
-
-def in_threads(*readers: Callable[[], list[int]]) -> list[int]:
-    with ThreadPoolExecutor() as pool:
-        results = [pool.submit(reader) for reader in readers]
-        return [label for result in results for label in result.result()]
-
-
 def test_joining_an_ended_job_raises(server: Any) -> None:
     done = distribute(server, epochs=1, job_name="done")
     assert len(labels(done)) == 50
@@ -190,47 +161,10 @@ def test_joining_an_ended_job_raises(server: Any) -> None:
     assert len(labels(done)) == 50, "the first reader of the job can iterate again"
 
 
-def test_coordinated_consumers_read_one_batch_a_round(server: Any) -> None:
-    consumers = [
-        iter(
-            distribute(
-                server,
-                processing_mode="off",
-                job_name="rounds",
-                num_consumers=2,
-                consumer_index=index,
-                sample_ids=True,
-            )
-        )
-        for index in range(2)
-    ]
-
-    def read(index: int) -> list[int]:
-        return [int(next(consumers[index])[0]["sample_ids"][0]) for _ in range(12)]
-
-    with ThreadPoolExecutor() as pool:
-        ids = list(pool.map(read, range(2)))
-    # A worker makes its batches in order, and gives one to each consumer of a round.
-    assert [(second - first) % 50 for first, second in zip(*ids, strict=True)] == [5] * 12
-
-
 def test_trainers_share_a_cache(server: Any) -> None:
     for trainer in ("a", "b"):
         dataset = distribute(server, job_name="cached", cross_trainer_cache=trainer)
         assert len(labels(dataset.take(4))) == 20
-
-
-def test_keras_fits_the_dataset(server: Any) -> None:
-    model = tf.keras.Sequential(
-        [tf.keras.Input((3, 4)), tf.keras.layers.Flatten(), tf.keras.layers.Dense(1)]
-    )
-    model.compile("sgd", "mse")
-    dataset = distribute(server, epochs=1, remainder="pad", batch_size=20)
-    with pytest.warns(UserWarning, match="ran out of data"):  # at the end of the dataset
-        fitted = model.fit(dataset, epochs=2, shuffle=False, verbose=0)
-    assert len(fitted.history["loss"]) == 2
-    fitted = model.fit(distribute(server), steps_per_epoch=3, shuffle=False, verbose=0)
-    assert len(fitted.history["loss"]) == 1
 
 
 def test_a_job_of_one_worker_of_several_warns_of_equal_batches(

@@ -22,7 +22,6 @@ from infeed.shared.errors import (
     ProtocolError,
     ServerUnavailableError,
 )
-from infeed.shared.spec import FieldSpec
 from infeed.testing import FakeTransport
 from infeed.v1 import cluster_pb2 as messages
 from infeed_tfdata.rpc import STATIC_SHARDING, DispatcherClient, register_mark
@@ -51,29 +50,24 @@ COORDINATED = {"num_consumers": 2, "consumer_index": 0}
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"processing_mode": "static"}, "one of off, dynamic, file, data, file_or_data, hint, not"),
-        ({"compression": "zip"}, "one of none, snappy, auto, not 'zip'"),
+        ({"processing_mode": "static"}, 'must be "off" or "dynamic" or .*, not \'static\''),
+        ({"compression": "zip"}, "compression must be .*, not 'zip'"),
         ({"max_outstanding_requests": 0}, "from 1 to .*, not 0"),
         ({"num_consumers": 2}, "must be given together"),
         ({"consumer_index": 0}, "must be given together"),
-        ({**COORDINATED, "consumer_index": 2, "job_name": "j"}, "not 2 of 2"),
-        (
-            {**COORDINATED, "consumer_index": -1, "job_name": "j"},
-            "consumer_index must be from 0 to .*, not -1",
-        ),
+        ({**COORDINATED, "consumer_index": 2, "job_name": "j"}, "not 2 and 2"),
         (
             {"num_consumers": 0, "consumer_index": 0, "job_name": "j"},
             "num_consumers must be from 1 to .*, not 0",
         ),
-        (COORDINATED, "num_consumers needs a job_name, the same for all"),
-        ({**COORDINATED, "job_name": "j", "epochs": 1}, "leave out epochs=1"),
+        (COORDINATED, "num_consumers: .* need a job_name"),
+        ({**COORDINATED, "job_name": "j", "epochs": 1}, "leave out epochs"),
         (
             {**COORDINATED, "job_name": "j", "cross_trainer_cache": "a"},
-            "cannot use a cross-trainer cache",
+            "num_consumers and cross_trainer_cache: .* exclude each other",
         ),
-        ({"cross_trainer_cache": "a"}, "cross_trainer_cache needs a job_name"),
-        ({"cross_trainer_cache": "a", "job_name": "j", "epochs": 2}, "leave out epochs=2"),
-        ({"cross_trainer_cache": "", "job_name": "j"}, "name of this trainer"),
+        ({"cross_trainer_cache": "a"}, "cross_trainer_cache: .* need a job_name"),
+        ({"cross_trainer_cache": "", "job_name": "j"}, "cross_trainer_cache must be a str"),
         ({"job_name": ""}, "job_name must be a str that is not empty"),
         ({"batch_size": 0}, "batch_size must be"),
         ({"epochs": 0}, "epochs must be"),
@@ -138,7 +132,7 @@ def test_an_unreachable_dispatcher_raises(
     server: Any, new_address: Callable[[], str], skip_pauses: None
 ) -> None:
     address = new_address()
-    message = f"{address}: .*; the infeed server at fake reports that it is up"
+    message = f"{address}: .*; the infeed server can reach it"
     with pytest.raises(ServerUnavailableError, match=message):
         distribute(RedirectingServer(server, address), timeout=5)
 
@@ -215,36 +209,12 @@ def test_a_static_policy_without_a_list_of_workers_raises(
 def test_missing_or_ambiguous_fields_raise(make_server: Any, rows: Any) -> None:
     server = make_server(rows, indexed=False)
     distribute(server)
-    with pytest.raises(InvalidRequestError, match="have no ids, because its source is a dataset"):
+    with pytest.raises(InvalidRequestError, match="have no ids, because"):
         distribute(server, sample_ids=True)
-    with pytest.raises(InvalidRequestError, match="has a field 'sample_ids' of its own"):
+    with pytest.raises(InvalidRequestError, match="a field 'sample_ids' of their own"):
         distribute(make_server({"x": np.zeros(9), "sample_ids": np.zeros(9)}), sample_ids=True)
     with pytest.raises(InvalidRequestError, match="label=None"):
         distribute(make_server({"label": np.zeros(9)}))
-
-
-def test_a_dataset_other_than_described_raises(server: Any) -> None:
-    field = FieldSpec("image", "float32", (3, 4))
-    described_spec = dataclasses.replace(server.spec, wire_spec=(field,))
-    server.get_pipeline = lambda *_: described_spec
-    message = r"'fake' at the dispatcher .* differs from the .* description: .*float32"
-    with pytest.raises(ProtocolError, match=message):
-        distribute(server)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda fields, metadata: fields,
-        lambda fields, metadata: (fields, metadata["mask"]),
-        lambda fields, metadata: (fields, {"mask": metadata["mask"]}),
-    ],
-)
-def test_malformed_elements_raise(server: Any, change: Any) -> None:
-    element = server.element
-    server.element = lambda *args: change(*element(*args))
-    with pytest.raises(ProtocolError, match="differs from the infeed server's description"):
-        distribute(server)
 
 
 def test_a_label_that_is_no_field_names_the_fields(make_server: Any) -> None:

@@ -12,13 +12,13 @@ import tensorflow as tf
 from infeed.shared.errors import (
     ConfigError,
     InfeedError,
+    InvalidRequestError,
     ServerError,
     ServerUnavailableError,
     SourceError,
 )
 from infeed.shared.spec.dataset import Compression
 from infeed_server.processes.periodic import PeriodicTask
-from infeed_tfdata.gateway.registrations import Registrations
 from infeed_tfdata.rpc import DispatcherClient, JournalMark, WorkerCheck
 
 READY_TIMEOUT_SECONDS = 45.0
@@ -36,6 +36,11 @@ UNAVAILABLE_TIMEOUT_SECONDS = 20.0
 LOST_TIMEOUT_SECONDS = 120.0
 """Without an answer for so long, requests for batches fail. TensorFlow's client has no timeout."""
 
+MAX_DATASETS = 4096
+MAX_STORED_BYTES = 16 << 30
+"""Limits of the registered data sets. A dispatcher keeps their graphs in its work directory and has
+no call that removes one; trainers choose seeds and batch sizes, and could fill that disk."""
+
 _COMPRESSION: dict[Compression, str | None] = {"none": None, "snappy": "SNAPPY", "auto": "AUTO"}
 
 StatusCallback = Callable[[str | None], None]
@@ -52,10 +57,9 @@ class DataServiceClient:
         stored_bytes: int = 0,
         find_own_problem: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """`dispatcher` is host:port, as trainers reach it too. `compression` is for the batches of
-        trainers that do not request another. `stored_bytes` is the size of the data sets
-        that the dispatcher has already; `find_own_problem` returns why it can make no progress, as
-        far as this process knows."""
+        """`dispatcher` is host:port, as trainers reach it too. `compression` is the default of
+        trainers. `stored_bytes` is the size of the data sets that the dispatcher has already;
+        `find_own_problem` returns why it can make no progress, as far as this process knows."""
         self.address = dispatcher
         self.compression: Compression = compression
         self._dispatcher = DispatcherClient(dispatcher)
@@ -66,11 +70,11 @@ class DataServiceClient:
         """How many times the dispatcher was found to have lost its journal."""
         self._last_answer = time.monotonic()
         self._problem: str | None = None
-        """The problem that the last check found."""
         self._callback: StatusCallback = lambda _: None
         self._journal_lock = threading.Lock()
-        self._registrations = Registrations(stored_bytes)
         self._register_lock = threading.Lock()
+        self._stored_bytes = stored_bytes
+        self._registered: set[str] = set()
         self._checks = PeriodicTask("service", CHECK_INTERVAL_SECONDS, self._check)
 
     @property
@@ -83,24 +87,18 @@ class DataServiceClient:
         """Number of workers that answered the last check."""
         return len(self._workers.tasks)
 
-    def lost_for(self, seconds: float) -> tuple[str, ...]:
-        """Returns the workers that have not answered for so long."""
-        return self._workers.silent_for(seconds)
+    def lost_for(self, seconds: float, after: float) -> tuple[str, ...]:
+        """Returns the workers that have not answered for so long, and did at the time `after`."""
+        return self._workers.silent_for(seconds, after)
 
-    def start(self, timeout: float | None = None) -> None:
-        """Returns when the dispatcher and at least one of its workers answer; checks them
-        periodically until `close`.
-
-        Raises `ServerUnavailableError` after `timeout` seconds, with what is missing.
-        """
-        timeout = READY_TIMEOUT_SECONDS if timeout is None else timeout
-        deadline = time.monotonic() + timeout
+    def start(self) -> None:
+        """Waits until the dispatcher and one of its workers answer, and checks them periodically
+        until `close`. Raises `ServerUnavailableError` after the timeout."""
+        deadline = time.monotonic() + READY_TIMEOUT_SECONDS
         while problem := self._find_problem():
             if time.monotonic() >= deadline:
-                raise ServerUnavailableError(
-                    f"TensorFlow's data service is not ready after {timeout:g} s: {problem}",
-                    target=self.address,
-                )
+                text = f"TensorFlow's data service is not ready after {READY_TIMEOUT_SECONDS:g} s"
+                raise ServerUnavailableError(f"{text}: {problem}", target=self.address)
             time.sleep(_READY_POLL_INTERVAL_SECONDS)
         self._mark.place()
         self._checks.start()
@@ -118,43 +116,41 @@ class DataServiceClient:
         that the rest of a reading is lost."""
         silent_seconds = time.monotonic() - self._last_answer
         if silent_seconds >= LOST_TIMEOUT_SECONDS:
-            raise SourceError(
-                f"TensorFlow's data service at {self.address} has not answered for "
-                f"{silent_seconds:.0f} s: {self._problem}",
-                target=self.address,
-            )
+            silence = f"has not answered for {silent_seconds:.0f} s: {self._problem}"
+            text = f"TensorFlow's data service at {self.address} {silence}"
+            raise SourceError(text, target=self.address)
 
     def register(
         self,
         dataset_id: str,
         compression: Compression,
         make: Callable[[], tf.data.Dataset],
-        caller: str = "",
         size_bytes: int = 0,
     ) -> None:
-        """Makes and registers a data set, unless the dispatcher has it.
-
-        Raises `ServerUnavailableError` when the dispatcher does not answer, `ServerError` when it
-        cannot store the data set, `InvalidRequestError` beyond the limits of `Registrations`, and
-        `ConfigError` when TensorFlow rejects the data set.
-        """
+        """Makes and registers a data set, unless the dispatcher has it. Raises
+        `ServerUnavailableError`, `InvalidRequestError` beyond the limits, `ServerError` when the
+        dispatcher cannot store the data set, and `ConfigError` when TensorFlow rejects it."""
         with self._register_lock:
             # This also checks that the dispatcher answers; TensorFlow would retry for an hour.
-            known = self._dispatcher.has_dataset(dataset_id)
-            if known and dataset_id in self._registrations:
-                return  # a dispatcher that lost its journal has none
-            if not known:  # before a read of it begins, which would count as lost
-                self.check_journal()
-            is_new = dataset_id not in self._registrations
-            self._registrations.add(dataset_id, caller, size_bytes)
-            try:
-                self._register(dataset_id, compression, make())
-            except BaseException:
-                if is_new:
-                    self._registrations.remove(dataset_id)
-                raise
+            if self._dispatcher.has_dataset(dataset_id):
+                return
+            self.check_journal()  # before a read of it begins, which would count as lost
+            is_new = dataset_id not in self._registered
+            stored = self._stored_bytes + size_bytes
+            if is_new and (len(self._registered) >= MAX_DATASETS or stored > MAX_STORED_BYTES):
+                raise InvalidRequestError(
+                    f"the dispatcher at {self.address} keeps every data set (seed, batch size, "
+                    f"number of epochs), and the limit of {MAX_DATASETS} data sets and "
+                    f"{MAX_STORED_BYTES >> 20} MiB is reached: request an earlier one, or restart "
+                    "server and dispatcher with another work directory",
+                    target=self.address,
+                )
+            self._store(dataset_id, compression, make())
+            if is_new:
+                self._registered.add(dataset_id)
+                self._stored_bytes = stored
 
-    def _register(self, dataset_id: str, compression: Compression, dataset: Any) -> None:
+    def _store(self, dataset_id: str, compression: Compression, dataset: Any) -> None:
         try:
             tf.data.experimental.service.register_dataset(
                 f"grpc://{self.address}",
@@ -162,16 +158,14 @@ class DataServiceClient:
                 compression=_COMPRESSION[compression],
                 dataset_id=dataset_id,
             )
-        except tf.errors.ResourceExhaustedError as error:
-            raise ServerError(
-                f"the dispatcher at {self.address} cannot store the data set: "
-                f"{_first_line(error)}; free space in its work directory"
-            ) from error
         except (tf.errors.OpError, ValueError) as error:
-            raise ConfigError(
-                f"TensorFlow's data service at {self.address} rejects the data set: "
-                f"{_first_line(error)}"
-            ) from error
+            reason = str(getattr(error, "message", error)).strip().splitlines()[0]
+            subject = f"the dispatcher at {self.address}"
+            if isinstance(error, tf.errors.ResourceExhaustedError):
+                text = f"{subject} cannot store the data set: {reason}; free space in its work"
+                raise ServerError(f"{text} directory", target=self.address) from error
+            text = f"{subject} rejects the data set: {reason}"
+            raise ConfigError(text, target=self.address) from error
 
     def read(self, dataset_id: str, job_name: str) -> tf.data.Dataset:
         """Returns one consumer of the job: it receives a part of the job's elements."""
@@ -207,13 +201,7 @@ class DataServiceClient:
         if self._workers.tasks:
             self._last_answer = time.monotonic()
             return None
-        if not self._workers.silent:
-            return (
-                f"no worker has registered with the dispatcher at {self.address}: start one with "
-                f"`infeed worker --dispatcher {self.address}`"
-            )
-        return "; ".join(silence.reason for silence in self._workers.silent.values())
-
-
-def _first_line(error: Any) -> str:
-    return str(getattr(error, "message", error)).strip().splitlines()[0]
+        return "; ".join(silence.reason for silence in self._workers.silent.values()) or (
+            f"no worker has registered with the dispatcher at {self.address}: start one with "
+            f"`infeed worker --dispatcher {self.address}`"
+        )

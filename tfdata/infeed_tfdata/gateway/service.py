@@ -2,52 +2,51 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 
 from prometheus_client import CollectorRegistry
 from typing_extensions import override
 
 from infeed.shared.errors import ConfigError
+from infeed.shared.spec.dataset import DatasetRequest
 from infeed_server.config.address import Address
 from infeed_server.engines.memory_budget import MemoryBudget
 from infeed_server.engines.sequential.engine import SequentialEngine
 from infeed_server.observe.callback_metrics import LabelledValues
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.processes.periodic import PeriodicTask
+from infeed_server.processes.supervisor import ProcessGroup
 from infeed_server.sources import ProgressCallback
 from infeed_tfdata.gateway.backend import DataServiceBackend
 from infeed_tfdata.gateway.client import DataServiceClient, StatusCallback
-from infeed_tfdata.gateway.local_workers import LocalWorkers
 from infeed_tfdata.graph import plan_data_service
-from infeed_tfdata.metrics import add_gauge
-from infeed_tfdata.options import DispatcherOptions, ServiceOptions, parse_dispatcher
+from infeed_tfdata.metrics import expose
+from infeed_tfdata.options import (
+    DispatcherOptions,
+    ServiceOptions,
+    WorkerOptions,
+    parse_dispatcher,
+)
 from infeed_tfdata.roles.address import with_port
 from infeed_tfdata.roles.dispatcher import DispatcherRole
-from infeed_tfdata.roles.journal import (
+from infeed_tfdata.roles.liveness import WorkerLivenessMonitor
+from infeed_tfdata.roles.work_dir import (
     DATASETS_FOLDER,
     find_work_dir_problem,
     free_bytes,
     used_bytes,
 )
-from infeed_tfdata.roles.liveness import WorkerLivenessMonitor
 
 HUNG_TIMEOUT_SECONDS = 30.0
 """Without an answer for so long, an own worker is killed and restarted: more than a busy one takes.
 """
 
-FREE_TIMEOUT_SECONDS = 15.0
-"""For the workers of a killed server to exit, which they do when they notice its end."""
-
-_DEFAULT_LISTEN = "127.0.0.1:0"
-_KEPT_LISTEN = "127.0.0.1:7472"
-"""With a journal, which identifies the workers by their addresses."""
-
 _RESTART_INTERVAL_SECONDS = 0.5
-"""Between checks for workers that have exited or hang."""
+"""Between checks for workers that have exited."""
 
 _WORKER_STOP_TIMEOUT_SECONDS = 3.0
 """For workers to exit, before they are killed; no client reads from them any more."""
@@ -59,10 +58,7 @@ class DataService:
     client: DataServiceClient
 
     def start(self, registry: CollectorRegistry) -> None:
-        """Waits until the service is ready, and adds its metrics.
-
-        Raises `ServerUnavailableError`; an embedded service also `ConfigError` and `ServerError`.
-        """
+        """Waits until the service is ready, and adds its metrics. Raises `InfeedError`."""
         self.client.start()
         add_metrics(registry, self.workers, self.free_bytes)
 
@@ -74,10 +70,10 @@ class DataService:
         progress: ProgressCallback | None,
     ) -> SequentialEngine:
         """Returns the engine of a pipeline, whose data set is registered."""
-        backend = DataServiceBackend(
-            plan_data_service(name, definition, progress=progress), self.client
-        )
-        backend.register_default()
+        plan = plan_data_service(name, definition, progress=progress)
+        backend = DataServiceBackend(plan, self.client)
+        # A problem of the data set is found at the start.
+        backend.register(DatasetRequest(name))
         return SequentialEngine(backend, budget)
 
     def watch(self, callback: StatusCallback) -> None:
@@ -116,32 +112,26 @@ class EmbeddedDataService(DataService):
     def __init__(self, options: ServiceOptions, *, insecure: bool) -> None:
         """Raises `ConfigError` for an address that cannot be listened on, or is not safe."""
         self._options = options
-        listen = Address.parse_safe(
-            "--dispatcher-listen",
-            options.dispatcher_listen or (_KEPT_LISTEN if options.work_dir else _DEFAULT_LISTEN),
-            encrypted=False,
-            insecure=insecure,
-        )
-        work_dir = options.work_dir
-        workers = options.workers or 1
-        numbers = range(1, workers + 1)
+        work_dir, workers = options.work_dir, options.workers or 1
+        default = "127.0.0.1:7472" if work_dir else "127.0.0.1:0"
+        listen = Address.parse(options.dispatcher_listen or default, "--dispatcher-listen")
         self._worker_listen = [
-            Address(listen.host, listen.port + number if work_dir else 0) for number in numbers
+            Address(listen.host, listen.port + number if work_dir else 0)
+            for number in range(1, workers + 1)
         ]
-        if work_dir and not listen.is_unix:
-            if listen.port == 0:
-                raise ConfigError(
-                    f"--dispatcher-listen {listen}: a free port, which another start does not "
-                    "have, although --work-dir keeps the journal; give a port, and leave the next "
-                    f"{workers} to the workers"
-                )
-            _wait_until_free([listen, *self._worker_listen])
+        if work_dir and listen.port == 0:
+            raise ConfigError(
+                f"--dispatcher-listen {listen}: --work-dir keeps the journal, which knows the "
+                f"workers by their ports; give a port, and leave the next {workers} to the workers",
+                address=str(listen),
+            )
+        # The static sharding policies need all workers in advance.
+        known = self._worker_listen if listen.is_loopback else []
         self._dispatcher = DispatcherRole(
             DispatcherOptions(
                 listen=str(listen),
-                work_dir=options.work_dir,
-                # The static sharding policies need all workers in advance.
-                worker_address=[*map(with_port, self._worker_listen)] if listen.is_loopback else [],
+                work_dir=work_dir,
+                worker_address=[*map(with_port, known)],
                 insecure=insecure,
             ),
             "--dispatcher-listen",
@@ -150,29 +140,27 @@ class EmbeddedDataService(DataService):
 
     @override
     def start(self, registry: CollectorRegistry) -> None:
-        stack = self._stack
-        stack.callback(self._dispatcher.stop)
-        self._dispatcher.start()
-        address, work_dir = self._dispatcher.address, self._dispatcher.work_dir
+        stack, role = self._stack, self._dispatcher
+        stack.callback(role.stop)
+        role.start()
         self.client = DataServiceClient(
-            address,
+            role.address,
             self._options.default_compression,
-            used_bytes(work_dir / DATASETS_FOLDER),
-            partial(find_work_dir_problem, work_dir),
+            used_bytes(role.work_dir / DATASETS_FOLDER),
+            partial(find_work_dir_problem, role.work_dir),
         )
-        workers = LocalWorkers(address, self._worker_listen)
-        liveness = WorkerLivenessMonitor(self._dispatcher.local_address, HUNG_TIMEOUT_SECONDS)
-        stack.callback(workers.stop, _WORKER_STOP_TIMEOUT_SECONDS)
-        stack.enter_context(liveness)
+        workers = local_workers(role.address, self._worker_listen)
+        stack.callback(workers.stop, _WORKER_STOP_TIMEOUT_SECONDS, log_kills=False)
+        stack.enter_context(
+            WorkerLivenessMonitor(
+                role.local_address, HUNG_TIMEOUT_SECONDS, on_lost=partial(kill_hung, workers)
+            )
+        )
         stack.callback(self.client.close)
-        workers.start()
+        workers.start(threading.Event().wait)
         super().start(registry)
         stack.enter_context(
-            PeriodicTask(
-                "own-service",
-                _RESTART_INTERVAL_SECONDS,
-                lambda: workers.restart_failed(liveness.lost),
-            )
+            PeriodicTask("own-service", _RESTART_INTERVAL_SECONDS, workers.restart_exited)
         )
 
     @override
@@ -184,35 +172,43 @@ class EmbeddedDataService(DataService):
         self._stack.close()
 
 
+def local_workers(dispatcher: str, listen: Sequence[Address]) -> ProcessGroup:
+    """Returns a worker process for each address of `listen`, which ends with this process. An
+    address that is not loopback requires `--insecure` of the server."""
+
+    def command(address: str | None) -> Sequence[str]:
+        options = WorkerOptions(
+            dispatcher=dispatcher,
+            listen=address or str(listen[0]),  # at its previous address it continues its tasks
+            http="127.0.0.1:0",
+            insecure=not listen[0].is_loopback,
+            with_parent=True,
+        )
+        return [sys.executable, "-m", "infeed", "worker", *options.to_arguments()]
+
+    group = ProcessGroup("worker", len(listen), command)
+    for worker, address in zip(group.processes, listen, strict=True):
+        worker.address = str(address) if address.port else None
+    return group
+
+
+def kill_hung(workers: ProcessGroup, lost: Sequence[str]) -> None:
+    """Kills the workers at the lost addresses, unless they are about to start."""
+    hung = [
+        number
+        for number, worker in enumerate(workers.processes)
+        if worker.address in lost and worker.http is not None
+    ]
+    workers.kill_hung(hung, HUNG_TIMEOUT_SECONDS)
+
+
 def add_metrics(
     registry: CollectorRegistry,
     workers: Callable[[], LabelledValues],
     work_dir: Callable[[], LabelledValues],
 ) -> None:
     """Adds the metrics of a gateway."""
-    add_gauge(
-        registry,
-        "infeed_service_workers",
-        "Workers of TensorFlow's data service, by state: answering or lost.",
-        workers,
-        "state",
-    )
-    add_gauge(
-        registry,
-        "infeed_service_work_dir_free_bytes",
-        "Free bytes for the journal of the dispatcher that this server started.",
-        work_dir,
-    )
-
-
-def _wait_until_free(addresses: list[Address]) -> None:
-    """Waits until no process listens on the addresses, or for the timeout: then the process that is
-    to listen reports the problem."""
-    deadline = time.monotonic() + FREE_TIMEOUT_SECONDS
-    for address in addresses:
-        while time.monotonic() < deadline:
-            try:
-                replace(address).require_free()
-                break
-            except ConfigError:
-                time.sleep(0.2)
+    text = "Workers of TensorFlow's data service, by state: answering or lost."
+    expose(registry, "infeed_service_workers", text, workers, "state")
+    text = "Free bytes for the journal of the dispatcher that this server started."
+    expose(registry, "infeed_service_work_dir_free_bytes", text, work_dir)

@@ -8,7 +8,7 @@ from infeed_server.sources import DatasetSource, ProgressCallback, open_source
 from infeed_tfdata.graph.elements import plan_elements
 from infeed_tfdata.graph.plan import DataServicePlan, Variant
 from infeed_tfdata.graph.samples import plan_samples
-from infeed_tfdata.graph.unsupported import LIMIT_BYTES, refuse_python_maps, refuse_python_source
+from infeed_tfdata.graph.unsupported import LIMIT_BYTES, refuse_python
 
 __all__ = ["DataServicePlan", "Variant", "plan_data_service"]
 
@@ -25,10 +25,8 @@ def plan_data_service(
     Python functions, and data that takes more than `limit_bytes` in the graph.
     """
     if isinstance(definition.source, DatasetSource):
-        plan = plan_sequential(name, definition, definition.source)
-        return plan_elements(plan)
-    refuse_python_source(definition.source)
-    refuse_python_maps(definition.transforms)
+        return plan_elements(plan_sequential(name, definition, definition.source))
+    refuse_python(definition)
     keep_damaged = definition.on_error != "raise"
     source = open_source(definition.source, progress, keep_damaged=keep_damaged)
     return plan_samples(name, definition, source, limit_bytes)

@@ -23,21 +23,9 @@ def plan_elements(plan: SequentialPlan) -> DataServicePlan:
     """Plans a sequential pipeline for the workers. Raises `ConfigError`."""
     dataset = plan.source.make(plan.spec.seed)
     refuse_python_stages(plan.source, dataset)
-    # Positions count samples, even where the user's elements are batches.
-    stride = plan.spec.batch_size if plan.batched else 0
-    return DataServicePlan(
-        # Each worker makes batches of the elements that it reads itself.
-        data_service_spec(plan.spec, stride, remainder_scope="worker"),
-        short_hash([_graph_hash(plan, dataset)]),
-        None if plan.batched else plan.spec.sample_count,
-        partial(_build, plan),
-    )
-
-
-def _graph_hash(plan: SequentialPlan, dataset: tf.data.Dataset) -> str:
-    """Returns TensorFlow's hash of the graph, which is independent of node names and the process,
-    and covers the paths that the user's function found."""
     try:
+        # Independent of node names and the process; it covers the paths that the user's function
+        # found.
         graph_hash = tf.raw_ops.DatasetFingerprint(input_dataset=dataset._variant_tensor)
     except tf.errors.OpError as error:
         raise ConfigError(
@@ -45,17 +33,25 @@ def _graph_hash(plan: SequentialPlan, dataset: tf.data.Dataset) -> str:
             f"the tf.data service: {error.message}; use --engine local",
             stage="source.dataset",
         ) from error
-    return str(int(graph_hash))
+    # Positions count samples, even where the user's elements are batches.
+    stride = plan.spec.batch_size if plan.batched else 0
+    return DataServicePlan(
+        # Each worker makes batches of the elements that it reads itself.
+        data_service_spec(plan.spec, stride, remainder_scope="worker"),
+        short_hash([str(int(graph_hash))]),
+        None if plan.batched else plan.spec.sample_count,
+        partial(_build, plan),
+    )
 
 
 def _build(plan: SequentialPlan, variant: Variant) -> tf.data.Dataset:
-    slots = variant.batch_size
+    slots, drop = variant.batch_size, variant.remainder == "drop"
     dataset = plan.source.make(variant.seed)
     if variant.epochs != 1:
         dataset = dataset.repeat(variant.epochs or None)
     if not plan.batched:
-        dataset = dataset.batch(slots, drop_remainder=variant.remainder == "drop")
-    elif variant.remainder == "drop":
+        dataset = dataset.batch(slots, drop_remainder=drop)
+    elif drop:
         dataset = dataset.filter(partial(_is_full, slots))
     if variant.shard_hint:
         dataset = dataset.shard(*[tf.data.experimental.SHARD_HINT] * 2)
@@ -76,22 +72,19 @@ def _pad_batch(
     message = f"the dataset of {plan.source.label} gave a batch of more than {slots} samples:"
     with tf.control_dependencies([tf.debugging.Assert(count <= slots, [message, count])]):
         count = tf.identity(count)
-
-    def padded() -> Sample:
-        return {name: _pad(value, slots - count) for name, value in fields.items()}
-
-    batch = tf.cond(count == slots, lambda: dict(fields), padded)
-    shaped = {
-        field.name: tf.ensure_shape(batch[field.name], [slots, *field.shape])
-        for field in plan.spec.wire_spec
-    }
-    return shaped, {"epoch": tf.constant(0, tf.int64), "mask": tf.range(slots) < count}
-
-
-def _sample_count(fields: Sample) -> tf.Tensor:
-    return tf.shape(next(iter(fields.values())))[0]
+    batch = {}
+    for field in plan.spec.wire_spec:
+        value = fields[field.name]
+        padded = partial(_pad, value, slots - count)
+        full = tf.cond(count == slots, partial(tf.identity, value), padded)
+        batch[field.name] = tf.ensure_shape(full, [slots, *field.shape])
+    return batch, {"epoch": tf.constant(0, tf.int64), "mask": tf.range(slots) < count}
 
 
 def _pad(value: tf.Tensor, empty_slots: tf.Tensor) -> tf.Tensor:
     shape = tf.concat([[empty_slots], tf.shape(value)[1:]], 0)
     return tf.concat([value, tf.zeros(shape, value.dtype)], 0)
+
+
+def _sample_count(fields: Sample) -> tf.Tensor:
+    return tf.shape(next(iter(fields.values())))[0]

@@ -8,7 +8,6 @@ from dataclasses import astuple, dataclass, replace
 
 import tensorflow as tf
 
-from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import Guarantee, PipelineSpec, Remainder, RemainderScope
 from infeed_server.pipeline.fingerprint import fingerprint
 
@@ -16,9 +15,6 @@ ENGINE = "tf-data-service"
 
 GRAPH_VERSION = 4
 """To be incremented when the elements of the datasets, or how they are made, change."""
-
-MAX_POSITIONS = 1 << 61
-"""Epochs times samples, as an int64 with room for arithmetic."""
 
 _RAM_BUDGET_BYTES = 1 << 30
 """tf.data's memory for elements made in advance. Its default is half of the memory of the host that
@@ -63,7 +59,7 @@ class DataServicePlan:
         int64[slots], -1 for an empty slot. Raises `InvalidRequestError` for a variant that is not
         available.
         """
-        self._check(variant)
+        replace(self.spec, sample_count=self.sample_count).check_batch_size(variant.batch_size)
         return self.build(variant)
 
     def dataset_id(self, variant: Variant, compression: str) -> str:
@@ -76,16 +72,6 @@ class DataServicePlan:
         # A user's dataset of batches may end every epoch with a partial one.
         ends = bool(variant.epochs) or bool(self.spec.batch_stride)
         return (ends and variant.remainder == "pad") or self.spec.on_error == "mask"
-
-    def _check(self, variant: Variant) -> None:
-        count = self.sample_count
-        replace(self.spec, sample_count=count).check_batch_size(variant.batch_size)
-        if count is not None and variant.epochs * count > MAX_POSITIONS:
-            raise InvalidRequestError(
-                f"{variant.epochs} epochs of the {count} samples of {self.spec.name!r} exceed the "
-                "maximum of 2^61 samples; 0 epochs never end",
-                epochs=variant.epochs,
-            )
 
 
 def data_service_spec(

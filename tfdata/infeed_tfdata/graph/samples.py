@@ -9,7 +9,6 @@ workers, assigns whole batches, each once.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -70,15 +69,15 @@ def plan_samples(
 
 def _build(plan: IndexedPlan, in_graph: GraphReader, variant: Variant) -> tf.data.Dataset:
     order = GraphSampleOrder(plan.order(variant.seed))
-    rows = _Rows(order, variant)
+    positions = order.order.count * variant.epochs
+    ends_partial = variant.remainder == "pad" and positions % variant.batch_size != 0
     slots = _SlotBuilder(plan, order, in_graph.build())
-    fields = [field.name for field in plan.spec.wire_spec]
 
     # `Map` converts the user's functions itself; infeed's need no AutoGraph, which would take most
     # of the time to build the dataset.
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def build_slot(row: dict[str, tf.Tensor]) -> dict[str, Any]:
-        values, filled, sample_id = slots.build(row, may_be_empty=rows.may_be_empty)
+        values, filled, sample_id = slots.build(row, may_be_empty=ends_partial)
         position = {"start": row["start"], "epoch": row["epoch"]}
         return {"fields": values, **position, "mask": filled, "sample_ids": sample_id}
 
@@ -86,9 +85,19 @@ def _build(plan: IndexedPlan, in_graph: GraphReader, variant: Variant) -> tf.dat
     def split(batch: dict[str, Any]) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
         metadata = {"start": batch["start"][0], "epoch": batch["epoch"][0]}
         metadata |= {"mask": batch["mask"], "sample_ids": batch["sample_ids"]}
-        return {name: batch["fields"][name] for name in fields}, metadata
+        return batch["fields"], metadata
 
-    samples = rows.dataset().unbatch().map(build_slot, num_parallel_calls=tf.data.AUTOTUNE)
+    if positions:
+        numbers = tf.data.Dataset.range(positions // variant.batch_size + ends_partial)
+    else:
+        # Coordinated reads require a dataset whose cardinality is infinite.
+        endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+        numbers = tf.data.Dataset.range(_ENDLESS_BATCHES).apply(endless)
+    if variant.shard_hint:
+        numbers = numbers.shard(*[tf.data.experimental.SHARD_HINT] * 2)
+    end = positions if ends_partial else None
+    rows = numbers.map(partial(_rows, order, variant.batch_size, end)).unbatch()
+    samples = rows.map(build_slot, num_parallel_calls=tf.data.AUTOTUNE)
     batches = samples.batch(variant.batch_size, drop_remainder=True)
     options = tf.data.Options()
     options.deterministic = True
@@ -98,55 +107,25 @@ def _build(plan: IndexedPlan, in_graph: GraphReader, variant: Variant) -> tf.dat
     return with_ram_budget(batches.map(split).prefetch(2).with_options(options))
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """The slots of each batch before samples are read: indices, keys and positions."""
-
-    order: GraphSampleOrder
-    variant: Variant
-
-    @property
-    def positions(self) -> int:
-        """The number of positions; 0: endless."""
-        return self.order.order.count * self.variant.epochs
-
-    @property
-    def may_be_empty(self) -> bool:
-        """Whether the last batch has slots after the end."""
-        padded = self.variant.remainder == "pad"
-        return padded and self.positions % self.variant.batch_size != 0
-
-    def dataset(self) -> tf.data.Dataset:
-        """Returns an element for each batch: index, key, epoch, start and mask, slots first."""
-        size = self.variant.batch_size
-        if self.positions:
-            partial_batch = int(self.may_be_empty)
-            batches = tf.data.Dataset.range(self.positions // size + partial_batch)
-        else:
-            # Coordinated reads require a dataset whose cardinality is infinite.
-            endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-            batches = tf.data.Dataset.range(_ENDLESS_BATCHES).apply(endless)
-        if self.variant.shard_hint:
-            batches = batches.shard(*[tf.data.experimental.SHARD_HINT] * 2)
-        return batches.map(self._batch)
-
-    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def _batch(self, number: tf.Tensor) -> dict[str, tf.Tensor]:
-        size = self.variant.batch_size
-        start = number * size
-        position = start + tf.range(size, dtype=tf.int64)
-        mask = tf.fill([size], value=True)
-        if self.may_be_empty:
-            mask = position < self.positions
-            position = tf.minimum(position, self.positions - 1)
-        slots = self.order.slots(position)
-        return {
-            "index": slots.index,
-            "key": slots.key,
-            "epoch": tf.fill([size], slots.epoch[0]),
-            "start": tf.fill([size], start),
-            "mask": mask,
-        }
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+def _rows(
+    order: GraphSampleOrder, size: int, end: int | None, number: tf.Tensor
+) -> dict[str, tf.Tensor]:
+    """Returns the slots of a batch before samples are read; those from position `end` are empty."""
+    start = number * size
+    position = start + tf.range(size, dtype=tf.int64)
+    mask = tf.fill([size], value=True)
+    if end is not None:
+        mask = position < end
+        position = tf.minimum(position, end - 1)
+    slots = order.slots(position)
+    return {
+        "index": slots.index,
+        "key": slots.key,
+        "epoch": tf.fill([size], slots.epoch[0]),
+        "start": tf.fill([size], start),
+        "mask": mask,
+    }
 
 
 Slot = tuple[Sample, tf.Tensor, tf.Tensor]
@@ -156,8 +135,7 @@ Slot = tuple[Sample, tf.Tensor, tf.Tensor]
 class _SlotBuilder:
     """Builds slots in the graph, with the results of the local engine's `BadSampleHandler`.
 
-    A sample is read outside of the treatment of bad samples, so that a fault of storage fails the
-    batch, and never replaces a sample.
+    A sample is read outside of the treatment of bad samples: a fault of storage fails the batch.
     """
 
     def __init__(self, plan: IndexedPlan, order: GraphSampleOrder, read: GraphRead) -> None:
@@ -199,9 +177,7 @@ class _SlotBuilder:
             filled = tried == 1 if self._on_error == "mask" else tf.constant(True)
             return fields, filled, tf.identity(sample_id)
 
-    def _try_next(
-        self, tried: tf.Tensor, index: tf.Tensor, key: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, Sample]:
+    def _try_next(self, tried: tf.Tensor, index: tf.Tensor, key: tf.Tensor) -> tuple[Any, ...]:
         """Tries the sample, then its substitute, the substitute of that, ..."""
         index, key = tf.cond(
             tried > 0, lambda: self._order.substitute(index, key), lambda: (index, key)

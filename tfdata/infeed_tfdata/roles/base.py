@@ -1,25 +1,15 @@
-"""The base of the roles of the tf.data service: their addresses, TensorFlow's server and health."""
+"""The base of the roles of the tf.data service: their addresses and TensorFlow's server."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
-
-from prometheus_client import CollectorRegistry
 
 from infeed.shared.errors import ConfigError
 from infeed_server.config.address import Address
-from infeed_server.control.app import ControlState
-from infeed_server.control.health import Readiness
-from infeed_server.control.http_server import open_control_server
-from infeed_server.version import VERSION
 from infeed_tfdata.options import RoleOptions
 from infeed_tfdata.roles.address import parse_advertise
 from infeed_tfdata.roles.loopback import check_listen_address, restrict_if_loopback
-
-log = logging.getLogger(__name__)
 
 
 class Role:
@@ -73,39 +63,3 @@ class Role:
         # The host's name and the port, for which TensorFlow has no public attribute.
         self.port = int(server._address.rpartition(":")[2])
         restrict_if_loopback(self._listen, self.port, insecure=self._insecure)
-
-
-class RoleHealth:
-    """The readiness of a role, and of its peers, which does not affect its own."""
-
-    def __init__(self, role: str) -> None:
-        self._role = role
-        self.find_parts: Callable[[], Mapping[str, Readiness]] = dict
-        self.overall = Readiness(False, "starting")
-
-    @property
-    def parts(self) -> Mapping[str, Readiness]:
-        return self.find_parts()
-
-    def set(self, *, ready: bool, reason: str) -> None:
-        """Sets the readiness of the role, and logs a change."""
-        readiness = Readiness(ready, reason)
-        if readiness != self.overall:
-            self.overall = readiness
-            log.info("%s is %s: %s", self._role, "ready" if ready else "not ready", reason)
-
-
-@contextmanager
-def control_plane(
-    options: RoleOptions, health: RoleHealth, registry: CollectorRegistry, parts: str
-) -> Iterator[str | None]:
-    """Serves the control plane, and yields its address."""
-    state = ControlState(health, registry, VERSION, parts)
-    control = open_control_server(
-        state, options.http, insecure=options.insecure, host_names=options.http_host
-    )
-    if control is None:
-        yield None
-        return
-    with control:
-        yield control.address

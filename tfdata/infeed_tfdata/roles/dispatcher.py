@@ -8,12 +8,11 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from infeed_server.processes.stderr_relay import without_banner
+from infeed.shared.errors import ConfigError
+from infeed_server.processes.banner import without_banner
 from infeed_tfdata.options import DispatcherOptions
 from infeed_tfdata.roles.address import derive
 from infeed_tfdata.roles.base import Role
-from infeed_tfdata.roles.journal import repair_journal, writing_to
-from infeed_tfdata.roles.loopback import check_listen_address
 from infeed_tfdata.rpc import STATIC_SHARDING, register_mark
 
 log = logging.getLogger(__name__)
@@ -43,8 +42,12 @@ class DispatcherRole(Role):
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._work_dir = Path(options.work_dir) if options.work_dir else None
         if self._work_dir:
-            with writing_to(self._work_dir), tempfile.TemporaryFile(dir=self._work_dir):
-                pass
+            try:
+                self._work_dir.mkdir(parents=True, exist_ok=True)
+                tempfile.TemporaryFile(dir=self._work_dir).close()
+            except OSError as error:
+                problem = f"--work-dir {self._work_dir}: cannot write there: {error.strerror}"
+                raise ConfigError(problem, directory=str(self._work_dir)) from None
         self._worker_addresses = options.worker_address or []
 
     def start(self) -> None:
@@ -54,10 +57,6 @@ class DispatcherRole(Role):
             import tensorflow as tf  # noqa: PLC0415
         from tensorflow.core.protobuf.service_config_pb2 import DispatcherConfig  # noqa: PLC0415
 
-        # Before the journal of a dispatcher that runs already is touched.
-        check_listen_address(self._listen, insecure=self._insecure)
-        if self._work_dir:
-            repair_journal(self._work_dir)
         config = DispatcherConfig(
             port=self._listen.port,
             protocol="grpc",

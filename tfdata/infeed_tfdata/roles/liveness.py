@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from infeed.shared.errors import InfeedError
 from infeed.v1 import cluster_pb2 as messages
@@ -37,29 +37,24 @@ class WorkerLivenessMonitor(PeriodicTask):
         dispatcher: str,
         lost_timeout: float = LOST_TIMEOUT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        on_lost: Callable[[Sequence[str]], None] = lambda _: None,
     ) -> None:
-        """`dispatcher` is its address from this host, host:port; `lost_timeout` is in seconds."""
+        """`dispatcher` is its address from this host, host:port; `lost_timeout` is in seconds.
+        `on_lost` is called with the workers that have become lost."""
         super().__init__("lost", CHECK_INTERVAL_SECONDS, self.run_once)
         self._dispatcher = DispatcherClient(dispatcher)
         self._workers = WorkerCheck(self._dispatcher, _PROBE_TIMEOUT_SECONDS, clock)
         self._lost_timeout = lost_timeout
+        self._on_lost = on_lost
         self.lost: tuple[str, ...] = ()
         """Addresses of the workers that have not answered for the timeout."""
         self.ended_tasks = 0
         """Number of tasks of lost workers that were ended."""
 
-    @property
-    def reachable(self) -> Mapping[str, bool]:
-        """Whether each worker answered the last check, by address."""
-        tasks, silent = self._workers.tasks, self._workers.silent
-        return {address: address in tasks for address in sorted([*tasks, *silent])}
-
     def readiness(self) -> Mapping[str, Readiness]:
-        """Returns the readiness of each worker by its address."""
-        found = {
-            address: Readiness(True, f"has {count} tasks")
-            for address, count in self._workers.tasks.items()
-        }
+        """Returns the readiness of each worker by its address: whether it answered."""
+        tasks = self._workers.tasks.items()
+        found = {address: Readiness(True, f"has {count} tasks") for address, count in tasks}
         for address, silence in self._workers.silent.items():
             state = "lost" if address in self.lost else "does not answer"
             found[address] = Readiness(False, f"{state}: {silence.reason}")
@@ -70,24 +65,19 @@ class WorkerLivenessMonitor(PeriodicTask):
 
         Ends no task while no worker answers, since none could continue the job.
         """
-        silent = {*self._workers.silent}
         try:
             self._workers.run()
         except InfeedError as error:
             log.error("the dispatcher does not list its workers: %s", error.message)
             return
-        for worker in sorted({*self._workers.silent} - silent):
-            reason = self._workers.silent[worker].reason
-            log.warning("worker %s does not answer: %s", worker, reason)
         before, self.lost = self.lost, self._workers.silent_for(self._lost_timeout)
-        for worker in sorted({*self.lost} - {*before}):
+        newly_lost = sorted({*self.lost} - {*before})
+        for worker in newly_lost:
+            reason = self._workers.silent[worker].reason
             log.error(
-                "worker %s has not answered this host at its advertised address for %.0f s: lost "
-                "(%s)",
-                worker,
-                self._lost_timeout,
-                self._workers.silent[worker].reason,
+                "worker %s is lost: no answer for %.0f s (%s)", worker, self._lost_timeout, reason
             )
+        self._on_lost(newly_lost)
         for worker in sorted({*before} & {*self._workers.tasks}):
             log.warning("worker %s is back: it receives tasks of new jobs only", worker)
         for worker in self.lost if self._workers.tasks else ():
@@ -99,28 +89,19 @@ class WorkerLivenessMonitor(PeriodicTask):
 
         A heartbeat without tasks, as from a restarted worker, returns the tasks assigned to it.
         """
+        call = self._dispatcher.call
         try:
-            assigned = self._dispatcher.call(
-                "WorkerHeartbeat",
-                messages.WorkerHeartbeat(worker_address=worker),
-                messages.WorkerHeartbeatAnswer,
-            )
+            heartbeat = messages.WorkerHeartbeat(worker_address=worker)
+            assigned = call("WorkerHeartbeat", heartbeat, messages.WorkerHeartbeatAnswer)
             task_ids = [int(task.task_id) for task in assigned.new_tasks]
             if not task_ids:
                 return
             updates = [messages.TaskProgress(task_id=task, completed=True) for task in task_ids]
-            self._dispatcher.call(
-                "WorkerUpdate",
-                messages.WorkerUpdate(worker_address=worker, updates=updates),
-                messages.Nothing,
-            )
+            update = messages.WorkerUpdate(worker_address=worker, updates=updates)
+            call("WorkerUpdate", update, messages.Nothing)
         except InfeedError as error:
             log.error("the tasks of worker %s cannot be ended: %s", worker, error.message)
             return
         self.ended_tasks += len(task_ids)
-        log.error(
-            "%d tasks of worker %s are ended: its in-progress elements are lost, the rest of their "
-            "jobs goes to the other workers",
-            len(task_ids),
-            worker,
-        )
+        text = "%d tasks of worker %s are ended, and its in-progress elements are lost"
+        log.error(text, len(task_ids), worker)

@@ -7,7 +7,6 @@ address is configured, and run any graph. Once they listen, the kernel can restr
 from __future__ import annotations
 
 import logging
-import os
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
@@ -25,15 +24,13 @@ _LOOPBACK_DEVICE = b"lo\0"
 def check_listen_address(listen: Address, *, insecure: bool) -> None:
     """Raises `ConfigError` for an address that TensorFlow cannot listen on, that is in use, or that
     other machines can reach without `--insecure`."""
+    subject = f"{listen.option or '--listen'} {listen}"
     if listen.is_unix:
-        raise ConfigError(
-            f"--listen {listen}: TensorFlow's processes need host:port", address=str(listen)
-        )
+        raise ConfigError(f"{subject}: TensorFlow's processes need host:port", address=str(listen))
     if not (insecure or listen.is_loopback):
         raise ConfigError(
-            f"--listen {listen}: non-loopback address, and TensorFlow's processes use "
-            "neither encryption nor authentication; add --insecure if the network is trusted, or "
-            "listen on 127.0.0.1",
+            f"{subject}: non-loopback address, and TensorFlow's processes use neither encryption "
+            "nor authentication; add --insecure if the network is trusted, or listen on 127.0.0.1",
             address=str(listen),
         )
     listen.require_free()
@@ -50,14 +47,14 @@ def restrict_if_loopback(listen: Address, port: int, *, insecure: bool) -> None:
     """
     if not listen.is_loopback or restrict_to_loopback(port):
         return
+    problem = "other machines can reach it, since this system cannot restrict it to loopback"
     if not insecure:
         raise ConfigError(
-            f"--listen {listen}: TensorFlow's processes listen on every address, without "
-            "encryption or authentication, and this system cannot restrict them to loopback; add "
-            "--insecure if the network is trusted",
+            f"--listen {listen}: {problem}, and TensorFlow's processes use neither encryption nor "
+            "authentication; add --insecure if the network is trusted",
             address=str(listen),
         )
-    log.warning("other machines can reach %s: this system cannot restrict it to loopback", listen)
+    log.warning("--listen %s: %s", listen, problem)
 
 
 def restrict_to_loopback(port: int) -> bool:
@@ -89,24 +86,13 @@ def _sockets(port: int, *, listening: bool) -> Iterator[socket.socket]:
     They include TensorFlow's. A duplicate is open while it is yielded. A system without /proc has
     none.
     """
-    if not _DESCRIPTORS.is_dir():
-        return
-    for entry in _DESCRIPTORS.iterdir():
+    for entry in _DESCRIPTORS.iterdir() if _DESCRIPTORS.is_dir() else ():
+        if not entry.is_socket():
+            continue
         # A duplicate, since other threads close and reuse descriptors meanwhile.
-        with suppress(OSError), _duplicate(int(entry.name)) as duplicate:
-            is_tcp = duplicate.family in (socket.AF_INET, socket.AF_INET6)
-            if not is_tcp or duplicate.type != socket.SOCK_STREAM:
-                continue
-            listens = duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-            if duplicate.getsockname()[1] == port and bool(listens) == listening:
+        with suppress(OSError), socket.fromfd(int(entry.name), socket.AF_INET, 0) as duplicate:
+            option = duplicate.getsockopt
+            is_tcp = option(socket.SOL_SOCKET, socket.SO_PROTOCOL) == socket.IPPROTO_TCP
+            listens = bool(option(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+            if is_tcp and listens == listening and duplicate.getsockname()[1] == port:
                 yield duplicate
-
-
-def _duplicate(descriptor: int) -> socket.socket:
-    """Duplicates a descriptor. Raises `OSError` when it is not a socket."""
-    number = os.dup(descriptor)
-    try:
-        return socket.socket(fileno=number)
-    except OSError:
-        os.close(number)
-        raise

@@ -6,18 +6,22 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from infeed_server.control.app import ControlState
+from infeed_server.control.health import Readiness
+from infeed_server.control.http_server import open_control_server
+from infeed_server.observe.callback_metrics import LabelledValues
 from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.processes.signals import ShutdownSignal
-from infeed_tfdata.metrics import add_counter, add_gauge, new_registry
-from infeed_tfdata.options import DispatcherOptions, WorkerOptions
-from infeed_tfdata.roles import journal
-from infeed_tfdata.roles.base import RoleHealth, control_plane
+from infeed_server.version import VERSION
+from infeed_tfdata.metrics import expose, new_registry
+from infeed_tfdata.options import DispatcherOptions, RoleOptions, WorkerOptions
+from infeed_tfdata.roles import work_dir as work_dirs
 from infeed_tfdata.roles.dispatcher import DispatcherRole
 from infeed_tfdata.roles.liveness import WorkerLivenessMonitor
 from infeed_tfdata.roles.worker import DispatcherMonitor, WorkerRole
@@ -37,6 +41,42 @@ _PROBE_TIMEOUT_SECONDS = 5.0
 """At shutdown, for probes of workers that are in progress."""
 
 
+class RoleHealth:
+    """The readiness of a role, and of its peers, which does not affect its own."""
+
+    def __init__(self, role: str) -> None:
+        self._role = role
+        self.find_parts: Callable[[], Mapping[str, Readiness]] = dict
+        self.overall = Readiness(False, "starting")
+
+    @property
+    def parts(self) -> Mapping[str, Readiness]:
+        return self.find_parts()
+
+    def set(self, *, ready: bool, reason: str) -> None:
+        """Sets the readiness of the role, and logs a change."""
+        readiness = Readiness(ready, reason)
+        if readiness != self.overall:
+            self.overall = readiness
+            log.info("%s is %s: %s", self._role, "ready" if ready else "not ready", reason)
+
+
+@contextmanager
+def control_plane(
+    options: RoleOptions, health: RoleHealth, registry: CollectorRegistry, parts: str
+) -> Iterator[str | None]:
+    """Serves the control plane, and yields its address."""
+    state = ControlState(health, registry, VERSION, parts)
+    control = open_control_server(
+        state, options.http, insecure=options.insecure, host_names=options.http_host
+    )
+    if control is None:
+        yield None
+        return
+    with control:
+        yield control.address
+
+
 def serve_dispatcher(
     options: DispatcherOptions, stop: ShutdownSignal, on_serving: OnServing
 ) -> None:
@@ -51,15 +91,14 @@ def serve_dispatcher(
         add_dispatcher_metrics(registry, liveness, role.work_dir)
 
         def check_work_dir() -> None:
-            problem = journal.find_work_dir_problem(role.work_dir)
+            problem = work_dirs.find_work_dir_problem(role.work_dir)
             serving = f"serving workers and trainers at {role.address}"
             health.set(ready=problem is None, reason=problem or serving)
 
         check_work_dir()
         stack.enter_context(liveness)
-        stack.enter_context(
-            PeriodicTask("work-dir", journal.CHECK_INTERVAL_SECONDS, check_work_dir)
-        )
+        interval = work_dirs.CHECK_INTERVAL_SECONDS
+        stack.enter_context(PeriodicTask("work-dir", interval, check_work_dir))
         stop.is_set(0)  # a signal stops it gracefully from here on
         on_serving(role.address, control)
         stop.wait(_PROBE_TIMEOUT_SECONDS)
@@ -100,47 +139,26 @@ def add_dispatcher_metrics(
     registry: CollectorRegistry, liveness: WorkerLivenessMonitor, work_dir: Path
 ) -> None:
     """Adds the metrics of a dispatcher."""
-    add_gauge(
-        registry,
-        "infeed_dispatcher_workers",
-        "Workers that have registered, including lost ones.",
-        lambda: len(liveness.reachable),
-    )
-    add_gauge(
-        registry,
-        "infeed_dispatcher_worker_reachable",
-        "1 if the worker answers at its advertised address.",
-        lambda: {(address,): answers for address, answers in liveness.reachable.items()},
-        "worker",
-    )
-    add_counter(
-        registry,
-        "infeed_dispatcher_lost_tasks",
-        "Tasks of lost workers that were ended.",
-        lambda: liveness.ended_tasks,
-    )
-    add_gauge(
-        registry,
-        "infeed_dispatcher_work_dir_bytes",
-        "Bytes of the journal and of the graphs of registered data sets.",
-        lambda: journal.used_bytes(work_dir),
-    )
-    add_gauge(
-        registry,
-        "infeed_dispatcher_work_dir_free_bytes",
-        "Free bytes of the file system with the work directory.",
-        lambda: journal.free_bytes(work_dir),
-    )
+
+    def reachable() -> LabelledValues:
+        return {(name,): worker.ready for name, worker in liveness.readiness().items()}
+
+    text = "Workers that have registered, including lost ones."
+    expose(registry, "infeed_dispatcher_workers", text, lambda: len(reachable()))
+    text = "1 if the worker answers at its advertised address."
+    expose(registry, "infeed_dispatcher_worker_reachable", text, reachable, "worker")
+    text = "Tasks of lost workers that were ended."
+    expose(registry, "infeed_dispatcher_lost_tasks_total", text, lambda: liveness.ended_tasks)
+    text, name = "Bytes of the journal and of the graphs of registered data sets.", "work_dir_bytes"
+    expose(registry, f"infeed_dispatcher_{name}", text, lambda: work_dirs.used_bytes(work_dir))
+    text, name = "Free bytes of the file system with the work directory.", "work_dir_free_bytes"
+    expose(registry, f"infeed_dispatcher_{name}", text, lambda: work_dirs.free_bytes(work_dir))
 
 
 def add_worker_metrics(
     registry: CollectorRegistry, role: WorkerRole, monitor: DispatcherMonitor
 ) -> None:
     """Adds the metrics of a worker."""
-    add_gauge(registry, "infeed_worker_tasks", "Tasks that the worker has.", lambda: role.tasks)
-    add_gauge(
-        registry,
-        "infeed_worker_wedged",
-        "1 if the worker must be restarted; it is about to exit.",
-        lambda: monitor.restart_reason is not None,
-    )
+    expose(registry, "infeed_worker_tasks", "Tasks that the worker has.", lambda: role.tasks)
+    text = "1 if the worker must be restarted; it is about to exit."
+    expose(registry, "infeed_worker_wedged", text, lambda: monitor.restart_reason is not None)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 
 from infeed.shared.errors import InfeedError, ServerUnavailableError
 from infeed_server.control.health import Readiness
+from infeed_server.processes.banner import without_banner
 from infeed_server.processes.periodic import PeriodicTask
-from infeed_server.processes.stderr_relay import without_banner
 from infeed_tfdata.options import WorkerOptions, parse_dispatcher
 from infeed_tfdata.roles.address import derive, find_reach_problem, with_port
 from infeed_tfdata.roles.base import Role
@@ -37,8 +37,6 @@ restart of the dispatcher takes."""
 
 _RETRY_INTERVAL_SECONDS = 0.5
 
-Sleep = Callable[[float], None]
-
 
 class WorkerRole(Role):
     """A worker in this process. When it stops, the dispatcher keeps its tasks for its address."""
@@ -55,14 +53,13 @@ class WorkerRole(Role):
         """The number of its tasks."""
         return int(self._server._num_tasks()) if self._server else 0
 
-    def start(self, sleep: Sleep = time.sleep) -> None:
+    def start(self) -> None:
         """Starts the worker, and returns when it is registered and answers at its address.
 
-        Raises `ServerUnavailableError` when the dispatcher does not answer or the advertised
-        address does not reach the worker, and `ConfigError` when it cannot listen.
+        Raises `ServerUnavailableError`, and `ConfigError` when it cannot listen.
         """
         timeout = DISPATCHER_START_TIMEOUT_SECONDS
-        if problem := _wait(self._find_dispatcher_problem, timeout, sleep):
+        if problem := _wait(self._find_dispatcher_problem, timeout):
             raise ServerUnavailableError(
                 f"{problem} (tried for {timeout:g} s); check that `infeed dispatcher` runs there, "
                 "that --dispatcher is the address it printed, and that this host may connect to it",
@@ -71,7 +68,7 @@ class WorkerRole(Role):
         advertised = self._advertised or derive(self._listen, self.dispatcher)
         self._advertised = advertised
         check_listen_address(self._listen, insecure=self._insecure)
-        self._wait_until_found(lambda: find_reach_problem(self._listen, advertised), sleep)
+        self._wait_until_found(lambda: find_reach_problem(self._listen, advertised))
         # Imported after all checks, since it takes seconds.
         with without_banner():
             import tensorflow as tf  # noqa: PLC0415
@@ -81,22 +78,21 @@ class WorkerRole(Role):
             port=self._listen.port,
             protocol="grpc",
             dispatcher_address=self.dispatcher,
-            worker_address=with_port(self._advertised),
+            worker_address=with_port(advertised),
             worker_tags=["infeed", *(self._options.tag or [])],
             heartbeat_interval_ms=int(HEARTBEAT_INTERVAL_SECONDS * 1000),
             dispatcher_timeout_ms=int(DISPATCHER_TIMEOUT_SECONDS * 1000),
             shutdown_quiet_period_ms=int(self._options.grace * 1000),
         )
         try:
-            server = tf.data.experimental.service.WorkerServer
-            self._start_server("worker", server, config)
-            self._wait_until_found(self._find_problem, sleep)
+            self._start_server("worker", tf.data.experimental.service.WorkerServer, config)
+            self._wait_until_found(self._find_problem)
         except BaseException:
             self.stop()
             raise
 
-    def _wait_until_found(self, find_problem: Callable[[], str | None], sleep: Sleep) -> None:
-        if problem := _wait(find_problem, REGISTRATION_TIMEOUT_SECONDS, sleep):
+    def _wait_until_found(self, find_problem: Callable[[], str | None]) -> None:
+        if problem := _wait(find_problem, REGISTRATION_TIMEOUT_SECONDS):
             raise ServerUnavailableError(
                 f"the advertised address {self.address} does not reach this worker: {problem}; "
                 f"trainers and the dispatcher at {self.dispatcher} would connect to it; give "
@@ -115,10 +111,11 @@ class WorkerRole(Role):
         """Returns why trainers would not find this worker, None if they would."""
         try:
             get_worker_tasks(self.address)
-            listed = self.address in self._client.get_workers()
+            if self.address in self._client.get_workers():
+                return None
         except InfeedError as error:
             return error.message
-        return None if listed else "the dispatcher does not list it"
+        return "the dispatcher does not list it"
 
 
 class DispatcherMonitor(PeriodicTask):
@@ -134,18 +131,17 @@ class DispatcherMonitor(PeriodicTask):
         self._dispatcher = dispatcher
         self._mark = JournalMark(DispatcherClient(dispatcher))
         self._mark.place()
-        self._error: str | None = None
-        """Why the dispatcher does not answer; None when it does."""
+        self._state = Readiness(True, "it answers")
         self.restart_reason: str | None = None
         """Why the worker must be restarted; once set, it stays."""
 
     def readiness(self) -> Mapping[str, Readiness]:
         """Returns the readiness of the dispatcher by its address."""
-        return {self._dispatcher: Readiness(self._error is None, self._error or "it answers")}
+        return {self._dispatcher: self._state}
 
     def run_once(self) -> None:
         """Checks the dispatcher."""
-        before, self._error = self._error, None
+        before, self._state = self._state, Readiness(True, "it answers")
         try:
             if self._mark.is_lost():
                 self.restart_reason = (
@@ -153,13 +149,13 @@ class DispatcherMonitor(PeriodicTask):
                     "have this worker's tasks"
                 )
         except InfeedError as error:
-            self._error = error.message
-        if (self._error is None) != (before is None):
-            state = f"does not answer: {self._error}" if self._error else "answers again"
-            log.warning("the dispatcher %s", state)
+            self._state = Readiness(False, error.message)
+        if self._state.ready != before.ready:
+            state = "answers again" if self._state.ready else "does not answer"
+            log.warning("the dispatcher %s: %s", state, self._state.reason)
 
 
-def _wait(find_problem: Callable[[], str | None], timeout: float, sleep: Sleep) -> str | None:
+def _wait(find_problem: Callable[[], str | None], timeout: float) -> str | None:
     """Returns None once there is no problem, or the problem after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     logged = False
@@ -169,5 +165,5 @@ def _wait(find_problem: Callable[[], str | None], timeout: float, sleep: Sleep) 
         if not logged:
             log.info("waiting: %s", problem)
             logged = True
-        sleep(_RETRY_INTERVAL_SECONDS)
+        time.sleep(_RETRY_INTERVAL_SECONDS)
     return None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from infeed.keras.elements import keras_arranger
+from infeed.keras.generator import keras_arranger
 from infeed.prefetch.feed_options import document_options
 from infeed.ranks import warn_of_equal_batches
 from infeed.rpc.channel import open_transport
@@ -62,10 +62,9 @@ def distribute(
     would return no batches.
 
     Raises `ServerUnavailableError` (server, dispatcher or workers cannot be reached from here),
-    `PipelineNotFoundError` (lists the known ones), `InvalidRequestError` (an option, or a pipeline
-    that is not on the data service), `ConfigError` (another version of TensorFlow, a dispatcher
-    that does not know the dataset), `ProtocolError`, `FingerprintError`, `AuthenticationError` and
-    `PermissionDeniedError`.
+    `InvalidRequestError` (an option, or a pipeline that is not on the data service), `ConfigError`
+    (another version of TensorFlow, a dispatcher that does not know the dataset), and the errors of
+    `connect`.
     """
     checked = DistributeOptions(**options)
     check_text("pipeline", pipeline, '"photos"')
@@ -90,7 +89,7 @@ def distribute(
         registered = client.register_dataset(request, checked.timeout)
         server = client.target
     check_service(registered, server, checked)
-    element_spec = fetch_element_spec(spec, registered)
+    element_spec = fetch_element_spec(pipeline, registered)
     finish_element = _element_finisher(spec, registered, element_spec[1], checked)
 
     dataset = _read(pipeline, registered, element_spec, checked)
@@ -124,8 +123,8 @@ def _read(
         return dataset
     return require_elements(
         dataset,
-        f"job {options.job_name} of pipeline {pipeline} has no batches left: it has ended, or the "
-        "other trainers of the job have read all; to read the data again, use another job_name",
+        f"job {options.job_name} of pipeline {pipeline} has no batches left: it has ended, or its "
+        "other trainers have read all; use another job_name",
     )
 
 
@@ -136,15 +135,11 @@ def _element_finisher(
     options: DistributeOptions,
 ) -> Callable[[Any, Any], Any]:
     """Returns a function that finishes an element of the dataset, and arranges it for Keras."""
-    if options.sample_ids and SAMPLE_IDS not in metadata_spec:
-        raise InvalidRequestError(
-            f"the samples of pipeline {spec.name!r} have no ids, because its source is a dataset; "
-            "leave out sample_ids"
-        )
     names = [field.name for field in finished_spec(spec.wire_spec, spec.finish_transforms)]
-    if options.sample_ids and SAMPLE_IDS in names:
+    if options.sample_ids and (SAMPLE_IDS in names or SAMPLE_IDS not in metadata_spec):
         raise InvalidRequestError(
-            f"pipeline {spec.name!r} has a field {SAMPLE_IDS!r} of its own; leave out sample_ids"
+            f"sample_ids: the samples of pipeline {spec.name!r} have no ids, because its source is "
+            f"a dataset, or have a field {SAMPLE_IDS!r} of their own; leave out sample_ids"
         )
     names += [SAMPLE_IDS] * options.sample_ids
     weighted = registered.may_mask if options.mask is None else options.mask

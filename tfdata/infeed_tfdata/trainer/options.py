@@ -9,10 +9,10 @@ from typing import Any, TypedDict
 import tensorflow as tf
 
 from infeed.http2.tls_config import TLS
-from infeed.keras.elements import DEFAULT_LABEL
+from infeed.keras.generator import DEFAULT_LABEL
 from infeed.prefetch.feed_options import CheckedOptions, FeedOptions, checked_option
 from infeed.rpc.credentials import Token
-from infeed.shared.arguments import check_flag, check_integer, check_text
+from infeed.shared.arguments import check_choice, check_flag, check_integer, check_text
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import Remainder
 from infeed.shared.spec.dataset import COMPRESSIONS, Compression
@@ -50,21 +50,18 @@ class DistributeArguments(TypedDict, total=False):
 def _of_connect(name: str, text: str = "") -> Any:
     """Declares an option that `connect` has too, with its default and check."""
     option = FeedOptions.__dataclass_fields__[name]
-    metadata = {**option.metadata, **({"text": text} if text else {})}
+    metadata = {**option.metadata, "text": text or option.metadata["text"]}
     return field(default=option.default, metadata=metadata)
-
-
-def _one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
-    text = str(value).lower()
-    if text not in choices:
-        raise InvalidRequestError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
-    return text
 
 
 def _check_policy(name: str, mode: Any) -> Any:
     if isinstance(mode, ShardingPolicy):
         return mode
-    return SHARDING_POLICIES[_one_of(name, mode, tuple(SHARDING_POLICIES))]
+    return SHARDING_POLICIES[check_choice(name, str(mode).lower(), tuple(SHARDING_POLICIES))]
+
+
+def _positive(name: str, value: Any) -> int:
+    return check_integer(name, value, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +91,7 @@ class DistributeOptions(CheckedOptions):
         None,
         "coordinated reads: number of trainers in the job. In each round each gets one batch, all "
         "from the same worker",
-        lambda name, value: check_integer(name, value, 1),
+        _positive,
     )
     consumer_index: int | None = checked_option(
         None,
@@ -105,18 +102,18 @@ class DistributeOptions(CheckedOptions):
         None,
         "name of this trainer: trainers of the job with other names may get the same batches, from "
         "the workers' memory. Requires `job_name`, and no `epochs`",
-        lambda name, value: check_text(name, value, "the name of this trainer"),
+        check_text,
     )
     compression: Compression | None = checked_option(
         None,
         'of batches on the network: `"none"`, `"snappy"`, or `"auto"` (not within a host); None: '
         "the server's choice",
-        lambda name, value: _one_of(name, value, COMPRESSIONS),
+        lambda name, value: check_choice(name, value, COMPRESSIONS),
     )
     max_outstanding_requests: int | None = checked_option(
         None,
         "batches requested at a time, which bounds the memory; None: TensorFlow's choice",
-        lambda name, value: check_integer(name, value, 1),
+        _positive,
     )
     label: str | None = checked_option(
         DEFAULT_LABEL, "the field used as y; None: the elements are dicts of all fields"
@@ -133,43 +130,22 @@ class DistributeOptions(CheckedOptions):
     timeout: float = _of_connect(
         "timeout", "seconds to wait for the server, and then for dispatcher and workers"
     )
-    token: Token | None = _of_connect(
-        "token",
-        "authenticates this trainer at the server, as in `connect`; the data service itself has no "
-        "tokens",
-    )
-    tls: TLS | bool | None = _of_connect(
-        "tls",
-        "encrypts the connection to the server, as in `connect`; the data service itself has no "
-        "encryption",
-    )
-    transport: Transport | None = _of_connect("transport", "replaces gRPC to the server")
+    token: Token | None = _of_connect("token")
+    tls: TLS | bool | None = _of_connect("tls")
+    transport: Transport | None = _of_connect("transport")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         count, index = self.num_consumers, self.consumer_index
-        if (count is None) != (index is None):
-            raise InvalidRequestError("num_consumers and consumer_index must be given together")
-        if count is not None and index is not None:
-            if index >= count:
-                raise InvalidRequestError(
-                    f"consumer_index must be from 0 to num_consumers - 1, not {index} of {count}"
-                )
-            self._require_shared_endless("num_consumers")
-        if self.cross_trainer_cache is not None:
-            if count is not None:
-                raise InvalidRequestError(
-                    "coordinated reads cannot use a cross-trainer cache; leave out "
-                    "cross_trainer_cache or num_consumers"
-                )
-            self._require_shared_endless("cross_trainer_cache")
-
-    def _require_shared_endless(self, option: str) -> None:
-        if self.job_name is None:
+        if (count is None) != (index is None) or (index or 0) >= (count or 1):
             raise InvalidRequestError(
-                f"{option} needs a job_name, the same for all trainers of a job"
+                "num_consumers and consumer_index must be given together, the index from 0 to "
+                f"num_consumers - 1, not {count} and {index}"
             )
-        if self.epochs is not None:
+        shared = [name for name in ("num_consumers", "cross_trainer_cache") if getattr(self, name)]
+        if len(shared) > 1 or (shared and (not self.job_name or self.epochs)):
             raise InvalidRequestError(
-                f"{option} needs endless data: leave out epochs={self.epochs} and count steps"
+                f"{' and '.join(shared)}: coordinated reads and a cross-trainer cache exclude each "
+                "other, and need a job_name, the same for all its trainers, and endless data: "
+                "leave out epochs"
             )

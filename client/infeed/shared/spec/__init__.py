@@ -1,49 +1,205 @@
-"""Pipeline specs as plain values: fields, data types, finish transforms, guarantees."""
+"""Pipeline specs: fields, data types, finish transforms and guarantees, as plain values."""
 
-from infeed.shared.spec.dtypes import (
-    BYTES,
-    DATA_TYPES,
-    Array,
-    numpy_dtype,
-    shared_range,
-)
-from infeed.shared.spec.pipeline import (
-    MAX_BATCH_SIZE,
-    Cast,
-    FieldSpec,
-    FinishPlacement,
-    FinishTransform,
-    Guarantee,
-    Normalize,
-    OneHot,
-    OnError,
-    PipelineSpec,
-    Remainder,
-    RemainderScope,
-    Spec,
-    finish_from_proto,
-    finish_to_proto,
-)
+from __future__ import annotations
 
-__all__ = [
-    "BYTES",
-    "DATA_TYPES",
-    "MAX_BATCH_SIZE",
-    "Array",
-    "Cast",
-    "FieldSpec",
-    "FinishPlacement",
-    "FinishTransform",
-    "Guarantee",
-    "Normalize",
-    "OnError",
-    "OneHot",
-    "PipelineSpec",
-    "Remainder",
-    "RemainderScope",
-    "Spec",
-    "finish_from_proto",
-    "finish_to_proto",
-    "numpy_dtype",
-    "shared_range",
-]
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from infeed.shared.errors import InvalidRequestError, ProtocolError
+from infeed.shared.spec.dtypes import BYTES as BYTES
+from infeed.shared.spec.dtypes import DATA_TYPES as DATA_TYPES
+from infeed.shared.spec.dtypes import Array as Array
+from infeed.shared.spec.dtypes import numpy_dtype as numpy_dtype
+from infeed.shared.spec.dtypes import shared_range as shared_range
+from infeed.shared.spec.messages import from_message, to_message
+from infeed.v1 import spec_pb2
+
+Remainder = Literal["drop", "pad"]
+OnError = Literal["raise", "substitute", "mask"]
+FinishPlacement = Literal["trainer", "server", "none"]
+"""Where the finish transforms run; none: the consumer of the feed runs them itself."""
+RemainderScope = Literal["job", "worker"]
+"""The data that has one remainder: the whole job's, or each worker's."""
+
+MAX_BATCH_SIZE = 1 << 17
+"""Slots. Keeps the header of a batch (13 bytes a slot) below gRPC's default limit of 4 MiB."""
+
+
+@dataclass(frozen=True)
+class FieldSpec:
+    """One field of a sample: name, data type and shape (without the slots dimension)."""
+
+    name: str
+    data_type: str
+    shape: tuple[int, ...] = ()
+
+    @property
+    def elements(self) -> int:
+        """Number of elements in one sample."""
+        return math.prod(self.shape)
+
+    @property
+    def sample_bytes(self) -> int | None:
+        """Bytes of one sample; None for byte strings, whose length varies."""
+        if self.data_type == BYTES:
+            return None
+        return self.elements * numpy_dtype(self.data_type).itemsize
+
+    def zeros(self, slots: int) -> Array:
+        """Returns an array of empty slots: zeros, or empty strings."""
+        empty: Any = b"" if self.data_type == BYTES else 0
+        return np.full((slots, *self.shape), empty, dtype=numpy_dtype(self.data_type))
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.data_type}{list(self.shape)}"
+
+    def to_proto(self) -> spec_pb2.FieldSpec:
+        return to_message(spec_pb2.FieldSpec, self)
+
+    @classmethod
+    def from_proto(cls, message: spec_pb2.FieldSpec) -> FieldSpec:
+        return from_message(cls, message)
+
+
+Spec: TypeAlias = tuple[FieldSpec, ...]
+"""The fields of a batch, in order."""
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Converts `field` to `data_type`: floats are truncated towards zero; the nearest value of an
+    integer type represents one out of its range, and 0 represents NaN."""
+
+    field: str
+    data_type: str
+
+
+@dataclass(frozen=True)
+class Normalize:
+    """((float(x) / scale) - mean) / std, each step rounded once in `data_type`; `mean` and `std`
+    hold no number (no such step), one, or one for each entry of the last dimension."""
+
+    field: str
+    scale: float | None = None
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    data_type: str = "float32"
+
+
+@dataclass(frozen=True)
+class OneHot:
+    """Adds a last dimension of `depth` entries: `on_value` at the label, else `off_value`."""
+
+    field: str
+    depth: int
+    data_type: str = "float32"
+    on_value: float = 1.0
+    off_value: float = 0.0
+
+
+FinishTransform: TypeAlias = Cast | Normalize | OneHot
+"""An elementwise transform that runs where the batch is consumed."""
+
+_KINDS: dict[str, type[FinishTransform]] = {"cast": Cast, "normalize": Normalize, "one_hot": OneHot}
+
+
+def finish_to_proto(transform: FinishTransform) -> spec_pb2.FinishTransform:
+    message = spec_pb2.FinishTransform(field=transform.field)
+    for name, kind in _KINDS.items():
+        if isinstance(transform, kind):
+            body = getattr(message, name)
+            body.MergeFrom(to_message(type(body), transform))
+    return message
+
+
+def finish_from_proto(message: spec_pb2.FinishTransform) -> FinishTransform:
+    name = message.WhichOneof("transform")
+    if name is None:
+        raise ProtocolError(
+            f"the finish transform of field {message.field!r} is unknown to this client; upgrade "
+            'infeed on the client, or connect with finish="server"'
+        )
+    return from_message(_KINDS[name], getattr(message, name), field=message.field)
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """A pipeline's guarantees of order, delivery and resuming."""
+
+    order: Literal["deterministic", "none"] = "deterministic"
+    delivery: Literal["exactly_once", "at_most_once"] = "exactly_once"
+    resume: Literal["constant_time", "replay", "none"] = "constant_time"
+
+    def __str__(self) -> str:
+        words = (f"{self.order} order", f"{self.delivery} delivery", f"{self.resume} resume")
+        return ", ".join(words).replace("_", " ").replace("none ", "no ")
+
+
+@dataclass(frozen=True)
+class PipelineSpec:
+    """A served pipeline as `GetPipeline` describes it; spec.proto documents the fields."""
+
+    name: str
+    element_spec: Spec
+    wire_spec: Spec
+    finish_transforms: tuple[FinishTransform, ...]
+    sample_count: int | None
+    fingerprint: str
+    guarantee: Guarantee
+    batch_size: int
+    seed: int
+    remainder: Remainder
+    on_error: OnError
+    batch_stride: int = 0
+    server_version: str = ""
+    engine: str = "local"
+    remainder_scope: RemainderScope = "job"
+    source_kind: str = ""
+    shuffle_mode: str = ""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether other processes than the server make the batches, which come in any order."""
+        return self.engine != "local"
+
+    def stride(self, batch_size: int) -> int:
+        """Returns the number of positions from one batch to the next, for a batch size."""
+        return self.batch_stride or batch_size
+
+    def check_batch_size(self, size: int) -> None:
+        """Raises `InvalidRequestError` for a batch size that the pipeline cannot have."""
+        count = self.sample_count
+        if self.batch_stride and size != self.batch_size:
+            problem = (
+                f"not available: the dataset of {self.name!r} makes batches of {self.batch_size}"
+            )
+        elif not self.batch_stride and count is not None and size > count:
+            problem = f"larger than the data set: pipeline {self.name!r} has {count} samples"
+        else:
+            return
+        raise InvalidRequestError(f"batch size {size} is {problem}", batch_size=size)
+
+    def to_proto(self) -> spec_pb2.Pipeline:
+        return to_message(
+            spec_pb2.Pipeline,
+            self,
+            element_spec=[field.to_proto() for field in self.element_spec],
+            wire_spec=[field.to_proto() for field in self.wire_spec],
+            finish_transforms=[finish_to_proto(t) for t in self.finish_transforms],
+            guarantee=to_message(spec_pb2.Guarantee, self.guarantee),
+        )
+
+    @classmethod
+    def from_proto(cls, message: spec_pb2.Pipeline) -> PipelineSpec:
+        return from_message(
+            cls,
+            message,
+            {"engine": "local", "remainder_scope": "job"},
+            element_spec=tuple(FieldSpec.from_proto(field) for field in message.element_spec),
+            wire_spec=tuple(FieldSpec.from_proto(field) for field in message.wire_spec),
+            finish_transforms=tuple(finish_from_proto(t) for t in message.finish_transforms),
+            guarantee=from_message(Guarantee, message.guarantee),
+        )

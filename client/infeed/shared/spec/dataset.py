@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import Remainder
 from infeed.shared.spec.messages import enum_name, from_message, to_message
-from infeed.shared.spec.pipeline import Remainder
 from infeed.v1 import feed_service_pb2, spec_pb2
 
 Compression = Literal["none", "snappy", "auto"]
@@ -22,7 +22,7 @@ MAX_JOB_NAME_LENGTH = 128
 
 @dataclass(frozen=True)
 class DatasetRequest:
-    """Request for a data set; None and an `epochs` of 0 mean what `RegisterDatasetRequest` says."""
+    """Request for a data set; `RegisterDatasetRequest` documents the fields."""
 
     pipeline: str
     fingerprint: str = ""

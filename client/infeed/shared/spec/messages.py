@@ -24,10 +24,8 @@ def to_message(kind: type[T], value: Any, **converted: Any) -> T:
 def from_message(
     kind: type[T], message: Any, unspecified: Mapping[str, str] = {}, **converted: Any
 ) -> T:
-    """Returns the dataclass of a message: `converted`, and the message's fields that are values.
-
-    Raises `ProtocolError` for an enum's unknown value; `unspecified` has the meanings of 0.
-    """
+    """Returns the dataclass of a message: `converted`, and the message's fields that are values;
+    `unspecified` has the meanings of an enum's 0."""
     values = dict(converted)
     for name in {field.name for field in fields(kind)} - converted.keys():  # type: ignore[arg-type]
         field, value = message.DESCRIPTOR.fields_by_name[name], getattr(message, name)

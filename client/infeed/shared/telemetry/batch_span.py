@@ -1,13 +1,10 @@
-"""The span of a batch, on either side, its phases as child spans, and the spans of a feed.
-
-Phases are recorded as intervals, and become spans when the batch ends: this costs little in the
-threads that move data. Child spans rather than events, for a phase has a duration, and
-OpenTelemetry is replacing span events by logs.
-"""
+"""The span of a batch, on either side, and the spans of a feed. Phases are recorded as intervals,
+and become child spans when the batch ends: this costs little in the threads that move data."""
 
 from __future__ import annotations
 
 import queue
+import threading
 import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
@@ -55,21 +52,18 @@ class BatchSpan:
     def __init__(
         self, tracer: Tracer, span: Span, on_end: Callable[[BatchSpan], object], server: str = ""
     ) -> None:
-        """`on_end` is called once, when the span ends."""
         self.server = server
-        """The server that was asked for the batch, on the client's side."""
         self.received = False
-        """Whether the client has received the batch."""
         self.began_ns = time.time_ns()
         self.span = span
         self.trace_id = format_trace_id(span.get_span_context().trace_id)
         self._tracer = tracer
         self._on_end = on_end
         self._phases: list[tuple[Phase, int, int]] = []
-        self._open = [True]
+        self._open = threading.Lock()
 
     def headers(self) -> tuple[str, str]:
-        """Returns `traceparent` and `tracestate` of W3C Trace Context, for the peer."""
+        """Returns W3C Trace Context's `traceparent` and `tracestate`, for the peer."""
         carrier: dict[str, str] = {}
         TraceContextTextMapPropagator().inject(carrier, set_span_in_context(self.span))
         return carrier["traceparent"], carrier.get("tracestate", "")
@@ -95,9 +89,7 @@ class BatchSpan:
 
     def end(self, outcome: Outcome, problem: str = "", at_ns: int | None = None) -> None:
         """Ends the span and makes the spans of its phases; does nothing when called again."""
-        try:
-            self._open.pop()
-        except IndexError:
+        if not self._open.acquire(blocking=False):
             return
         parent = set_span_in_context(self.span)
         for phase, begin, end in self._phases:
@@ -117,18 +109,15 @@ _Taken = tuple[BatchSpan, int, float, SpanContext]
 class BatchTracer:
     """Makes the spans of a feed's batches that the provider's sampler chooses. Thread-safe.
 
-    A batch's span is the child of the span that was current when the request became possible: in
-    the last call of `Feed.next`, before the first one in `connect`. It has a link to the span of
-    the step that took it, if that is another one. The training's thread only puts taken batches
-    into a queue: spans are made by `flush`, on another thread.
+    A batch's span is the child of the span that was current in the last call of `Feed.next`, with a
+    link to the span of the step that took it. `flush` ends spans, on another thread.
     """
 
     def __init__(self, provider: TracerProvider, attributes: Mapping[str, str | int]) -> None:
         """`attributes` are set on each span. Raises `InvalidRequestError`."""
         if not hasattr(provider, "get_tracer"):
             raise InvalidRequestError(
-                "tracer_provider must be an OpenTelemetry TracerProvider or None, not "
-                f"{provider!r}; use opentelemetry.trace.get_tracer_provider()"
+                f"tracer_provider must be an OpenTelemetry TracerProvider or None, not {provider!r}"
             )
         self._tracer = provider.get_tracer("infeed", version("infeed"))
         self._attributes = {f"infeed.{name}": value for name, value in attributes.items()}

@@ -1,7 +1,4 @@
-"""Finish transforms in TensorFlow, bit for bit equal to `infeed.shared.finish` in NumPy.
-
-Except that TensorFlow takes subnormal numbers as 0.
-"""
+"""Finish transforms in TensorFlow, bit for bit as in NumPy, but for subnormal numbers, here 0."""
 
 from __future__ import annotations
 
@@ -37,11 +34,8 @@ def apply(transform: FinishTransform, x: tf.Tensor) -> tf.Tensor:
 
 
 def saturating_cast(x: tf.Tensor, data_type: tf.DType) -> tf.Tensor:
-    """Converts as `tf.cast` does, but with a defined result for each value.
-
-    In an integer type, the nearest value represents one out of range, and 0 represents NaN.
-    `tf.cast` saturates or wraps such a float depending on its place in the tensor.
-    """
+    """Converts as `tf.cast`, which saturates or wraps a float depending on its place; here the
+    nearest value represents one out of an integer's range, and 0 represents NaN."""
     if not data_type.is_integer:
         return tf.cast(x, data_type)
     source, target = (numpy_dtype(kind.name) for kind in (x.dtype, data_type))

@@ -20,13 +20,9 @@ def from_callable(
 ) -> tf.data.Dataset:
     """Returns a dataset whose element n is `function(n)`; it ends where that is None.
 
-    n starts at 0 in each iteration of the dataset. An exception of `function` becomes a
-    TensorFlow error with its message.
-
-    `Dataset.from_generator` is not used, because it makes the C allocator of the whole process
-    return each freed block of 128 KiB or more to the kernel, whatever was configured. The memory
-    of images and batches must then be mapped and cleared again: some 65 page faults for each
-    photo, instead of 1.
+    n starts at 0 in each iteration. An exception of `function` becomes a TensorFlow error with its
+    message. `Dataset.from_generator` makes the C allocator of the whole process return each freed
+    block of 128 KiB or more to the kernel: 65 page faults for each photo, instead of 1.
     """
     return _call_for_each(tf.data.Dataset.counter(), function, signature)
 
@@ -34,8 +30,7 @@ def from_callable(
 def from_iterations(
     begin: Callable[[], int], function: Callable[[int], Element | None], signature: Signature
 ) -> tf.data.Dataset:
-    """Returns a dataset as `from_callable` does, whose function gets the number of the iteration,
-    which `begin` returns at its first element."""
+    """Returns such a dataset, whose function gets the iteration's number, a result of `begin`."""
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def iteration(_: tf.Tensor) -> tf.data.Dataset:

@@ -23,7 +23,7 @@ from infeed.shared.errors import (
     UserCodeError,
 )
 from infeed.shared.spec import Array
-from infeed_server.engines.indexed.batch_task import BatchTask, complete
+from infeed_server.engines.indexed.fair_queue import BatchTask, complete
 from infeed_server.engines.indexed.quarantine import Quarantine
 from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline import sample_graph
@@ -46,11 +46,9 @@ _MAX_RETRIES = 2
 
 
 class BadSampleHandler:
-    """Handles failed batches on a thread of its own, so that good batches need not wait.
-
-    A substitute depends on the bad sample's index and key alone, never on what this server has
-    seen before, so every server chooses the same.
-    """
+    """Handles failed batches on a thread of its own, so that good batches need not wait. A
+    substitute depends on the bad sample's index and key alone, never on what this server has seen
+    before, so every server chooses the same."""
 
     def __init__(self, plan: IndexedPlan, quarantine: Quarantine, monitor: Monitor) -> None:
         self._plan = plan
@@ -142,14 +140,10 @@ def _unexplained(task: BatchTask, error: Exception) -> InfeedError:
     if isinstance(error, InfeedError):
         return error
     if is_storage_fault(error):
-        return SourceError(
-            f"the batch at position {task.request.start} is refused, because a fault of storage "
-            f"came back {_MAX_RETRIES} times, and must not change the data: {one_line(error)}"
-        )
-    return ServerError(
-        f"the batch at position {task.request.start} fails, although each of its samples is good "
-        f"by itself: {error}"
-    )
+        problem = f"a fault of storage came back {_MAX_RETRIES} times: {one_line(error)}"
+        return SourceError(f"the batch at position {task.request.start} is refused: {problem}")
+    problem = f"although each of its samples is good by itself: {error}"
+    return ServerError(f"the batch at position {task.request.start} fails, {problem}")
 
 
 @dataclass(frozen=True)
@@ -163,10 +157,8 @@ class SampleFailure:
 def find_bad_sample(
     source: Source, steps: Sequence[Step], index: int, key: Array
 ) -> SampleFailure | None:
-    """Runs the pipeline on one sample alone. Returns its failure; None where it is good.
-
-    Raises `SourceError` for a storage fault that remains after retries.
-    """
+    """Runs the pipeline on one sample alone. Returns its failure; None where it is good. Raises
+    `SourceError` for a storage fault that remains after retries."""
     examine = partial(_examine, source, steps, index, key)
     return retry_faults(examine, f"sample {index} ({source.provenance(index)})", is_storage_fault)
 

@@ -23,14 +23,12 @@ import tensorflow as tf
 from infeed.shared.errors import InfeedError, ServerError
 from infeed.shared.tensorflow.from_callable import from_callable
 from infeed_server.engines.base import Answer, shutting_down
-from infeed_server.engines.dataset_options import graph_options
 from infeed_server.engines.indexed.bad_samples import BadSampleHandler
-from infeed_server.engines.indexed.batch_task import BatchTask, complete
-from infeed_server.engines.indexed.fair_queue import FairQueue
+from infeed_server.engines.indexed.fair_queue import BatchTask, FairQueue, complete
 from infeed_server.engines.memory_budget import StreamQuota
 from infeed_server.engines.monitor import Monitor, record_stage
 from infeed_server.engines.state_clock import PipelineState, StateClock
-from infeed_server.engines.tf_iterator import TfIterator
+from infeed_server.engines.tf_data import TfIterator, graph_options
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.sources.base import Columns, array_bytes
 
@@ -236,10 +234,8 @@ class BatchPipeline:
         return columns
 
     def _fail_all(self, error: InfeedError) -> None:
-        """Fails every task that is waiting or in progress, and all later ones.
-
-        A failed graph's reading thread may still run; it takes no further task.
-        """
+        """Fails every task that is waiting or in progress, and all later ones. A failed graph's
+        reading thread may still run; it takes no further task."""
         with self._lock:
             self._failure = error
             reading = [task for task, _ in self._reads]

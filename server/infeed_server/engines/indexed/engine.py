@@ -21,7 +21,7 @@ from infeed_server.engines.base import (
 )
 from infeed_server.engines.indexed.bad_samples import BadSampleHandler
 from infeed_server.engines.indexed.batch_pipeline import BatchPipeline
-from infeed_server.engines.indexed.batch_task import BatchTask
+from infeed_server.engines.indexed.fair_queue import BatchTask
 from infeed_server.engines.indexed.quarantine import Quarantine
 from infeed_server.engines.memory_budget import MemoryBudget, StreamQuota
 from infeed_server.engines.monitor import Monitor
@@ -154,9 +154,8 @@ class IndexedEngine(Engine):
         used = sorted(size for size, pipeline in self._pipelines.items() if pipeline.users)
         if len(used) >= _MAX_SIZES_IN_USE:
             raise ServerUnavailableError(
-                f"{self.spec.name!r} cannot serve batches of {slots} now: it serves batches of "
-                f"{len(used)} sizes already ({', '.join(map(str, used))}), the maximum at a time; "
-                "use one of these, or another server",
+                f"{self.spec.name!r} cannot serve batches of {slots} now: it serves {len(used)} "
+                f"sizes ({', '.join(map(str, used))}), the maximum; use one, or another server",
                 pipeline=self.spec.name,
                 batch_size=slots,
             )

@@ -12,7 +12,7 @@ from typing import Any
 
 from infeed.shared.errors import InfeedError
 from infeed.shared.spec import OnError
-from infeed_server.engines.indexed.batch_task import BatchTask
+from infeed_server.engines.indexed.fair_queue import BatchTask
 from infeed_server.pipeline.sample_key import format_key
 
 log = logging.getLogger(__name__)
@@ -33,11 +33,9 @@ class Quarantine:
         self._lock = threading.Lock()
 
     def add(self, error: InfeedError, task: BatchTask, slot: int) -> bool:
-        """Adds the sample of a slot of a failed batch, with the error that it caused.
-
-        `position` is the slot's, and `epoch` is of the batch's first sample. Returns False if the
-        log cannot be written.
-        """
+        """Adds the sample of a slot of a failed batch, with the error that it caused. `position` is
+        the slot's, and `epoch` is of the batch's first sample. Returns False if the log cannot be
+        written."""
         sample, metadata = int(task.index[slot]), error.metadata
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         problem = {"reason": error.reason, "error": error.message}

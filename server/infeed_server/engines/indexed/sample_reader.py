@@ -28,10 +28,8 @@ class SampleReader:
         self._order = order
 
     def read(self, index: Array) -> tuple[Array, Columns]:
-        """Returns the samples that can be read, int64[n], and their columns.
-
-        Raises `SourceError` for a fault of storage.
-        """
+        """Returns the samples that can be read, int64[n], and their columns. Raises `SourceError`
+        for a fault of storage."""
         while len(index):
             try:
                 return index, read_samples(self._source, index, self.keys(index))

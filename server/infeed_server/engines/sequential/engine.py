@@ -63,8 +63,8 @@ class SequentialEngine(Engine):
     def spec(self) -> PipelineSpec:
         return self._dataset.spec
 
-    def register(self, request: DatasetRequest, caller: str) -> RegisteredDataset:
-        return self._dataset.register(request, caller)
+    def register(self, request: DatasetRequest) -> RegisteredDataset:
+        return self._dataset.register(request)
 
     def open(self, slots: int, epochs: int, trainer: Trainer) -> SequentialSession:  # noqa: ARG002
         if trainer.job_name and not self._dataset.supports_jobs:
@@ -220,7 +220,7 @@ class SequentialEngine(Engine):
                 self._changed,
                 self._on_progress,
             )
-            reader.start_reading(trainer.caller)
+            reader.start_reading()
             if begin:
                 log.info("%s: rereads the data up to position %d", self.spec.name, request.start)
         self._readers.append(reader)
@@ -235,8 +235,7 @@ class SequentialEngine(Engine):
         if not idle:
             raise ServerUnavailableError(
                 f"{self.spec.name!r} has {_MAX_READERS} jobs that read at different positions, the "
-                "maximum, and each reads the whole dataset: use another server, or wait until a "
-                "job ends",
+                "maximum: use another server, or wait until a job ends",
                 pipeline=self.spec.name,
             )
         self._discard(idle[0])
@@ -246,11 +245,9 @@ class SequentialEngine(Engine):
         if self.spec.guarantee.resume == "none" and start >= step:
             raise CursorError(
                 f"{self.spec.name!r} cannot continue at position {start} for rank {trainer.rank} "
-                f"of {trainer.world_size}: its batches have no order, and the read that this feed "
-                "began no longer exists, because the server restarted, the feed changed servers, "
-                "or its rank fell too far behind the others. A new read would repeat samples; "
-                "start without a cursor, or make the dataset deterministic (seeds, "
-                "options.deterministic) on the local engine",
+                f"of {trainer.world_size}: its batches have no order, the read of this feed no "
+                "longer exists, and a new one would repeat samples; start without a cursor, or "
+                "make the dataset deterministic (seeds, options.deterministic) on the local engine",
                 pipeline=self.spec.name,
                 position=start,
             )

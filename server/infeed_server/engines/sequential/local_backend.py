@@ -15,9 +15,8 @@ from infeed.shared.errors import InfeedError, SourceError
 from infeed.shared.spec import PipelineSpec
 from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed_server.engines.base import requires_other_engine
-from infeed_server.engines.dataset_options import within_limits
 from infeed_server.engines.sequential.window import Block, ReadKey
-from infeed_server.engines.tf_iterator import TfIterator
+from infeed_server.engines.tf_data import TfIterator, within_limits
 from infeed_server.pipeline.sequential_plan import SequentialPlan
 
 _MAX_READ_KEYS = 64
@@ -43,14 +42,12 @@ class LocalBackend:
     def elements_are_batches(self) -> bool:
         return self._plan.batched
 
-    def read(self, key: ReadKey, caller: str) -> Generator[Block, None, None]:  # noqa: ARG002
+    def read(self, key: ReadKey) -> Generator[Block, None, None]:
         return _read(self._plan, key)
 
     def check_first_block(self, key: ReadKey, block: Block) -> None:
-        """Detects random draws that the analysis of the dataset has missed.
-
-        Reads that begin alike can still differ later. The user's own declaration is trusted.
-        """
+        """Detects random draws that the analysis of the dataset has missed. Reads that begin alike
+        can still differ later. The user's own declaration is trusted."""
         if self.spec.guarantee.order == "none" or self._plan.source.deterministic:
             return
         digest = _digest(block)
@@ -69,7 +66,7 @@ class LocalBackend:
     def translate_error(self, error: Exception) -> InfeedError | None:
         return self._plan.explain(error)
 
-    def register(self, request: DatasetRequest, caller: str) -> RegisteredDataset:  # noqa: ARG002
+    def register(self, request: DatasetRequest) -> RegisteredDataset:
         raise requires_other_engine(request.pipeline, "data set to read from workers")
 
 

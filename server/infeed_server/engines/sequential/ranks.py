@@ -31,11 +31,9 @@ class RankStream:
 
 
 class RankTracker:
-    """Tracks which positions the ranks of a job have requested and received. Not thread-safe.
-
-    A rank's newest stream counts. `begin` is the first position of the read's first step, `step`
-    the positions that all ranks together take in a step; `clock` returns seconds.
-    """
+    """Tracks which positions the ranks of a job have requested and received. Not thread-safe. A
+    rank's newest stream counts. `begin` is the first position of the read's first step, `step` the
+    positions that all ranks together take in a step; `clock` returns seconds."""
 
     def __init__(
         self, world_size: int, begin: int, step: int, clock: Callable[[], float] = time.monotonic

@@ -15,11 +15,9 @@ from infeed_server.engines.sequential.shared_reader import SharedReader
 
 
 class SequentialSession(Session):
-    """Has its requests answered in order, which is the order of the dataset.
-
-    No work starts while its quota is full of unsent answers, so a stalled stream holds a fixed
-    amount and does not advance the dataset.
-    """
+    """Has its requests answered in order, which is the order of the dataset. No work starts while
+    its quota is full of unsent answers, so a stalled stream holds a fixed amount and does not
+    advance the dataset."""
 
     def __init__(
         self,

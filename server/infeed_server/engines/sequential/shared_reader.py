@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import logging
 import threading
 import time
 from collections.abc import Callable, Generator
 
 from infeed.shared.errors import InfeedError, InvalidRequestError, ServerError
 from infeed_server.engines.base import Request, Trainer
-from infeed_server.engines.sequential.progress import ReadProgress
 from infeed_server.engines.sequential.ranks import (
     DISCONNECT_TIMEOUT_SECONDS,
     RankStream,
     RankTracker,
 )
 from infeed_server.engines.sequential.window import Block, DatasetBackend, ReadKey, Window
+from infeed_server.sources.files import abbreviate
+
+log = logging.getLogger(__name__)
 
 _MAX_STEP_BYTES = 2 << 30
 """Bytes of a step that are kept to find out whether the data ends inside of it."""
 
 _CONNECT_TIMEOUT_SECONDS = 300.0
 """A bound on waiting for the first connection of all ranks, for a dataset without an order."""
+
+_LOG_INTERVAL_SECONDS = 10.0
+"""Period of the messages about waiting for a rank; the first comes after as long."""
+
+_MAX_NAMED_RANKS = 8
+"""Ranks named in a message; there can be thousands."""
 
 _CHECK_INTERVAL_SECONDS = 0.25
 """Between checks whether a rank has left."""
@@ -33,12 +42,10 @@ class WrongReaderError(Exception):
 
 
 class SharedReader:
-    """Reads a dataset once, on its own thread, as far as its streams request.
-
-    Blocks that a rank may still request stay in the window. When it is full, faster ranks wait for
-    the slowest. Everything is guarded by the engine's condition `changed`, which its methods expect
-    to be held; a block is read without it.
-    """
+    """Reads a dataset once, on its own thread, as far as its streams request. Blocks that a rank
+    may still request stay in the window. When it is full, faster ranks wait for the slowest.
+    Everything is guarded by the engine's condition `changed`, which its methods expect to be held;
+    a block is read without it."""
 
     def __init__(
         self,
@@ -65,12 +72,13 @@ class SharedReader:
         self._on_progress = on_progress
         self._streams: list[RankStream] = []
         self._end: int | None = None
-        self._progress: ReadProgress | None = None
+        self._log_at: float | None = None
+        """The time of the next message, while a rank waits for others."""
         self._closed = False
 
-    def start_reading(self, caller: str) -> None:
-        """Starts the thread. `caller` is the name that limits on callers count by."""
-        blocks = self._dataset.read(self.key, caller)
+    def start_reading(self) -> None:
+        """Starts the thread."""
+        blocks = self._dataset.read(self.key)
         name = f"infeed-dataset-{self._name}"
         threading.Thread(target=self._run, args=(blocks,), name=name, daemon=True).start()
 
@@ -86,10 +94,8 @@ class SharedReader:
         return self._closed or self.error is not None
 
     def can_serve(self, trainer: Trainer, start: int, step: int) -> bool:
-        """Returns whether a stream that requests this position next can read here.
-
-        `step` is the positions that the trainer's job takes in one step.
-        """
+        """Returns whether a stream that requests this position next can read here. `step` is the
+        positions that the trainer's job takes in one step."""
         ranks = self.ranks
         if self.has_ended or start < self.start:
             return False
@@ -121,10 +127,8 @@ class SharedReader:
         self._changed.notify_all()
 
     def has_read(self, request: Request) -> bool:
-        """Returns whether the window has what the answer to a request needs.
-
-        Raises `WrongReaderError`, and the error that has ended the read.
-        """
+        """Returns whether the window has what the answer to a request needs. Raises
+        `WrongReaderError`, and the error that has ended the read."""
         if request.start < self.start:
             raise WrongReaderError
         required, target = _required(request), _target(request)
@@ -163,7 +167,7 @@ class SharedReader:
                     if stream.request is not None
                 ]
                 if waiting and not self._must_wait(self._streams[min(waiting)[1]]):
-                    self.is_reading = True
+                    self.is_reading, self._log_at = True, None
                     return True
                 if (self.ranks.idle_seconds or 0.0) >= DISCONNECT_TIMEOUT_SECONDS:
                     self._closed = True
@@ -175,9 +179,6 @@ class SharedReader:
         """Returns whether other ranks must connect, or catch up, before the next block is read."""
         request, ranks = stream.request, self.ranks
         assert request is not None
-        if self._progress is None or self._progress.request is not request:
-            rank, target = stream.trainer.rank, _target(request)
-            self._progress = ReadProgress(self._name, rank, request, self.position, target)
         if not self._ordered and ranks.missing:
             self._check_ranks_connect()
             reason = "it has no order, so all ranks must connect before any is served"
@@ -192,8 +193,22 @@ class SharedReader:
                     self.error = _step_too_large(self._name, ranks.world_size)
                 return self.error is not None
             reason = "the window is full"
-        self._progress.log_waiting(ranks, reason)
+        self._log_waiting(stream.trainer.rank, reason)
         return True
+
+    def _log_waiting(self, rank: int, reason: str) -> None:
+        # A rank that waits for its own trainer is no news.
+        slowest = [other for other in self.ranks.slowest if other != rank]
+        now = time.monotonic()
+        if self._log_at is None:
+            self._log_at = now + _LOG_INTERVAL_SECONDS
+        elif slowest and now >= self._log_at:
+            self._log_at = now + _LOG_INTERVAL_SECONDS
+            named = abbreviate(slowest, _MAX_NAMED_RANKS)
+            log.warning(
+                "%s: rank %d of %d waits for rank %s: %s",
+                *(self._name, rank, self.ranks.world_size, named, reason),
+            )
 
     def _check_ranks_connect(self) -> None:
         """Ends the read where not all ranks can connect any more."""
@@ -216,21 +231,17 @@ class SharedReader:
     def _read_block(self, blocks: Generator[Block, None, None]) -> None:
         """Reads one block, without the lock, so that other ranks can use the window."""
         block, error = None, None
-        began_at = time.monotonic()
         try:
             block = next(blocks, None)
             if block is not None and block.start == 0:
                 self._dataset.check_first_block(self.key, block.to_numpy())
         except Exception as raised:  # noqa: BLE001 - the user's code may raise anything
             error = self._translate(raised)
-        seconds = time.monotonic() - began_at
         with self._changed:
             self.is_reading = False
             try:
                 if block is not None and error is None:
                     self._append(block)
-                    assert self._progress is not None
-                    self._progress.on_block(self.position, seconds)
                 elif error is None:
                     self._end = self.position
             except Exception as raised:  # noqa: BLE001 - without this thread, streams would hang

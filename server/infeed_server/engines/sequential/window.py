@@ -25,11 +25,9 @@ _MAX_RETAINED_BYTES = 1 << 30
 
 
 class ReadKey(NamedTuple):
-    """The parameters of a read; reads with equal keys give the same blocks.
-
-    `epochs` 0 is endless. An empty `job_name` is a job of its own; `job_name` and `remainder` are
-    for backends with jobs.
-    """
+    """The parameters of a read; reads with equal keys give the same blocks. `epochs` 0 is endless.
+    An empty `job_name` is a job of its own; `job_name` and `remainder` are for backends with
+    jobs."""
 
     seed: int
     slots: int
@@ -40,11 +38,9 @@ class ReadKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Block:
-    """The positions [start, start + length) of one epoch.
-
-    `arrays` are TensorFlow's until `to_numpy`: a block that is skipped is not converted.
-    `sample_ids` has an int64 for each row, -1 for an empty one.
-    """
+    """The positions [start, start + length) of one epoch. `arrays` are TensorFlow's until
+    `to_numpy`: a block that is skipped is not converted. `sample_ids` has an int64 for each row, -1
+    for an empty one."""
 
     start: int
     length: int
@@ -79,11 +75,8 @@ class DatasetBackend(Protocol):
     def supports_jobs(self) -> bool:
         """Whether several readers can share a job, by its name."""
 
-    def read(self, key: ReadKey, caller: str) -> Generator[Block, None, None]:
-        """Yields the elements of one read, and may block for each; `close` releases everything.
-
-        `caller` is the name that limits on callers count by.
-        """
+    def read(self, key: ReadKey) -> Generator[Block, None, None]:
+        """Yields the elements of one read, and may block for each; `close` releases everything."""
 
     def check_first_block(self, key: ReadKey, block: Block) -> None:
         """Checks the first block of a read. Raises `SourceError` where it cannot be right."""
@@ -91,7 +84,7 @@ class DatasetBackend(Protocol):
     def translate_error(self, error: Exception) -> InfeedError | None:
         """Returns the error for the trainer; None where the cause is unknown."""
 
-    def register(self, request: DatasetRequest, caller: str) -> RegisteredDataset:
+    def register(self, request: DatasetRequest) -> RegisteredDataset:
         """Registers the dataset as `Engine.register` does."""
 
 
@@ -141,11 +134,9 @@ def cut_batch(
     position_count: int | None,
     blocks_are_batches: bool,
 ) -> HostBatch:
-    """Cuts the rows of a request from its blocks; the remaining slots are empty.
-
-    With `blocks_are_batches` a block is one position, used whole. `last_epoch` is the epoch of an
-    empty batch, `position_count` the batch's.
-    """
+    """Cuts the rows of a request from its blocks; the remaining slots are empty. With
+    `blocks_are_batches` a block is one position, used whole. `last_epoch` is the epoch of an empty
+    batch, `position_count` the batch's."""
     cuts = [slice(None) if blocks_are_batches else _rows(block, request) for block in blocks]
     ids = [block.sample_ids[cut] for block, cut in zip(blocks, cuts, strict=True)]
     arrays = {}

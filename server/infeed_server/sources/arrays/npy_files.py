@@ -1,39 +1,24 @@
-"""Arrays in .npy and .npz files, memory-mapped where the file allows it."""
+"""Arrays in .npy files, memory-mapped, and in .npz files, in memory."""
 
 from __future__ import annotations
 
 import hashlib
 import io
-import mmap
 import os
-import struct
 import zipfile
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from tokenize import TokenError
-from typing import IO, Any
 
 import numpy as np
-from numpy.lib import format as npy
 
 from infeed.shared.errors import InfeedError, SourceError
 from infeed.shared.spec import Array
 from infeed_server.sources.base import ProgressCallback
-from infeed_server.sources.files import (
-    FileStamp,
-    absolute_path,
-    changed_error,
-    is_remote,
-    read_bytes,
-    remembered,
-)
+from infeed_server.sources.files import FileStamp, changed_error, is_remote, read_bytes, read_stamp
 from infeed_server.sources.storage_faults import error_text
 
-_MAX_HASHED_ALWAYS = 64 << 20
-"""Bytes of a file that is hashed at each start. The hash of a larger one is remembered."""
 _HASH_BLOCK = 8 << 20
 """Bytes hashed between two calls of the progress callback."""
 
@@ -48,6 +33,24 @@ class StoredArray:
     mapped: MappedFile | None = None
 
 
+class MappedFile:
+    """A file whose array is mapped. It stays open, so that its changes are seen."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.stamp = FileStamp.of(os.fstat(self.fd))
+
+    def __del__(self) -> None:
+        if hasattr(self, "fd"):
+            os.close(self.fd)
+
+    def check(self) -> None:
+        """Raises `SourceError` when the file, and with it the mapped memory, has changed."""
+        if FileStamp.of(os.fstat(self.fd)) != self.stamp:
+            raise changed_error(self.path, "it was opened")
+
+
 def open_npy(path: str, progress: ProgressCallback | None = None) -> StoredArray:
     """Opens the array of a .npy file; hashes its content. Raises `SourceError`."""
     with _reading(path, "npy"):
@@ -55,132 +58,38 @@ def open_npy(path: str, progress: ProgressCallback | None = None) -> StoredArray
             blob = read_bytes(path)
             return StoredArray(_load(blob), path, hashlib.sha256(blob).hexdigest())
         mapped = MappedFile(path)
-        array = mapped.array(0)
-        digest = mapped.remembered("npy", partial(mapped.digest, progress))
-        return StoredArray(array, path, digest, mapped)
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(array, np.ndarray) or read_stamp(path) != mapped.stamp:
+            raise ValueError("it holds several arrays, or is being written")
+        digest = hashlib.sha256()
+        with os.fdopen(mapped.fd, "rb", closefd=False) as file:
+            while block := file.read(_HASH_BLOCK):
+                digest.update(block)
+                if progress is not None:
+                    progress(file.tell(), mapped.stamp.size)
+        mapped.check()
+        return StoredArray(np.asarray(array), path, digest.hexdigest(), mapped)
 
 
-def open_npz(path: str, progress: ProgressCallback | None = None) -> dict[str, StoredArray]:
-    """Opens the arrays of a .npz by name, and verifies their CRCs. Raises `SourceError`."""
-    with _reading(path, "npz"):
-        mapped = None if is_remote(path) else MappedFile(path)
-        file: IO[bytes] = mapped.file if mapped else io.BytesIO(read_bytes(path))
-        with zipfile.ZipFile(file) as archive:
-            members = archive.infolist()
-            arrays = {
-                info.filename.removesuffix(".npy"): _open_member(path, archive, info, mapped)
-                for info in members
-            }
-            if mapped:
-                stored = [info for info in members if info.compress_type == zipfile.ZIP_STORED]
-                opened = map(archive.open, stored)  # zipfile verifies what is read to its end
-                mapped.remembered("npz", partial(mapped.verify, opened, progress))
+def open_npz(path: str) -> dict[str, StoredArray]:
+    """Reads the arrays of a .npz by name, and verifies their CRCs. Raises `SourceError`."""
+    with (
+        _reading(path, "npz"),
+        zipfile.ZipFile(io.BytesIO(read_bytes(path)) if is_remote(path) else path) as archive,
+    ):
+        arrays = {}
+        for info in archive.infolist():
+            name, dot, _ = info.filename.rpartition(".npy")
+            if not dot:
+                raise ValueError(f"its member {info.filename!r} is not an array")
+            content = f"{info.CRC:08x} {info.file_size}"
+            arrays[name] = StoredArray(_load(archive.read(info)), path, content)
         return arrays
 
 
-class MappedFile:
-    """A memory-mapped file. It stays mapped as long as an array of it is in use."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.file = os.fdopen(self._fd, "rb", closefd=False)
-        self._stamp = FileStamp.of(os.fstat(self._fd))
-        self._map = mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_fd"):
-            os.close(self._fd)
-
-    def check(self) -> None:
-        """Raises `SourceError` when the file, and with it the mapped memory, has changed."""
-        if FileStamp.of(os.fstat(self._fd)) != self._stamp:
-            raise changed_error(self.path, "it was opened")
-
-    def data_offset(self, info: zipfile.ZipInfo) -> int:
-        """Returns the offset of a stored member's data, after its header of variable length."""
-        name, extra = struct.unpack_from("<HH", self._map, info.header_offset + 26)
-        return int(info.header_offset + 30 + name + extra)
-
-    def array(self, offset: int) -> Array:
-        """Returns the array of the .npy that begins at `offset`, without copying it."""
-        self.file.seek(offset)
-        version = npy.read_magic(self.file)
-        read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-        if version not in read_header:
-            # Version 3 is for field names beyond Latin-1, and arrays with field names are refused.
-            raise ValueError(f"it has the .npy version {version}, which is not for plain arrays")
-        shape, fortran, dtype = read_header[version](self.file)
-        if dtype.hasobject:
-            raise ValueError(
-                "it holds Python objects, which are not loaded; save it with a dtype of numbers "
-                "or strings"
-            )
-        begin, order = self.file.tell(), "F" if fortran else "C"
-        try:
-            array: Array = np.ndarray(shape, dtype, self._map, begin, order=order)  # type: ignore[arg-type]
-        except TypeError:
-            raise ValueError(f"it ends inside the data of {shape} {dtype} values") from None
-        return array
-
-    def remembered(self, purpose: str, compute: Callable[[], str]) -> str:
-        """Returns what is computed of the whole file; remembers the result of a large one."""
-        if self._stamp.size <= _MAX_HASHED_ALWAYS:
-            return compute()
-        path = absolute_path(self.path)
-        stamp = f"{self._stamp.size} {self._stamp.mtime_ns}"
-
-        def checked() -> str:
-            result = compute()
-            self.check()
-            return result
-
-        return remembered(f"{purpose} {path}", stamp, self._stamp.mtime_ns, checked)
-
-    def digest(self, progress: ProgressCallback | None = None) -> str:
-        """Returns a hash of the file."""
-        digest = hashlib.sha256()
-        self.file.seek(0)
-        for block in self._blocks([self.file], progress):
-            digest.update(block)
-        return digest.hexdigest()
-
-    def verify(self, members: Iterable[IO[bytes]], progress: ProgressCallback | None) -> str:
-        """Reads members to their ends. Raises `BadZipFile` for the first that is damaged."""
-        deque(self._blocks(members, progress), maxlen=0)
-        return "verified"
-
-    def _blocks(
-        self, files: Iterable[IO[bytes]], progress: ProgressCallback | None
-    ) -> Iterator[bytes]:
-        done = 0
-        for file in files:
-            while block := file.read(_HASH_BLOCK):
-                yield block
-                done += len(block)
-                if progress is not None:
-                    progress(done, self._stamp.size)
-
-
-def _open_member(
-    path: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, mapped: MappedFile | None
-) -> StoredArray:
-    if not info.filename.endswith(".npy"):
-        raise SourceError(f"{path}: its member {info.filename!r} is not an array", file=path)
-    if info.flag_bits & 1:
-        raise SourceError(
-            f"{path}: its member {info.filename!r} is encrypted, and arrays are read without a "
-            "password; unpack it and save the arrays with numpy.savez",
-            file=path,
-        )
-    content = f"{info.CRC:08x} {info.file_size}"
-    if mapped is not None and info.compress_type == zipfile.ZIP_STORED:
-        return StoredArray(mapped.array(mapped.data_offset(info)), path, content, mapped)
-    return StoredArray(_load(archive.read(info)), path, content)
-
-
-def _load(blob: bytes) -> Any:
-    return np.load(io.BytesIO(blob), allow_pickle=False)
+def _load(blob: bytes) -> Array:
+    array: Array = np.load(io.BytesIO(blob), allow_pickle=False)
+    return array
 
 
 @contextmanager

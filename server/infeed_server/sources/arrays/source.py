@@ -76,7 +76,7 @@ class ArraysSource(IndexedDefinition):
             )
         path = _expand_one(self.arrays)
         if path.endswith(".npz"):
-            return ArrayReader(open_npz(path, progress))
+            return ArrayReader(open_npz(path))
         return ArrayReader({Path(path).stem: open_npy(path, progress)})
 
 

@@ -26,20 +26,16 @@ _PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 
 
 def is_deterministic(dataset: tf.data.Dataset) -> bool:
-    """Returns whether two runs of the dataset give the same elements in the same order.
-
-    Python functions (`py_function`, `from_generator`) count as deterministic.
-    """
+    """Returns whether two runs of the dataset give the same elements in the same order. Python
+    functions (`py_function`, `from_generator`) count as deterministic."""
     if dataset.options().deterministic is False:
         return False
     return not any(_reorders(stage) or _draws_from_state(stage) for stage in iter_stages(dataset))
 
 
 def iter_stages(dataset: tf.data.Dataset) -> Iterator[Any]:
-    """Yields the dataset and all its inputs, transitively.
-
-    The methods are private: the public way, serialising the graph, would copy every array.
-    """
+    """Yields the dataset and all its inputs, transitively. The methods are private: the public way,
+    serialising the graph, would copy every array."""
     pending = [dataset]
     while pending:
         stage = pending.pop()

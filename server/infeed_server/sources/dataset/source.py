@@ -19,7 +19,7 @@ from infeed_server.config.function_identity import function_identity
 from infeed_server.config.importer import load
 from infeed_server.sources.base import CodeDefinition, check_code_name
 from infeed_server.sources.dataset import determinism
-from infeed_server.sources.python.user_code import user_errors
+from infeed_server.sources.python.dataset import user_errors
 
 _DEFAULT_NAMES = {
     1: ("features",),
@@ -52,10 +52,8 @@ class DatasetSource(CodeDefinition):
         return self.label
 
     def make(self, seed: int) -> tf.data.Dataset:
-        """Calls the function with TensorFlow's seed set; returns a dataset of flat dicts.
-
-        Raises `ConfigError` for what cannot be served, and `UserCodeError`.
-        """
+        """Calls the function with TensorFlow's seed set; returns a dataset of flat dicts. Raises
+        `ConfigError` for what cannot be served, and `UserCodeError`."""
         function = self._load_function()
         with _seed_lock, _own_graph() as graph:
             tf.random.set_seed(seed)
@@ -96,11 +94,9 @@ class DatasetSource(CodeDefinition):
 
 @contextmanager
 def _own_graph() -> Iterator[tf.Graph]:
-    """Executes the block eagerly, with a default graph of its own.
-
-    TensorFlow keeps the Python functions of a dataset as long as the default graph: the one of the
-    process would keep the functions of each seed forever.
-    """
+    """Executes the block eagerly, with a default graph of its own. TensorFlow keeps the Python
+    functions of a dataset as long as the default graph: the one of the process would keep the
+    functions of each seed forever."""
     from tensorflow.python.eager import context  # noqa: PLC0415 - it loads TensorFlow
 
     graph = tf.Graph()
@@ -111,10 +107,8 @@ def _own_graph() -> Iterator[tf.Graph]:
 def _to_named_fields(
     dataset: tf.data.Dataset, names: Sequence[str] | None, label: str
 ) -> tf.data.Dataset:
-    """Returns the dataset with flat dicts of tensors. Raises `ConfigError` for other elements.
-
-    The components of a tuple are named by `names`; a dict keeps its own.
-    """
+    """Returns the dataset with flat dicts of tensors. Raises `ConfigError` for other elements. The
+    components of a tuple are named by `names`; a dict keeps its own."""
     spec = dataset.element_spec
     names = _component_names(spec, names, label)
     fields = list(_flatten(spec, names, label))
@@ -139,22 +133,14 @@ def _component_names(spec: Any, names: Sequence[str] | None, label: str) -> Sequ
     if isinstance(spec, Mapping):
         if names is None:
             return ("",)
-        own = ", ".join(map(str, spec))
-        problem = f"its elements are dicts, which keep their names ({own}); leave out fields"
-        raise ConfigError(f"{label}: {problem}")
+        raise ConfigError(f"{label}: its elements are dicts, which keep their names; drop fields")
     count = len(spec) if isinstance(spec, tuple) else 1
     if names is None:
         names = getattr(spec, "_fields", None) or _DEFAULT_NAMES.get(count)
     if names is None:
-        raise ConfigError(
-            f"{label}: its elements are tuples of {count}; name their components with fields: "
-            "[...], or return dicts"
-        )
+        raise ConfigError(f"{label}: its elements are tuples of {count}; name their parts: fields")
     if len(names) != count:
-        raise ConfigError(
-            f"{label}: fields has {len(names)} names ({', '.join(names)}), but an element has "
-            f"{count} components"
-        )
+        raise ConfigError(f"{label}: fields has {len(names)} names for elements of {count} parts")
     return names
 
 
@@ -173,15 +159,8 @@ def _flatten(element: Any, names: Sequence[str], label: str) -> Iterable[tuple[s
 
 def _problem(spec: Any) -> str | None:
     """Returns why a component cannot be served."""
-    if isinstance(spec, tuple):
-        return f"a tuple of {len(spec)}; return a dict that names each"
-    if isinstance(spec, tf.RaggedTensorSpec):
-        return "ragged; make it dense: .to_tensor(shape=...)"
-    if isinstance(spec, tf.SparseTensorSpec):
-        return "sparse; make it dense: tf.sparse.to_dense(...)"
     if not isinstance(spec, tf.TensorSpec):
-        return f"a {type(spec).__name__.removesuffix('Spec')}, not a tensor"
+        kind = f"tuple of {len(spec)}" if isinstance(spec, tuple) else type(spec).__name__
+        return f"a {kind.removesuffix('Spec')}; return a dict of named, dense tensors"
     data_type = BYTES if spec.dtype == tf.string else spec.dtype.name
-    if data_type not in DATA_TYPES:
-        return f"{data_type}; supported: {', '.join(DATA_TYPES)}"
-    return None
+    return None if data_type in DATA_TYPES else f"{data_type}; supported: {', '.join(DATA_TYPES)}"

@@ -19,9 +19,9 @@ from infeed_server.config.model import Definition
 from infeed_server.sources.files import abbreviate, read_bytes
 from infeed_server.sources.images.listing import ImageListing
 
-_INTEGER = re.compile(r"[+-]?0*([0-9]+)\Z")
-_MAX_DIGITS = 19
-"""Digits of 64 bits: a number with more is not parsed, as Python would refuse thousands."""
+_INTEGER = re.compile(r"[+-]?[0-9]+\Z")
+_MAX_DIGITS = 40
+"""With leading zeros: a longer number is not parsed, as Python would refuse thousands."""
 _MAX_SHOWN = 64
 """Characters of a label that an error shows."""
 
@@ -54,10 +54,23 @@ class FileNameLabels(Definition):
         except re.error as error:
             raise ValueError(f"is not a valid regular expression ({error})") from None
         if groups != 1:
-            raise ValueError(
-                f"should have one group in parentheses, which is the class; it has {groups}"
-            )
+            raise ValueError(f"should have one group in parentheses, the class; it has {groups}")
         return pattern
+
+
+def labels_from_file_names(pattern: str, listing: ImageListing) -> Labels:
+    """Labels each image with the number of the class in its name. Raises `SourceError`."""
+    names = []
+    for file in listing.images:
+        match = re.search(pattern, posixpath.basename(file.path))
+        if match is None or match[1] is None:
+            raise SourceError(
+                f"labels: the pattern {pattern!r} does not match the name {file.path}",
+                file=f"{listing.root}/{file.path}",
+            )
+        names.append(match[1])
+    classes, values = np.unique(names, return_inverse=True)
+    return Labels(values.astype(np.int64), class_names=tuple(classes.tolist()))
 
 
 def labels_from_folders(listing: ImageListing) -> Labels:
@@ -69,36 +82,15 @@ def labels_from_folders(listing: ImageListing) -> Labels:
             f"but these are in none: {abbreviate(loose)}",
             file=f"{listing.root}/{loose[0]}",
         )
-    return _of_classes([file.path.partition("/")[0] for file in listing.images], listing.folders)
-
-
-def labels_from_file_names(pattern: str, listing: ImageListing) -> Labels:
-    """Labels each image with the number of the class in its name. Raises `SourceError`."""
-    matches = [re.search(pattern, posixpath.basename(file.path)) for file in listing.images]
-    classes: list[Any] = [match[1] if match else None for match in matches]
-    unmatched = [
-        file.path for file, name in zip(listing.images, classes, strict=True) if name is None
-    ]
-    if unmatched:
-        raise SourceError(
-            f"labels: the pattern {pattern!r} does not match these names: {abbreviate(unmatched)}",
-            file=f"{listing.root}/{unmatched[0]}",
-        )
-    return _of_classes(classes, sorted(set(classes)))
-
-
-def _of_classes(classes: Sequence[str], names: Sequence[str]) -> Labels:
-    index = {name: number for number, name in enumerate(names)}
-    values = np.array([index[name] for name in classes], np.int64)
-    return Labels(values, class_names=tuple(names))
+    index = {name: number for number, name in enumerate(listing.folders)}
+    values = [index[file.path.partition("/")[0]] for file in listing.images]
+    return Labels(np.array(values, np.int64), class_names=listing.folders)
 
 
 def labels_from_csv(path: str, listing: ImageListing) -> Labels:
     """Reads labels from a CSV with the columns file and label, with or without a header line.
-
     Labels are int64 if all are integers, else byte strings. Raises `SourceError`, with a line, for
-    a row that names no image, a second row of an image, and a row of the wrong width.
-    """
+    a row that names no image, a second row of an image, and a row of the wrong width."""
     index = {image.path: number for number, image in enumerate(listing.images)}
     lines: dict[int, int] = {}
     texts = [""] * len(index)
@@ -113,12 +105,10 @@ def labels_from_csv(path: str, listing: ImageListing) -> Labels:
             raise SourceError(f"{path}, line {line}: {file!r} {before}", file=path)
         lines[number], texts[number] = line, label
     if unknown:
-        is_header = unknown[0].startswith("line 1:")
-        hint = "; a line of column names must have file and label" if is_header else ""
         raise SourceError(
             f"{path} names files that are not images in {listing.root!r}: "
             f"{abbreviate(unknown)}; the images are named like "
-            f"{listing.images[0].path!r}{hint}; delete these rows, or let infeed init FOLDER "
+            f"{listing.images[0].path!r}; delete these rows, or let infeed init FOLDER "
             "--labels FILE write a CSV without them",
             file=path,
         )
@@ -130,13 +120,12 @@ def labels_from_csv(path: str, listing: ImageListing) -> Labels:
 
 def _to_array(texts: Sequence[str], path: str) -> npt.NDArray[Any]:
     """Returns labels as int64, or as `bytes` unless all are integers or missing."""
-    matches = [_INTEGER.match(text or "0") for text in texts]
-    if not all(matches):
+    if not all(_INTEGER.match(text or "0") for text in texts):
         strings = np.empty(len(texts), object)
         strings[:] = [text.encode() for text in texts]
         return strings
-    for text, match in zip(texts, matches, strict=True):
-        if match and (len(match[1]) > _MAX_DIGITS or not -(1 << 63) <= int(text or 0) < 1 << 63):
+    for text in texts:
+        if len(text) > _MAX_DIGITS or not -(1 << 63) <= int(text or 0) < 1 << 63:
             raise SourceError(
                 f"{path}: the label {text[:_MAX_SHOWN]} does not fit into 64 bits; number the "
                 "classes from 0",

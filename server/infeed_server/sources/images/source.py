@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import os
@@ -10,17 +11,31 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from infeed.shared.errors import SourceError
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from infeed.shared.errors import SampleError, SourceError
 from infeed_server.config.model import Finding
-from infeed_server.sources.base import IndexedDefinition, ProgressCallback, find_missing
+from infeed_server.sources.base import (
+    Columns,
+    IndexedDefinition,
+    Indices,
+    ProgressCallback,
+    Provenance,
+    Source,
+    find_missing,
+)
+from infeed_server.sources.file_handles import FileHandle
 from infeed_server.sources.files import (
+    FileStamp,
     PathString,
     abbreviate,
     absolute_path,
+    changed_error,
     expand_globs,
     is_remote,
-    read_bytes,
-    remembered,
+    read_remote,
 )
 from infeed_server.sources.images.labels import (
     FileNameLabels,
@@ -30,23 +45,17 @@ from infeed_server.sources.images.labels import (
     labels_from_folders,
 )
 from infeed_server.sources.images.listing import (
-    ImageFile,
     ImageListing,
     list_images,
     require_images,
 )
-from infeed_server.sources.images.reader import ImageReader
+from infeed_server.sources.storage_faults import retry_faults
 
 log = logging.getLogger(__name__)
 
 _FOLDERS = "folders"
 
-Identity = Literal["names", "size", "modified", "content"]
-
-_HASH_THREADS = 8
-"""Threads that read files to hash them: more hide more of a file system's latency."""
-_HASHED_TOGETHER = 1024
-"""Files given to the threads at a time: each has a future in memory."""
+Identity = Literal["names", "size", "modified"]
 
 
 class ImagesSource(IndexedDefinition):
@@ -62,9 +71,6 @@ class ImagesSource(IndexedDefinition):
     labels: PathString | FileNameLabels | None = None
     """Source of the field `label`: `folders`, a CSV file, or a pattern of file names, see below;
     without it, `image` is the only field."""
-    missing_labels: Literal["warn", "error"] = "warn"
-    """What happens at start if the CSV file has no row for some images: a warning with their number
-    and the first names, or an error. Each of them is a bad sample."""
     identity: Identity | None = None
     """What of the files is part of the fingerprint, besides names and labels: see below; the
     default is `size`, for a remote directory `names`."""
@@ -82,7 +88,7 @@ class ImagesSource(IndexedDefinition):
             for path, problem in find_missing(("labels",), partial(expand_globs, [labels])):
                 yield path, f"{problem}; give a CSV of file,label, or: {_FOLDERS}"
 
-    def open(self, progress: ProgressCallback | None = None, **_: bool) -> ImageReader:
+    def open(self, progress: ProgressCallback | None = None, **_: bool) -> ImageReader:  # noqa: ARG002
         """Lists the images and reads their labels. Raises `SourceError`."""
         root = absolute_path(self.images)
         identity = self.identity or ("names" if is_remote(root) else "size")
@@ -96,76 +102,128 @@ class ImagesSource(IndexedDefinition):
         elif self.labels is not None:
             csv = absolute_path(self.labels)
             labels = labels_from_csv(csv, listing)
-            self._report_missing(labels, csv, listing)
-        return ImageReader(listing, labels, csv, _identity(listing, labels, identity, progress))
-
-    def _report_missing(self, labels: Labels, csv: str, listing: ImageListing) -> None:
-        """Logs the images without a label, or raises `SourceError` for them."""
-        if not labels.missing:
-            return
-        names = [listing.images[number].path for number in sorted(labels.missing)]
-        problem = (
-            f"{csv} has no row for {len(names)} of the {len(listing.images)} images in "
-            f"{listing.root!r}: {abbreviate(names)}"
-        )
-        if self.missing_labels == "error":
-            raise SourceError(
-                f"{problem}; add the rows, or leave out missing_labels: error, which makes these "
-                "images bad samples",
-                file=csv,
-            )
-        log.warning("%s; each is a bad sample, see on_error", problem)
+            if labels.missing:
+                names = [listing.images[number].path for number in sorted(labels.missing)]
+                log.warning(
+                    "%s has no row for %d of the %d images in %r: %s; each is a bad sample, see "
+                    "on_error",
+                    *(csv, len(names), len(listing.images), listing.root, abbreviate(names)),
+                )
+        return ImageReader(listing, labels, csv, _identity(listing, labels, identity))
 
 
-def _identity(
-    listing: ImageListing,
-    labels: Labels | None,
-    identity: Identity,
-    progress: ProgressCallback | None = None,
-) -> str:
-    """Returns the hash. With `content`, reads every file, unless all stamps are as remembered."""
+def _identity(listing: ImageListing, labels: Labels | None, identity: Identity) -> str:
     digest = hashlib.sha256(f"images {identity}\n".encode())
     for number, file in enumerate(listing.images):
+        version = b""
+        if identity != "names":
+            version = b"%d" % file.size if identity == "size" else b"%d %d" % file[1:]
         label = b"" if labels is None or number in labels.missing else labels.values[number]
         label = label if isinstance(label, bytes) else str(label).encode()
-        digest.update(b"%b\0%b\0%b\n" % (os.fsencode(file.path), _version(file, identity), label))
-    if identity == "content":
-        compute = partial(_hash_files, listing, progress)
-        if is_remote(listing.root):
-            content = compute()
+        digest.update(b"%b\0%b\0%b\n" % (os.fsencode(file.path), version, label))
+    return digest.hexdigest()
+
+
+_READ_THREADS = 8
+"""Threads that read the images of a batch: more hide more of a file system's latency, and fewer
+wait less for Python's lock."""
+
+
+class ImageReader(Source):
+    """Reads images by index, and checks that each file is as it was listed. Thread-safe."""
+
+    def __init__(
+        self, listing: ImageListing, labels: Labels | None, csv: str | None, identity: str
+    ) -> None:
+        self.identity = identity
+        self.columns = {"image": tf.TensorSpec((), tf.string)}
+        if labels is not None:
+            strings = labels.values.dtype == object
+            self.columns["label"] = tf.TensorSpec((), tf.string if strings else tf.int64)
+        self.labels = labels
+        self.csv = csv
+        self.root = listing.root.rstrip("/")
+        root = os.fsencode(self.root)
+        self.paths = np.empty(len(listing.images), object)
+        self.paths[:] = [root + b"/" + os.fsencode(file.path) for file in listing.images]
+        self.sizes = np.array([file.size for file in listing.images], np.int64)
+        self._mtimes_ns = np.array([file.mtime_ns for file in listing.images], np.int64)
+        self._pool = ThreadPoolExecutor(_READ_THREADS, "infeed-images")
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The name of each label, if the labels are taken from folders or file names."""
+        return self.labels.class_names if self.labels else ()
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def provenance(self, index: int) -> Provenance:
+        return Provenance(os.fsdecode(self.paths[index]))
+
+    def read(self, indices: Indices) -> Columns:
+        """Returns images and labels. Raises `SampleError` for an image without a CSV row, and
+        `SourceError` for one that changed."""
+        missing = self.labels.missing if self.labels else frozenset()
+        for index in indices.tolist() if missing else ():
+            if index in missing:
+                raise self._unlabelled(index)
+        columns: Columns = {"image": self._read_images(indices)}
+        if self.labels is not None:
+            columns["label"] = self.labels.values[indices]
+        return columns
+
+    def close(self) -> None:
+        """Ends the reading threads; a read in progress completes, later ones fail."""
+        self._pool.shutdown(wait=False)
+
+    def _read_images(self, indices: Indices) -> npt.NDArray[np.object_]:
+        images = np.empty(len(indices), object)
+        numbers = indices.tolist()
+
+        def read_some(first: int) -> None:
+            for slot in range(first, len(numbers), _READ_THREADS):
+                index = numbers[slot]
+                path = os.fsdecode(self.paths[index])
+                images[slot] = retry_faults(partial(self._read_image, index, path), path)
+
+        try:
+            reads = self._pool.map(read_some, range(min(_READ_THREADS, len(numbers))))
+        except RuntimeError as error:
+            raise SourceError(f"{self.root}: the source is closed", file=self.root) from error
+        # The list raises the first error.
+        list(reads)
+        return images
+
+    def _read_image(self, index: int, path: str) -> bytes:
+        """Reads a file. Raises `OSError` or `tf.errors.OpError` for a storage fault."""
+        listed = FileStamp(int(self.sizes[index]), int(self._mtimes_ns[index]))
+        if is_remote(path):
+            content = read_remote(path)
+            # A stamp would take another request.
+            stamp = listed if listed.size < 0 else listed._replace(size=len(content))
         else:
-            stamps = hashlib.sha256()
-            for file in listing.images:
-                path, version = os.fsencode(file.path), _version(file, "modified")
-                stamps.update(b"%b\0%b\n" % (path, version))
-            newest = max(file.mtime_ns for file in listing.images)
-            content = remembered(f"images {listing.root}", stamps.hexdigest(), newest, compute)
-        digest.update(content.encode())
-    return digest.hexdigest()
+            content, stamp = _read_local(path, listed.size)
+        if stamp != listed:
+            raise changed_error(path, "the server listed it", listed.difference(stamp))
+        return content
+
+    def _unlabelled(self, index: int) -> SampleError:
+        file = self.provenance(index).file
+        return SampleError(
+            f"sample {index} has no label: {file} is not in {self.csv}",
+            sample_id=index,
+            file=file,
+            stage="labels",
+        )
 
 
-def _version(file: ImageFile, identity: Identity) -> bytes:
-    if identity == "size":
-        return b"%d" % file.size
-    return b"%d %d" % (file.size, file.mtime_ns) if identity == "modified" else b""
-
-
-def _hash_files(listing: ImageListing, progress: ProgressCallback | None) -> str:
-    root = listing.root.rstrip("/")
-    total = sum(max(file.size, 0) for file in listing.images)
-    done = 0
-
-    def hash_file(file: ImageFile) -> tuple[int, bytes]:
-        content = read_bytes(f"{root}/{file.path}")
-        return len(content), hashlib.sha256(content).digest()
-
-    digest = hashlib.sha256()
-    with ThreadPoolExecutor(_HASH_THREADS, "infeed-hash") as pool:
-        for begin in range(0, len(listing.images), _HASHED_TOGETHER):
-            files = listing.images[begin : begin + _HASHED_TOGETHER]
-            for size, content_hash in pool.map(hash_file, files):
-                digest.update(content_hash)
-                done += size
-            if progress is not None:
-                progress(min(done, total), total)
-    return digest.hexdigest()
+def _read_local(path: str, size: int) -> tuple[bytes, FileStamp]:
+    """Returns the first `size` bytes of a file, and its stamp behind the read."""
+    with FileHandle(path) as handle:
+        content = handle.read(0, size)
+        stamp = handle.stamp()
+    assert stamp is not None
+    if len(content) < size <= stamp.size:
+        raise OSError(errno.EIO, f"only {len(content)} of its {size} bytes are read")
+    return content, stamp

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from concurrent import futures
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,10 +35,7 @@ _MAX_LISTED = 8
 """Samples that an error lists."""
 
 _SLOW_SECONDS = 60.0
-"""Seconds of work after which a request is logged: fewer log what is only slow."""
-
-_REPEAT_SECONDS = 600.0
-"""Seconds until it is logged again: more log less of what hangs."""
+"""Seconds of waiting after which a request in progress is logged: fewer log what is only slow."""
 
 _WORKER = f"{Worker.__module__}:{Worker.__name__}"
 
@@ -97,19 +93,29 @@ class Backend:
         if request is not None:
             subject = f"samples {abbreviate(request.indices, _MAX_LISTED)} of {self.label}"
             task = f"read {subject}"
-        pending = _Pending(subject)
+        begun: list[tuple[float, int]] = []
+        key = object()
 
         def begin(pid: int) -> None:
-            self.meter.begin(pending)
-            pending.begin(pid)
+            self.meter.begin(key)
+            begun[:] = [(time.monotonic(), pid)]
 
         def wait() -> Any:
+            # Not by the answer's timeout: the error of the user's code may be a TimeoutError.
+            while not futures.wait([answer], _SLOW_SECONDS).done:
+                for began, pid in begun:
+                    if (seconds := time.monotonic() - began) >= _SLOW_SECONDS / 2:
+                        log.warning(
+                            "%s: process %d has worked on it for %.0f s and has not returned; "
+                            "batches wait",
+                            *(subject, pid, seconds),
+                        )
             with self._errors(task, remedy):
-                return pending.wait(answer)
+                return answer.result()
 
         with self._errors():
             answer = self.runner.submit((method, (request,) if request else ()), begin)
-        answer.add_done_callback(lambda _: self.meter.end(pending))
+        answer.add_done_callback(lambda _: self.meter.end(key))
         return wait
 
     @contextmanager
@@ -135,10 +141,8 @@ class Backend:
 
 
 class _ThreadRunner:
-    """Makes the worker and answers all requests on one thread of its own.
-
-    Few data sets are made for several threads, and SQLite's only for the thread that made them.
-    """
+    """Makes the worker and answers all requests on one thread of its own. Few data sets are made
+    for several threads, and SQLite's only for the thread that made them."""
 
     def __init__(self, options: DatasetOptions | None) -> None:
         self._thread = DaemonExecutor("infeed-python")
@@ -160,32 +164,3 @@ class _ThreadRunner:
         if self._worker is None:
             self._worker = Worker(self._options)
         return self._worker(call)
-
-
-@dataclass(eq=False)
-class _Pending:
-    """A request; `begin` is for the thread that begins it, `wait` for another."""
-
-    subject: str
-    _begun: tuple[float, int] | None = None
-
-    def begin(self, pid: int) -> None:
-        """Notes the process that works on it: not all requests are begun at once."""
-        self._begun = (time.monotonic(), pid)
-
-    def wait(self, answer: Future[Any]) -> Any:
-        """Returns the answer, or raises its error. There is no limit on the time."""
-        seconds, due = 0.0, _SLOW_SECONDS
-        # Not by its own timeout: the error of the user's code may be a TimeoutError.
-        while not futures.wait([answer], due - seconds).done:
-            if self._begun is None:
-                continue
-            began, pid = self._begun
-            seconds = time.monotonic() - began
-            if seconds >= due:
-                due += _REPEAT_SECONDS
-                log.warning(
-                    "%s: process %d has worked on it for %.0f s and has not returned; batches wait",
-                    *(self.subject, pid, seconds),
-                )
-        return answer.result()

@@ -1,6 +1,6 @@
 """Elements: their values by field name, the fields of some of them, and columns of such fields.
 
-A field has one row for each element, of a fixed shape, or else a serialized tensor.
+A field has one row for each element, of a fixed shape, or else an array of its own.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from infeed.shared.spec.dtypes import BYTES, Array, numpy_dtype
+from infeed.shared.spec.dtypes import Array, numpy_dtype
 from infeed_server.sources.python.values import (
     Field,
     UnfitError,
@@ -25,18 +25,6 @@ _MAX_EXAMPLES = 8
 
 SINGLE_VALUE = "value"
 """Field of an element that is neither a dict nor a tuple, unless it is named."""
-
-_TENSOR_TYPES = {
-    "float32": 1, "float64": 2, "int32": 3, "uint8": 4, "int16": 5, "int8": 6, "bytes": 7,
-    "int64": 9, "bool": 10, "bfloat16": 14, "uint16": 17, "float16": 19, "uint32": 22, "uint64": 23,
-}  # fmt: skip
-"""Data type → its number in TensorFlow's enum `DataType`."""
-
-_DTYPE, _SHAPE, _CONTENT, _STRINGS = 1, 2, 4, 8
-"""Fields of `TensorProto`."""
-
-_SIZE_OF_DIMENSION, _DIMENSION = 1, 2
-"""Fields of `TensorShapeProto.Dim`, and of `TensorShapeProto`."""
 
 
 class Example(NamedTuple):
@@ -53,10 +41,8 @@ def example_indices(length: int) -> list[int]:
 
 
 def split(element: Any, names: Sequence[str] | None = None) -> Mapping[str, Any]:
-    """Returns the values of an element by field name. Raises `UnfitError`.
-
-    Parts of a tuple are called by `names`, the fields of a named tuple, or their numbers.
-    """
+    """Returns the values of an element by field name. Raises `UnfitError`. Parts of a tuple are
+    called by `names`, the fields of a named tuple, or their numbers."""
     if isinstance(element, Mapping):
         _check_dict(element, names)
         return element
@@ -157,7 +143,7 @@ class ColumnBuilder:
         for field in self._fields:
             array = arrays[field.name]
             if field.varies:
-                self.columns[field.name][row] = serialize(array, field.data_type)
+                self.columns[field.name][row] = np.array(array)
             else:
                 self.columns[field.name][row, ...] = array
 
@@ -186,35 +172,7 @@ def fit_parts(
     return arrays
 
 
-def serialize(array: Array, data_type: str) -> bytes:
-    """Returns a serialized `TensorProto`, for `tf.io.parse_tensor`; made without TensorFlow."""
-    sizes = [_number(_SIZE_OF_DIMENSION, size) for size in array.shape]
-    shape = b"".join(_text(_DIMENSION, size) for size in sizes)
-    head = _number(_DTYPE, _TENSOR_TYPES[data_type]) + _text(_SHAPE, shape)
-    if data_type == BYTES:
-        return head + b"".join(_text(_STRINGS, item) for item in array.flat)
-    native = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
-    return head + _text(_CONTENT, native.tobytes())
-
-
 def _empty(field: Field, rows: int) -> Array:
     if field.varies:
         return np.empty(rows, object)
     return np.empty((rows, *field.shape), numpy_dtype(field.data_type))  # type: ignore[arg-type]
-
-
-def _number(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(value)
-
-
-def _text(field: int, value: bytes) -> bytes:
-    return b"".join((_varint(field << 3 | 2), _varint(len(value)), value))
-
-
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 127:
-        encoded.append(value & 127 | 128)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)

@@ -19,8 +19,8 @@ from infeed.shared.errors import ConfigError, InfeedError, SourceError, UserCode
 from infeed.shared.spec.dtypes import Array
 from infeed_server.config.function_identity import function_identity
 from infeed_server.config.importer import load
+from infeed_server.sources.python.dataset import user_errors
 from infeed_server.sources.python.elements import fit_parts, split, to_values
-from infeed_server.sources.python.user_code import user_errors
 from infeed_server.sources.python.values import Field, UnfitError, Value
 
 Parts = Mapping[str, Any]
@@ -33,9 +33,7 @@ _MAX_LOADED = 64
 @dataclass(frozen=True)
 class FunctionOptions:
     """A function, its place among the transforms, and the fields of its results if declared.
-
-    `identity` is a hash of its code as the server found it.
-    """
+    `identity` is a hash of its code as the server found it."""
 
     target: Any = field(hash=False)  # which may have no hash
     label: str
@@ -55,10 +53,8 @@ def identity_digest(function: Any, name: str) -> str:
 
 
 def random_generator(key: Array, ordinal: int) -> np.random.Generator:
-    """Returns the generator of a sample's key, of 128 bits, and a transform's ordinal.
-
-    Its counter starts at the ordinal in the highest of four words: no two streams meet.
-    """
+    """Returns the generator of a sample's key, of 128 bits, and a transform's ordinal. Its counter
+    starts at the ordinal in the highest of four words: no two streams meet."""
     words = np.asarray(key, np.int64).view(np.uint64)
     counter = np.array([0, 0, 0, ordinal], np.uint64)
     return np.random.Generator(np.random.Philox(key=words, counter=counter))
@@ -73,10 +69,8 @@ class LoadedFunctions:
         self.stages = ", ".join(options.stage for options in functions)
 
     def results(self, sample: Parts, key: Array, fields: Sequence[Field]) -> dict[str, Array]:
-        """Returns the last function's result as arrays of these fields.
-
-        Raises `UserCodeError`, `UnfitError` for a wrong result, and storage faults unchanged.
-        """
+        """Returns the last function's result as arrays of these fields. Raises `UserCodeError`,
+        `UnfitError` for a wrong result, and storage faults unchanged."""
         result = self._apply(sample, key)
         with _errors_of(self.stages):
             return fit_parts(result, fields)

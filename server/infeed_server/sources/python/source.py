@@ -136,6 +136,15 @@ class ColumnSource(Source):
         }
         self.parsed = not any(field.varies for field in fields)
 
+    def to_columns(self, columns: Columns) -> Columns:
+        """Returns what a worker read, with arrays that vary as serialized tensors."""
+        for field in self._fields:
+            if field.varies:
+                arrays, dtype = columns[field.name], _tensor_spec(field).dtype
+                for row, array in enumerate(arrays):
+                    arrays[row] = tf.io.serialize_tensor(tf.constant(array, dtype)).numpy()
+        return columns
+
     def parse(self, columns: Sample) -> Sample:
         return {field.name: _parse(columns[field.name], field) for field in self._fields}
 
@@ -164,7 +173,7 @@ class PythonReader(ColumnSource):
         return Request(self.backend.label, indices, self._description, self._fields)
 
     def read(self, indices: Indices) -> Columns:
-        return self.backend.read(self.request(indices.tolist()))
+        return self.to_columns(self.backend.read(self.request(indices.tolist())))
 
     def close(self) -> None:
         self.backend.close()

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 _RECENT_SECONDS = 20.0
 """Seconds for which a slow sample is remembered: more show it longer after it was read."""
-
-_MAX_REMEMBERED = 1000
-"""Answers whose slowest sample is remembered: fewer forget it sooner where answers are many."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +35,8 @@ class WorkMeter:
         self._begun: dict[Hashable, float] = {}
         self._seconds = 0.0
         self._samples = 0
-        self._slowest: deque[tuple[float, float, int]] = deque(maxlen=_MAX_REMEMBERED)
+        self._slowest = (0.0, 0)
+        self._slowest_at = 0.0
         self._lock = threading.Lock()
 
     def begin(self, request: Hashable) -> None:
@@ -57,13 +54,15 @@ class WorkMeter:
         """Counts the samples of an answer, and the seconds of the slowest."""
         with self._lock:
             self._samples += samples
-            self._slowest.append((self._clock(), seconds, slowest))
+            now = self._clock()
+            if seconds >= self._slowest[0] or now - self._slowest_at > _RECENT_SECONDS:
+                self._slowest, self._slowest_at = (seconds, slowest), now
 
     def work(self) -> PythonWork:
         """Returns the work so far, with the requests at hand."""
         with self._lock:
             now = self._clock()
             seconds = self._seconds + sum(now - since for since in self._begun.values())
-            recent = [slow for when, *slow in self._slowest if now - when <= _RECENT_SECONDS]
-            slowest, sample = max(recent, default=(0.0, 0))
-            return PythonWork(self._workers, seconds, self._samples, int(sample), slowest)
+            is_recent = now - self._slowest_at <= _RECENT_SECONDS
+            slowest, sample = self._slowest if is_recent else (0.0, 0)
+            return PythonWork(self._workers, seconds, self._samples, sample, slowest)

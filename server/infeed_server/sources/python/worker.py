@@ -15,6 +15,7 @@ from infeed_server.sources.python.dataset import (
     Slowest,
     UserDataset,
     use_each,
+    user_errors,
 )
 from infeed_server.sources.python.elements import (
     ColumnBuilder,
@@ -25,7 +26,6 @@ from infeed_server.sources.python.elements import (
     to_values,
 )
 from infeed_server.sources.python.functions import FunctionOptions, as_parts, load_functions
-from infeed_server.sources.python.user_code import user_errors
 from infeed_server.sources.python.values import Field, UnfitError
 
 Take: TypeAlias = Callable[[int, int, Mapping[str, Any]], None]
@@ -34,10 +34,8 @@ Take: TypeAlias = Callable[[int, int, Mapping[str, Any]], None]
 
 @dataclass(frozen=True)
 class Request:
-    """Samples of the source `label`, and functions to apply to them.
-
-    They are elements of the data set `expected`, or `samples`, which the server has read.
-    """
+    """Samples of the source `label`, and functions to apply to them. They are elements of the data
+    set `expected`, or `samples`, which the server has read."""
 
     label: str
     indices: Sequence[int]
@@ -57,10 +55,8 @@ class Request:
 
 
 class Worker:
-    """Reads a data set with `options`, or samples that the server has read; applies functions.
-
-    The data set is opened in advance; the first call raises an error of that.
-    """
+    """Reads a data set with `options`, or samples that the server has read; applies functions. The
+    data set is opened in advance; the first call raises an error of that."""
 
     def __init__(self, options: DatasetOptions | None) -> None:
         self._options = options
@@ -82,9 +78,8 @@ class Worker:
 
     def read(self, request: Request) -> tuple[dict[str, Array], Slowest]:
         """Returns the columns of samples, or of the functions' results, and the slowest sample.
-
-        Raises `UserCodeError`, `SampleError`, and `SourceError` for a storage fault that remains.
-        """
+        Raises `UserCodeError`, `SampleError`, and `SourceError` for a storage fault that
+        remains."""
         functions = load_functions(request.functions)
         fields = request.result_fields or request.fields
         builder = ColumnBuilder(fields, len(request.indices))
@@ -100,9 +95,7 @@ class Worker:
 
     def infer(self, request: Request) -> tuple[Field, ...]:
         """Returns the fields of samples, or of the functions' results, without the bad samples.
-
-        Raises the first error if all are bad, and `ConfigError` for samples that differ.
-        """
+        Raises the first error if all are bad, and `ConfigError` for samples that differ."""
         functions = load_functions(request.functions)
         examples: list[Example] = []
         errors: list[InfeedError] = []

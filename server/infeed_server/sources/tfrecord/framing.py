@@ -63,10 +63,8 @@ class OtherRecordError(Exception):
 
 
 def decode_record(frame: bytes, length: int, crc: int) -> bytes:
-    """Returns the data of a record with this length and CRC in the index.
-
-    Raises `ValueError` with the defect of a damaged record, and `OtherRecordError`.
-    """
+    """Returns the data of a record with this length and CRC in the index. Raises `ValueError` with
+    the defect of a damaged record, and `OtherRecordError`."""
     stored_length = int.from_bytes(frame[:8], "little")
     if masked_crc(frame[:8]) != int.from_bytes(frame[8:HEADER_BYTES], "little"):
         raise ValueError("the CRC of its length does not match")
@@ -91,11 +89,7 @@ def read_length(header: bytes, path: str, offset: int, preceding: int) -> int:
             return length
         text = f"{path}: the record at byte {offset} has {length} bytes; the maximum is 4 GiB - 1"
     elif offset == 0 and header[:2] == b"\x1f\x8b":
-        unpack = f"gunzip {path}" if path.endswith(".gz") else "gunzip < OLD > NEW"
-        text = (
-            f"{path} is compressed with GZIP, which has no random access; write it without "
-            f"compression, or unpack it: {unpack}"
-        )
+        text = f"{path} is compressed, so it has no random access; unpack it: gunzip < OLD > NEW"
     elif offset == 0:
         text = f"{path} is not a TFRecord file, or its first record is corrupt"
     else:
@@ -114,11 +108,9 @@ def scan_records(
     *,
     verify: bool = False,
 ) -> FileRecords:
-    """Returns the whole records of a file; calls `on_position` with the bytes scanned.
-
-    With `verify`, reads all data, and finds the damaged records. Raises `SourceError` for a corrupt
-    length: no record after it can be located.
-    """
+    """Returns the whole records of a file; calls `on_position` with the bytes scanned. With
+    `verify`, reads all data, and finds the damaged records. Raises `SourceError` for a corrupt
+    length: no record after it can be located."""
     lengths, crcs, actual = array("I"), array("I"), array("I")
     # The footer of one record and the header of the next are adjacent, so that each record takes
     # one read. The first read begins before the file, with four made-up bytes for a footer.

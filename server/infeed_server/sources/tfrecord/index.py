@@ -6,6 +6,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -81,11 +82,9 @@ def build_index(
     rebuild: bool = False,
 ) -> RecordIndex:
     """Returns the index of these files, from the cache where it is valid, else built and cached.
-
-    `directory` is the folder of the cache, instead of the data's own. With `keep_damaged`, all
-    data is read once; records that do not match their CRC, or that a file ends inside of, are
-    samples that cannot be read, and part of the identity. Raises `SourceError`.
-    """
+    `directory` is the folder of the cache, instead of the data's own. With `keep_damaged`, all data
+    is read once; records that do not match their CRC, or that a file ends inside of, are samples
+    that cannot be read, and part of the identity. Raises `SourceError`."""
     stamps = [read_stamp(path) for path in paths]
     ends = np.cumsum([stamp.size for stamp in stamps], dtype=np.int64).tolist()
     report = _limited(progress, ends[-1])
@@ -97,8 +96,8 @@ def build_index(
     for path, stamp, end in zip(paths, stamps, ends, strict=True):
         cached = None if rebuild else load_index(path, stamp, directory)
         if cached is None or (keep_damaged and cached.damaged is None):
-            on_position = _shifted(report, end - stamp.size)
-            records = _scan_file(path, stamp, on_position, verify=keep_damaged)
+            done = partial(report, end - stamp.size)
+            records = _scan_file(path, stamp, done, verify=keep_damaged)
             store_index(path, stamp, records, directory)
         else:
             records = cached
@@ -111,7 +110,10 @@ def build_index(
             refuse_truncated(files[-1])
         elif bad is not None and len(bad):
             digest.update(f"damaged {bad.tolist()}".encode())
-            _warn_of_damage(path, offsets[bad].tolist())
+            _log.warning(
+                "%s: %d records are damaged, at byte %s: bad samples, and part of the fingerprint",
+                *(path, len(bad), abbreviate(offsets[bad].tolist())),
+            )
             damaged += (first[-1] + bad).tolist()
         if truncated_at is None:
             offsets = offsets[:-1]
@@ -122,7 +124,7 @@ def build_index(
             damaged.append(first[-1] + files[-1].records)
         columns.append((offsets, lengths, crcs))
         first.append(first[-1] + len(offsets))
-        report(end, at_end=True)
+        report(end, 0, at_end=True)
     return RecordIndex(
         tuple(files),
         np.array(first, np.int64),
@@ -162,26 +164,15 @@ def _offsets(lengths: Uint32Array) -> npt.NDArray[np.uint64]:
     return np.concatenate([np.zeros(1, np.uint64), ends])
 
 
-def _warn_of_damage(path: str, offsets: list[int]) -> None:
-    _log.warning(
-        "%s: %d records are damaged, at byte %s: bad samples, and part of the fingerprint, so "
-        "that a server with an undamaged copy is not mixed with this one",
-        *(path, len(offsets), abbreviate(offsets)),
-    )
-
-
 def _limited(progress: ProgressCallback | None, total: int) -> Callable[..., None]:
     """Returns a function that reports the bytes done, at most once per step."""
     reported = 0
 
-    def report(done: int, *, at_end: bool = False) -> None:
+    def report(begin: int, position: int, *, at_end: bool = False) -> None:
         nonlocal reported
+        done = begin + position
         if progress is not None and (at_end or done - reported >= _PROGRESS_STEP):
             reported = done
             progress(done, total)
 
     return report
-
-
-def _shifted(report: Callable[..., None], begin: int) -> Callable[[int], None]:
-    return lambda position: report(begin + position)

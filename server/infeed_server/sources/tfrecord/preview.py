@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -11,10 +9,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 from google.protobuf.message import DecodeError
 
 from infeed.shared.errors import SourceError
-from infeed_server.config.model import Finding, did_you_mean
 from infeed_server.sources.file_handles import FileHandle
 from infeed_server.sources.files import reading
-from infeed_server.sources.tfrecord.features import FeatureOptions
 from infeed_server.sources.tfrecord.framing import (
     FOOTER_BYTES,
     FRAME_BYTES,
@@ -91,46 +87,8 @@ def describe(record: bytes) -> str:
     example = parse_example(record)
     if example is None:
         return "the record is not a tf.train.Example with features"
-    return f"the record has: {_listed(example)}"
-
-
-def check_features(path: str, features: Mapping[str, FeatureOptions]) -> Iterator[Finding]:
-    """Yields the features that the first record of a file does not have as they are defined."""
-    try:
-        records = read_first(path, 1)
-    except SourceError as error:
-        yield ("tfrecord",), error.message
-        return
-    if not records:
-        return
-    example = parse_example(records[0])
-    if example is None:
-        yield ("tfrecord",), f"{path}: its first record is not a tf.train.Example with features"
-        return
-    for name, options in features.items():
-        if name in example:
-            if problem := _misfit(options, *example[name]):
-                yield ("features", name), f"in the first record of {path}, the feature {problem}"
-        elif options.max_length is None:
-            hint = did_you_mean(name, list(example))
-            message = f"the first record of {path} has no such feature{hint}; it has: "
-            yield ("features", name), message + _listed(example)
-
-
-def _listed(example: Example) -> str:
-    return ", ".join(f"{name}: {kind}" for name, (kind, _) in example.items())
-
-
-def _misfit(options: FeatureOptions, kind: str, values: list[Any]) -> str | None:
-    if kind != options.type.removesuffix("32"):
-        return f"is {kind}, not {options.type}"
-    expected = math.prod(options.shape or ())
-    if options.max_length is not None or len(values) == expected:
-        return None
-    return (
-        f"has {len(values)} values, not {expected}; give shape: [{len(values)}] if each record has "
-        "as many, else max_length"
-    )
+    listed = ", ".join(f"{name}: {kind}" for name, (kind, _) in example.items())
+    return f"the record has: {listed}"
 
 
 @cache

@@ -79,11 +79,9 @@ class TFRecordReader(Source):
             raise ValueError(f"{problem}; {preview.describe(record.numpy())}") from error
 
     def read(self, indices: Indices) -> Columns:
-        """Returns the records in the order of `indices`.
-
-        Raises `SampleError` for the first that is damaged in the index, and `SourceError` for a
-        file that cannot be read, is damaged otherwise, or changed.
-        """
+        """Returns the records in the order of `indices`. Raises `SampleError` for the first that is
+        damaged in the index, and `SourceError` for a file that cannot be read, is damaged
+        otherwise, or changed."""
         for index in indices.tolist() if self._damaged else ():
             if index in self._damaged:
                 raise self._sample_error(index)
@@ -125,11 +123,11 @@ class TFRecordReader(Source):
                 raise OSError(errno.EIO, f"{place} is not read to its end")
             return decode_record(frame, record.length, record.crc)
         except OtherRecordError as error:
-            # A saved index is valid while these are the same, so a restart would use it again.
-            same_stamp = stat_file(file.path) == file.stamp
-            rebuild = "size and time are the same, so run `infeed index --rebuild`, then "
-            first = rebuild if same_stamp else ""
-            raise changed_error(file.path, "it was indexed", f"{place}: {error}", first) from error
+            # A saved index is valid while size and time are the same: it would be used again.
+            rebuild = "run `infeed index --rebuild`, then "
+            raise changed_error(
+                file.path, "it was indexed", f"{place}: {error}", rebuild
+            ) from error
         except (OSError, ValueError) as error:
             # A fault or damage, unless the file is being written.
             _check_stamp(file, stat_file(file.path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
@@ -14,7 +15,6 @@ from infeed_server.sources.base import IndexedDefinition, ProgressCallback, find
 from infeed_server.sources.files import PathString, expand_globs, is_remote
 from infeed_server.sources.tfrecord.features import Features, length_field
 from infeed_server.sources.tfrecord.index import build_index
-from infeed_server.sources.tfrecord.preview import check_features
 from infeed_server.sources.tfrecord.reader import TFRecordReader
 
 
@@ -48,21 +48,16 @@ class TFRecordSource(IndexedDefinition):
         return {"tfrecord": self.tfrecord, "index": self.index}
 
     def check(self) -> Iterator[Finding]:
-        files: list[str] = []
         for number, pattern in enumerate(self.patterns):
             if not is_remote(pattern):
                 key = ("tfrecord",) if isinstance(self.tfrecord, str) else ("tfrecord", number)
-                yield from find_missing(key, lambda: files.extend(expand_globs([pattern])))  # noqa: B023
-        if files:
-            yield from check_features(files[0], self.features)
+                yield from find_missing(key, partial(expand_globs, [pattern]))
 
     def open(
         self, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
     ) -> TFRecordReader:
         """Opens the source; builds its record index unless one is cached. Raises `SourceError`.
-
-        With `keep_damaged`, damaged and truncated records are samples that cannot be read.
-        """
+        With `keep_damaged`, damaged and truncated records are samples that cannot be read."""
         index = build_index(
             expand_globs(self.patterns), self.index, progress, keep_damaged=keep_damaged
         )

@@ -6,10 +6,13 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from infeed_server.transforms.images.channels import to_channels, to_dtype
-from infeed_server.transforms.images.decoding import Decoding
-from infeed_server.transforms.images.exif import jpeg_orientation
-from infeed_server.transforms.images.orientation import orient, oriented_size, stored_window
+from infeed_server.transforms.images.graph import Decoding, to_channels, to_dtype
+from infeed_server.transforms.images.orientation import (
+    jpeg_orientation,
+    orient,
+    oriented_size,
+    stored_window,
+)
 
 _CMYK_CHANNELS = 4
 _END_OF_IMAGE = b"\xff\xd9"
@@ -31,49 +34,36 @@ def decode_upright_jpeg(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
     return orient(decode_jpeg(contents, decoding), jpeg_orientation(contents))
 
 
-def decode_any_jpeg(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
-    """Decodes a JPEG to [height, width, channels], upright if the options require it."""
-    return (decode_upright_jpeg if decoding.oriented else decode_jpeg)(contents, decoding)
-
-
 def is_whole_jpeg(contents: tf.Tensor) -> tf.Tensor:
-    """Returns whether the file is a JPEG that ends with its last marker.
-
-    A window that lies above the end of a truncated file would be decoded without an error.
-    """
+    """Returns whether the file is a JPEG that ends with its last marker. A window that lies above
+    the end of a truncated file would be decoded without an error."""
     end = tf.strings.substr(contents, tf.maximum(tf.strings.length(contents) - 2, 0), 2)
     return tf.io.is_jpeg(contents) & (end == _END_OF_IMAGE)
 
 
 def decode_jpeg_window(
-    contents: tf.Tensor, decoding: Decoding, choose_window: Callable[[tf.Tensor], tf.Tensor]
+    contents: tf.Tensor,
+    decoding: Decoding,
+    choose_window: Callable[[tf.Tensor], tf.Tensor],
+    *,
+    upright: bool = False,
 ) -> tf.Tensor:
-    """Decodes the window that `choose_window` returns for the shape of the stored image."""
+    """Decodes the window that `choose_window` returns for the shape of the image, which is the
+    stored one, or the one that is turned `upright`."""
     shape = tf.io.extract_jpeg_shape(contents)
-    window = choose_window(tf.concat([shape[:2], [decoding.channels]], 0))
-    return _decode_window(contents, decoding, shape, window)
-
-
-def decode_upright_jpeg_window(
-    contents: tf.Tensor, decoding: Decoding, choose_window: Callable[[tf.Tensor], tf.Tensor]
-) -> tf.Tensor:
-    """Decodes the window that `choose_window` returns for the shape of the upright image."""
-    shape = tf.io.extract_jpeg_shape(contents)
-    size, orientation = shape[:2], jpeg_orientation(contents)
-    upright = tf.concat([oriented_size(size, orientation), [decoding.channels]], 0)
-    window = stored_window(choose_window(upright), size, orientation)
-    return orient(_decode_window(contents, decoding, shape, window), orientation)
-
-
-def _decode_window(
-    contents: tf.Tensor, decoding: Decoding, shape: tf.Tensor, window: tf.Tensor
-) -> tf.Tensor:
+    size = shape[:2]
+    orientation = jpeg_orientation(contents) if upright else None
+    seen = oriented_size(size, orientation) if upright else size
+    window = choose_window(tf.concat([seen, [decoding.channels]], 0))
+    if upright:
+        window = stored_window(window, size, orientation)
     with tf.control_dependencies(decoding.require_pixels(shape[0], shape[1])):
-        return _decode(
+        pixels = _decode(
             lambda channels: tf.io.decode_and_crop_jpeg(contents, window, channels),
             shape[2],
             decoding.channels,
         )
+    return orient(pixels, orientation) if upright else pixels
 
 
 def _decode(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ml_dtypes
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -94,18 +93,3 @@ def test_enum_value_of_a_newer_server_is_refused(spec: PipelineSpec) -> None:
 def test_unknown_finish_transform_is_refused() -> None:
     with pytest.raises(ProtocolError, match=r"'image'.*finish=\"server\""):
         finish_from_proto(spec_pb2.FinishTransform(field="image"))
-
-
-def test_field_sizes() -> None:
-    image = FieldSpec("image", "uint8", (4, 5, 3))
-    assert (image.elements, image.sample_bytes, str(image)) == (60, 60, "image: uint8[4, 5, 3]")
-    assert FieldSpec("text", "bytes").sample_bytes is None
-    assert FieldSpec("x", "bfloat16", (3,)).sample_bytes == 6
-
-
-def test_zeros() -> None:
-    assert FieldSpec("text", "bytes", (2,)).zeros(1).tolist() == [[b"", b""]]
-    half = FieldSpec("x", "bfloat16", (2,)).zeros(3)
-    assert half.shape == (3, 2)
-    assert half.dtype == ml_dtypes.bfloat16
-    assert not half.astype(float).any()

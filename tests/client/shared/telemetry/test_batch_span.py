@@ -30,14 +30,6 @@ def test_second_end_has_no_effect() -> None:
     assert ended == [span]
 
 
-def test_headers_are_those_of_trace_context() -> None:
-    span = begin(Spans(), [])
-    traceparent, tracestate = span.headers()
-    version, trace_id, _, flags = traceparent.split("-")
-    assert (version, trace_id, tracestate) == ("00", span.trace_id, "")
-    assert int(flags, 16) & 1
-
-
 @pytest.mark.parametrize(
     ("address", "expected"),
     [

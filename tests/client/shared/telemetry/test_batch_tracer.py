@@ -84,25 +84,16 @@ def test_nothing_is_made_or_sent_when_not_sampled() -> None:
 
 
 def test_parent_is_the_span_of_connect_then_of_the_last_next() -> None:
-    spans = Spans(ParentBased(root=ALWAYS_OFF))
-    job = Spans()  # a sampled job; without it, no batch would be
-    tracer = job.provider.get_tracer("training")
-    transport = RecordingTransport()
+    spans, steps = Spans(ParentBased(root=ALWAYS_OFF)), []
+    tracer = Spans().provider.get_tracer("training")  # of a sampled job: no other batch would be
+    options: Any = {"transport": RecordingTransport(), "tracer_provider": spans.provider}
     with tracer.start_as_current_span("job") as root:
-        feed = infeed.connect(
-            *("-", "fake"),
-            epochs=1,
-            transport=transport,
-            tracer_provider=spans.provider,
-            prefetch_bytes=1,
-        )
-    steps = []
+        feed = infeed.connect("-", "fake", epochs=1, prefetch_bytes=1, **options)
     with feed:
         for _ in range(10):
             with tracer.start_as_current_span("step") as step:
                 next(feed)
                 steps.append(step.get_span_context())
-        assert next(feed, None) is None
     parents = [span.parent for span in spans.batches]
     assert parents[0] == root.get_span_context()
     assert all(parent in steps for parent in parents[-2:])

@@ -99,15 +99,6 @@ def test_one_hot(dtype: str) -> None:
     assert_equal_to_numpy({case.field: labels.reshape(5, 1) for case in cases}, cases, HALF)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_nan_and_infinity_are_kept(dtype: str) -> None:
-    largest = 6e4 if dtype == "float16" else 1e30
-    x = np.array([np.nan, np.inf, -np.inf, -0.0, largest]).astype(numpy_dtype(dtype))
-    cases = [Cast(result, result) for result in ("bool", *FLOATS)]
-    assert_equal_to_numpy({case.field: x for case in cases}, cases, FULL)
-    assert_equal_to_numpy({"x": x}, [Normalize("x", 3.0, (1.0,), data_type=dtype)], FULL)
-
-
 def test_transforms_run_in_order_and_keep_other_fields() -> None:
     fields = {
         "image": values("uint8"),

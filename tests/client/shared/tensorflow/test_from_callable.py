@@ -40,22 +40,6 @@ def test_elements_keep_their_order_and_structure() -> None:
     assert number == 2
 
 
-def test_each_iteration_counts_from_zero() -> None:
-    dataset = from_callable(lambda number: element(number) if number < 2 else None, SIGNATURE)
-    for _ in range(2):
-        assert [actual["index"][0] for actual in dataset.as_numpy_iterator()] == [0, 1]
-
-
-def test_a_dataset_can_be_empty() -> None:
-    assert not list(from_callable(function_of(()), SIGNATURE))
-
-
-def test_an_element_of_another_shape_raises() -> None:
-    wrong = {**element(0), "index": np.zeros(3, np.int64)}
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        next(iter(from_callable(function_of([wrong]), SIGNATURE)))
-
-
 def test_an_error_is_raised_and_ends_the_dataset() -> None:
     def elements() -> Iterator[dict[str, Any]]:
         yield element(0)

@@ -14,7 +14,7 @@ import infeed
 from infeed.shared.errors import SampleError
 from infeed_server.engines.base import Request
 from infeed_server.engines.indexed import bad_samples
-from infeed_server.engines.indexed.batch_task import BatchTask
+from infeed_server.engines.indexed.fair_queue import BatchTask
 from infeed_server.engines.indexed.quarantine import Quarantine
 from infeed_server.engines.memory_budget import MemoryBudget
 from infeed_server.order import SampleOrder

@@ -103,7 +103,7 @@ def test_batch_sizes_in_use_are_limited(
         assert [len(next(item)["x"]) for item in (one, two)] == [4, 5]
         with (
             feed(6) as third,
-            pytest.raises(infeed.ServerUnavailableError, match=r"of 2 sizes already \(4, 5\)"),
+            pytest.raises(infeed.ServerUnavailableError, match=r"it serves 2 sizes \(4, 5\)"),
         ):
             third.next(timeout=60)
         with feed(5) as another:  # a size in use

@@ -10,8 +10,7 @@ from tests.client.waiting import blocked_in, until
 
 from infeed_server.engines import memory_budget
 from infeed_server.engines.base import Request
-from infeed_server.engines.indexed.batch_task import BatchTask
-from infeed_server.engines.indexed.fair_queue import FairQueue
+from infeed_server.engines.indexed.fair_queue import BatchTask, FairQueue
 from infeed_server.engines.memory_budget import MemoryBudget, StreamQuota
 from infeed_server.order import SampleOrder
 

@@ -164,22 +164,6 @@ def test_an_unknown_sample_has_no_stages(make: Any) -> None:
 
 
 @pytest.mark.usefixtures("patient")
-def test_a_preview_has_the_stages_as_pictures(make: Any) -> None:
-    engine = make()
-    document = Previews({"photos": engine}).make("photos", 0, stages=True)
-    assert len(document["samples"]) == 4
-    for sample in document["samples"]:
-        assert sample["is_sent"] is True
-        assert [bool(stage["image"]) for stage in sample["stages"]] == [False, *[True] * 5]
-        first, decoded, cropped, *_, last = sample["stages"]
-        assert first["values"]["image"].endswith(" bytes")
-        assert decoded["values"]["image"].startswith("uint8[90, 120, 3], ")
-        assert cropped["values"]["image"].startswith("uint8[40, 48, 3], ")
-        assert last["values"]["image"].startswith("float32[40, 48, 3], ")
-        assert (last["place"], last["removed"], last["error"]) == ("trainer", [], None)
-
-
-@pytest.mark.usefixtures("patient")
 def test_a_preview_of_a_truncated_image_has_what_can_be_decoded(make: Any) -> None:
     engine = make()
     key = np.array([5, -6], np.int64)

@@ -16,7 +16,6 @@ import infeed
 from infeed_server.engines.base import Answer, EndOfData, Request, Trainer
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
 from infeed_server.engines.sequential import engine as engine_module
-from infeed_server.engines.sequential import progress as log_module
 from infeed_server.engines.sequential import shared_reader as reader_module
 from infeed_server.engines.sequential import window as window_module
 from infeed_server.engines.sequential.engine import SequentialEngine
@@ -249,6 +248,15 @@ def test_unordered_data_cannot_be_read_again(engines: Any, read_on: Any, eventua
     assert present.read() == numbers(42)
 
 
+@pytest.mark.usefixtures("narrow")
+def test_fast_job_of_unordered_data_does_not_wait_for_another(engines: Any) -> None:
+    engine = engines(Numbers(), deterministic=False)
+    slow, fast = (open_stream(engine, job=job) for job in ("slow", "fast"))
+    assert slow.read() == numbers(0)
+    assert fast.read(20) == numbers(*range(20))
+    assert slow.read() == numbers(1)
+
+
 def test_unordered_data_is_served_once_all_ranks_connect(
     engines: Any, clock: Any, answered: Any
 ) -> None:
@@ -292,38 +300,6 @@ def test_resuming_ranks_share_one_read(engines: Any) -> None:
     assert dataset.reads == 1
     # Skipped blocks are not kept.
     assert engine.window_bytes() <= 6 * BLOCK_BYTES
-
-
-def test_long_read_is_logged_and_ends_with_its_stream(
-    engines: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    eventually: Any,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    monkeypatch.setattr(log_module, "_LOG_INTERVAL_SECONDS", 0.05)
-    engine = engines(lambda: tf.data.Dataset.range(1 << 40).map(lambda i: {"x": i}))
-    with caplog.at_level(logging.INFO):
-        stream = open_stream(engine)
-        future = stream.request(step=1 << 30)
-        message = f"n: reading to position {SLOTS * (1 << 30) + SLOTS}; at "
-        eventually(lambda: message in caplog.text, "it is logged")
-        stream.session.close()
-        with pytest.raises(infeed.ServerUnavailableError):
-            future.result(60)
-
-
-def test_position_that_takes_too_long_to_reach_is_refused(
-    engines: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log_module, "_MIN_SAMPLE_SECONDS", 0.05)
-    engine = engines(lambda: tf.data.Dataset.range(1000).map(lambda i: {"x": i}))
-    far = open_stream(engine, rank=1, world_size=2)
-    future = far.request(step=1 << 55)
-    with pytest.raises(infeed.CursorError, match=r"is too far away: .* more than a day"):
-        future.result(60)
-    assert engine.window_bytes() == 0
-    # The next feed is served, by another read.
-    assert open_stream(engine, job="next").read() == numbers(0)
 
 
 @pytest.mark.usefixtures("narrow")

@@ -55,8 +55,10 @@ def test_fault_of_storage_is_no_error_of_the_function() -> None:
     dataset = tf.data.Dataset.from_tensors(0)
     definition = parse({"source": {"dataset": lambda: dataset}, "batch": {"size": 1}})
     backend = LocalBackend(plan_sequential("n", definition, definition.source))  # type: ignore[arg-type]
-    away = tf.errors.NotFoundError(None, None, "/data/a.txt; No such file or directory")
-    assert type(backend.translate_error(away)) is infeed.SourceError
+    text = "{{function_node __wrapped__Get}} /a.txt; No such file or directory [Op:It] name:"
+    away = backend.translate_error(tf.errors.NotFoundError(None, None, text))
+    assert type(away) is infeed.SourceError
+    assert away.message.endswith(" failed: /a.txt; No such file or directory")
     invalid = tf.errors.InvalidArgumentError(None, None, "not a number")
     assert type(backend.translate_error(invalid)) is infeed.UserCodeError
 
@@ -79,7 +81,7 @@ def test_random_dataset_is_detected_unless_declared(declared: bool | None) -> No
     backend = LocalBackend(plan_sequential("n", definition, definition.source))
 
     def read_first(key: ReadKey) -> None:
-        elements = backend.read(key, "")
+        elements = backend.read(key)
         backend.check_first_block(key, next(elements).to_numpy())
         elements.close()
 

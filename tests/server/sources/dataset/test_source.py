@@ -87,16 +87,24 @@ def test_values_keep_their_names() -> None:
         (
             lambda: slices([1], [2], [3], [4]),
             None,
-            r"tuples of 4; name their components with fields",
+            "tuples of 4; name their parts",
         ),
-        (lambda: slices([1], [2]), ["a"], r"fields has 1 names \(a\), but an element has 2"),
-        (lambda: slices({"a": [1]}), ["b"], r"are dicts, which keep their names \(a\)"),
+        (lambda: slices([1], [2]), ["a"], "fields has 1 names for elements of 2 parts"),
+        (lambda: slices({"a": [1]}), ["b"], "are dicts, which keep their names"),
         (lambda: slices({"label": [1]}, [2]), None, "both named 'label'"),
         (lambda: slices([1], ([2], [3])), None, "'label' of its elements is a tuple of 2"),
-        (lambda: slices(tf.ragged.constant([[1], [2, 3]])), None, "'features' .* is ragged"),
-        (lambda: slices(tf.sparse.from_dense([[1], [0]])), None, "'features' .* is sparse"),
+        (
+            lambda: slices(tf.ragged.constant([[1], [2, 3]])),
+            None,
+            "'features' .* is a RaggedTensor",
+        ),
+        (
+            lambda: slices(tf.sparse.from_dense([[1], [0]])),
+            None,
+            "'features' .* is a SparseTensor",
+        ),
         (lambda: slices(np.zeros(2, np.complex64)), None, "is complex64; supported: bool"),
-        (lambda: Data.range(4).window(2), None, "is a Dataset, not a tensor"),
+        (lambda: Data.range(4).window(2), None, "is a Dataset; return a dict"),
         (lambda: [1, 2], None, "returned a list, not a tf.data.Dataset"),
     ],
 )
@@ -213,17 +221,10 @@ def test_is_deterministic(make: Callable[[], Data], expected: bool) -> None:
 
 
 def test_data_service_dataset_is_not_deterministic() -> None:
-    service = tf.data.experimental.service
-    dispatcher = service.DispatchServer()
-    address = dispatcher.target.partition("://")[2]
-    worker = service.WorkerServer(service.WorkerConfig(address))
-    source = DatasetSource(
-        dataset=lambda: Data.range(5).apply(
-            service.distribute("distributed_epoch", dispatcher.target)
-        )
-    )
+    dispatcher = tf.data.experimental.service.DispatchServer()
+    distribute = tf.data.experimental.service.distribute("distributed_epoch", dispatcher.target)
+    source = DatasetSource(dataset=lambda: Data.range(5).apply(distribute).batch(2))
     assert not source.is_deterministic(source.make(0))
-    worker._stop()
     dispatcher._stop()
 
 

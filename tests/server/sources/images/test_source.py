@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +15,7 @@ import tensorflow as tf
 from infeed import SampleError, SourceError
 from infeed_server.sources import ImagesSource
 from infeed_server.sources.file_handles import FileHandle
-from infeed_server.sources.images.reader import ImageReader
+from infeed_server.sources.images.source import ImageReader
 
 Parse = Callable[..., dict[str, Any]]
 
@@ -101,15 +100,6 @@ def test_csv_labels_not_all_integers_are_strings(folder: Path, parse: Parse) -> 
     assert parse(source, 0)["label"] == b"0"
 
 
-def test_csv_that_is_a_pipe_is_refused(folder: Path) -> None:
-    os.mkfifo(folder.parent / "pipe.csv")
-    with pytest.raises(SourceError, match=r"cannot read .*pipe\.csv': it is not a regular file"):
-        open_images(folder, folder.parent / "pipe.csv")
-    definition = ImagesSource(images=str(folder), labels=str(folder.parent / "pipe.csv"))
-    ((_, problem),) = definition.check()
-    assert "pipe.csv' is no regular file; give a CSV" in problem
-
-
 def test_images_without_a_row_are_counted_at_start(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -121,13 +111,10 @@ def test_images_without_a_row_are_counted_at_start(
         f"{csv} has no row for 7 of the 11 images in '{folder}': "
         "no0.jpg, no1.jpg, no2.jpg, no3.jpg, no4.jpg and 2 more"
     )
-    options = {"images": folder, "labels": csv}
-    ImagesSource.model_validate(options).open().close()
+    open_images(folder, csv).close()
     assert [record.getMessage() for record in caplog.records] == [
         f"{problem}; each is a bad sample, see on_error"
     ]
-    with pytest.raises(SourceError, match=re.escape(f"{problem}; add the rows")):
-        ImagesSource.model_validate({**options, "missing_labels": "error"}).open()
 
 
 def test_image_without_csv_row_is_a_bad_sample(folder: Path) -> None:
@@ -155,7 +142,6 @@ def test_image_without_csv_row_is_a_bad_sample(folder: Path) -> None:
         ("name,width,class\na,1,2\n", "names the columns name, width, class"),
         ("", "is empty"),
         ("file,label\n", "contains no label; it needs rows file,label"),
-        ("name,class\n" + ROWS, "line 1: 'name'; .* a line of column names must have file and"),
         ('file,label\n"cat', "line 2: unexpected end"),
         (ROWS.replace("-2", "9" * 30), "label 9{30} does not fit into 64 bits; number the classes"),
         (ROWS.replace("-2", "9" * 100_000), "label 9{64} does not fit into 64 bits"),
@@ -167,20 +153,12 @@ def test_invalid_csv_is_refused(folder: Path, text: str, message: str) -> None:
         open_images_with_csv(folder, text)
 
 
-def test_unreadable_csv_is_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"none\.csv.*No such file"):
-        open_images(folder, tmp_path / "none.csv")
-    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\xff")
-    with pytest.raises(SourceError, match="is not UTF-8 text"):
-        open_images(folder, tmp_path / "binary.csv")
-
-
 def test_missing_and_empty_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"no folder .*nearest folder that exists"):
         open_images(tmp_path / "none" / "such")
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "a.gif").write_bytes(b"")
-    with pytest.raises(SourceError, match=r"none of its 1 files ends with \.jpg, \.jpeg, \.png"):
+    with pytest.raises(SourceError, match=r"none of its files ends with \.jpg, \.jpeg, \.png"):
         open_images(tmp_path / "empty")
 
 
@@ -293,7 +271,6 @@ def test_identity_follows_files_and_labels(folder: Path) -> None:
         ("names", True, False, False, False),
         (None, True, True, False, False),
         ("modified", True, True, True, True),
-        ("content", True, True, False, True),
     ],
 )
 def test_identity_follows_what_is_chosen(
@@ -313,22 +290,11 @@ def test_identity_follows_what_is_chosen(
     assert (identity_of(folder, identity) != before) == name
 
 
-def test_content_is_hashed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for image in (path for path in folder.rglob("*") if path.is_file()):
-        os.utime(image, ns=(1, 1))  # not being written
-    before = identity_of(folder, "content")
-    monkeypatch.delattr("infeed_server.sources.images.source.read_bytes")
-    assert identity_of(folder, "content") == before
-    os.utime(folder / "dog" / "b.jpg", ns=(2, 2))
-    with pytest.raises(NameError):
-        identity_of(folder, "content")
-
-
 def test_remote_folder_equals_local_folder(folder: Path, parse: Parse) -> None:
     local, remote = open_images(folder, "folders"), open_images(f"file://{folder}", "folders")
     assert remote.class_names == local.class_names
     assert [parse(remote, n) for n in range(4)] == [parse(local, n) for n in range(4)]
-    for identity in ("names", "size", "content"):
+    for identity in ("names", "size"):
         assert identity_of(f"file://{folder}", identity) == identity_of(folder, identity)
     assert identity_of(f"file://{folder}") == identity_of(folder, "names")
     (folder.parent / "l.csv").write_text(ROWS)
@@ -343,12 +309,7 @@ def test_remote_folder_is_opened_without_a_request_per_file(
 ) -> None:
     requests: list[str] = []
     stat = tf.io.gfile.stat
-
-    def counted(path: str) -> Any:
-        requests.append(path)
-        return stat(path)
-
-    monkeypatch.setattr(tf.io.gfile, "stat", counted)
+    monkeypatch.setattr(tf.io.gfile, "stat", lambda path: requests.append(path) or stat(path))
     open_images(f"file://{folder}")
     assert requests == []
     sized = ImagesSource(images=f"file://{folder}", identity="size").open()

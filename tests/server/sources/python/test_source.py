@@ -19,6 +19,8 @@ from pydantic import ValidationError
 from tests.harness.waiting import wait_until
 
 from infeed import ConfigError, SourceError, UserCodeError
+from infeed.shared.spec import BYTES, DATA_TYPES
+from infeed.shared.spec.dtypes import numpy_dtype
 from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
 from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.load import parse
@@ -137,6 +139,25 @@ def test_shapes_that_vary_are_parsed(open_source: Any) -> None:
     assert source.provenance(3).file == target("Photos")
 
 
+@pytest.mark.parametrize("data_type", DATA_TYPES)
+def test_arrays_of_each_type_that_vary_are_parsed(open_source: Any, data_type: str) -> None:
+    if data_type == BYTES:
+        values = np.array([[b"", b"\0a\0", b"x" * 300], [b"b", b"c", b"\xff"]], object)
+    else:
+        values = np.array([[0, 1, 2], [100, 7, 1]]).astype(numpy_dtype(data_type))
+    # One value, none, many, not contiguous in memory, and of the other byte order.
+    arrays = [values[:1, :1], values[:0], np.tile(values, (100, 2)), values.T]
+    swapped = values.dtype.newbyteorder()
+    arrays += [values.astype(swapped)] if swapped.isbuiltin == 0 else []
+    fields = {"x": {"type": data_type, "shape": [None, None]}}
+    source = open_source([{"x": array} for array in arrays], fields=fields, identity="v1")
+    column = source.read(np.arange(len(arrays)))["x"]
+    for row, array in zip(column, arrays, strict=True):
+        parsed = source.parse({"x": tf.constant(row)})["x"].numpy()
+        assert parsed.dtype == values.dtype
+        np.testing.assert_array_equal(parsed, array)
+
+
 def test_fixed_shapes_need_no_graph(open_source: Any) -> None:
     source = open_source(target("Numbers"), fields={"n": "float32"})
     assert source.parsed
@@ -227,8 +248,7 @@ def test_process_and_samples_of_a_slow_request_are_named(
     monkeypatch: pytest.MonkeyPatch,
     processes: int,
 ) -> None:
-    for name, seconds in {"_SLOW_SECONDS": 0.1, "_REPEAT_SECONDS": 0.2}.items():
-        monkeypatch.setattr(f"infeed_server.sources.python.backend.{name}", seconds)
+    monkeypatch.setattr("infeed_server.sources.python.backend._SLOW_SECONDS", 0.1)
     source = open_source(target("Slow"), processes=processes, fields={"pid": "int64"})
     caplog.clear()
     with ThreadPoolExecutor(1) as executor:

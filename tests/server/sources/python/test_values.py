@@ -62,33 +62,6 @@ def test_value_becomes_an_array(
 
 
 @pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (None, "^is None$"),
-        ({"a": 1}, "^is a dict, which is neither .*; give each of its values a field of its own$"),
-        (np.ma.masked_array([1, 2], [0, 1]), "^has masked values; "),
-        (object(), "^is a object"),
-        (1j, "is a complex"),
-        (np.zeros(2, np.complex64), "has the unsupported data type complex64; supported: text, by"),
-        (np.array("2026", "datetime64[D]"), "unsupported data type datetime64"),
-        ([[1, 2], [3]], "is a list whose items differ in shape"),
-        ([[1, 2], 3], "is a list whose items differ in shape"),
-        ([["a"], ["b", "c"]], "is a list whose items differ in shape"),
-        ([1, "a"], "has the integer 1, which is beyond 64 bits or beside text"),
-        ([2**64], "has the integer 18446744073709551616"),
-        (-(2**70), "has the integer -1180591620717411303424"),
-        (["a", None], "holds a NoneType, which is neither a number, text nor bytes"),
-        ([{"a": 1}], "holds a dict"),
-        (np.array([1.5, "a"], object), "holds a float"),
-        ("\ud800", "has text that is not valid Unicode: surrogates not allowed"),
-    ],
-)
-def test_other_values_do_not_fit(value: Any, message: str) -> None:
-    with pytest.raises(UnfitError, match=message):
-        to_value(value)
-
-
-@pytest.mark.parametrize(
     ("value", "field", "content"),
     [
         (3, Field("x", "uint8"), 3),

@@ -34,6 +34,7 @@ def test_slowest_sample_is_forgotten_after_20_seconds() -> None:
     meter.on_read(8, 0.1, 5)
     assert meter.work().slowest_sample == 3
     clock.now += 11.0
-    assert (meter.work().slowest_sample, meter.work().slowest_seconds) == (5, 0.1)
+    meter.on_read(8, 0.2, 6)
+    assert (meter.work().slowest_sample, meter.work().slowest_seconds) == (6, 0.2)
     clock.now += 60.0
     assert meter.work().slowest_seconds == 0.0

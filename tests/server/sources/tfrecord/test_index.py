@@ -61,23 +61,6 @@ def test_scan_finds_every_record_for_any_window(
     assert read_all(write_records("any.tfrecord", records)) == records
 
 
-def test_progress_ends_at_the_total(write_records: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths = [str(write_records(f"{n}.tfrecord", [bytes(1000)] * 50)) for n in range(3)]
-    total = sum(Path(path).stat().st_size for path in paths)
-    monkeypatch.setattr(framing, "_SCAN_WINDOW", 4096)
-    monkeypatch.setattr("infeed_server.sources.tfrecord.index._PROGRESS_STEP", 5000)
-    reports: list[tuple[int, int]] = []
-    build_index(paths, progress=lambda done, whole: reports.append((done, whole)))
-    done = [item for item, _ in reports]
-    assert done == sorted(done)
-    assert len(done) > len(paths)
-    assert reports[-1] == (total, total)
-    reports.clear()
-    build_index(paths, progress=lambda done, whole: reports.append((done, whole)))
-    assert len(reports) == len(paths)
-    assert reports[-1] == (total, total)
-
-
 @pytest.mark.parametrize(
     ("cut", "whole", "offset"), [(1, 1, 21), (6, 1, 21), (20, 1, 21), (24, 0, 0)]
 )
@@ -157,25 +140,11 @@ def test_corrupt_length_is_reported_with_its_offset(write_records: Write) -> Non
 
 def test_compressed_file_is_refused_with_a_remedy(write_records: Write) -> None:
     path = write_records("a.tfrecord.gz", [b"one" * 100], "GZIP")
-    with pytest.raises(SourceError, match=r"compressed with GZIP.*gunzip .*a\.tfrecord\.gz"):
+    with pytest.raises(SourceError, match=r"a\.tfrecord\.gz is compressed, .*gunzip"):
         build_index([str(path)])
     other = write_records("b.tfrecord", [b"one" * 100], "GZIP")
-    with pytest.raises(SourceError, match="compressed with GZIP"):
+    with pytest.raises(SourceError, match="is compressed, so it has no random"):
         build_index([str(other)])
-
-
-def test_length_that_looks_like_gzip_is_accepted(write_records: Write) -> None:
-    records = [bytes(0x8B1F)]
-    path = write_records("a.tfrecord", records)
-    assert path.read_bytes()[:2] == b"\x1f\x8b"
-    assert read_all(path) == records
-
-
-def test_file_of_another_format_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.tfrecord"
-    path.write_text("file,label\nphoto.jpg,1\n")
-    with pytest.raises(SourceError, match="is not a TFRecord file"):
-        build_index([str(path)])
 
 
 @pytest.mark.parametrize("content", [b"one" * 2, b"six"], ids=["longer", "of the same length"])
@@ -206,3 +175,11 @@ def test_remote_file_equals_local_file(write_records: Write, cache_folder: Path)
     assert index.identity == build_index([str(path)]).identity
     assert build_index([remote]).files[0].cached
     assert len(list(cache_folder.iterdir())) == 1
+
+
+def test_identity_is_independent_of_the_folder(write_records: Write, tmp_path: Path) -> None:
+    path = write_records("a", [b"a", b"bc"])
+    before = build_index([str(path)]).identity
+    (tmp_path / "elsewhere").mkdir()
+    moved = path.rename(tmp_path / "elsewhere" / path.name)
+    assert build_index([str(moved)]).identity == before

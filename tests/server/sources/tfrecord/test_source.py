@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -57,24 +56,6 @@ def test_provenance_is_file_and_offset(tmp_path: Path, three_files: list[bytes])
     assert provenance.file == str(tmp_path / "part-1.tfrecord")
     assert provenance.offset == len(three_files[5]) + 16
     assert str(provenance) == f"{provenance.file} at byte {provenance.offset}"
-
-
-def test_concurrent_reads_keep_few_idle_handles(
-    write_records: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("infeed_server.sources.file_handles.MAX_IDLE_HANDLES", 3)
-    records = [os.urandom(100) for _ in range(200)]
-    for number in range(10):
-        write_records(f"t-{number}.tfrecord", records[number * 20 : number * 20 + 20])
-    source = open_source(write_records("t-9.tfrecord", records[180:]).parent / "t-*.tfrecord")
-
-    def check(seed: int) -> bool:
-        indices = np.random.default_rng(seed).integers(0, 200, 64)
-        return source.read(indices)["record"].tolist() == [records[index] for index in indices]
-
-    with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(check, range(40)))
-    assert len(source._handles._idle) <= 3
 
 
 def test_damaged_record_of_the_index_is_a_bad_sample(

@@ -11,7 +11,7 @@ from PIL import Image, ImageOps
 from tests.harness.pictures import encode, exif, exif_segment, insert, segment
 
 from infeed_server.transforms import DecodeImage
-from infeed_server.transforms.images.exif import jpeg_orientation, may_have_exif
+from infeed_server.transforms.images.orientation import jpeg_orientation, may_have_exif
 
 PIXELS = np.random.default_rng(8).integers(0, 256, (12, 17, 3), np.uint8)
 JPEG = encode("JPEG", PIXELS, subsampling=0)
@@ -23,15 +23,14 @@ XMP = segment(0xE1, b"http://ns.adobe.com/xap/1.0/\0<Exif/>")
 ADOBE = segment(0xED, b"Photoshop 3.0\0" + bytes(50_000))
 
 
+@tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
+def find(contents: tf.Tensor) -> tf.Tensor:
+    return tf.cond(may_have_exif(contents), lambda: jpeg_orientation(contents), lambda: 1)
+
+
 def orientations(files: list[bytes]) -> list[int]:
-    """Returns the orientation of each file; all share one graph."""
-    data = tf.data.Dataset.from_tensor_slices(np.array(files, object))
-
-    @tf.autograph.experimental.do_not_convert
-    def find(contents: tf.Tensor) -> tf.Tensor:
-        return tf.cond(may_have_exif(contents), lambda: jpeg_orientation(contents), lambda: 1)
-
-    return [int(orientation) for orientation in data.map(find)]
+    """Returns the orientation of each file; all share one graph, which is made once."""
+    return [int(find(tf.constant(file))) for file in files]
 
 
 def test_every_orientation_of_both_byte_orders_is_found() -> None:

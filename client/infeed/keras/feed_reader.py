@@ -1,0 +1,137 @@
+"""Feed reader: the batches that Keras has taken of a feed, and those that it was trained on.
+
+TensorFlow and Keras take batches in advance, and throw some away: they build the model with some,
+and begin again. Once a training is tracked, a batch is kept until its step is complete, and an
+iteration begins with the first one that is kept; except for one that follows the end of another in
+the same `fit`, as by `Dataset.repeat`, whose steps are to come.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from weakref import WeakKeyDictionary
+
+from infeed.batch import Batch
+from infeed.feed import Feed
+from infeed.shared.errors import FeedClosedError, InvalidRequestError
+
+
+class FeedReader:
+    """Reads one feed for all of its datasets and generators. Batches have the feed's numbers."""
+
+    def __init__(self) -> None:
+        self.steps_per_epoch: int | None = None
+        """Steps after which an iteration ends, counted from position 0; None: at the feed's end."""
+        self.completed: int | None = None
+        """Batches that were trained on; None if the training is not tracked."""
+        self.begun = 0
+        """The first batch of the current iteration."""
+        self.is_generator = False
+        """Whether the current iteration is a Python generator's, and not a dataset's."""
+        self._iteration = self._next = 0
+        """The current iteration, and the batch that it gets next."""
+        self._end = math.inf
+        """The batch before which the current iteration ends."""
+        self._has_ended = False
+        """Whether the current iteration has reported its end; TensorFlow asks for it in advance."""
+        self._rewinds = False
+        """Whether the next iteration is the first of a `fit`; the one before may still end."""
+        self._kept: dict[int, Batch] = {}
+        self._lock = threading.Lock()
+        """Held while a batch is taken: an abandoned iteration may still wait for its last."""
+
+    def track(self, feed: Feed) -> None:
+        """Begins to track the training on batches that were not delivered yet."""
+        if self.completed is None:
+            self.completed = feed.delivered
+
+    def begin_training(self) -> None:
+        """Begins a `fit`: its first iteration begins with the batches that are kept."""
+        self._rewinds = True
+
+    def begin(self, feed: Feed, steps: int | None = None, *, is_generator: bool = False) -> int:
+        """Begins an iteration, which ends the one before it; returns its number."""
+        with self._lock:
+            if self.completed is None:
+                self._next = feed.delivered
+            elif is_generator or self._rewinds or not self._has_ended:
+                self._next = self.completed
+            self._rewinds = False
+            self.begun, self.is_generator, self._has_ended = self._next, is_generator, False
+            if self.steps_per_epoch is not None:
+                done = (feed.first_step + self._next) % self.steps_per_epoch
+                steps = self.steps_per_epoch - done
+            self._end = math.inf if steps is None else self._next + steps
+            self._iteration += 1
+            return self._iteration
+
+    def take(self, feed: Feed, iteration: int) -> Batch | None:
+        """Returns the next batch of an iteration; None at its end."""
+        with self._lock:
+            if iteration != self._iteration:
+                raise InvalidRequestError(
+                    f"another iteration over the feed of {feed.spec.name!r} has begun, which ended "
+                    "this one; give each loop, and validation_data, a feed of its own"
+                )
+            number, batch = self._next, None
+            if number < self._end:
+                batch = self._kept.get(number)
+                if batch is None:
+                    self._check_position(feed, number)
+                    batch = next_batch(feed, first=number == self.begun)
+            if batch is None:
+                self._has_ended = True
+                return None
+            if self.completed is not None:
+                self._kept[number] = batch
+            self._next += 1
+            return batch
+
+    def _check_position(self, feed: Feed, number: int) -> None:
+        if self.completed is not None and feed.delivered != number:
+            raise InvalidRequestError(
+                f"the feed of {feed.spec.name!r} has given {feed.delivered} batches, and fit has "
+                f"taken {number}, so the state of its FeedCheckpoint would be wrong; take none "
+                "beside fit, and after an interrupt connect again with that state"
+            )
+
+    def complete(self, steps: int) -> int:
+        """Counts steps of the current iteration as trained on; returns how many it has had."""
+        assert self.completed is not None, "track comes first"
+        # The last execution of an iteration can have fewer steps than Keras counts.
+        count = min(steps, self._next - self.completed)
+        for number in range(self.completed, self.completed + count):
+            del self._kept[number]
+        self.completed += count
+        return count
+
+    def untrained(self) -> int:
+        """Returns the batches of an iteration without a step, once it has reported its end."""
+        return self._next - (self.completed or 0) if self._has_ended else 0
+
+
+_READERS: WeakKeyDictionary[Feed, FeedReader] = WeakKeyDictionary()
+
+
+def reader_of(feed: Feed) -> FeedReader:
+    """Returns the reader of a feed, the same for its datasets and its checkpoint."""
+    return _READERS.setdefault(feed, FeedReader())
+
+
+def next_batch(feed: Feed, *, first: bool) -> Batch | None:
+    """Returns the next batch; None at the feed's end, or when it is closed within an iteration."""
+    try:
+        return feed.next()
+    except FeedClosedError:
+        if first:
+            raise
+    except StopIteration:
+        if first and feed.delivered:
+            raise FeedClosedError(
+                f"the feed of {feed.spec.name!r} has ended after {feed.delivered} batches, and it "
+                "is read again: give infeed.connect as many epochs as fit has, and from_generator, "
+                "or fit with an infeed.keras.generator, steps_per_epoch; as validation_data, give "
+                "infeed.keras.generator(feed, restart=True)"
+            ) from None
+    return None

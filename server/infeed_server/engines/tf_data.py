@@ -1,0 +1,73 @@
+"""Datasets of tf.data: options for the CPUs and the memory of this process, not the host's, and an
+iterator whose close never blocks."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+import tensorflow as tf
+
+from infeed_server.engines import cgroup
+
+_RAM_BUDGET_DIVISOR = 8
+"""tf.data may buffer the memory of this process divided by this, for each iterator."""
+
+
+def within_limits(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the dataset with the budgets of autotuning, except those that its options have. By
+    default tf.data counts the host's CPUs and half of its memory, whatever a container may use:
+    autotuned buffers can then grow until the kernel kills the process."""
+    options, own = tf.data.Options(), dataset.options().autotune
+    if not own.cpu_budget:
+        options.autotune.cpu_budget = cgroup.cpu_count()
+    if not own.ram_budget:
+        options.autotune.ram_budget = cgroup.memory_bytes() // _RAM_BUDGET_DIVISOR
+    return dataset.with_options(options)
+
+
+def graph_options() -> tf.data.Options:
+    """Returns the options of a batch pipeline: its threads, memory and autotuning."""
+    options = tf.data.Options()
+    options.deterministic = True
+    # The one map that benefits is parallel; others would only hold more requests in flight.
+    options.experimental_optimization.map_parallelization = False
+    cpus = cgroup.cpu_count()
+    options.autotune.cpu_budget = cpus
+    # tf.data's default is half of the host's memory, for each pipeline.
+    options.autotune.ram_budget = cgroup.memory_bytes() // _RAM_BUDGET_DIVISOR
+    # A private pool: the thread that waits for requests would starve others in a shared one.
+    # TensorFlow's shared pools also count the host's CPUs, whatever the quota is.
+    options.threading.private_threadpool_size = cpus + 2
+    # Samples keep all CPUs busy; an operation that splits its work would only wake threads.
+    options.threading.max_intra_op_parallelism = 1
+    return options
+
+
+class TfIterator:
+    """An iterator over a dataset; it must be closed. TensorFlow's iterators can take up to a minute
+    to be destroyed: when their autotuning thread has just gone to sleep, it misses the request to
+    end. So a thread of its own destroys them."""
+
+    def __init__(self, dataset: tf.data.Dataset) -> None:
+        # The only reference, so that `clear` destroys the iterator.
+        self._only: list[Any] = [iter(dataset)]
+
+    def __iter__(self) -> TfIterator:
+        return self
+
+    def __next__(self) -> Any:
+        """Returns the next element. An error of TensorFlow need not be the end."""
+        try:
+            return next(self._only[0])
+        except Exception as error:  # noqa: BLE001 - raised again, without its frames
+            # TensorFlow's frames hold the iterator. The last reference to the error would destroy
+            # it, and block: usually in the garbage collector, on an arbitrary thread.
+            error.__context__ = None
+            raise error.with_traceback(None) from None
+
+    def close(self) -> None:
+        # At interpreter exit no new thread runs, and starting one would block forever.
+        if not sys.is_finalizing():
+            threading.Thread(target=self._only.clear, name="infeed-retire", daemon=True).start()

@@ -1,0 +1,152 @@
+"""Answers of a stream: encoded on a thread pool, and taken in the order of their requests."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from infeed.shared.errors import InvalidRequestError
+from infeed.v1 import stream_pb2
+from infeed.wire.batch import EncodedBatch
+from infeed_server.engines import cgroup
+from infeed_server.engines.base import Answer, shutting_down
+from infeed_server.engines.monitor import Monitor, record_stage
+from infeed_server.serving.catalog import BatchStream
+
+if TYPE_CHECKING:
+    from infeed.shared.telemetry.batch_span import BatchSpan
+
+MAX_PENDING_REQUESTS = 1024
+"""Requests of one stream: with fewer, a trainer could ask less far ahead; more are an error."""
+
+
+@dataclass(frozen=True)
+class EncodedAnswer:
+    """An engine's answer as gRPC messages, with its sizes for the metrics."""
+
+    messages: deque[bytes]
+    """In one piece each, as gRPC takes them."""
+    samples: int | None
+    """Filled slots; None when the answer is not a batch."""
+    payload_bytes: int
+    position: int
+    """The end of its request in the stream of samples."""
+    span: BatchSpan | None = None
+    """The span of the batch, if it is traced."""
+
+
+class BatchEncoder:
+    """Encodes the answers of all streams, with one thread for each processor."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self._monitor = monitor
+        self._pool = ThreadPoolExecutor(cgroup.cpu_count(), "infeed-encode")
+        self.close = self._pool.shutdown
+
+    def encode(
+        self,
+        stream: BatchStream,
+        request: stream_pb2.BatchRequest,
+        answer: Future[Answer],
+        span: BatchSpan | None = None,
+    ) -> Future[EncodedAnswer]:
+        """Returns a future of the encoded answer, which is cancelled when the answer is."""
+        encoded: Future[EncodedAnswer] = Future()
+
+        # Neither may refer to `answer`, which refers to them: such a cycle would keep a batch in
+        # memory until the next garbage collection.
+        def settle(answered: Future[Answer]) -> None:
+            try:
+                encoded.set_result(self._encode(stream, request, answered.result(), span))
+            except CancelledError:
+                encoded.cancel()
+            except Exception as error:  # noqa: BLE001 - raised by `encoded.result()`
+                encoded.set_exception(error)
+
+        def on_answer(answered: Future[Answer]) -> None:
+            try:
+                self._pool.submit(settle, answered)
+            except RuntimeError:  # the pool is shut down
+                encoded.set_exception(shutting_down())
+
+        answer.add_done_callback(on_answer)
+        return encoded
+
+    def _encode(
+        self,
+        stream: BatchStream,
+        request: stream_pb2.BatchRequest,
+        answer: Answer,
+        span: BatchSpan | None,
+    ) -> EncodedAnswer:
+        begin, position = time.perf_counter(), request.start + request.count
+        batch = stream.encode(request, answer)
+        if not isinstance(batch, EncodedBatch):
+            end = stream_pb2.StreamBatchesResponse(end=batch)
+            return EncodedAnswer(deque([end.SerializeToString()]), None, 0, position, span)
+        messages = deque(map(b"".join, batch.messages()))
+        record_stage(self._monitor, stream.pipeline.name, "encode", begin, span)
+        samples = sum(sample >= 0 for sample in batch.header.sample_ids)
+        return EncodedAnswer(messages, samples, batch.header.payload_size, position, span)
+
+
+_Item: TypeAlias = "Future[EncodedAnswer] | Exception | None"
+"""The answer to a request, or the error in it; None at the end of the stream."""
+
+
+class AnswerQueue:
+    """Answers that are made or under way. One thread adds, one takes, any thread may wake it."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        """Whether `take` returns nothing more."""
+        self._answers: deque[_Item] = deque()
+        self._changed = threading.Event()
+        self.wake = self._changed.set
+        """Ends the current or next `wait`."""
+
+    def require_room(self) -> None:
+        """Raises `InvalidRequestError` if too many requests are unanswered."""
+        if len(self._answers) >= MAX_PENDING_REQUESTS:
+            raise InvalidRequestError(f"more than {MAX_PENDING_REQUESTS} requests are unanswered")
+
+    def add(self, answer: _Item) -> None:
+        self._answers.append(answer)
+        if isinstance(answer, Future):
+            wake = self.wake  # the queue refers to the future: a cycle would keep its batch
+            answer.add_done_callback(lambda _: wake())
+        else:
+            self.wake()
+
+    def take(self) -> EncodedAnswer | None:
+        """Returns the answer to the oldest request if it is ready. Raises the error in its place. A
+        cancelled one is the end: the session was closed, by the client or by the server's end."""
+        if not self._answers:
+            return None
+        oldest = self._answers[0]
+        if isinstance(oldest, Future) and not oldest.done():
+            return None
+        self._answers.popleft()
+        if isinstance(oldest, Exception):
+            raise oldest
+        try:
+            answer = None if oldest is None else oldest.result()
+        except CancelledError:
+            answer = None
+        self.ended = self.ended or answer is None
+        return answer
+
+    def wait(self, timeout: float) -> bool:
+        """Waits until `take` may return something, or `wake`; returns False if it times out."""
+        is_woken = self._changed.wait(timeout)
+        self._changed.clear()
+        return is_woken
+
+    def end(self) -> None:
+        """Ends the answers, also for a thread in `wait`."""
+        self.ended = True
+        self.wake()

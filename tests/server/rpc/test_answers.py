@@ -1,0 +1,88 @@
+"""Encoding of answers: content, memory, errors and cancellation."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, Future
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from infeed.shared.errors import ServerUnavailableError
+from infeed.shared.spec import FieldSpec
+from infeed.v1 import stream_pb2
+from infeed.wire.batch import encode_batch, encode_end
+from infeed_server.engines.base import EndOfData, HostBatch
+from infeed_server.engines.monitor import Monitor
+from infeed_server.rpc.answers import BatchEncoder
+
+ROWS = np.arange(6, dtype=np.uint8).reshape(3, 2)
+REQUEST = stream_pb2.BatchRequest(request_id=7)
+IDS = np.array([4, 5, -1])
+SPEC = (FieldSpec("x", "uint8", (2,)),)
+
+
+class FakeStream:
+    """Encodes batches of `SPEC`; waits for `may_encode` before each."""
+
+    pipeline = SimpleNamespace(name="p")
+
+    def __init__(self) -> None:
+        self.may_encode = threading.Event()
+        self.may_encode.set()
+
+    def encode(self, request: stream_pb2.BatchRequest, answer: Any) -> Any:
+        assert self.may_encode.wait(60)
+        if isinstance(answer, EndOfData):
+            return encode_end(request, answer.position_count)
+        return encode_batch(request, 0, 0, SPEC, answer.arrays, answer.sample_ids, answer.mask)
+
+
+@pytest.fixture
+def encoder() -> Iterator[BatchEncoder]:
+    encoder = BatchEncoder(Monitor())
+    yield encoder
+    encoder.close()
+
+
+@pytest.fixture
+def stream() -> Any:
+    return FakeStream()
+
+
+def batch() -> HostBatch:
+    return HostBatch(0, 0, {"x": ROWS}, IDS, IDS >= 0)
+
+
+def done_future(answer: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(answer)
+    return future
+
+
+def test_encoding_does_not_block_the_engine(encoder: BatchEncoder, stream: Any) -> None:
+    stream.may_encode.clear()
+    answer: Future[Any] = Future()
+    encoded = encoder.encode(stream, REQUEST, answer)
+    answer.set_result(batch())  # on the engine's thread
+    assert not encoded.done()
+    stream.may_encode.set()
+    assert encoded.result(60).samples == 2
+
+
+def test_cancelled_answer_cancels_the_encoding(encoder: BatchEncoder, stream: Any) -> None:
+    answer: Future[Any] = Future()
+    encoded = encoder.encode(stream, REQUEST, answer)
+    answer.cancel()
+    with pytest.raises(CancelledError):
+        encoded.result(60)
+
+
+def test_answer_after_close_raises(stream: Any) -> None:
+    encoder = BatchEncoder(Monitor())
+    encoder.close()
+    with pytest.raises(ServerUnavailableError, match="shutting down"):
+        encoder.encode(stream, REQUEST, done_future(batch())).result(60)
