@@ -28,8 +28,8 @@ MAX_PENDING_REQUESTS = 1024
 class EncodedAnswer:
     """An engine's answer as gRPC messages, with its sizes for the metrics."""
 
-    messages: deque[bytes]
-    """In one piece each, as gRPC takes them."""
+    messages: deque[tuple[bytes | memoryview, ...]]
+    """In pieces, which are joined when they are sent: the copy is then in the processor's cache."""
     samples: int | None
     """Filled slots; None when the answer is not a batch."""
     payload_bytes: int
@@ -87,8 +87,8 @@ class BatchEncoder:
         batch = stream.encode(request, answer)
         if not isinstance(batch, EncodedBatch):
             end = stream_pb2.StreamBatchesResponse(end=batch)
-            return EncodedAnswer(deque([end.SerializeToString()]), None, 0, position, span)
-        messages = deque(map(b"".join, batch.messages()))
+            return EncodedAnswer(deque([(end.SerializeToString(),)]), None, 0, position, span)
+        messages = deque(batch.messages())
         record_stage(self._monitor, stream.pipeline.name, "encode", begin, span)
         samples = sum(sample >= 0 for sample in batch.header.sample_ids)
         return EncodedAnswer(messages, samples, batch.header.payload_size, position, span)

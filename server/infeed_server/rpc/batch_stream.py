@@ -156,7 +156,7 @@ class _Stream:
         # The caller keeps the answer until the next one; emptied, it does not keep its memory.
         try:
             while encoded.messages:
-                yield encoded.messages.popleft()
+                yield b"".join(encoded.messages.popleft())
             self._stream.session.on_sent()
         finally:
             # A peer that has its last batch leaves before gRPC asks for another message.
