@@ -31,6 +31,10 @@ class EncodedBatch:
     header: stream_pb2.BatchHeader
     parts: tuple[memoryview, ...]
 
+    def message_count(self, chunk_bytes: int = CHUNK_BYTES) -> int:
+        """Returns the number of messages."""
+        return 1 + -(-self.header.payload_size // chunk_bytes)
+
     def messages(self, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[bytes | memoryview, ...]]:
         """Yields the messages in order, the header and then the chunks, each in pieces."""
         yield (stream_pb2.StreamBatchesResponse(header=self.header).SerializeToString(),)

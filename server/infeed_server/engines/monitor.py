@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from infeed.shared.telemetry.batch_span import BatchSpan
 
 Stage = Literal["read", "transform", "encode", "send"]
-"""A stage of a batch on the server: reading the source, running the graph, encoding messages (with
-the finish transforms that a trainer leaves to the server), writing to the connection."""
+"""A stage of a batch on the server: reading the source, running the graph, encoding the fields
+(with the finish transforms that a trainer leaves to the server), making and sending messages."""
 
 
 Refusal = Literal["streams", "calls", "unauthenticated", "stopping"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
@@ -28,8 +29,10 @@ MAX_PENDING_REQUESTS = 1024
 class EncodedAnswer:
     """An engine's answer as gRPC messages, with its sizes for the metrics."""
 
-    messages: deque[tuple[bytes | memoryview, ...]]
-    """In pieces, which are joined when they are sent: the copy is then in the processor's cache."""
+    messages: Iterator[bytes]
+    """Made when gRPC takes them: it finds a message in the processor's cache when it copies it."""
+    count: int
+    """Of the messages."""
     samples: int | None
     """Filled slots; None when the answer is not a batch."""
     payload_bytes: int
@@ -87,11 +90,12 @@ class BatchEncoder:
         batch = stream.encode(request, answer)
         if not isinstance(batch, EncodedBatch):
             end = stream_pb2.StreamBatchesResponse(end=batch)
-            return EncodedAnswer(deque([(end.SerializeToString(),)]), None, 0, position, span)
-        messages = deque(batch.messages())
+            return EncodedAnswer(iter((end.SerializeToString(),)), 1, None, 0, position, span)
+        messages = map(b"".join, batch.messages())
         record_stage(self._monitor, stream.pipeline.name, "encode", begin, span)
         samples = sum(sample >= 0 for sample in batch.header.sample_ids)
-        return EncodedAnswer(messages, samples, batch.header.payload_size, position, span)
+        size = batch.header.payload_size
+        return EncodedAnswer(messages, batch.message_count(), samples, size, position, span)
 
 
 _Item: TypeAlias = "Future[EncodedAnswer] | Exception | None"

@@ -152,15 +152,16 @@ class _Stream:
             heartbeat_at = time.monotonic() + _HEARTBEAT_INTERVAL_SECONDS
 
     def _send(self, encoded: EncodedAnswer) -> Iterator[bytes]:
-        begin = time.perf_counter()
-        # The caller keeps the answer until the next one; emptied, it does not keep its memory.
+        begin, left = time.perf_counter(), encoded.count
+        # The caller keeps the answer until the next one; at its end, it does not keep the batch.
         try:
-            while encoded.messages:
-                yield b"".join(encoded.messages.popleft())
+            for message in encoded.messages:
+                left -= 1
+                yield message
             self._stream.session.on_sent()
         finally:
             # A peer that has its last batch leaves before gRPC asks for another message.
-            if not encoded.messages:
+            if not left:
                 self._trainer.position = encoded.position
                 if encoded.samples is not None:
                     monitor = self._streams.monitor

@@ -97,7 +97,9 @@ def test_generated_classes_decode_the_same(
     batch: tuple[Spec, dict[str, Any]], chunk_bytes: int
 ) -> None:
     spec, arrays = batch
-    first, *rest = map(b"".join, encode(spec, arrays).messages(chunk_bytes))
+    encoded = encode(spec, arrays)
+    first, *rest = map(b"".join, encoded.messages(chunk_bytes))
+    assert encoded.message_count(chunk_bytes) == 1 + len(rest)
     header = stream_pb2.StreamBatchesResponse.FromString(first).header
     chunks = [stream_pb2.StreamBatchesResponse.FromString(message) for message in rest]
     assert all(chunk.WhichOneof("event") == "chunk" for chunk in chunks)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -114,7 +113,7 @@ def test_too_many_pending_requests_are_an_error(eventually: Any) -> None:
     assert event(next(responses)) == "opened"
     eventually(lambda: len(call.answers) == 1024, "the requests are read")
     for answer in call.answers:
-        answer.set_result(EncodedAnswer(deque([b"x"]), None, 0, 0))
+        answer.set_result(EncodedAnswer(iter([b"x"]), 1, None, 0, 0))
     with pytest.raises(InvalidRequestError, match="more than 1024 requests are unanswered"):
         list(responses)
     assert call.sent == 1024
@@ -168,7 +167,7 @@ def test_batch_of_a_peer_that_leaves_with_it_counts_as_sent(
     span: Any = SimpleNamespace(
         trace_id="1", add=lambda stage, _: events.append(stage), end=events.append
     )
-    call.answers[0].set_result(EncodedAnswer(deque([b"batch"]), 4, 5, 40, span))
+    call.answers[0].set_result(EncodedAnswer(iter([b"batch"]), 1, 4, 5, 40, span))
     while next(responses) != b"batch":
         pass
     call.end()
