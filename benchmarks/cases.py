@@ -130,10 +130,10 @@ _FAR_INFEED = _behind_proxy(_infeed("uint8"), _FAR_MS)
 
 CASES: dict[str, Case] = {
     "transport-float32": _case(
-        "38.5 MB batches", _infeed("float32"), _service("float32"), _speed(Target(2.5)), _cpu(1.0)
+        "38.5 MB batches", _infeed("float32"), _service("float32"), _speed(Target(4.0)), _cpu(1.0)
     ),
     "transport-uint8": _case(
-        "9.6 MB batches", _infeed("uint8"), _service("uint8"), _speed(Target(1.3)), _cpu(1.0)
+        "9.6 MB batches", _infeed("uint8"), _service("uint8"), _speed(Target(1.1)), _cpu(1.0)
     ),
     "transport-uint8-30ms": _case(
         "9.6 MB batches, both 30 ms away",
