@@ -55,6 +55,7 @@ _LABEL_VALUES = {
 
 _PIPELINE = ("pipeline",)
 _GRPC_CALL = ("grpc_method", "grpc_status")
+_FAILED = "Failed samples, by action: raise, substitute or mask."
 _FAULTS = "Batches refused for their data, by fault: changed, damaged or storage (not readable)."
 _STAGES = "Seconds that one batch spent in each stage: read, transform, encode or send."
 _UNLOGGED = "Bad samples that could not be written to the quarantine log."
@@ -66,11 +67,7 @@ _COUNTERS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("infeed_batches", "Batches that were sent completely.", _PIPELINE),
     ("infeed_samples", "Samples in the sent batches.", _PIPELINE),
     ("infeed_sent_bytes", "Payload bytes of the sent batches.", _PIPELINE),
-    (
-        "infeed_bad_samples",
-        "Failed samples, by action: raise, substitute or mask.",
-        ("pipeline", "action"),
-    ),
+    ("infeed_bad_samples", _FAILED, ("pipeline", "action")),
     ("infeed_source_errors", _FAULTS, ("pipeline", "fault")),
     ("infeed_quarantine_failures", _UNLOGGED, _PIPELINE),
     ("infeed_calls", "Ended calls, by method and gRPC status.", ("method", "status")),
@@ -119,7 +116,11 @@ class Metrics(Monitor):
         self._of_pipelines: list[tuple[MetricWrapperBase, tuple[str, ...]]] = [
             (self._streams, ()),
             *((self._counters[row[0]], row[2][1:]) for row in _COUNTERS if "pipeline" in row[2]),
-            (self._histograms["infeed_stage_seconds"], ("stage",)),
+            *(
+                (self._histograms[row[0]], row[2][1:])
+                for row in _HISTOGRAMS
+                if "pipeline" in row[2]
+            ),
         ]
         """The metrics of each pipeline, and their labels after the first."""
         for reason in _LABEL_VALUES["reason"]:
@@ -209,7 +210,7 @@ class Metrics(Monitor):
     def on_call(self, call: EndedCall) -> None:
         self._count("infeed_calls", call.method, call.status)
         values = (call.seconds, call.sent_bytes, call.received_bytes)
-        for (name, *_), value in zip(_HISTOGRAMS[1:], values, strict=True):
+        for (name, *_), value in zip(_HISTOGRAMS[1:4], values, strict=True):
             self._histograms[name].labels(_grpc_name(call.method), call.status).observe(value)
 
 
