@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from infeed_server.runtime.options import ServerOptions
     from infeed_server.runtime.server import Server
 
-# Else C-core writes a line to stderr for each failed handshake. It is read when grpc is imported.
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+# Else C-core writes lines to stderr for failed handshakes, at ERROR still for unknown server names.
+# It is read when grpc is imported.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 __all__ = ["BatchOptions", "Pipeline", "Server", "ServerOptions", "Shuffle"]
 

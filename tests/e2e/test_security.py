@@ -157,6 +157,8 @@ def test_trainer_without_a_certificate_gets_a_hint(
 ) -> None:
     with pytest.raises(ServerUnavailableError, match="requires a client certificate, set TLS"):
         infeed.connect(address, "open", timeout=1, tls=TLS(pki.ca), token=token)
+    with pytest.raises(AuthenticationError, match="Hostname mismatch"):
+        infeed.connect(address, "open", tls=TLS(pki.ca, server_name="unknown.example"))
     assert "ssl_transport_security" not in guarded.stderr  # a peer could fill the log
 
 

@@ -53,7 +53,8 @@ def token(
     pipelines: Annotated[
         list[str] | None,
         typer.Option(
-            "--pipeline", help="Name or pattern of pipelines it may read; can be repeated."
+            "--pipeline",
+            help="Name or pattern of pipelines it may read; can be repeated. Default: all.",
         ),
     ] = None,
     expires: Annotated[

@@ -37,6 +37,7 @@ class Observer:
         self._version = version
         self._clock = clock
         self._started_at = clock()
+        self._peak_bytes = 0
         self._reports = PipelineReports(clock)
         self.jobs = Jobs(self._reports.report, clock)
         self.status = status = Status(self, clock, unix_time)
@@ -69,6 +70,8 @@ class Observer:
     def documents(self) -> list[Document]:
         """Returns what this process knows of itself, for the status."""
         process, totals = self._reports.process, self.metrics.totals()
+        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+        self._peak_bytes = max(self._peak_bytes, own, process.memory_bytes)
         pipelines = [
             {
                 "name": name,
@@ -88,7 +91,7 @@ class Observer:
             "cores": process.cores,
             "cpu_share": max(shares, default=0.0),
             "memory_bytes": process.memory_bytes,
-            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
+            "peak_memory_bytes": self._peak_bytes,
             "memory_limit_bytes": process.memory_limit_bytes,
         }
         return [{"server": server, "pipelines": pipelines}]

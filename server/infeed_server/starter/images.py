@@ -194,7 +194,7 @@ def _add_column(draft: Draft, part: Part, column: Column, target: Path) -> None:
     if texts and all(map(is_number, column.labels.values())):
         draft.transforms.append(step("string_to_number", "the CSV has text", field="label"))
     if missing := draft.samples - len(labels):
-        draft.on_error = f"{missing} images have no label; others take their places"
+        draft.on_error = f"{missing} without a label; others take their places"
 
 
 def _write_labels(draft: Draft, labels: Mapping[str, str | int]) -> str:

@@ -9,6 +9,7 @@ from tests.harness.clock import ManualClock
 from tests.harness.observed import fake_engine, observed
 
 from infeed.shared.report import TrainerReport
+from infeed_server.observe import usage
 from infeed_server.observe.jobs import ConnectedTrainer, JobKey
 from infeed_server.observe.metrics import Metrics
 from infeed_server.observe.observer import Observer
@@ -79,3 +80,12 @@ def test_history_has_what_was_sent_each_second() -> None:
     history = observed("photos").status.history.to_json()["pipelines"]["photos"]
     assert history["batches_per_second"][:4] == [0, 2, 2, 2]
     assert history["wait_share"] == [*[None] * 12, 0.5]
+
+
+def test_peak_of_memory_has_the_children_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    observer = observed("photos")
+    for resident, peak in ((1 << 50, 1 << 50), (1 << 20, 1 << 50)):
+        monkeypatch.setattr(usage, "resident_bytes", lambda resident=resident: resident)
+        observer.update()
+        server = observer.status.to_json({})["server"]
+        assert (server["memory_bytes"], server["peak_memory_bytes"]) == (resident, peak)

@@ -80,7 +80,7 @@ def test_csv_with_other_columns_is_converted(data: Path) -> None:
     assert pipeline["on_error"] == "substitute"
     written = text(data, "other-csv/table.csv")
     assert "# left out: 1 row of table.csv without an image" in written
-    assert "# 2 images have no label; others take their places" in written
+    assert "# 2 without a label; others take their places" in written
     assert "column class of table.csv: 3 different values: 0 class 0, 1 class 1, 2 c" in written
 
 

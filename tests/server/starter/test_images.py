@@ -166,7 +166,7 @@ def test_rows_that_are_left_out_have_their_reason(flat: Path) -> None:
     made = starter(flat, labels=str(flat / "labels.csv"))
     for lack in ("an image", "a label", "the label of an earlier row of the image"):
         assert f"# left out: 1 row of labels.csv without {lack}\n" in text(made)
-    assert "on_error: substitute  # 1 images have no label" in text(made)
+    assert "on_error: substitute  # 1 without a label" in text(made)
     assert "0.jpg,1" in made.files["flat-labels.infeed.csv"]
 
 
@@ -174,7 +174,7 @@ def test_csv_that_is_named_may_lack_images_and_a_word(flat: Path) -> None:
     (flat / "t.csv").write_text("file,breed\n0.jpg,1\n1.jpg,2\nx.jpg,1\ny.jpg,1\nz.jpg,1\n")
     made = starter_for(str(flat / "t.csv"), flat.parent)
     assert "label is the column breed of t.csv" in made.label_lines()[0]
-    assert "on_error: substitute  # 4 images have no label" in text(made)
+    assert "on_error: substitute  # 4 without a label" in text(made)
     assert starter(flat, labels="none").label_lines() == ["flat: no label"]
 
 
