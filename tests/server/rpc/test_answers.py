@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
 from types import SimpleNamespace
@@ -17,7 +19,7 @@ from infeed.v1 import stream_pb2
 from infeed.wire.batch import encode_batch, encode_end
 from infeed_server.engines.base import EndOfData, HostBatch
 from infeed_server.engines.monitor import Monitor
-from infeed_server.rpc.answers import BatchEncoder
+from infeed_server.rpc.answers import AnswerQueue, BatchEncoder
 
 ROWS = np.arange(6, dtype=np.uint8).reshape(3, 2)
 REQUEST = stream_pb2.BatchRequest(request_id=7)
@@ -86,3 +88,15 @@ def test_answer_after_close_raises(stream: Any) -> None:
     encoder.close()
     with pytest.raises(ServerUnavailableError, match="shutting down"):
         encoder.encode(stream, REQUEST, done_future(batch())).result(60)
+
+
+def test_answers_of_a_queue_that_is_dropped_are_freed_at_once() -> None:
+    gc.disable()  # it would collect reference cycles
+    try:
+        queue, answer = AnswerQueue(), Future[Any]()
+        queue.add(answer)
+        reference = weakref.ref(answer)
+        del queue, answer
+        assert reference() is None
+    finally:
+        gc.enable()
