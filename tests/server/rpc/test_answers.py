@@ -16,7 +16,7 @@ import pytest
 from infeed.shared.errors import ServerUnavailableError
 from infeed.shared.spec import FieldSpec
 from infeed.v1 import stream_pb2
-from infeed.wire.batch import encode_batch, encode_end
+from infeed.wire.batch import EncodedBatch, encode_batch, encode_end
 from infeed_server.engines.base import EndOfData, HostBatch
 from infeed_server.engines.monitor import Monitor
 from infeed_server.rpc.answers import AnswerQueue, BatchEncoder
@@ -100,3 +100,23 @@ def test_answers_of_a_queue_that_is_dropped_are_freed_at_once() -> None:
         assert reference() is None
     finally:
         gc.enable()
+
+
+def test_queue_is_woken_by_an_answer_that_is_made() -> None:
+    """Else it would be sent with the next heartbeat."""
+    queue, answer = AnswerQueue(), Future[Any]()
+    queue.add(answer)
+    assert not queue.wait(0)
+    answer.set_result(None)
+    assert queue.wait(0)
+
+
+def test_messages_are_made_when_they_are_taken(
+    encoder: BatchEncoder, stream: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    monkeypatch.setattr(EncodedBatch, "messages", lambda _: ([made.append(1) or b""] for _ in "ab"))
+    encoded = encoder.encode(stream, REQUEST, done_future(batch())).result(60)
+    assert not made
+    next(encoded.messages)
+    assert len(made) == 1
