@@ -8,7 +8,7 @@ import pytest
 from tests.client.plans import plan_of
 
 from infeed.cursor import Shard
-from infeed.shared.errors import InvalidRequestError, ProtocolError
+from infeed.shared.errors import CursorError, InvalidRequestError, ProtocolError
 from infeed.shared.spec import MAX_BATCH_SIZE, FieldSpec, Guarantee, PipelineSpec
 
 FIELDS = (FieldSpec("x", "int64"),)
@@ -37,6 +37,12 @@ def test_spec_is_validated_for_the_requested_batch_size() -> None:
     assert plan_of(spec).contract.batch_size == 8
     with pytest.raises(ProtocolError, match="batches of"):
         plan_of(spec, batch_size=MAX_BATCH_SIZE)
+
+
+def test_cursor_of_another_run_is_refused() -> None:
+    cursor = plan_of(replace(SPEC, fingerprint="cd34")).cursor_at(8)
+    with pytest.raises(CursorError, match="its fingerprint is 'cd34', expected 'ab12'"):
+        plan_of(SPEC, state=cursor)
 
 
 def test_batch_size_is_bounded_by_the_data_set() -> None:

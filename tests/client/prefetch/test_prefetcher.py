@@ -13,6 +13,7 @@ from tests.client.waiting import HANG_SECONDS, blocked_in, infeed_threads, until
 
 import infeed
 from infeed.prefetch import prefetcher as prefetcher_module
+from infeed.shared.errors import ServerUnavailableError
 from infeed.shared.spec import Normalize
 from infeed.testing import FakeTransport
 
@@ -64,6 +65,32 @@ def test_added_server_is_used(resolves_at_once: None, arrays: Any) -> None:
         until(lambda: feed.stats().servers == ("first", "second"))
 
 
+def test_unexpected_error_of_a_later_resolution_ends_the_feed(
+    resolves_at_once: None, arrays: Any
+) -> None:
+    names: list[Any] = [("first",), ServerUnavailableError("no name server"), ZeroDivisionError()]
+
+    def resolve() -> Any:
+        answer = names.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    transport = ResolvingFake(arrays, resolve)
+    with infeed.connect("-", "fake", transport=transport) as feed, pytest.raises(ZeroDivisionError):
+        list(feed)
+
+
+def test_overdue_streams_are_cancelled(
+    fake: FakeTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_checked = threading.Event()
+    reader = prefetcher_module.ServerReader
+    monkeypatch.setattr(reader, "cancel_overdue", lambda _: is_checked.set())
+    with infeed.connect("-", "fake", transport=fake):
+        assert is_checked.wait(HANG_SECONDS)
+
+
 HALVED = (Normalize("image", scale=2.0),)
 
 
@@ -98,6 +125,9 @@ def test_finished_batches_are_bounded(arrays: Any, monkeypatch: pytest.MonkeyPat
         until(lambda: blocked_in(finisher, "wait", "put"))
         assert len(finished) == 3  # one of them waits for space
         assert len(feed._prefetcher.ready.items) == 2
+    until(lambda: not infeed_threads())
+    assert len(finished) == 3  # the rest is dropped
+    assert feed._prefetcher._buffers._closed
 
 
 def test_stop_after_a_fork_leaves_the_parent_connected(fake: FakeTransport) -> None:

@@ -7,11 +7,17 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import pytest
+from tests.client.plans import plan_of
+
 from infeed.prefetch.reporter import ThreadMeter
 from infeed.prefetch.server_reader import ServerReader, Shared
 from infeed.prefetch.server_state import Stream
-from infeed.shared.errors import ServerUnavailableError
+from infeed.shared.errors import ProtocolError, ServerUnavailableError
+from infeed.testing import FakeTransport
 from infeed.wire.buffer_pool import BufferPool
+from infeed.wire.received import EndOfData
 
 
 class Pool:
@@ -114,6 +120,26 @@ def test_end_of_the_stream_is_a_loss_unless_the_feed_ended() -> None:
     assert pool.errors == []
 
 
+def test_stop_before_there_is_a_call_cancels_it() -> None:
+    def open_stream() -> Call:
+        reader.stop()
+        return call
+
+    pool, call = Pool(1), Call()
+    reader = reader_of(pool, open_stream)
+    reader._read_streams()
+    assert call.cancelled == 1
+
+
+def test_stream_takes_no_requests_when_its_call_is_closed() -> None:
+    """`close` waits for the thread that sends requests."""
+    pool, call = Pool(1), Call()
+    ended = []
+    call.close = lambda: ended.append(pool.streams[0].ended)  # type: ignore[method-assign]
+    reader_of(pool, lambda: call)._read_streams()
+    assert ended == [True]
+
+
 def test_stream_whose_announced_end_does_not_come_is_cancelled() -> None:
     pool = Pool(1)
     steps = [False, True]
@@ -131,3 +157,15 @@ def test_stream_whose_announced_end_does_not_come_is_cancelled() -> None:
     assert call.cancelled == 1
     (error,) = pool.errors
     assert isinstance(error, ServerUnavailableError)
+
+
+@pytest.mark.parametrize(("length_known", "count"), [(True, 3), (False, 4), (False, -1)])
+def test_end_of_the_data_that_does_not_fit_the_step_is_refused(
+    length_known: bool, count: int
+) -> None:
+    """Else the feed would end early, as if it were complete."""
+    fake = FakeTransport({"x": np.arange(50)}, batch_size=4, length_known=length_known)
+    reader = reader_of(Pool(1), Call)
+    reader._plan = plan_of(fake.spec, epochs=1, remainder="drop")
+    with pytest.raises(ProtocolError, match=f"unexpected end of the data at position {count}"):
+        reader._on_answer(Stream("host:1"), EndOfData(0, count))

@@ -21,6 +21,7 @@ from infeed.shared.errors import (
     AuthenticationError,
     PermissionDeniedError,
     PipelineNotFoundError,
+    ProtocolError,
     ServerError,
     ServerUnavailableError,
 )
@@ -50,6 +51,19 @@ def test_pipeline_of_another_server_is_found(serve: Any, fake: FakeTransport, ar
     with pytest.raises(PipelineNotFoundError, match="no pipeline 'other'"):
         transport.get_pipeline("other")
     transport.close()
+
+
+def test_description_of_another_pipeline_is_refused(
+    serve: Any, fake: FakeTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport = GrpcTransport(serve(fake).address)
+    request = channel.service.GetPipelineRequest(name="fake")
+    monkeypatch.setattr(channel.service, "GetPipelineRequest", lambda name: request)
+    with pytest.raises(ProtocolError, match="returned the pipeline 'fake' instead of 'other'"):
+        transport.get_pipeline("other")
+    transport.close()
+    with pytest.raises(ServerUnavailableError, match="was closed"):
+        transport.get_pipeline("fake")
 
 
 def test_tls_files_that_became_invalid_are_retryable(pki: Any, tmp_path: Path) -> None:

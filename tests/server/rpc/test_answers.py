@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
 from types import SimpleNamespace
@@ -14,10 +16,10 @@ import pytest
 from infeed.shared.errors import ServerUnavailableError
 from infeed.shared.spec import FieldSpec
 from infeed.v1 import stream_pb2
-from infeed.wire.batch import encode_batch, encode_end
+from infeed.wire.batch import EncodedBatch, encode_batch, encode_end
 from infeed_server.engines.base import EndOfData, HostBatch
 from infeed_server.engines.monitor import Monitor
-from infeed_server.rpc.answers import BatchEncoder
+from infeed_server.rpc.answers import AnswerQueue, BatchEncoder
 
 ROWS = np.arange(6, dtype=np.uint8).reshape(3, 2)
 REQUEST = stream_pb2.BatchRequest(request_id=7)
@@ -86,3 +88,35 @@ def test_answer_after_close_raises(stream: Any) -> None:
     encoder.close()
     with pytest.raises(ServerUnavailableError, match="shutting down"):
         encoder.encode(stream, REQUEST, done_future(batch())).result(60)
+
+
+def test_answers_of_a_queue_that_is_dropped_are_freed_at_once() -> None:
+    gc.disable()  # it would collect reference cycles
+    try:
+        queue, answer = AnswerQueue(), Future[Any]()
+        queue.add(answer)
+        reference = weakref.ref(answer)
+        del queue, answer
+        assert reference() is None
+    finally:
+        gc.enable()
+
+
+def test_queue_is_woken_by_an_answer_that_is_made() -> None:
+    """Else it would be sent with the next heartbeat."""
+    queue, answer = AnswerQueue(), Future[Any]()
+    queue.add(answer)
+    assert not queue.wait(0)
+    answer.set_result(None)
+    assert queue.wait(0)
+
+
+def test_messages_are_made_when_they_are_taken(
+    encoder: BatchEncoder, stream: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    monkeypatch.setattr(EncodedBatch, "messages", lambda _: ([made.append(1) or b""] for _ in "ab"))
+    encoded = encoder.encode(stream, REQUEST, done_future(batch())).result(60)
+    assert not made
+    next(encoded.messages)
+    assert len(made) == 1

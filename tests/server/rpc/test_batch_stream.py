@@ -154,9 +154,11 @@ def test_call_that_ended_before_its_callback_closes_the_session() -> None:
     assert call.closed == 1
 
 
+@pytest.mark.parametrize("count", [1, 2])
 def test_batch_of_a_peer_that_leaves_with_it_counts_as_sent(
-    waiting: Any, frequent_heartbeats: None
+    waiting: Any, frequent_heartbeats: None, count: int
 ) -> None:
+    """It leaves after one message: with more, the batch was not sent."""
     events: list[str] = []
     traces = SimpleNamespace(close=lambda: events.append("stream closed"))
     call = FakeCall(trace=lambda *_: traces)
@@ -167,13 +169,13 @@ def test_batch_of_a_peer_that_leaves_with_it_counts_as_sent(
     span: Any = SimpleNamespace(
         trace_id="1", add=lambda stage, _: events.append(stage), end=events.append
     )
-    call.answers[0].set_result(EncodedAnswer(iter([b"batch"]), 1, 4, 5, 40, span))
+    call.answers[0].set_result(EncodedAnswer(iter([b"batch"] * count), count, 4, 5, 40, span))
     while next(responses) != b"batch":
         pass
     call.end()
     responses.close()  # gRPC asks for no other message
-    assert events == ["send", "sent", "stream closed"]
-    assert fake.trainer.position == 40
+    assert events == [*(["send", "sent"] if count == 1 else []), "stream closed"]
+    assert (fake.trainer.position == 40) == (count == 1)
 
 
 def test_stream_that_opens_during_a_drain_announces_it(waiting: Any) -> None:

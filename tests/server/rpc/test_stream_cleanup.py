@@ -51,7 +51,7 @@ def gauge(server: Any, name: str) -> float | None:
 def held_resources(server: Any) -> dict[str, float | None]:
     """Returns the resources that the server holds for clients."""
     names = ("streams", "queued_requests", "unsent_batches", "unsent_bytes")
-    return {name: gauge(server, name) for name in names}
+    return {"open": len(server._rpc._streams.open), **{name: gauge(server, name) for name in names}}
 
 
 def await_idle(server: Any, eventually: Any) -> None:
