@@ -67,6 +67,7 @@ class ProxyProcess:
 
     def __init__(self, name: str, folder: Path, replacements: Mapping[str, object]) -> None:
         """`folder` must not exist. `replacements` are for the addresses in the configuration."""
+        self.name = name
         kind = _KINDS[name]
         self._port = ReservedPort()
         self.address = self._port.address
