@@ -182,8 +182,9 @@ class _Stream:
                     )
                 elif not self._submit(message.batch):
                     return
-        except grpc.RpcError:
-            pass  # the call has ended, and `close` was called or will be
+        except grpc.RpcError as ended:  # and `close` was called or will be
+            # gRPC's frames in the traceback refer to the error: such a cycle would keep batches.
+            ended.__traceback__ = None
         except Exception as error:  # noqa: BLE001 - else the stream would seem to end normally
             self.answers.add(error)
         finally:
