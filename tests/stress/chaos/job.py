@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,17 @@ class Job:
 
     def wait(self) -> list[list[Step]]:
         """Waits until every rank has ended; returns the committed steps of each."""
-        self.wait_until(lambda: all(rank.status == 0 for rank in self.ranks), "the job ends")
+        while not self._has_ended():
+            # Thousands of steps take longer than one timeout.
+            moved = partial(self._has_moved, self.saved_steps)
+            self.wait_until(moved, "the job ends, or saves a step")
         return self.committed_steps()
+
+    def _has_ended(self) -> bool:
+        return all(rank.status == 0 for rank in self.ranks)
+
+    def _has_moved(self, saved: list[int]) -> bool:
+        return self._has_ended() or self.saved_steps != saved
 
     def close(self) -> None:
         for rank in self.ranks:
