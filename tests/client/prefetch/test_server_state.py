@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from tests.client.plans import plan_of
 
-from infeed.prefetch.server_state import ServerState, ServerStates, Stream
-from infeed.shared.errors import FingerprintError, ServerUnavailableError
+from infeed.prefetch.server_state import (
+    CONFIRMATION_TIMEOUT_SECONDS,
+    ServerState,
+    ServerStates,
+    StepFailures,
+    Stream,
+)
+from infeed.shared.errors import FingerprintError, SampleError, ServerUnavailableError
 
 
 def states_of(names: str = "abc") -> ServerStates:
@@ -55,3 +61,15 @@ def test_any_server_may_try_if_all_are_unhealthy() -> None:
     assert turns(states, "ab") == "ab"
     states["b"].active = True
     assert turns(states, "ab") == "b"
+
+
+def test_failed_step_is_unanswered_after_the_timeout_alone() -> None:
+    failures, error = StepFailures(), SampleError("bad")
+    assert failures.unanswered(3, 100.0, 0.0) is None
+    assert not failures.is_confirmed(3, "a", error, 100.0)
+    assert failures.unanswered(3, 99.9 + CONFIRMATION_TIMEOUT_SECONDS, 0.0) is None
+    assert failures.unanswered(3, 100.0 + CONFIRMATION_TIMEOUT_SECONDS, 0.0) is error
+    assert failures.unanswered(4, 1e9, 0.0) is None
+    assert failures.unanswered(3, 100.0 + CONFIRMATION_TIMEOUT_SECONDS, 1e3) is None  # is usual
+    failures.on_delivered(3, 101.0)
+    assert failures.unanswered(3, 1e9, 0.0) is None
