@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from infeed_server.order.hashing import combine
-from infeed_server.order.permutation import Positions, cached_permutation
+from infeed_server.order.permutation import Permutation, Positions, cached_permutation
 
 Mode = Literal["global", "window", "none"]
 
@@ -67,6 +67,25 @@ class SampleOrder:
         other += int(other >= index and self.count > 1)
         return Slots(np.array([other]), np.array([-1]), _to_key(drawn))
 
+    def next_positions(self, index: Positions, position: int) -> Positions:
+        """Returns the first position of each sample from a position on, at most two epochs away."""
+        epoch, offset = divmod(position, self.count)
+        offsets = self._offsets(epoch, index)
+        passed = offsets < offset
+        offsets[passed] = self.count + self._offsets(epoch + 1, index[passed])
+        positions: Positions = epoch * self.count + offsets
+        return positions
+
+    def _offsets(self, epoch: int, index: Positions) -> Positions:
+        """Returns the offsets in an epoch: the inverse of `_index`."""
+        if self.mode == "global":
+            return cached_permutation(self.count, self.seed, epoch).inverse(index)
+        if self.mode == "window":
+            offsets = self._block(epoch, index)
+            return self._within_window(epoch, offsets, inverse=True)
+        copied: Positions = index.copy()
+        return copied
+
     def _index(self, epoch: int, offsets: Positions) -> Positions:
         if self.mode == "global":
             return cached_permutation(self.count, self.seed, epoch).forward(offsets)
@@ -74,7 +93,7 @@ class SampleOrder:
             return self._unblock(epoch, self._within_window(epoch, offsets))
         return offsets
 
-    def _within_window(self, epoch: int, offsets: Positions) -> Positions:
+    def _within_window(self, epoch: int, offsets: Positions, *, inverse: bool = False) -> Positions:
         result = np.empty_like(offsets)
         windows = offsets // self.window
         for window in np.unique(windows).tolist():
@@ -82,20 +101,33 @@ class SampleOrder:
             size = min(self.window, self.count - begin)
             in_window = windows == window
             permutation = cached_permutation(size, self.seed, epoch, WINDOW_DOMAIN, window)
-            result[in_window] = begin + permutation.forward(offsets[in_window] - begin)
+            turn = permutation.inverse if inverse else permutation.forward
+            result[in_window] = begin + turn(offsets[in_window] - begin)
         return result
 
     def _unblock(self, epoch: int, offsets: Positions) -> Positions:
         """Maps offsets in the stream of permuted blocks to sample indices. The source's last block
         can be shorter by `shortfall` samples. Everything behind it in the permuted stream begins
         that much earlier."""
-        block_count = -(-self.count // self.block)
-        permutation = cached_permutation(block_count, self.seed, epoch, BLOCK_DOMAIN)
-        shortfall = block_count * self.block - self.count
-        short_block = int(permutation.inverse(block_count - 1)[0])
+        permutation, shortfall, short_block = self._blocks(epoch)
         behind = offsets >= (short_block + 1) * self.block - shortfall
         block, within = np.divmod(offsets + np.where(behind, shortfall, 0), self.block)
         return permutation.forward(block) * self.block + within
+
+    def _block(self, epoch: int, index: Positions) -> Positions:
+        """Maps sample indices to offsets in the stream of permuted blocks."""
+        permutation, shortfall, short_block = self._blocks(epoch)
+        block, within = np.divmod(index, self.block)
+        place = permutation.inverse(block)
+        return place * self.block + within - np.where(place > short_block, shortfall, 0)
+
+    def _blocks(self, epoch: int) -> tuple[Permutation, int, int]:
+        """Returns the permutation of the blocks, the samples that the last block is short of, and
+        its place in the permuted stream."""
+        block_count = -(-self.count // self.block)
+        permutation = cached_permutation(block_count, self.seed, epoch, BLOCK_DOMAIN)
+        shortfall = block_count * self.block - self.count
+        return permutation, shortfall, int(permutation.inverse(block_count - 1)[0])
 
 
 def _to_key(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:

@@ -140,14 +140,6 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
         raise
 
 
-def user_cache_dir() -> Path:
-    """Returns the user's folder for files that can be recreated."""
-    if own := os.environ.get("INFEED_CACHE_DIR"):
-        return Path(own)
-    shared = os.environ.get("XDG_CACHE_HOME")
-    return (Path(shared) if shared else Path.home() / ".cache") / "infeed"
-
-
 def is_folder(path: str) -> bool:
     if not is_remote(path):
         # Unlike `Path.is_dir`, False for a path that may not be searched; its listing reports why.

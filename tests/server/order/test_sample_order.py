@@ -115,3 +115,21 @@ def test_order_is_stable() -> None:
     assert few.key[0].tolist() == [7370768415382796334, 1519223145585512385]
     many = SampleOrder(1000, 17, "global").slots(0, 5)
     assert many.index.tolist() == [167, 521, 813, 430, 193]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@examples(15)
+@given(
+    count=st.integers(1, 300),
+    seed=st.integers(0, 2**63 - 1),
+    block=st.integers(1, 50),
+    window=st.integers(1, 120),
+    position=st.integers(0, 900),
+)
+def test_next_position_of_each_sample_is_its_first(
+    mode: Mode, *, count: int, seed: int, block: int, window: int, position: int
+) -> None:
+    order = SampleOrder(count, seed, mode, block, window)
+    stream = order.slots(position, 2 * count).index.tolist()
+    found = order.next_positions(np.arange(count), position)
+    assert (found - position).tolist() == [stream.index(sample) for sample in range(count)]

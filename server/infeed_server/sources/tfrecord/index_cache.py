@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
+from infeed_server.config.cache_dir import user_cache_dir
 from infeed_server.sources.files import (
     INDEX_SUFFIX,
     FileStamp,
     is_remote,
     reading,
-    user_cache_dir,
     write_atomically,
 )
 from infeed_server.sources.tfrecord.framing import FRAME_BYTES, FileRecords

@@ -1,0 +1,176 @@
+"""Directories of the disk cache: one for each fingerprint below a root, deleted as a whole.
+
+A process holds the lock of a directory that it uses, so that others do not delete it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from infeed.shared.errors import ConfigError
+from infeed_server.cache.disk import DiskStore, locked
+from infeed_server.config.cache_dir import user_cache_dir
+
+log = logging.getLogger(__name__)
+
+VERSION = 1
+"""Of the format of a directory; others are not opened, and deleted when space is needed."""
+
+MEASURED = ".measured-"
+"""Prefix of a folder for the measurements of `cache: auto`."""
+
+_LEFT_SECONDS = 3600.0
+"""Age of such a folder that no measurement uses any longer."""
+
+_NETWORK_TYPES = ("9p", "afs", "ceph", "cifs", "fuse", "gpfs", "lustre", "nfs", "smb")
+"""Beginnings of the names of file systems that several hosts share."""
+
+
+@dataclass(frozen=True)
+class CacheDirectory:
+    """One directory of the cache."""
+
+    path: Path
+    pipeline: str
+    """The name of the pipeline that made it."""
+    samples: int
+    """Samples of the data set; the cache may have fewer."""
+    bytes: int
+    used_at: float
+    """Unix time at which it was last opened."""
+    is_in_use: bool
+
+
+class OpenDirectory:
+    """A directory that this process uses, and the store in it."""
+
+    def __init__(self, store: DiskStore, lock: ExitStack) -> None:
+        self.store = store
+        self._lock = lock
+
+    def close(self) -> None:
+        self.store.close()
+        self._lock.close()
+
+
+def open_directory(
+    root: Path, fingerprint: str, pipeline: str, samples: int, budget: int
+) -> OpenDirectory:
+    """Opens or creates the directory of a fingerprint, after unused ones were deleted as the budget
+    requires. Raises `ConfigError` if it cannot be written."""
+    path = root / fingerprint
+    try:
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if kind := network_type(root):
+            log.warning(
+                "the cache %s is on a network file system (%s): give a path on a local disk; locks "
+                "and the budget may not hold there",
+                *(root, kind),
+            )
+        with locked(root / "lock"):
+            kept = _collect(root, path, budget)
+            path.mkdir(exist_ok=True, mode=0o700)
+            lock = ExitStack()
+            lock.enter_context(locked(path / "in-use", fcntl.LOCK_SH))
+            about = {"version": VERSION, "pipeline": pipeline, "samples": samples}
+            written = path / "about.new"
+            written.write_text(json.dumps(about))
+            written.replace(path / "about.json")
+        return OpenDirectory(DiskStore(path, samples, budget - kept), lock)
+    except OSError as error:
+        raise ConfigError(f"cannot use the cache {path}: {error.strerror}") from error
+
+
+def default_root() -> Path:
+    """Returns the root in the user's folder for files that can be made again."""
+    return user_cache_dir() / "samples"
+
+
+def list_directories(root: Path) -> list[CacheDirectory]:
+    """Returns the directories below a root, the one first that was not used for longest."""
+    return sorted(_list(root), key=lambda one: one.used_at)
+
+
+def delete(directory: CacheDirectory) -> bool:
+    """Deletes a directory; returns False if a process uses it."""
+    with locked(directory.path.parent / "lock"):
+        if is_in_use(directory.path):
+            return False
+        # Under another name first: what is left of an interrupted deletion is no cache.
+        doomed = directory.path.with_name(f".deleted-{directory.path.name}-{time.time_ns()}")
+        directory.path.rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+    return True
+
+
+def verify(directory: CacheDirectory) -> tuple[int, int]:
+    """Reads all samples; returns the number of those that are kept, and of damaged ones."""
+    store = DiskStore(directory.path, directory.samples, 0)
+    try:
+        return store.verify()
+    finally:
+        store.close()
+
+
+def is_in_use(path: Path) -> bool:
+    """Returns whether a process uses a directory."""
+    try:
+        with locked(path / "in-use", fcntl.LOCK_EX | fcntl.LOCK_NB):
+            return False
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
+def network_type(path: Path) -> str | None:
+    """Returns the type of the file system if several hosts share it; None if not, or unknown."""
+    try:
+        mounts = Path("/proc/self/mounts").read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    found = ("", "")
+    for line in mounts:
+        _, point, kind, *_ = line.split()
+        point = point.replace("\\040", " ")
+        if path.resolve().is_relative_to(point) and len(point) >= len(found[0]):
+            found = (point, kind)
+    return found[1] if found[1].startswith(_NETWORK_TYPES) else None
+
+
+def _list(root: Path) -> Iterator[CacheDirectory]:
+    for about in root.glob("*/about.json"):
+        path = about.parent
+        try:
+            content = json.loads(about.read_text())
+            used = about.stat().st_mtime
+            size = sum(file.stat().st_blocks * 512 for file in path.iterdir())
+            name, samples = str(content["pipeline"]), int(content["samples"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # it is being deleted, or is no directory of a cache
+        yield CacheDirectory(path, name, samples, size, used, is_in_use(path))
+
+
+def _collect(root: Path, keep: Path, budget: int) -> int:
+    """Deletes unused directories, the one first that was not used for longest, until they have at
+    most half of the budget. Returns their bytes."""
+    for left in root.glob(f"{MEASURED}*"):  # by a server that was killed
+        if time.time() - left.stat().st_mtime > _LEFT_SECONDS:
+            shutil.rmtree(left, ignore_errors=True)
+    unused = [one for one in list_directories(root) if one.path != keep and not one.is_in_use]
+    total = sum(one.bytes for one in unused)
+    for one in unused:
+        if total <= budget // 2:
+            break
+        log.info("the cache of %r in %s is deleted: nothing uses it", one.pipeline, one.path)
+        shutil.rmtree(one.path, ignore_errors=True)
+        total -= one.bytes
+    return total

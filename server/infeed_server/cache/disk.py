@@ -1,0 +1,215 @@
+"""Samples on disk: segments of records, and an index of their places, which processes share.
+
+    DIRECTORY/index        one entry for each sample: see `_ENTRY`
+    DIRECTORY/segment-N    records; one process writes it at a time
+
+A record is written before its entry, and the hash in the entry covers the record and its place. So
+whatever a killed process, a full disk or a damaged block leaves behind is a sample that is not
+kept. Nothing is truncated, and nothing is written twice where an entry may refer to it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from infeed_server.cache.store import Store
+
+log = logging.getLogger(__name__)
+
+_ENTRY = struct.Struct("<IIQQ")
+"""Segment, bytes and offset of a record, and its hash; of zeros: the sample is not kept."""
+
+_ENTRY_TYPE = np.dtype([("segment", "<u4"), ("size", "<u4"), ("offset", "<u8"), ("hash", "<u8")])
+
+_STEP_DIVISOR = 128
+"""A process takes this part of the budget at a time; what it does not fill is taken up later."""
+
+
+class DiskStore(Store):
+    """The records of one directory, with at most `budget` bytes in all of its processes."""
+
+    def __init__(self, directory: Path, count: int, budget: int) -> None:
+        """Raises `OSError`. The directory exists, and `lock` holds it."""
+        self.directory = directory
+        self._budget = budget
+        self._step = max(1 << 16, budget // _STEP_DIVISOR)
+        self._index = os.open(directory / "index", os.O_RDWR | os.O_CREAT, 0o600)
+        if os.fstat(self._index).st_size < count * _ENTRY.size:
+            os.ftruncate(self._index, count * _ENTRY.size)  # sparse: it takes no space yet
+        self._segments: dict[int, int] = {}
+        """Descriptors by number."""
+        self._own: int | None = None
+        """The segment that this process writes."""
+        self._end = self._reserved = 0
+        """Offsets in that segment: of its last record's end, and up to which it may write."""
+        self._is_full = False
+        self._replaced: list[int] = []
+        """Descriptors with a lock, of segments that are read through another one."""
+        self._lock = threading.Lock()
+
+    def get(self, index: int) -> bytes | None:
+        """Reads a record and verifies its hash. None also where it cannot be read."""
+        try:
+            segment, size, offset, digest = self._entry(index)
+            if not size:
+                return None
+            record = os.pread(self._descriptor(segment), size, offset)
+        except (OSError, struct.error):
+            return None
+        is_right = len(record) == size and _digest(index, segment, offset, record) == digest
+        return record if is_right else None
+
+    def put(self, index: int, record: bytes) -> None:
+        with self._lock:
+            if self._is_full or (
+                self._end + len(record) > self._reserved and not self._grow(record)
+            ):
+                return
+            try:
+                assert self._own is not None
+                place = (self._own, len(record), self._end)
+                _write(self._descriptor(self._own), record, self._end)
+                self._end += len(record)
+                digest = _digest(index, place[0], place[2], record)
+                _write(self._index, _ENTRY.pack(*place, digest), index * _ENTRY.size)
+            except OSError as error:
+                self._stop(error)
+
+    def verify(self) -> tuple[int, int]:
+        """Reads all records; returns the number of those that are kept, and of damaged ones."""
+        kept = damaged = 0
+        for index in np.flatnonzero(self._entries()["size"]).tolist():
+            kept += 1
+            damaged += self.get(index) is None
+        return kept, damaged
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes that all segments take on disk."""
+        return sum(512 * stat.st_blocks for stat in self._stats())
+
+    def _reserved_bytes(self) -> int:
+        return sum(stat.st_size for stat in self._stats())
+
+    def _stats(self) -> Iterator[os.stat_result]:
+        return (path.stat() for path in self.directory.glob("segment-*"))
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_full = True
+            index = [] if self._index < 0 else [self._index]
+            for descriptor in (*self._segments.values(), *self._replaced, *index):
+                os.close(descriptor)
+            self._segments.clear()
+            self._replaced.clear()
+            self._index = -1
+
+    def _entry(self, index: int) -> tuple[int, int, int, int]:
+        entry: Any = _ENTRY.unpack(os.pread(self._index, _ENTRY.size, index * _ENTRY.size))
+        return entry  # type: ignore[no-any-return]
+
+    def _entries(self) -> Any:
+        size = os.fstat(self._index).st_size
+        return np.frombuffer(os.pread(self._index, size, 0), _ENTRY_TYPE)
+
+    def _descriptor(self, segment: int) -> int:
+        descriptor = self._segments.get(segment)
+        if descriptor is None:
+            descriptor = os.open(self.directory / f"segment-{segment}", os.O_RDWR)
+            kept = self._segments.setdefault(segment, descriptor)
+            if kept != descriptor:  # another thread was faster
+                os.close(descriptor)
+            descriptor = kept
+        return descriptor
+
+    def _grow(self, record: bytes) -> bool:
+        """Reserves space in the segment of this process, which shows in the size of its file."""
+        try:
+            with locked(self.directory / "lock"):
+                if self._own is None:
+                    self._own = self._take_segment()
+                free = self._budget - self._reserved_bytes() + (self._reserved - self._end)
+                step = min(free, max(self._step, len(record)))
+                self._is_full = step < len(record)
+                if not self._is_full:
+                    self._reserved = self._end + step
+                    os.ftruncate(self._descriptor(self._own), self._reserved)
+        except OSError as error:
+            self._stop(error)
+        if self._is_full:
+            log.info("the cache %s is full: it keeps what it has", self.directory)
+        return not self._is_full
+
+    def _take_segment(self) -> int:
+        """Returns a segment that no process writes, old or new, and takes it over."""
+        numbers = [int(path.name.partition("-")[2]) for path in self.directory.glob("segment-*")]
+        for number in (*sorted(numbers), max(numbers, default=0) + 1):
+            path = self.directory / f"segment-{number}"
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                continue
+            if self._segments.setdefault(number, descriptor) != descriptor:
+                self._replaced.append(descriptor)
+            self._reserved = os.fstat(descriptor).st_size
+            self._end = self._written(number)
+            return number
+        raise AssertionError("a new segment is locked")
+
+    def _written(self, segment: int) -> int:
+        """Returns the end of the last record of a segment that an entry refers to."""
+        entries = self._entries()
+        own = entries[(entries["segment"] == segment) & (entries["size"] > 0)]
+        ends = own["offset"] + own["size"]
+        return int(max(ends[ends <= self._reserved], default=0))
+
+    def _stop(self, error: OSError) -> None:
+        self._is_full = True
+        log.warning(
+            "the cache %s takes no more samples: %s; those that it has are still served",
+            *(self.directory, os.strerror(error.errno or 0)),
+        )
+
+
+class locked:  # noqa: N801 - used as a function
+    """A lock of a file that one process holds in a `with` block."""
+
+    def __init__(self, path: Path, mode: int = fcntl.LOCK_EX) -> None:
+        self._path, self._mode = path, mode
+
+    def __enter__(self) -> int:
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._descriptor, self._mode)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+        return self._descriptor
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+
+def _digest(index: int, segment: int, offset: int, record: bytes) -> int:
+    seed = (index * 0x9E3779B97F4A7C15 ^ segment << 48 ^ offset) & 0xFFFFFFFFFFFFFFFF
+    return xxhash.xxh3_64_intdigest(record, seed=seed)
+
+
+def _write(descriptor: int, data: bytes, offset: int) -> None:
+    """Writes all of the data. Raises `OSError`, also where the disk takes a part only."""
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written

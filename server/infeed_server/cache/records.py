@@ -1,0 +1,135 @@
+"""Records: the fields of one sample as bytes, as the cache stores them.
+
+    flags, one byte for each field; then for each field: [length, 4 bytes LE] data
+
+Numbers are stored in the machine's order. The length stands before byte strings, and before data
+that is compressed (flag 1). Byte strings are their lengths, 4 bytes each, and then their bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_LENGTH = struct.Struct("<I")
+_COMPRESSED = 1
+
+_TRIAL_SAMPLES, _TRIAL_BYTES = 64, 4096
+_MAX_RATIO = 0.5
+"""A field is compressed if the first bytes of the first samples become this much smaller."""
+
+Array = npt.NDArray[Any]
+Columns = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class RecordField:
+    """A field with a fixed shape; `dtype` object stands for byte strings."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def is_bytes(self) -> bool:
+        return self.dtype == object
+
+
+@dataclass
+class _Trial:
+    """The sizes of a field in the first samples."""
+
+    samples: int = 0
+    raw: int = 0
+    compressed: int = 0
+
+    def pays(self) -> bool:
+        return self.compressed <= _MAX_RATIO * self.raw
+
+
+@dataclass(frozen=True)
+class RecordFormat:
+    """Encodes and decodes the records of samples with these fields. Thread-safe: a trial that two
+    threads add to changes no value, only which fields are compressed."""
+
+    fields: Sequence[RecordField]
+    _trials: Mapping[str, _Trial] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_trials", {one.name: _Trial() for one in self.fields})
+
+    def encode(self, columns: Columns, row: int) -> bytes:
+        """Returns the record of one row."""
+        flags, parts = bytearray(), []
+        for one in self.fields:
+            data = _to_bytes(one, columns[one.name][row])
+            packed = self._compress(one, data)
+            flags.append(0 if packed is None else _COMPRESSED)
+            data = data if packed is None else packed
+            if one.is_bytes or packed is not None:
+                parts.append(_LENGTH.pack(len(data)))
+            parts.append(data)
+        return b"".join((flags, *parts))
+
+    def decode(self, records: Sequence[bytes]) -> Columns:
+        """Returns the rows of these records. Raises `ValueError` for bytes that are no record."""
+        columns = {one.name: np.empty((len(records), *one.shape), one.dtype) for one in self.fields}
+        for row, record in enumerate(records):
+            try:
+                self._decode(record, row, columns)
+            except (ValueError, IndexError, struct.error, zlib.error) as error:
+                raise ValueError(f"not a record of {self.fields}: {error}") from error
+        return columns
+
+    def _decode(self, record: bytes, row: int, columns: Columns) -> None:
+        view, offset = memoryview(record), len(self.fields)
+        for flag, one in zip(record, self.fields, strict=False):
+            size = one.dtype.itemsize * int(np.prod(one.shape, dtype=np.int64))
+            if one.is_bytes or flag == _COMPRESSED:
+                (size,) = _LENGTH.unpack_from(record, offset)
+                offset += _LENGTH.size
+            data = view[offset : offset + size]
+            offset += size
+            value = _from_bytes(one, zlib.decompress(data) if flag == _COMPRESSED else data)
+            columns[one.name][row] = value
+        if offset != len(record):
+            raise ValueError(f"it has {len(record)} bytes instead of {offset}")
+
+    def _compress(self, one: RecordField, data: bytes) -> bytes | None:
+        """Returns the compressed data where that has paid in the field's trial."""
+        trial = self._trials[one.name]
+        if trial.samples < _TRIAL_SAMPLES:
+            tried = data[:_TRIAL_BYTES]
+            trial.samples += 1
+            trial.raw += len(tried)
+            trial.compressed += len(zlib.compress(tried, 1))
+            return None
+        packed = zlib.compress(data, 1) if trial.pays() else data
+        return packed if len(packed) <= _MAX_RATIO * len(data) else None
+
+
+def _to_bytes(one: RecordField, value: Any) -> bytes:
+    if not one.is_bytes:
+        return np.asarray(value, one.dtype).tobytes()
+    strings = [bytes(item) for item in np.asarray(value, object).reshape(-1)]
+    return b"".join((np.array([len(item) for item in strings], "<u4").tobytes(), *strings))
+
+
+def _from_bytes(one: RecordField, data: memoryview | bytes) -> Any:
+    if not one.is_bytes:
+        return np.frombuffer(data, one.dtype).reshape(one.shape)
+    count = int(np.prod(one.shape, dtype=np.int64))
+    ends = np.cumsum(np.frombuffer(data[: 4 * count], "<u4"), dtype=np.int64) + 4 * count
+    begins = [4 * count, *ends.tolist()]
+    if begins[-1] != len(data):
+        raise ValueError(f"field {one.name!r} has {len(data)} bytes instead of {begins[-1]}")
+    strings = np.empty(count, object)
+    for number, end in enumerate(ends.tolist()):
+        strings[number] = bytes(data[begins[number] : end])
+    return strings.reshape(one.shape) if one.shape else strings[0]

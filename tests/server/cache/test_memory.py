@@ -1,0 +1,60 @@
+"""The store in memory: what fits is kept, and with several jobs what is needed first."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from infeed_server.cache.memory import MemoryStore, NextUseStore
+from infeed_server.order import SampleOrder
+
+COUNT, BATCH, RECORD = 2000, 25, b"x" * 1000
+KEPT_BYTES = 1160
+
+
+def hit_rate(store: MemoryStore, jobs: int, epochs: int = 4) -> float:
+    """Reads with jobs of one seed each, in turn; returns the hits after the first epoch."""
+    orders = [SampleOrder(COUNT, seed, "global") for seed in range(jobs)]
+    hits, reads, position = 0, 0, 0
+    while position < epochs * COUNT:
+        position += BATCH
+        for order in orders:
+            index = order.slots(position - BATCH, BATCH).index
+            found = {number: store.get(number) for number in index.tolist()}
+            if position > COUNT:
+                hits += sum(record is not None for record in found.values())
+                reads += BATCH
+            if isinstance(store, NextUseStore):
+                ahead = [other.next_positions(index, position) for other in orders]
+                times = np.min(ahead, axis=0).astype(float).tolist()
+                store.plan(dict(zip(found, times, strict=True)))
+            for number, record in found.items():
+                if record is None:
+                    store.put(number, RECORD)
+    return hits / reads
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5])
+def test_one_job_hits_the_share_that_fits(share: float) -> None:
+    for store in (MemoryStore, NextUseStore):
+        rate = hit_rate(store(int(share * COUNT * KEPT_BYTES)), jobs=1)
+        assert rate == pytest.approx(share, abs=0.02)
+
+
+def test_jobs_of_other_seeds_hit_more_by_next_use() -> None:
+    budget = COUNT // 4 * KEPT_BYTES
+    assert hit_rate(MemoryStore(budget), jobs=2) == pytest.approx(0.25, abs=0.02)
+    store = NextUseStore(budget)
+    assert hit_rate(store, jobs=2) >= 0.45
+    assert store.used_bytes <= budget
+    assert len(store._last) <= 5 * COUNT
+
+
+def test_record_that_does_not_fit_leaves_others() -> None:
+    store = MemoryStore(2 * KEPT_BYTES)
+    for index in range(3):
+        store.put(index, RECORD)
+    store.put(0, RECORD)
+    store.put(3, b"x" * 5000)
+    assert [index for index in range(4) if store.get(index)] == [0, 1]
+    assert store.used_bytes == 2 * KEPT_BYTES
