@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 
-from benchmarks import hybrid, memory, records, servers
+from benchmarks import epochs, hybrid, memory, records, servers
 from benchmarks.duel import (
     Goal,
     Plan,
@@ -16,6 +16,7 @@ from benchmarks.duel import (
     first_batch_seconds,
     gigabytes_per_second,
     images_per_second,
+    server_cpu_per_image,
     trainer_cpu_per_gigabyte,
 )
 from benchmarks.findings import Finding, Target
@@ -87,6 +88,23 @@ def _many_trainers(count: int, target: Target | None) -> Case:
     many = replace(one, name=f"{count} trainers", trainers=count)
     about = f"total images/s of {count} trainers, each with its own seed ÷ one trainer's"
     return _case(about, many, one, Goal("images/s", images_per_second, target))
+
+
+def _shared(count: int) -> Case:
+    one = replace(_infeed("photos"), name="1 trainer", warm_up=_DECODE_WARM_UP_SECONDS)
+    many = replace(one, name=f"{count} trainers", trainers=count, one_seed=True)
+    about = f"JPEGs to float32: {count} trainers on one seed ÷ one trainer"
+    cpu, limit = "server CPU ms/image", Target(1.15 / count, "at most")
+    goals = (
+        Goal(cpu, server_cpu_per_image, limit, more_is_better=False),
+        Goal("images/s", images_per_second),
+    )
+    return _case(about, many, one, *goals)
+
+
+def _epochs(store: str, part: float, at_least: float) -> Case:
+    about = f"decoded JPEGs in a cache: {store}, {part:.0%} fit; the second epoch ÷ the first"
+    return Case(about, partial(epochs.compare, store, part, at_least))
 
 
 def _first_batch(plan: Plan) -> list[Finding]:
@@ -215,6 +233,14 @@ CASES: dict[str, Case] = {
     "adapter-from-generator": _adapter("from_generator", "tensorflow", None),
     "trainers-4": _many_trainers(4, None),
     "trainers-16": _many_trainers(16, Target(0.95)),
+    **{f"shared-{count}": _shared(count) for count in (2, 4, 8)},
+    "cache-memory": _epochs("memory", 1.0, 7.0),
+    "cache-disk": _epochs("disk", 1.0, 5.0),
+    "cache-half": _epochs("memory", 0.5, 1.7),
+    "cache-seeds": Case(
+        "two trainers of different seeds, a cache for a quarter: evict: next_use ÷ never",
+        epochs.compare_seeds,
+    ),
     "first-batch": Case("from connect to the first batch of a warm server", _first_batch),
     "index-1m": Case("the record index of a million small records", records.compare),
     "hybrid": Case(

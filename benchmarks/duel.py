@@ -35,10 +35,12 @@ class Side:
     compression: str = "none"
     trainers: int = 1
     warm_up: float = 1.0
+    one_seed: bool = False
+    """Whether its trainers ask for the same batches."""
 
     def run(self, server: Running, seconds: float) -> Measured:
         task = Task(self.kind, server.address, self.dataset, self.compression, warm_up=self.warm_up)
-        with trainers(task, self.trainers) as running:
+        with trainers(task, self.trainers, one_seed=self.one_seed) as running:
             return measure(running, seconds, server.pids)
 
 
@@ -54,6 +56,11 @@ class Goal:
 
 def gigabytes_per_second(measured: Measured) -> float:
     return sum(run.bytes / run.seconds for run in measured.runs) / 1e9
+
+
+def server_cpu_per_image(measured: Measured) -> float:
+    """Returns milliseconds of the server's processor time for each delivered image."""
+    return 1e3 * measured.server_cpu_seconds / sum(run.images for run in measured.runs)
 
 
 def images_per_second(measured: Measured) -> float:

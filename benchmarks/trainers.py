@@ -22,12 +22,16 @@ _seeds = itertools.count(1)
 
 
 @contextmanager
-def trainers(task: Task, count: int = 1) -> Iterator[list[SpawnedProcess]]:
-    """Runs `count` trainers and yields them once they are warm."""
+def trainers(
+    task: Task, count: int = 1, *, one_seed: bool = False
+) -> Iterator[list[SpawnedProcess]]:
+    """Runs `count` trainers, each with its own seed or all with one, and yields them once they are
+    warm."""
+    seeds = [next(_seeds)] * count if one_seed else itertools.islice(_seeds, count)
     with ExitStack() as stack:
         running = [
             stack.enter_context(started("benchmarks.consume", str(replace(task, seed=seed))))
-            for seed in itertools.islice(_seeds, count)
+            for seed in seeds
         ]
         for trainer in running:
             trainer.read_line(LINE_TIMEOUT_SECONDS + task.warm_up)

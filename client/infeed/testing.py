@@ -176,7 +176,7 @@ class FakeTransport:
             spec = self.spec.element_spec
         epoch = request.start // self._count
         batch = wire.encode_batch(
-            request, request.start, epoch, spec, arrays, ids, mask, position_count
+            request, request.start, epoch, wire.Payload(spec, arrays), ids, mask, position_count
         )
         yield from map(b"".join, batch.messages())
 

@@ -39,8 +39,10 @@ class _Tap:
             while data := source.recv(1 << 16):
                 self.sent[name] += data
                 sink.sendall(data)
+        # A client that has closed reads no status that says so.
+        how = socket.SHUT_RDWR if name == "client" else socket.SHUT_WR
         with contextlib.suppress(OSError):
-            sink.shutdown(socket.SHUT_WR)
+            sink.shutdown(how)
 
     def connection(self) -> recording.Connection:
         """Returns the recording of the connection, without what depends on timing."""

@@ -52,6 +52,8 @@ def fake_engine(name: str, **values: Any) -> Any:
         unsent_batches=lambda: 6,
         unsent_bytes=lambda: 7_000,
         window_bytes=lambda: 0,
+        cache_bytes=lambda: 0,
+        sample_counts=lambda: {"computed_samples": 30, "shared_samples": 10},
         bad_samples=lambda: values.get("bad", []),
         sample_key=lambda seed, position, sample_id: np.array([sample_id, -1], np.int64),
         sample_stages=lambda sample_id, key: iter(()),

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import annotated_types
 import yaml
-from pydantic import BaseModel, PositiveInt
+from pydantic import BaseModel, ByteSize, PositiveInt
 from pydantic.fields import FieldInfo
 from tools.docs.markdown import DocsError, code
 
@@ -21,6 +21,7 @@ from infeed_server.transforms import TransformList, option_types
 _KNOWN = (
     (PathString, "path"),
     (PositiveInt, "integer from 1"),
+    (ByteSize, "bytes, or a size such as `8GiB`"),
     (AnySource, "mapping"),
     (TransformList, "list"),
     (option_types.Size, "`[height, width]`"),
@@ -109,6 +110,8 @@ def describe_default(field: FieldInfo) -> str:
         return "none"
     if isinstance(default, BaseModel):
         default = default.model_dump(exclude_unset=True)
+    elif isinstance(default, ByteSize):
+        default = default.human_readable().replace(".0", "")
     elif isinstance(default, tuple):
         default = list(default)
     text = yaml.safe_dump(default, default_flow_style=True)

@@ -102,6 +102,11 @@ class ServerReport:
     slowest_sample_seconds: float = 0.0
     slowest_sample: int = 0
     is_sequential: bool = False
+    computed_samples: int = 0
+    shared_samples: int = 0
+    recomputed_samples: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
     worst: RankReport | None = None
 
     @property
@@ -159,7 +164,11 @@ def _checked(report: R) -> R:
 
 _STATES = ("no_request_seconds", "no_budget_seconds", "source_seconds", "transform_seconds")
 _TIMES = ("encode_seconds", "send_seconds", "cpu_seconds", "python_seconds")
-_COUNTS = ("batches", "bytes", "python_samples")
+SAMPLE_COUNTS = (
+    *("computed_samples", "shared_samples", "recomputed_samples"),
+    *("cache_hits", "cache_misses"),
+)
+_COUNTS = ("batches", "bytes", "python_samples", *SAMPLE_COUNTS)
 _SHARED = ("cores", "available_cores", "memory_bytes", "memory_limit_bytes", "python_workers")
 """Each process has its share of these, whatever time its report covers."""
 

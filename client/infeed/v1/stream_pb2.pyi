@@ -194,7 +194,7 @@ class TrainerReport(_message.Message):
     def __init__(self, seconds: _Optional[float] = ..., steps: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., starved_steps: _Optional[int] = ..., receive_seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., finish_seconds: _Optional[float] = ..., streams: _Optional[int] = ..., bytes: _Optional[int] = ..., total_steps: _Optional[int] = ..., ready_batches: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
 
 class ServerReport(_message.Message):
-    __slots__ = ("seconds", "batches", "no_request_seconds", "no_budget_seconds", "source_seconds", "transform_seconds", "encode_seconds", "send_seconds", "cpu_seconds", "cores", "bytes", "worst", "available_cores", "memory_bytes", "memory_limit_bytes", "processes", "process_id", "shortage_seconds", "python_workers", "python_seconds", "slowest_sample_seconds", "slowest_sample", "is_sequential", "python_samples")
+    __slots__ = ("seconds", "batches", "no_request_seconds", "no_budget_seconds", "source_seconds", "transform_seconds", "encode_seconds", "send_seconds", "cpu_seconds", "cores", "bytes", "worst", "available_cores", "memory_bytes", "memory_limit_bytes", "processes", "process_id", "shortage_seconds", "python_workers", "python_seconds", "slowest_sample_seconds", "slowest_sample", "is_sequential", "python_samples", "computed_samples", "shared_samples", "recomputed_samples", "cache_hits", "cache_misses")
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     NO_REQUEST_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -219,6 +219,11 @@ class ServerReport(_message.Message):
     SLOWEST_SAMPLE_FIELD_NUMBER: _ClassVar[int]
     IS_SEQUENTIAL_FIELD_NUMBER: _ClassVar[int]
     PYTHON_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    COMPUTED_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    SHARED_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    RECOMPUTED_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    CACHE_HITS_FIELD_NUMBER: _ClassVar[int]
+    CACHE_MISSES_FIELD_NUMBER: _ClassVar[int]
     seconds: float
     batches: int
     no_request_seconds: float
@@ -243,7 +248,12 @@ class ServerReport(_message.Message):
     slowest_sample: int
     is_sequential: bool
     python_samples: int
-    def __init__(self, seconds: _Optional[float] = ..., batches: _Optional[int] = ..., no_request_seconds: _Optional[float] = ..., no_budget_seconds: _Optional[float] = ..., source_seconds: _Optional[float] = ..., transform_seconds: _Optional[float] = ..., encode_seconds: _Optional[float] = ..., send_seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., cores: _Optional[float] = ..., bytes: _Optional[int] = ..., worst: _Optional[_Union[RankReport, _Mapping]] = ..., available_cores: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., process_id: _Optional[int] = ..., shortage_seconds: _Optional[float] = ..., python_workers: _Optional[int] = ..., python_seconds: _Optional[float] = ..., slowest_sample_seconds: _Optional[float] = ..., slowest_sample: _Optional[int] = ..., is_sequential: bool = ..., python_samples: _Optional[int] = ...) -> None: ...
+    computed_samples: int
+    shared_samples: int
+    recomputed_samples: int
+    cache_hits: int
+    cache_misses: int
+    def __init__(self, seconds: _Optional[float] = ..., batches: _Optional[int] = ..., no_request_seconds: _Optional[float] = ..., no_budget_seconds: _Optional[float] = ..., source_seconds: _Optional[float] = ..., transform_seconds: _Optional[float] = ..., encode_seconds: _Optional[float] = ..., send_seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., cores: _Optional[float] = ..., bytes: _Optional[int] = ..., worst: _Optional[_Union[RankReport, _Mapping]] = ..., available_cores: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., process_id: _Optional[int] = ..., shortage_seconds: _Optional[float] = ..., python_workers: _Optional[int] = ..., python_seconds: _Optional[float] = ..., slowest_sample_seconds: _Optional[float] = ..., slowest_sample: _Optional[int] = ..., is_sequential: bool = ..., python_samples: _Optional[int] = ..., computed_samples: _Optional[int] = ..., shared_samples: _Optional[int] = ..., recomputed_samples: _Optional[int] = ..., cache_hits: _Optional[int] = ..., cache_misses: _Optional[int] = ...) -> None: ...
 
 class RankReport(_message.Message):
     __slots__ = ("rank", "report")

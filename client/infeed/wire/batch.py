@@ -7,7 +7,8 @@ and other small messages use the generated protobuf classes; chunk.py encodes th
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -24,53 +25,83 @@ MAX_PAYLOAD_BYTES = 1 << 36
 """A header with a larger size is refused as corrupt, before memory is allocated for it."""
 
 
+class Payload:
+    """The fields of a batch as they are sent; numbers are not copied, byte strings are joined."""
+
+    def __init__(self, spec: Spec, arrays: Mapping[str, Array], *, shared: bool = False) -> None:
+        """A `shared` one keeps its chunks, for several streams. Thread-safe."""
+        self.spec = spec
+        self.layouts: list[tuple[int, int]] = []
+        """Offset and size of each field, in bytes."""
+        self.size = 0
+        self._parts: list[memoryview] = []
+        for field in spec:
+            padding = -self.size % ALIGNMENT
+            views = _encode_field(field, arrays[field.name])
+            size = sum(view.nbytes for view in views)
+            self._parts += (memoryview(bytes(padding)), *views)
+            self.layouts.append((self.size + padding, size))
+            self.size += padding + size
+        self._rest = self._encode_chunks(CHUNK_BYTES) if shared else None
+        self._kept: list[bytes] = []
+        self._lock = threading.Lock()
+
+    def chunks(self, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[bytes | memoryview, ...]]:
+        """Yields the messages of the chunks, each in pieces."""
+        if self._rest is None:
+            yield from self._encode_chunks(chunk_bytes)
+            return
+        for number in range(-(-self.size // CHUNK_BYTES)):
+            with self._lock:
+                if number == len(self._kept):
+                    self._kept.append(b"".join(next(self._rest)))
+            yield (self._kept[number],)
+
+    def _encode_chunks(self, chunk_bytes: int) -> Iterator[tuple[bytes | memoryview, ...]]:
+        return map(encode_chunk, _split_chunks(self._parts, chunk_bytes))
+
+
 @dataclass(frozen=True)
 class EncodedBatch:
-    """A batch ready to send: its header, and the payload in parts."""
+    """A batch ready to send: its header and its payload."""
 
     header: stream_pb2.BatchHeader
-    parts: tuple[memoryview, ...]
+    payload: Payload
 
     def message_count(self, chunk_bytes: int = CHUNK_BYTES) -> int:
         """Returns the number of messages."""
-        return 1 + -(-self.header.payload_size // chunk_bytes)
+        return 1 + -(-self.payload.size // chunk_bytes)
 
     def messages(self, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[bytes | memoryview, ...]]:
         """Yields the messages in order, the header and then the chunks, each in pieces."""
         yield (stream_pb2.StreamBatchesResponse(header=self.header).SerializeToString(),)
-        for pieces in _split_chunks(self.parts, chunk_bytes):
-            yield encode_chunk(pieces)
+        yield from self.payload.chunks(chunk_bytes)
 
 
 def encode_batch(
     request: stream_pb2.BatchRequest,
     start: int,
     epoch: int,
-    spec: Spec,
-    arrays: dict[str, Array],
+    payload: Payload,
     sample_ids: Array,
     mask: Array,
     position_count: int | None = None,
 ) -> EncodedBatch:
-    """Encodes a batch; numbers are not copied, byte strings are joined."""
+    """Encodes the answer to a request."""
     header = stream_pb2.BatchHeader(
-        request_id=request.request_id, start=start, epoch=epoch, position_count=position_count or 0
+        request_id=request.request_id,
+        start=start,
+        epoch=epoch,
+        position_count=position_count or 0,
+        payload_size=payload.size,
     )
     header.sample_ids.extend(sample_ids.tolist())
     if not mask.all():
         header.mask.extend(mask.tolist())
-    parts: list[memoryview] = []
-    end = 0
-    for field in spec:
-        padding = -end % ALIGNMENT
-        views = _encode_field(field, arrays[field.name])
-        size = sum(view.nbytes for view in views)
-        parts += (memoryview(bytes(padding)), *views)
-        header.layouts.add(offset=end + padding, size=size)
-        end += padding + size
-    header.payload_size = end
-    header.checksum = answer_checksum(request, header, spec)
-    return EncodedBatch(header, tuple(parts))
+    for offset, size in payload.layouts:
+        header.layouts.add(offset=offset, size=size)
+    header.checksum = answer_checksum(request, header, payload.spec)
+    return EncodedBatch(header, payload)
 
 
 def encode_end(request: stream_pb2.BatchRequest, position_count: int) -> stream_pb2.EndOfData:

@@ -13,6 +13,7 @@ SERVE = "Serve (extra: server)"
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the app; the entry point is this function."""
+    from infeed_server.cli.cache import cache
     from infeed_server.cli.check import check
     from infeed_server.cli.commands import serve
     from infeed_server.cli.init import init
@@ -20,7 +21,7 @@ def register(app: typer.Typer) -> None:
     from infeed_server.cli.tools import demo, index, token
 
     panels: dict[str, tuple[Callable[..., None], ...]] = {
-        _PREPARE: (init, check, profile, index),
+        _PREPARE: (init, check, profile, index, cache),
         SERVE: (serve, token, demo),
     }
     for panel, commands in panels.items():

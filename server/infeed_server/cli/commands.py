@@ -72,8 +72,8 @@ def serve(
 
 def _serve(pipelines: str, options: ServerOptions, stop: ShutdownSignal, out: TextIO) -> None:
     with loading_tensorflow():
-        from infeed_server.engines import cgroup
         from infeed_server.pipeline.load import load
+        from infeed_server.processes import cgroup
         from infeed_server.processes.malloc import keep_freed_memory
         from infeed_server.runtime.server import Server, unsent_limit
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from infeed.shared.errors import InvalidRequestError, ServerUnavailableError
 from infeed.shared.spec import Array, PipelineSpec, Remainder
 from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
+from infeed.wire.batch import Payload
 from infeed_server.engines.memory_budget import MemoryBudget, StreamQuota
 from infeed_server.engines.state_clock import StateSeconds
 from infeed_server.sources.python.work_meter import PythonWork
@@ -53,7 +55,8 @@ class Request:
 class HostBatch:
     """A batch in memory, in the wire spec: arrays by field, slots first. `sample_ids` is
     int64[slots], -1 in an empty slot; `mask` is bool[slots]. `position_count` is the length of the
-    data where it ends before the request's `step_end`."""
+    data where it ends before the request's `step_end`. `payloads` belong to a batch that several
+    streams send."""
 
     start: int
     epoch: int
@@ -61,6 +64,25 @@ class HostBatch:
     sample_ids: Array
     mask: Array
     position_count: int | None = None
+    payloads: SharedPayloads | None = field(default=None, compare=False)
+
+    def payload(self, finished: bool, make: Callable[[bool], Payload]) -> Payload:
+        """Returns the payload, `finished` on the server or not, from `make(is_shared)`."""
+        return make(False) if self.payloads is None else self.payloads.get(finished, make)
+
+
+class SharedPayloads:
+    """The payloads of one batch, each made once. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._payloads: dict[bool, Payload] = {}
+        self._lock = threading.Lock()
+
+    def get(self, finished: bool, make: Callable[[bool], Payload]) -> Payload:
+        with self._lock:
+            if finished not in self._payloads:
+                self._payloads[finished] = make(True)
+            return self._payloads[finished]
 
 
 @dataclass(frozen=True)
@@ -138,7 +160,11 @@ class Engine(ABC):
         return self._budget.held_bytes(self.spec.name)
 
     def window_bytes(self) -> int:
-        """Returns the bytes of a sequential dataset that are kept for slower ranks."""
+        """Returns the bytes of batches that are kept for slower trainers."""
+        return 0
+
+    def cache_bytes(self) -> int:
+        """Returns the bytes of the samples in the pipeline's cache."""
         return 0
 
     @abstractmethod
@@ -148,6 +174,10 @@ class Engine(ABC):
     def python_work(self) -> PythonWork:
         """Returns the work of the user's Python code where samples are read."""
         return PythonWork()
+
+    def sample_counts(self) -> dict[str, int]:
+        """Returns how its samples were got so far, by the names of `report.SAMPLE_COUNTS`."""
+        return {}
 
     def bad_samples(self) -> list[dict[str, Any]]:
         """Returns the last bad samples for JSON, the last one first."""

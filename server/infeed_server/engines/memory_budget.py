@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from infeed_server.engines import cgroup
+from infeed_server.processes import cgroup
 
 MIN_BATCHES = 2
 """Batches that a stream may always hold, of any size: one is made while the other is sent."""
@@ -37,8 +37,10 @@ class MemoryBudget:
 
     def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit = limit
+        self.kept_limit = limit // 2
+        """Bytes of batches that are kept for further streams; they are used bytes, too."""
         self.clock = clock
-        self.used = 0
+        self.used = self._kept = 0
         self.quotas: set[StreamQuota] = set()
         self.lock = threading.Lock()
 
@@ -48,6 +50,21 @@ class MemoryBudget:
         with self.lock:
             self.quotas.add(quota)
         return quota
+
+    def keep(self, size: int) -> bool:
+        """Takes memory for a batch that is kept. Returns False where there is none for now."""
+        with self.lock:
+            fits = self._kept + size <= self.kept_limit and self.used + size <= self.limit
+            if fits:
+                self._kept += size
+                self.used += size
+            return fits
+
+    def drop(self, size: int) -> None:
+        """Gives back the memory of a batch that was kept."""
+        with self.lock:
+            self._kept -= size
+            self.used -= size
 
     def held_batches(self, pipeline: str) -> int:
         """Counts the batches that the pipeline's streams hold."""

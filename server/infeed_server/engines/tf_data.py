@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from infeed_server.engines import cgroup
+from infeed_server.processes import cgroup
 
 _RAM_BUDGET_DIVISOR = 8
 """tf.data may buffer the memory of this process divided by this, for each iterator."""

@@ -24,12 +24,15 @@ _READY = "Whether the pipeline is ready: 1, or 0 for a reason that /readyz names
 _EXPIRY = "Unix time at which the certificate of --tls-cert expires."
 _WAIT = "Share of its last seconds that the rank waited which waits most, 0 to 1."
 _STATE = "Seconds of waiting for a request, a stream with room (no_budget), source or transforms."
+_ORIGIN = "Samples of started requests, by origin: computed, shared or recomputed."
+_CACHE = "Samples that were looked up in the cache, by result: hits or misses."
 
 GAUGES_READ: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("infeed_queued_requests", "Requests that wait for their batch.", _PIPELINE),
     ("infeed_unsent_batches", _UNSENT, _PIPELINE),
     ("infeed_unsent_bytes", "Encoded size of the unsent batches.", _PIPELINE),
-    ("infeed_window_bytes", "Bytes of dataset batches that are kept for slower ranks.", _PIPELINE),
+    ("infeed_window_bytes", "Bytes of batches that are kept for slower trainers.", _PIPELINE),
+    ("infeed_cache_bytes", "Bytes of the samples in the pipeline's cache.", _PIPELINE),
     ("infeed_unsent_limit_bytes", "Limit on the unsent bytes of all pipelines.", ()),
     ("infeed_pipeline_ready", _READY, _PIPELINE),
     ("infeed_certificate_expiry_timestamp_seconds", _EXPIRY, ()),
@@ -39,7 +42,11 @@ GAUGES_READ: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 """Gauges whose values a function returns at every scrape; none before `Metrics.read`."""
 
-COUNTERS_READ = (("infeed_pipeline_state_seconds", _STATE, ("pipeline", "state")),)
+COUNTERS_READ = (
+    ("infeed_pipeline_state_seconds", _STATE, ("pipeline", "state")),
+    ("infeed_requested_samples", _ORIGIN, ("pipeline", "origin")),
+    ("infeed_cache_reads", _CACHE, ("pipeline", "result")),
+)
 """Counters whose values a function returns."""
 
 

@@ -19,7 +19,7 @@ from infeed_server.observe.status import Document, Status
 UPDATE_INTERVAL_SECONDS = 1.0
 """Seconds: a longer interval makes figures older, a shorter one costs more."""
 
-_QUEUES = ("queued_requests", "unsent_batches", "unsent_bytes", "window_bytes")
+_QUEUES = ("queued_requests", "unsent_batches", "unsent_bytes", "window_bytes", "cache_bytes")
 """Methods of an engine, which are figures of the status and metrics."""
 
 
@@ -49,6 +49,8 @@ class Observer:
                 "infeed_wait_ratio": lambda: _labelled(status.wait_shares),
                 "infeed_desired_servers": lambda: {(): status.desired_servers},
                 "infeed_pipeline_state_seconds": self._state_seconds,
+                "infeed_requested_samples": partial(self._sample_counts, is_cache=False),
+                "infeed_cache_reads": partial(self._sample_counts, is_cache=True),
             }
         )
 
@@ -57,8 +59,7 @@ class Observer:
         spec = engine.spec
         is_sequential = not spec.is_remote and spec.guarantee.resume != "constant_time"
         self.metrics.add_pipeline(name)
-        states, python = engine.state_seconds, engine.python_work
-        self._reports.watch(name, states, python, is_sequential=is_sequential)
+        self._reports.watch(name, engine, is_sequential=is_sequential)
         self._engines[name] = engine
 
     def update(self) -> None:
@@ -109,6 +110,15 @@ class Observer:
             (name, state): seconds
             for name, engine in list(self._engines.items())
             for state, seconds in engine.state_seconds().items()
+        }
+
+    def _sample_counts(self, *, is_cache: bool) -> LabelledValues:
+        """Returns the counts of the cache, by result, or the others, by origin."""
+        return {
+            (name, count.removeprefix("cache_").removesuffix("_samples")): value
+            for name, engine in list(self._engines.items())
+            for count, value in engine.sample_counts().items()
+            if count.startswith("cache_") == is_cache
         }
 
 

@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from infeed.shared.report import ServerReport
+from infeed.shared.report import SAMPLE_COUNTS, ServerReport
 from infeed.shared.sliding_window import WINDOW_SECONDS, SlidingWindow
-from infeed_server.engines import cgroup
-from infeed_server.engines.state_clock import STATES, StateSeconds
+from infeed_server.engines.base import Engine
+from infeed_server.engines.state_clock import STATES
 from infeed_server.observe import usage
-from infeed_server.sources.python.work_meter import PythonWork
+from infeed_server.processes import cgroup
 
+_COUNTS = ("batches", "bytes", "python_samples", *SAMPLE_COUNTS)
 _TIMES = ("encode_seconds", "send_seconds", "cpu_seconds", "python_seconds")
 
 _MIN_CORES = 0.01
@@ -24,10 +25,9 @@ _MIN_CORES = 0.01
 
 @dataclass
 class _Pipeline:
-    """One pipeline: how its counters are read, and what they were at the last `update`."""
+    """One pipeline: its engine's counters, and what they were at the last `update`."""
 
-    states: Callable[[], StateSeconds]
-    python: Callable[[], PythonWork]
+    engine: Engine
     report: ServerReport
     counters: dict[str, float] = field(default_factory=dict)
     window: SlidingWindow = field(default_factory=SlidingWindow)
@@ -52,16 +52,14 @@ class PipelineReports:
     def watch(
         self,
         pipeline: str,
-        states: Callable[[], StateSeconds],
-        python: Callable[[], PythonWork] = PythonWork,
+        engine: Engine,
         *,
         is_sequential: bool = False,
     ) -> None:
-        """Begins to report on a pipeline, whose functions return its time in each state, and the
-        work of the user's Python code."""
+        """Begins to report on a pipeline of this engine."""
         report = replace(self.process, is_sequential=is_sequential)
         with self._lock:
-            self._pipelines[pipeline] = _Pipeline(states, python, report)
+            self._pipelines[pipeline] = _Pipeline(engine, report)
 
     def update(self, totals: Mapping[str, Mapping[str, float]]) -> None:
         """Makes the report of each pipeline, from its totals so far."""
@@ -72,10 +70,11 @@ class PipelineReports:
         with self._lock:
             self._updated_at = now
             for name, pipeline in self._pipelines.items():
-                work = pipeline.python()
-                states = {f"{state}_seconds": value for state, value in pipeline.states().items()}
+                engine, work = pipeline.engine, pipeline.engine.python_work()
+                states = {f"{name}_seconds": time for name, time in engine.state_seconds().items()}
                 python = {"python_seconds": work.seconds, "python_samples": work.samples}
-                pipeline.counters = {**totals[name], **states, **python, **used}
+                counts = {name: engine.sample_counts().get(name, 0) for name in SAMPLE_COUNTS}
+                pipeline.counters = {**totals[name], **states, **python, **counts, **used}
                 pipeline.window.sample(now, pipeline.counters)
                 pipeline.report = replace(
                     pipeline.report,
@@ -98,12 +97,11 @@ class PipelineReports:
         """Returns the last report with the growth of the counters in another time."""
         seconds, grown = pipeline.window.difference(self._updated_at, pipeline.counters, seconds)
         times: dict[str, Any] = {name: max(0.0, grown.get(name, 0.0)) for name in _TIMES}
+        counts: dict[str, Any] = {name: int(grown[name]) for name in _COUNTS}
         report = replace(
             pipeline.report,
             seconds=seconds,
-            batches=int(grown["batches"]),
-            bytes=int(grown["bytes"]),
-            python_samples=int(grown["python_samples"]),
+            **counts,
             **_state_seconds(seconds, grown),
             **times,
         )

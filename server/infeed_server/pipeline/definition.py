@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from infeed.shared.spec import MAX_BATCH_SIZE, OnError, Remainder
 from infeed_server.config.model import Definition
 from infeed_server.order import MAX_SEED, Mode
 from infeed_server.sources import AnySource
-from infeed_server.transforms import TransformList
+from infeed_server.transforms import Cache, TransformList
 
 
 class Shuffle(Definition):
@@ -45,6 +45,16 @@ def _with_size(value: Any) -> Any:
     return {"size": value} if type(value) is int else value
 
 
+def _with_store(value: Any) -> Any:
+    return {"store": value} if isinstance(value, str) else value
+
+
+def _is_auto(cache: Cache | None) -> Cache | None:
+    if cache is not None and cache.store != "auto":
+        raise ValueError(f"it is auto; put store: {cache.store} into transforms, at its place")
+    return cache
+
+
 class Pipeline(Definition):
     """A pipeline that a server can serve."""
 
@@ -54,6 +64,9 @@ class Pipeline(Definition):
     """Order of the samples."""
     transforms: TransformList = ()
     """Steps on each sample, applied in this order."""
+    cache: Annotated[Cache | None, BeforeValidator(_with_store), AfterValidator(_is_auto)] = None
+    """`auto`: a cache where it pays, see [cache](#cache); `{store: auto, budget: 8GiB}` bounds it.
+    A cache at a place of your choice is one of the transforms."""
     batch: Annotated[BatchOptions | None, BeforeValidator(_with_size)] = None
     """Batch options, or the size alone; required unless the elements of a `dataset` are batches."""
     on_error: OnError = "raise"
@@ -65,5 +78,12 @@ class Pipeline(Definition):
     def resolve(self, base: Path) -> Pipeline:
         """Returns the pipeline with its relative paths resolved against a directory."""
         quarantine = self.quarantine and str(base / self.quarantine)
-        update = {"source": self.source.resolve(base), "quarantine": quarantine}
+        update = {
+            "source": self.source.resolve(base),
+            "quarantine": quarantine,
+            "cache": self.cache and self.cache.resolve(base),
+            "transforms": tuple(
+                step.resolve(base) if isinstance(step, Cache) else step for step in self.transforms
+            ),
+        }
         return self.model_copy(update=update)

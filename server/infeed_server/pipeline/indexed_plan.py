@@ -11,9 +11,10 @@ from infeed.shared.finish import finished_spec
 from infeed.shared.spec import Guarantee, PipelineSpec
 from infeed_server.order import SampleOrder
 from infeed_server.pipeline import sample_graph
+from infeed_server.pipeline.cache_choice import choose
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
-from infeed_server.pipeline.sample_cache import CachedSource, split_at_cache
+from infeed_server.pipeline.sample_cache import CachedSource, CachePrefix, split_at_cache
 from infeed_server.sources import PythonSource, Source
 from infeed_server.sources.base import Columns, Indices
 from infeed_server.sources.python.mapped import Keys, MappedSource, read_samples
@@ -76,6 +77,10 @@ def plan_indexed(
         )
     prefix, steps = split_at_cache(list(enumerate(definition.transforms)))
     check_placement(definition.transforms)
+    if definition.cache is not None:
+        if prefix is not None:
+            raise ConfigError(f"cache: there is one in the list too: {prefix.path}; leave out one")
+        prefix, steps = CachePrefix(tuple(steps), definition.cache, "cache"), []
     maps, head = split_python_maps(prefix.steps if prefix else steps)
     if prefix is not None:
         prefix = replace(prefix, steps=head)
@@ -85,12 +90,27 @@ def plan_indexed(
         if maps:
             source = map_source(definition, source, maps)
             undo.callback(source.close)
+        if prefix is not None and prefix.cache.store == "auto":
+            all_steps = [*prefix.steps, *steps]
+            prefix, steps = _choose(source, prefix, all_steps) if cached else (None, all_steps)
         if prefix is not None and cached:
-            source = CachedSource(source, prefix)
+            source = CachedSource(source, prefix, name)
         first = prefix.steps if prefix is not None and not cached else ()
         plan = _plan(name, definition, source, first, steps)
         undo.pop_all()
     return plan
+
+
+def _choose(
+    source: Source, prefix: CachePrefix, steps: list[Step]
+) -> tuple[CachePrefix | None, list[Step]]:
+    """Returns the steps before and behind the place that `cache: auto` chooses; None: no cache."""
+    best = choose(source, steps, prefix)
+    if best.store == "none":
+        return None, steps
+    cache = prefix.cache.model_copy(update={"store": best.store})
+    before = tuple(steps[: best.position])
+    return replace(prefix, steps=before, cache=cache), steps[best.position :]
 
 
 def _plan(

@@ -1,28 +1,38 @@
-"""The sample cache: a source that keeps the results of the first transforms in memory."""
+"""The sample cache: a source that keeps the results of the first transforms."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 from infeed.shared.errors import ConfigError
-from infeed.shared.spec import BYTES
+from infeed_server.cache.directory import default_root, open_directory
+from infeed_server.cache.memory import MemoryStore, NextUseStore
+from infeed_server.cache.records import RecordField, RecordFormat
+from infeed_server.cache.store import Store
+from infeed_server.order import SampleOrder
 from infeed_server.pipeline import sample_graph
+from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
+from infeed_server.processes import cgroup
 from infeed_server.sources.base import Columns, Indices, Sample, Source, WrappedSource
-from infeed_server.transforms import Cache
+from infeed_server.transforms import Cache, Map
 from infeed_server.transforms.base import Step
+
+Job = tuple[SampleOrder, int]
+"""The order in which a job reads samples, and its position."""
 
 
 @dataclass(frozen=True)
 class CachePrefix:
-    """The steps before a `cache` step, and the memory limit of that step."""
+    """The steps before a `cache` step, and that step."""
 
     steps: tuple[Step, ...]
-    limit_bytes: int
+    cache: Cache
     path: str
     """Path of the `cache` step, for messages: `transforms[2].cache`."""
 
@@ -38,75 +48,137 @@ def split_at_cache(steps: Sequence[Step]) -> tuple[CachePrefix | None, list[Step
     ordinal, cache = steps[position]
     assert isinstance(cache, Cache)
     for number, step in steps[:position]:
-        if step.random:
+        if step.random and cache.store != "auto":
             raise ConfigError(
                 f"transforms[{ordinal}].cache: {step.name} (transforms[{number}]) stands before "
                 "it, so every epoch would repeat the same random result; put it behind cache"
             )
-    return CachePrefix(
-        tuple(steps[:position]), cache.limit_mb << 20, f"transforms[{ordinal}].cache"
-    ), list(steps[position + 1 :])
+    path = f"transforms[{ordinal}].cache"
+    return CachePrefix(tuple(steps[:position]), cache, path), list(steps[position + 1 :])
 
 
 class CachedSource(WrappedSource):
-    """Reads and transforms each sample once. Shapes are fixed, and so is the memory."""
+    """Reads and transforms each sample that the store keeps once, and others each time."""
 
-    def __init__(self, source: Source, prefix: CachePrefix) -> None:
-        """Raises `ConfigError` if the samples have no fixed size, or need too much memory."""
+    def __init__(self, source: Source, prefix: CachePrefix, pipeline: str) -> None:
+        """Raises `ConfigError` if the store cannot be opened."""
         super().__init__(source)
         self.steps = steps = prefix.steps
-        specs = sample_graph.trace(source, steps)[-1]
-        spec = sample_graph.field_specs(specs)
-        count = len(source)
-        needed = count * sum(field.sample_bytes or 0 for field in spec)
-        strings = [field.name for field in spec if field.data_type == BYTES]
-        if strings:
-            raise ConfigError(
-                f"{prefix.path}: field {strings[0]!r} holds byte strings there, whose memory is "
-                "not bounded; put cache behind decode_image or decode_raw and drop other strings"
-            )
-        if needed > prefix.limit_bytes:
-            raise ConfigError(
-                f"{prefix.path}: {count} samples need {needed >> 20} MiB, over limit_mb: "
-                f"{prefix.limit_bytes >> 20}; raise it, or leave cache out"
-            )
-        self.columns = specs
-        self._rows = {field.name: field.zeros(count) for field in spec}
-        self._filled = np.zeros(count, np.bool_)
+        self.hits = self.misses = self._made_bytes = 0
+        self._fields = sample_graph.trace(source, steps)[-1]
+        self._serialized = {
+            name for name, spec in self._fields.items() if not spec.shape.is_fully_defined()
+        }
+        """Fields of sizes that vary, which are kept as serialized tensors."""
+        self.parsed = not self._serialized
+        self.columns = {
+            name: tf.TensorSpec((), tf.string) if name in self._serialized else spec
+            for name, spec in self._fields.items()
+        }
+        self._format = RecordFormat([_record_field(*item) for item in self.columns.items()])
+        self._store, self.release = _open_store(source, prefix, pipeline, self.columns)
+        self._jobs: Callable[[], Sequence[Job]] = tuple
+        self._clock = 0.0
+        """Samples that each job has read so far: the time of `_next_uses`."""
         self._lock = threading.Lock()
-        self._transform = _batch_function(source, sample_graph.sample_function(source, steps))
+        self._function = sample_graph.sample_function(source, steps)
+        self._run = sample_graph.columns_function(source, self._serialize)
+
+    def follow(self, jobs: Callable[[], Sequence[Job]]) -> None:
+        """Sets what returns the jobs that read the source, for `evict: next_use`."""
+        self._jobs = jobs
 
     def read(self, indices: Indices) -> Columns:
-        missing = np.unique(indices[~self._filled[indices]])
-        if missing.size:
-            computed = self._transform(self.source.read(missing))
-            with self._lock:
-                for name, rows in self._rows.items():
-                    rows[missing] = computed[name]
-                # Last, so that other readers get only complete rows.
-                self._filled[missing] = True
-        return {name: rows[indices] for name, rows in self._rows.items()}
+        wanted = indices.tolist()
+        records = {index: self._store.get(index) for index in wanted}
+        if isinstance(self._store, NextUseStore):  # they are read, and may make room now
+            self._store.plan(self._next_uses(np.unique(indices)))
+        missing = [index for index, record in records.items() if record is None]
+        if missing:
+            records |= self._make(missing)
+        with self._lock:
+            self.hits += len(records) - len(missing)
+            self.misses += len(missing)
+        return self._format.decode([records[index] or b"" for index in wanted])
+
+    def parse(self, columns: Sample) -> Sample:
+        return {
+            name: tf.ensure_shape(tf.io.parse_tensor(value, spec.dtype), spec.shape)
+            if name in self._serialized
+            else value
+            for (name, value), spec in zip(columns.items(), self._fields.values(), strict=True)
+        }
+
+    @property
+    def used_bytes(self) -> int:
+        """The bytes of the store; on disk, also of other processes."""
+        return self._store.used_bytes
+
+    @property
+    def mean_record_bytes(self) -> float:
+        """The size of the records that were made so far."""
+        return self._made_bytes / max(1, self.misses)
+
+    def close(self) -> None:
+        super().close()
+        self.release()
+
+    def _next_uses(self, indices: Indices) -> dict[int, float]:
+        """Returns when the first of the jobs needs each sample, if all of them are as fast."""
+        jobs = self._jobs()
+        if not jobs:
+            return {}
+        ahead = [order.next_positions(indices, position) - position for order, position in jobs]
+        with self._lock:
+            self._clock += len(indices) / len(jobs)
+            times = self._clock + np.min(ahead, axis=0)
+        return dict(zip(indices.tolist(), times.tolist(), strict=True))
+
+    def _make(self, indices: list[int]) -> dict[int, bytes]:
+        """Makes the records of samples, and puts them into the store."""
+        columns = self._run(self.source.read(np.array(indices, np.int64)))
+        rows = {name: np.asarray(value) for name, value in columns.items()}
+        records = {index: self._format.encode(rows, row) for row, index in enumerate(indices)}
+        for index, record in records.items():
+            self._store.put(index, record)
+        with self._lock:
+            self._made_bytes += sum(map(len, records.values()))
+        return records
+
+    def _serialize(self, sample: Sample, key: tf.Tensor) -> Sample:
+        fields = self._function(sample, key)
+        return {
+            name: tf.io.serialize_tensor(value) if name in self._serialized else value
+            for name, value in fields.items()
+        }
 
 
-def _batch_function(
-    source: Source, sample_function: sample_graph.SampleFunction
-) -> Callable[[Columns], Columns]:
-    """Returns a traced function from columns of any number of samples to their fields."""
-    signature = {
-        name: tf.TensorSpec([None, *spec.shape], spec.dtype)
-        for name, spec in source.columns.items()
-    }
-    key = tf.zeros([2], tf.int64)
+def _open_store(
+    source: Source, prefix: CachePrefix, pipeline: str, columns: sample_graph.Specs
+) -> tuple[Store, Callable[[], None]]:
+    """Returns the store of a `cache` step, and what closes it."""
+    cache = prefix.cache
+    if cache.store == "memory":
+        kind = NextUseStore if cache.evict == "next_use" else MemoryStore
+        memory = kind(cache.budget // cgroup.process_count())
+        return memory, memory.close
+    if cache.evict != "never":
+        raise ConfigError(f"{prefix.path}.evict: next_use is of store: memory; leave it out")
+    has_own_code = any(isinstance(step, Map) for _, step in prefix.steps)
+    name = fingerprint(
+        source=[source.identity, source.stamp],
+        transforms=[step.identity() for _, step in prefix.steps],
+        fields={name: [spec.dtype.name, str(spec.shape)] for name, spec in columns.items()},
+        kernels=kernel_selection() if has_own_code else None,
+    )
+    root = Path(cache.path) if cache.path else default_root()
+    try:
+        opened = open_directory(root, name, pipeline, len(source), cache.budget)
+    except ConfigError as error:
+        raise ConfigError(f"{prefix.path}: {error.message}") from error
+    return opened.store, opened.close
 
-    @tf.function(input_signature=[signature], autograph=False)  # type: ignore[untyped-decorator]
-    def run(columns: Sample) -> Sample:
-        count = tf.shape(next(iter(columns.values())), out_type=tf.int64)[0]
-        samples = tf.data.Dataset.from_tensor_slices(columns)
-        mapped = samples.map(lambda sample: sample_function(sample, key), tf.data.AUTOTUNE)
-        fields: Sample = mapped.batch(count).get_single_element()
-        return fields
 
-    def transform(columns: Columns) -> Columns:
-        return {name: np.asarray(value) for name, value in run(columns).items()}
-
-    return transform
+def _record_field(name: str, spec: tf.TensorSpec) -> RecordField:
+    dtype = np.dtype(object) if spec.dtype == tf.string else np.dtype(spec.dtype.as_numpy_dtype)
+    return RecordField(name, dtype, tuple(spec.shape.as_list()))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
 from infeed.shared.errors import ConfigError, UserCodeError
 from infeed.shared.spec import DATA_TYPES, FieldSpec, Spec
-from infeed_server.sources.base import Sample, Source
+from infeed_server.sources.base import Columns, Sample, Source
 from infeed_server.transforms.base import Step, describe_tensor, format_shape
 
 SampleFunction = Callable[[Sample, tf.Tensor], Sample]
@@ -42,6 +42,28 @@ def sample_function(source: Source, steps: Sequence[Step]) -> SampleFunction:
         return sample
 
     return transform
+
+
+def columns_function(
+    source: Source, function: SampleFunction
+) -> Callable[[Columns], Mapping[str, tf.Tensor]]:
+    """Returns a traced function from columns of any number of samples, under a key of zeros."""
+    signature = {
+        name: tf.TensorSpec([None, *spec.shape], spec.dtype)
+        for name, spec in source.columns.items()
+    }
+    key = tf.zeros([2], tf.int64)
+
+    @tf.function(input_signature=[signature], autograph=False)  # type: ignore[untyped-decorator]
+    def run(columns: Sample) -> Sample:
+        count = tf.shape(next(iter(columns.values())), out_type=tf.int64)[0]
+        samples = tf.data.Dataset.from_tensor_slices(columns)
+        mapped = samples.map(lambda sample: function(sample, key), tf.data.AUTOTUNE)
+        fields: Sample = mapped.batch(count).get_single_element()
+        return fields
+
+    # Called without a check for other signatures, of which TensorFlow would warn.
+    return run.get_concrete_function()  # type: ignore[no-any-return]
 
 
 def trace(source: Source, steps: Sequence[Step]) -> list[Specs]:

@@ -14,13 +14,13 @@ from itertools import count
 from infeed.shared.errors import ConfigError
 from infeed.shared.report import ServerReport
 from infeed.v1 import stream_pb2
-from infeed.wire.batch import encode_batch
-from infeed_server.engines import cgroup
+from infeed.wire.batch import Payload, encode_batch
 from infeed_server.engines.base import Answer, Engine, HostBatch, Request, Trainer
 from infeed_server.engines.monitor import Monitor
 from infeed_server.observe.pipeline_reports import PipelineReports
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import plan_indexed
+from infeed_server.processes import cgroup
 from infeed_server.profile.figures import Profile
 from infeed_server.profile.stages import OnStep, StageProfile
 from infeed_server.runtime.engine_factory import build
@@ -105,7 +105,7 @@ def _run_engine(engine: Engine, seconds: float) -> ServerReport:
     warm-up is a quarter of the time, and a few batches at least: tf.data chooses its parallelism
     meanwhile. Bad samples should be substituted: else the first ends the run."""
     batches, reports, name = _batches(engine), PipelineReports(), engine.spec.name
-    reports.watch(name, engine.state_seconds)
+    reports.watch(name, engine)
     with closing(batches):
         for warm_up in (True, False):
             begin, made = time.perf_counter(), 0
@@ -131,7 +131,7 @@ def _batches(engine: Engine) -> Generator[None]:
                 continue
             made = pending.popleft().result()
             assert isinstance(made, HostBatch)  # the data has no end
-            data = (spec.wire_spec, made.arrays, made.sample_ids, made.mask)
+            data = (Payload(spec.wire_spec, made.arrays), made.sample_ids, made.mask)
             for _ in encode_batch(request, made.start, made.epoch, *data).messages():
                 pass
             session.on_sent()

@@ -9,8 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from infeed.shared.spec import Array
-from infeed_server.engines import cgroup
 from infeed_server.engines.tf_data import graph_options
+from infeed_server.processes import cgroup
 from infeed_server.profile.figures import Cost
 from infeed_server.profile.timing import median_cost
 from infeed_server.sources.base import Columns, Sample

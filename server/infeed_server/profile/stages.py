@@ -13,7 +13,8 @@ from infeed.shared.errors import SampleError
 from infeed.shared.finish import apply
 from infeed.shared.spec import Array, Cast, Normalize, OneHot
 from infeed.v1 import stream_pb2
-from infeed.wire.batch import encode_batch
+from infeed.wire.batch import Payload, encode_batch
+from infeed_server.cache.records import RecordField, RecordFormat
 from infeed_server.engines.indexed.sample_reader import SampleReader
 from infeed_server.pipeline.indexed_plan import IndexedPlan, split_python_maps
 from infeed_server.pipeline.sample_graph import apply_step
@@ -63,15 +64,14 @@ class StageProfile:
         kept, cached = self._measure_transforms(raw)
         self._on_step("batches and messages")
         if not self._plan.is_passthrough:
-            if self._cache >= 0:
+            if self._cache >= 0 and cached.is_fixed:
                 columns = next(cached.batches(self._profile.batch_size))
-                order = np.random.default_rng(0).permutation(self._profile.batch_size)
-                self._add_of_batch(
-                    "cache",
-                    "read cache",
-                    cached,
-                    lambda: [rows[order] for rows in columns.values()],
-                )
+                fields = [RecordField(name, x.dtype, x.shape[1:]) for name, x in columns.items()]
+                format_ = RecordFormat(fields)
+                rows = range(self._profile.batch_size)
+                records = [format_.encode(columns, row) for row in rows]
+                read = partial(format_.decode, records)
+                self._add_of_batch("cache", "read cache", cached, read)
             batches = kept.batches(self._profile.batch_size)
             self._add_of_batch("batch", "batch", kept, lambda: next(batches))
         self._measure_sending(kept)
@@ -147,7 +147,8 @@ class StageProfile:
         self._profile.wire_bytes = last.bytes
 
         def encode() -> list[object]:
-            batch = encode_batch(request, 0, 0, spec.wire_spec, arrays, sample_ids, mask)
+            payload = Payload(spec.wire_spec, arrays)
+            batch = encode_batch(request, 0, 0, payload, sample_ids, mask)
             return list(batch.messages())
 
         self._add_of_batch("encode", "encode", last, encode)

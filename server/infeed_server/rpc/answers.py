@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from infeed.shared.errors import InvalidRequestError
 from infeed.v1 import stream_pb2
 from infeed.wire.batch import EncodedBatch
-from infeed_server.engines import cgroup
 from infeed_server.engines.base import Answer, shutting_down
 from infeed_server.engines.monitor import Monitor, record_stage
+from infeed_server.processes import cgroup
 from infeed_server.serving.catalog import BatchStream
 
 if TYPE_CHECKING:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from infeed.shared.errors import InvalidRequestError, PipelineNotFoundError
 from infeed.shared.finish import finish
-from infeed.shared.spec import Array, PipelineSpec, Spec
+from infeed.shared.spec import PipelineSpec, Spec
 from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed.v1 import stream_pb2
-from infeed.wire.batch import EncodedBatch, encode_batch, encode_end
+from infeed.wire.batch import EncodedBatch, Payload, encode_batch, encode_end
 from infeed_server.engines.base import Answer, EndOfData, Engine, HostBatch, Request, Session
 from infeed_server.serving import request_checks
 from infeed_server.serving.auth import Caller
@@ -169,8 +170,7 @@ class BatchStream:
             request,
             answer.start,
             answer.epoch,
-            self.spec,
-            self._finished_arrays(answer),
+            answer.payload(self.finish_on_server, partial(self._payload, answer)),
             answer.sample_ids,
             answer.mask,
             answer.position_count,
@@ -178,7 +178,8 @@ class BatchStream:
         self.session.set_batch_bytes(batch.header.payload_size)
         return batch
 
-    def _finished_arrays(self, batch: HostBatch) -> dict[str, Array]:
-        if not self.finish_on_server:
-            return batch.arrays
-        return finish(batch.arrays, self.pipeline.finish_transforms, batch.mask)
+    def _payload(self, batch: HostBatch, shared: bool) -> Payload:
+        arrays = batch.arrays
+        if self.finish_on_server:
+            arrays = finish(arrays, self.pipeline.finish_transforms, batch.mask)
+        return Payload(self.spec, arrays, shared=shared)

@@ -52,6 +52,8 @@ class Source(ABC):
     """The columns that `read` returns, per sample (no slots dimension)."""
     identity: str
     """A hash of the samples, independent of where they are stored."""
+    stamp: str = ""
+    """A hash of sizes and times of its files, where the identity does not cover the content."""
     parsed: bool = True
     """Whether the columns are the fields already, so that `parse` does nothing."""
 
@@ -79,7 +81,7 @@ class WrappedSource(Source):
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.identity = source.identity
+        self.identity, self.stamp = source.identity, source.stamp
 
     def __len__(self) -> int:
         return len(self.source)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import ByteSize, Field, field_validator, model_validator
 from typing_extensions import override
 
 from infeed_server.sources.base import Sample
 from infeed_server.transforms.base import FieldName, Key, Transform, get_field
-from infeed_server.transforms.option_types import Names, Positive
+from infeed_server.transforms.option_types import Names
 
 
 class Rename(Transform):
@@ -68,15 +69,38 @@ class Drop(Transform):
 
 
 class Cache(Transform):
-    """Keeps the samples in memory, as the transforms before it make them.
+    """Keeps the samples that fit into a budget, as the transforms before it make them.
 
     It changes no sample; `infeed_server.pipeline` splits the list here.
 
     Result: types and shapes kept.
     """
 
-    limit_mb: Positive = 4096
-    """Memory for all samples, in MiB, checked at start."""
+    shorthand = "store"
+
+    store: Literal["memory", "disk", "auto"] = "memory"
+    """Where samples are kept: `disk` survives restarts, and several processes share it; `auto`
+    measures what pays, and also chooses the place in the list."""
+    budget: Annotated[ByteSize, Field(ge=1 << 20)] = ByteSize(4 << 30)
+    """Bytes at most: of memory, in all processes of the server together; of disk, with the unused
+    caches below `path`."""
+    path: str | None = None
+    """Folder on a local disk; by default `samples` in the
+    [user's folder](commands.md#environment-variables)."""
+    evict: Literal["never", "next_use"] = "never"
+    """`next_use`: in memory, a sample makes room for one that a trainer needs earlier. It pays when
+    trainers with different seeds read the data at the same time."""
+
+    def resolve(self, base: Path) -> Cache:
+        """Returns the step with a relative `path` taken from `base`."""
+        return self.model_copy(update={"path": str(base / self.path)}) if self.path else self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_limit(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "limit_mb" in value:
+            raise ValueError(f"limit_mb is now budget: {value['limit_mb']}MiB")
+        return value
 
     @override
     def apply(self, sample: Sample, key: Key) -> Sample:
@@ -88,6 +112,6 @@ class Cache(Transform):
 
     @override
     def identity(self) -> dict[str, Any]:
-        # The limit changes no bits, so servers that differ in it stay interchangeable. The marker
+        # The options change no bits, so servers that differ in them can take turns. The marker
         # itself counts: it shifts the ordinals, and with them the keys, of the steps after it.
         return {self.name: {}}

@@ -57,7 +57,9 @@ def request(request_id: int = 0, start: int = 12) -> stream_pb2.BatchRequest:
 def batch_messages(request_id: int = 0, start: int = 12) -> list[bytes]:
     arrays = {"x": np.arange(15, dtype=np.float32).reshape(3, 5), "label": np.arange(3)}
     ids, mask = np.array([4, 5, -1]), np.array([True, True, False])
-    batch = wire.encode_batch(request(request_id, start), start, 1, SPEC, arrays, ids, mask)
+    batch = wire.encode_batch(
+        request(request_id, start), start, 1, wire.Payload(SPEC, arrays), ids, mask
+    )
     return [b"".join(pieces) for pieces in batch.messages(chunk_bytes=40)]
 
 
@@ -139,7 +141,8 @@ def assemble_words(payload_size: int | None = None) -> list[Any]:
     arrays = {"word": np.array([b"a", b"", b"longer"], object)}
     ids, mask = np.arange(3), np.ones(3, bool)
     head, *chunks = map(
-        b"".join, wire.encode_batch(request(), 12, 1, WORDS, arrays, ids, mask).messages()
+        b"".join,
+        wire.encode_batch(request(), 12, 1, wire.Payload(WORDS, arrays), ids, mask).messages(),
     )
     if payload_size is not None:
         message = wire.parse_response(head)
@@ -234,7 +237,8 @@ def test_payload_is_read_without_a_copy() -> None:
     arrays = {"x": x, "label": np.arange(3)}
     ids, mask = np.arange(3), np.ones(3, bool)
     head, chunk = map(
-        b"".join, wire.encode_batch(request(), 12, 1, SPEC, arrays, ids, mask).messages()
+        b"".join,
+        wire.encode_batch(request(), 12, 1, wire.Payload(SPEC, arrays), ids, mask).messages(),
     )
     assembler = new_assembler()
     read(assembler, opened())

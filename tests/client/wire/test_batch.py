@@ -50,7 +50,8 @@ def batches(draw: st.DrawFn) -> tuple[Spec, dict[str, Any]]:
 def encode(spec: Spec, arrays: dict[str, Any], mask: Any = None) -> wire.EncodedBatch:
     ids = np.arange(7, 7 + SLOTS)
     mask = np.ones(SLOTS, bool) if mask is None else mask
-    return wire.encode_batch(stream_pb2.BatchRequest(request_id=5), 40, 2, spec, arrays, ids, mask)
+    request = stream_pb2.BatchRequest(request_id=5)
+    return wire.encode_batch(request, 40, 2, wire.Payload(spec, arrays), ids, mask)
 
 
 def join(messages: Iterable[Sequence[Any]]) -> tuple[stream_pb2.BatchHeader, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from infeed_server.engines import cgroup
 from infeed_server.engines.tf_data import within_limits
+from infeed_server.processes import cgroup
 
 
 @pytest.fixture(autouse=True)

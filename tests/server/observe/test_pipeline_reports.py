@@ -6,13 +6,16 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from infeed_server.engines import cgroup
+from infeed.shared.report import SAMPLE_COUNTS
 from infeed_server.engines.state_clock import PipelineState
 from infeed_server.observe import usage
 from infeed_server.observe.pipeline_reports import PipelineReports
+from infeed_server.processes import cgroup
 from infeed_server.sources.python.work_meter import PythonWork
 
 
@@ -34,7 +37,16 @@ class Pipeline:
         }
         self.totals = Counter(batches=0, bytes=0, encode_seconds=0, send_seconds=0)
         self.reports = PipelineReports(lambda: self.now)
-        self.reports.watch("p", lambda: self.seconds)
+        self.work, self.counts = PythonWork(), dict.fromkeys(SAMPLE_COUNTS, 0)
+        self.watch()
+
+    def watch(self, *, is_sequential: bool = False) -> None:
+        engine: Any = SimpleNamespace(
+            state_seconds=lambda: self.seconds,
+            python_work=lambda: self.work,
+            sample_counts=lambda: self.counts,
+        )
+        self.reports.watch("p", engine, is_sequential=is_sequential)
 
     def run(self, seconds: int, **states: float) -> None:
         """Runs for some seconds, with the share of each state in every second."""
@@ -136,13 +148,22 @@ def test_report_on_fewer_seconds_leaves_out_what_was_before(new_pipeline: NewPip
 
 
 def test_report_has_the_work_of_python_code(new_pipeline: NewPipeline) -> None:
-    work = PythonWork(4, 0.0, 0, 7, 1.5)
     pipeline = new_pipeline()
-    pipeline.reports.watch("p", lambda: pipeline.seconds, lambda: work, is_sequential=True)
+    pipeline.work = PythonWork(4, 0.0, 0, 7, 1.5)
+    pipeline.watch(is_sequential=True)
     pipeline.run(1)
-    work = PythonWork(4, 3.0, 20, 7, 1.5)
+    pipeline.work = PythonWork(4, 3.0, 20, 7, 1.5)
     pipeline.run(1)
     report = pipeline.reports.report("p")
     assert (report.python_workers, report.python_seconds, report.python_samples) == (4, 3.0, 20)
     assert (report.slowest_sample, report.slowest_sample_seconds) == (7, 1.5)
     assert report.is_sequential
+
+
+def test_report_has_the_samples_by_origin(new_pipeline: NewPipeline) -> None:
+    pipeline = new_pipeline()
+    pipeline.run(1)
+    pipeline.counts = {name: number for number, name in enumerate(SAMPLE_COUNTS)}
+    pipeline.run(1)
+    report = pipeline.reports.report("p")
+    assert {name: getattr(report, name) for name in SAMPLE_COUNTS} == pipeline.counts

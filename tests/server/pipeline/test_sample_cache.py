@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +14,12 @@ import tensorflow as tf
 
 from infeed.shared.errors import ConfigError
 from infeed_server.pipeline.load import parse
-from infeed_server.pipeline.sample_cache import CachedSource, CachePrefix, split_at_cache
+from infeed_server.pipeline.sample_cache import CachedSource, split_at_cache
 from infeed_server.sources import open_source
 
 COUNT = 50
+
+Open = Callable[..., CachedSource]
 
 
 class CountingMap:
@@ -33,37 +38,47 @@ class CountingMap:
         return {"y": tf.ensure_shape(tf.py_function(record, [sample["x"]], tf.int64), [])}
 
 
-def cached_source(function: Any, limit_bytes: int = 1 << 20) -> CachedSource:
-    pipeline = parse(
-        {
-            "source": {"arrays": {"x": np.arange(COUNT)}},
-            "transforms": [{"map": {"function": function}}, "cache"],
-        }
-    )
-    prefix, rest = split_at_cache(list(enumerate(pipeline.transforms)))
-    assert prefix is not None
-    assert not rest
-    return CachedSource(
-        open_source(pipeline.source), CachePrefix(prefix.steps, limit_bytes, prefix.path)
-    )
+@pytest.fixture(params=["memory", "disk"])
+def cached(request: Any, tmp_path: Path) -> Iterator[Open]:
+    """Opens a source of the numbers 0 to 49 behind a function and a cache."""
+    with ExitStack() as stack:
+
+        def make(function: Any, **options: Any) -> CachedSource:
+            cache = {"store": request.param, "path": str(tmp_path / "cache"), **options}
+            pipeline = parse(
+                {
+                    "source": {"arrays": {"x": np.arange(COUNT)}},
+                    "transforms": [{"map": {"function": function}}, {"cache": cache}],
+                }
+            )
+            prefix, rest = split_at_cache(list(enumerate(pipeline.transforms)))
+            assert prefix is not None
+            assert not rest
+            source = CachedSource(open_source(pipeline.source), prefix, "numbers")
+            stack.callback(source.close)
+            return source
+
+        yield make
 
 
-def test_each_sample_is_computed_once() -> None:
+def test_each_sample_is_computed_once(cached: Open) -> None:
     counting = CountingMap()
-    source = cached_source(counting)
+    source = cached(counting)
     counting.samples.clear()  # tracing may have called it
     rng = np.random.default_rng(0)
     for _ in range(30):
         indices = rng.integers(0, COUNT, 7)
         assert source.read(indices)["y"].tolist() == (indices * 10).tolist()
     assert sorted(counting.samples) == sorted(set(counting.samples))
+    assert source.misses == len(counting.samples)
+    assert source.hits > source.misses
     assert len(source) == COUNT
     assert source.provenance(3) == source.source.provenance(3)
     assert source.identity == source.source.identity
 
 
-def test_concurrent_readers_get_the_same_samples() -> None:
-    source = cached_source(CountingMap())
+def test_concurrent_readers_get_the_same_samples(cached: Open) -> None:
+    source = cached(CountingMap())
     wrong: list[Any] = []
 
     def read(seed: int) -> None:
@@ -82,7 +97,7 @@ def test_concurrent_readers_get_the_same_samples() -> None:
     assert not wrong
 
 
-def test_sample_that_failed_is_computed_again() -> None:
+def test_sample_that_failed_is_computed_again(cached: Open) -> None:
     failing = [3]
 
     def times_ten(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -93,22 +108,63 @@ def test_sample_that_failed_is_computed_again() -> None:
 
         return {"y": tf.ensure_shape(tf.py_function(compute, [sample["x"]], tf.int64), [])}
 
-    source = cached_source(times_ten)
+    source = cached(times_ten)
     with pytest.raises(tf.errors.InvalidArgumentError):
         source.read(np.array([2, 3, 4]))
     failing.clear()
     assert source.read(np.array([2, 3, 4]))["y"].tolist() == [20, 30, 40]
 
 
-def test_memory_is_checked_in_advance() -> None:
-    with pytest.raises(
-        ConfigError, match=r"^transforms\[1\].cache: 50 samples need 0 MiB, over lim"
-    ):
-        cached_source(CountingMap(), limit_bytes=COUNT * 8 - 1)
-    cached_source(CountingMap(), limit_bytes=COUNT * 8)
+def large(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Random bytes, which cannot be compressed, of a size that varies."""
+    key = tf.stack([sample["x"], tf.zeros_like(sample["x"])])
+    size = 60_000 + tf.cast(sample["x"], tf.int32) * 100
+    noise = tf.random.stateless_uniform([size], key, 0, 256, tf.int32)
+    return {"n": tf.cast(noise, tf.uint8), "text": tf.as_string(sample["x"])}
 
-    def text(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        return {"t": tf.as_string(sample["x"])}
 
-    with pytest.raises(ConfigError, match=r"^transforms\[1\].cache: field 't' holds byte strings"):
-        cached_source(text)
+def test_what_fits_is_kept_whatever_its_size(cached: Open) -> None:
+    source, reads = cached(large, budget=1 << 20), []
+    for _ in range(2):
+        for start in range(0, COUNT, 10):
+            columns = source.read(np.arange(start, start + 10))
+            reads.append({name: column.tolist() for name, column in columns.items()})
+        assert [text for read in reads[:5] for text in read["text"]] == [
+            str(number).encode() for number in range(COUNT)
+        ]
+    assert reads[:5] == reads[5:]
+    assert 12 <= source.hits <= 17  # of some 17 samples in 1 MiB
+    fields = source.parse({name: column[3] for name, column in source.read(np.arange(9)).items()})
+    assert fields["n"].shape == [60_300]
+    assert fields["n"].dtype == tf.uint8
+
+
+def test_changed_file_of_the_same_size_begins_a_new_cache(tmp_path: Path) -> None:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for name, value in (("a.png", 1), ("b.png", 2)):
+        image = tf.io.encode_png(np.full((4, 4, 3), value, np.uint8)).numpy()
+        (folder / name).write_bytes(image.ljust(100, b"\0"))  # of one size
+    cache = {"store": "disk", "path": str(tmp_path / "cache")}
+
+    def read() -> tuple[list[int], int]:
+        transforms = [{"decode_image": {"field": "image"}}, {"cache": cache}]
+        pipeline = parse({"source": {"images": str(folder)}, "transforms": transforms})
+        prefix, _ = split_at_cache(list(enumerate(pipeline.transforms)))
+        assert prefix is not None
+        source = CachedSource(open_source(pipeline.source), prefix, "images")
+        columns = source.read(np.arange(2))
+        samples = [source.parse({"image": x}) for x in columns["image"]]
+        source.close()
+        return [int(sample["image"][0, 0, 0]) for sample in samples], source.misses
+
+    assert read() == ([1, 2], 2)
+    assert read() == ([1, 2], 0)
+    (folder / "a.png").write_bytes((folder / "b.png").read_bytes())
+    assert read() == ([2, 2], 2)
+
+
+def test_folder_that_cannot_be_written_is_refused(cached: Open, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"^transforms\[1\].cache: cannot use the cache .*file"):
+        cached(CountingMap(), store="disk", path=str(tmp_path / "file"))

@@ -16,7 +16,7 @@ import pytest
 from infeed.shared.errors import ServerUnavailableError
 from infeed.shared.spec import FieldSpec
 from infeed.v1 import stream_pb2
-from infeed.wire.batch import EncodedBatch, encode_batch, encode_end
+from infeed.wire.batch import EncodedBatch, Payload, encode_batch, encode_end
 from infeed_server.engines.base import EndOfData, HostBatch
 from infeed_server.engines.monitor import Monitor
 from infeed_server.rpc.answers import AnswerQueue, BatchEncoder
@@ -40,7 +40,8 @@ class FakeStream:
         assert self.may_encode.wait(60)
         if isinstance(answer, EndOfData):
             return encode_end(request, answer.position_count)
-        return encode_batch(request, 0, 0, SPEC, answer.arrays, answer.sample_ids, answer.mask)
+        payload = Payload(SPEC, answer.arrays)
+        return encode_batch(request, 0, 0, payload, answer.sample_ids, answer.mask)
 
 
 @pytest.fixture

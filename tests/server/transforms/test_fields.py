@@ -49,8 +49,9 @@ def test_missing_field_is_refused_with_the_available(spec: Any, transform: Any) 
 def test_cache_changes_neither_sample_nor_identity(run: Any) -> None:
     assert run(Cache(), SAMPLE) == SAMPLE
     assert Cache().fields() == set()
-    assert Cache(limit_mb=1).identity() == Cache().identity() == {"cache": {}}
-    assert Cache().limit_mb == 4096
+    assert Cache(store="disk", path="a").identity() == Cache().identity() == {"cache": {}}
+    with pytest.raises(ValueError, match="limit_mb is now budget: 7MiB"):
+        Cache(limit_mb=7)
 
 
 def test_identity_has_every_option_by_its_yaml_name() -> None:

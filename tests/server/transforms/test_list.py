@@ -53,7 +53,8 @@ def test_yaml_and_python_give_equal_transforms() -> None:
         {"map": {"function": "module:function", "keyed": True}},
         "cache",
         {"cache": None},
-        {"cache": {"limit_mb": 7}},
+        {"cache": "disk"},
+        {"cache": {"budget": "7MiB"}},
     ]
     python = (
         DecodeImage(field="image", channels=1),
@@ -68,7 +69,8 @@ def test_yaml_and_python_give_equal_transforms() -> None:
         Map(function="module:function", keyed=True),
         Cache(),
         Cache(),
-        Cache(limit_mb=7),
+        Cache(store="disk"),
+        Cache(budget=7 << 20),
     )
     assert LIST.validate_python(yaml) == python
     assert LIST.validate_python(python) == python

@@ -81,12 +81,14 @@ function serverFigures({ report, queues }) {
   return {
     A: {
       figure: perBatch(report.source_seconds),
-      detail: busy(report.source_seconds, "waited for"),
+      detail: busy(report.source_seconds, "waited for") + shareNote(
+        report.cache_hits, report.cache_misses, "from the cache"),
       share: share(report.source_seconds),
     },
     B: {
       figure: perBatch(report.transform_seconds),
-      detail: busy(report.transform_seconds, "waited for"),
+      detail: busy(report.transform_seconds, "waited for") + shareNote(
+        report.shared_samples, report.computed_samples + report.recomputed_samples, "shared"),
       share: share(report.transform_seconds),
     },
     C: {
@@ -100,6 +102,11 @@ function serverFigures({ report, queues }) {
       share: share(sending),
     },
   };
+}
+
+// The part of all samples that needed no work, if there was any.
+function shareNote(saved, made, what) {
+  return saved ? `; ${format.percent(saved / (saved + made))} ${what}` : "";
 }
 
 function trainerFigures(trainer) {

@@ -1,9 +1,11 @@
-"""The tf.data pipeline of one batch size: requests in, batches out, in the same order.
+"""The tf.data pipeline of one tile size: tiles in, and out in the same order.
 
-    queue → read columns by index (threads) → unbatch → map(sample function) → batch → prefetch
+    queue → shared batches → tiles → read columns by index (threads) → unbatch
+          → map(sample function) → batch → prefetch
 
-All streams of a pipeline and batch size share one, so it is traced, warmed up and autotuned once,
-and its memory has one bound.
+A tile is a batch, or a part of it that batches of another size have too. All streams whose batches
+have tiles of a size share one pipeline, so it is traced, warmed up and autotuned once, and its
+memory has one bound.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,9 +26,11 @@ import tensorflow as tf
 
 from infeed.shared.errors import InfeedError, ServerError
 from infeed.shared.tensorflow.from_callable import from_callable
-from infeed_server.engines.base import Answer, shutting_down
+from infeed_server.engines.base import Answer, EndOfData, shutting_down
 from infeed_server.engines.indexed.bad_samples import BadSampleHandler
 from infeed_server.engines.indexed.fair_queue import BatchTask, FairQueue, complete
+from infeed_server.engines.indexed.shared_batches import SharedBatches
+from infeed_server.engines.indexed.tiles import TileJoiner, split
 from infeed_server.engines.memory_budget import StreamQuota
 from infeed_server.engines.monitor import Monitor, record_stage
 from infeed_server.engines.state_clock import PipelineState, StateClock
@@ -45,13 +51,21 @@ _READ_AHEAD_BYTES = 256 << 20
 
 
 class BatchPipeline:
-    """Runs the tasks of all sessions that use a batch size, and counts those sessions."""
+    """Runs the tasks of all sessions that use a tile size, and counts those sessions."""
 
     def __init__(
-        self, plan: IndexedPlan, slots: int, bad_samples: BadSampleHandler, monitor: Monitor
+        self,
+        plan: IndexedPlan,
+        slots: int,
+        shared: SharedBatches,
+        bad_samples: BadSampleHandler,
+        monitor: Monitor,
     ) -> None:
         self._plan = plan
-        self._slots = slots
+        self.slots = slots
+        self._shared = shared
+        self._tiles: deque[BatchTask] = deque()
+        """Tiles that no stream shares; they are read next."""
         self._bad_samples = bad_samples
         self._monitor = monitor
         self.queue = FairQueue()
@@ -72,8 +86,16 @@ class BatchPipeline:
     def submit(self, task: BatchTask) -> Future[Answer]:
         if not self.queue.put(task):
             complete(task, shutting_down())
+        self.serve_shared(task.quota)
         self.clock.update()
         return task.future
+
+    def serve_shared(self, quota: StreamQuota) -> None:
+        """Completes a stream's next tasks whose batches are kept, or makes them wait for those in
+        the making. They need no work, so they need no turn either."""
+        while task := self.queue.take_of(quota, self._shared.has):
+            if not self._shared.join(task, make=False, is_tile=self._is_tile(task)):
+                self._retry(task)
 
     def add_user(self) -> None:
         with self._lock:
@@ -155,17 +177,17 @@ class BatchPipeline:
         batches = self._read_batches()
         read = from_callable(lambda _: next(batches, None), self._signature())
         mapped = read.unbatch().map(transform, num_parallel_calls=tf.data.AUTOTUNE)
-        batched = mapped.batch(self._slots, drop_remainder=True).prefetch(2)
+        batched = mapped.batch(self.slots, drop_remainder=True).prefetch(2)
         return batched.with_options(graph_options())
 
     def _signature(self) -> dict[str, Any]:
         """Returns the tensor specs of the elements of `_read_batches`."""
         columns = self._plan.source.columns
         return {
-            "index": tf.TensorSpec([self._slots], tf.int64),
-            "key": tf.TensorSpec([self._slots, 2], tf.int64),
+            "index": tf.TensorSpec([self.slots], tf.int64),
+            "key": tf.TensorSpec([self.slots, 2], tf.int64),
             "columns": {
-                name: tf.TensorSpec([self._slots, *spec.shape], spec.dtype)
+                name: tf.TensorSpec([self.slots, *spec.shape], spec.dtype)
                 for name, spec in columns.items()
             },
         }
@@ -178,10 +200,10 @@ class BatchPipeline:
         """Yields the tasks in the queue's order with their columns; reads ahead on threads."""
         while True:
             while len(self._reads) < self._read_ahead():
-                task = self.queue.take(wait=not self._reads)
-                if task is None:
+                tile = self._next_tile(wait=not self._reads)
+                if tile is None:
                     break
-                self._start_read(task)
+                self._start_read(tile)
             if not self._reads:
                 return
             task, future = self._reads[0]
@@ -203,6 +225,42 @@ class BatchPipeline:
                 yield task, columns
             else:
                 self._on_failed(task, error)
+
+    def _next_tile(self, *, wait: bool) -> BatchTask | None:
+        """Returns the next tile that is not made yet. Returns None as `FairQueue.take` does."""
+        while not self._tiles:
+            task = self.queue.take(wait=wait)
+            if task is None or task.assigned:  # which is a tile that is tried again
+                return task
+            if not self._shared.join(task, make=True, is_tile=self._is_tile(task)):
+                self._tiles.extend(self._make(task))
+        return self._tiles.popleft()
+
+    def _make(self, task: BatchTask) -> Iterator[BatchTask]:
+        """Yields tiles to make: of a batch, those that are not shared. They belong to this pipeline
+        rather than to a stream, which may leave."""
+        if self._is_tile(task):
+            tile = replace(task, future=Future())
+            tile.future.add_done_callback(partial(self._settle, task))
+            yield tile
+            return
+        requests = list(split(task.request, self.slots))
+        joiner = TileJoiner(task.request, len(requests), partial(self._shared.settle, task))
+        for number, request in enumerate(requests):
+            tile = replace(task, request=request, future=Future())
+            joiner.add(number, tile.future)
+            if not self._shared.join(tile, make=True, is_tile=True):
+                yield from self._make(tile)
+
+    def _is_tile(self, task: BatchTask) -> bool:
+        return task.request.slots == self.slots
+
+    def _settle(self, task: BatchTask, made: Future[Answer]) -> None:
+        error = made.exception()
+        assert error is None or isinstance(error, InfeedError)
+        result = error or made.result()
+        assert not isinstance(result, EndOfData)
+        self._shared.settle(task, result)
 
     def _read_ahead(self) -> int:
         """Returns the number of batches to read ahead, if all are like the last."""
@@ -239,7 +297,8 @@ class BatchPipeline:
         with self._lock:
             self._failure = error
             reading = [task for task, _ in self._reads]
-            tasks = [*reading, *self._in_graph, *self.queue.close()]
+            tasks = [*reading, *self._in_graph, *self._tiles, *self.queue.close()]
+            self._tiles.clear()
             self._reads.clear()
             self._in_graph.clear()
         self._read_pool.shutdown(wait=False)

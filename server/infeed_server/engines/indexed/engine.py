@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 from infeed.shared.errors import InvalidRequestError, ServerUnavailableError
@@ -21,13 +22,16 @@ from infeed_server.engines.base import (
 )
 from infeed_server.engines.indexed.bad_samples import BadSampleHandler
 from infeed_server.engines.indexed.batch_pipeline import BatchPipeline
-from infeed_server.engines.indexed.fair_queue import BatchTask
+from infeed_server.engines.indexed.fair_queue import BatchTask, Reader
 from infeed_server.engines.indexed.quarantine import Quarantine
+from infeed_server.engines.indexed.shared_batches import SharedBatches
+from infeed_server.engines.indexed.tiles import tile_slots
 from infeed_server.engines.memory_budget import MemoryBudget, StreamQuota
 from infeed_server.engines.monitor import Monitor
 from infeed_server.engines.state_clock import STATES, StateSeconds, total_seconds
 from infeed_server.order import SampleOrder
 from infeed_server.pipeline.indexed_plan import IndexedPlan
+from infeed_server.pipeline.sample_cache import CachedSource, Job
 from infeed_server.pipeline.sample_stages import SampleStage, sample_stages
 from infeed_server.sources.python.mapped import python_work
 from infeed_server.sources.python.work_meter import PythonWork
@@ -43,7 +47,7 @@ _MAX_SUBSTITUTES = 100
 
 
 class IndexedEngine(Engine):
-    """Serves an indexed pipeline through one batch pipeline for each batch size in use."""
+    """Serves an indexed pipeline through one batch pipeline for each tile size in use."""
 
     def __init__(
         self, plan: IndexedPlan, quarantine: Quarantine, monitor: Monitor, budget: MemoryBudget
@@ -53,6 +57,12 @@ class IndexedEngine(Engine):
         self._monitor = monitor
         self._quarantine = quarantine
         self._bad_samples = BadSampleHandler(plan, quarantine, monitor)
+        self.shared = SharedBatches(budget)
+        if isinstance(plan.source, CachedSource):
+            plan.source.follow(self._jobs)
+        self._streams: Counter[int] = Counter()
+        """Open streams by batch size."""
+        self._sizes: tuple[int, ...] = ()
         self._pipelines: OrderedDict[int, BatchPipeline] = OrderedDict()
         self._ended_seconds: StateSeconds = dict.fromkeys(STATES, 0.0)
         """The states of the batch pipelines that were closed."""
@@ -67,8 +77,8 @@ class IndexedEngine(Engine):
         # The end of the data is arithmetic, and a batch is the same for every trainer.
         if trainer.job_name:
             raise requires_other_engine(self.spec.name, "jobs to take part in")
-        pipeline = self._pipeline(slots)
-        return IndexedSession(pipeline, self._plan, self._budget.open_quota(self.spec.name))
+        reader = Reader(trainer.rank, trainer.world_size, slots)
+        return IndexedSession(self, self._plan, self._budget.open_quota(self.spec.name), reader)
 
     def warm_up(self) -> Answer:
         session = self.open(self.spec.batch_size, 0, Trainer())
@@ -92,6 +102,23 @@ class IndexedEngine(Engine):
 
     def python_work(self) -> PythonWork:
         return python_work(self._plan.uncached[0])
+
+    def _jobs(self) -> list[Job]:
+        return [(self._plan.order(seed), at) for seed, at in self.shared.jobs().items()]
+
+    def sample_counts(self) -> dict[str, int]:
+        counts = {f"{origin}_samples": count for origin, count in self.shared.samples.items()}
+        source = self._plan.source
+        if isinstance(source, CachedSource):
+            counts |= {"cache_hits": source.hits, "cache_misses": source.misses}
+        return counts
+
+    def cache_bytes(self) -> int:
+        source = self._plan.source
+        return source.used_bytes if isinstance(source, CachedSource) else 0
+
+    def window_bytes(self) -> int:
+        return self.shared.kept_bytes
 
     def bad_samples(self) -> list[dict[str, Any]]:
         return self._quarantine.to_json()
@@ -129,15 +156,28 @@ class IndexedEngine(Engine):
             pipeline.close()
         self._bad_samples.close()
 
-    def _pipeline(self, slots: int) -> BatchPipeline:
+    def add_size(self, slots: int, change: int) -> None:
+        """Counts a stream of a batch size that opens or closes."""
+        with self._lock:
+            self._streams[slots] += change
+            self._sizes = tuple(size for size, count in self._streams.items() if count)
+
+    def is_current(self, pipeline: BatchPipeline, slots: int) -> bool:
+        """Returns whether a pipeline has the tiles of batches of a size."""
+        return pipeline.slots == tile_slots(slots, self._sizes) and not pipeline.queue.closed
+
+    def pipeline(self, slots: int) -> BatchPipeline:
         """Adds a user to the pipeline of a batch size. Closes unused pipelines beyond the limit."""
         with self._lock:
             if self._closed:
                 raise shutting_down()
+            slots = tile_slots(slots, self._sizes)
             pipeline = self._pipelines.get(slots)
             if pipeline is None or pipeline.queue.closed:
                 self._check_sizes_in_use(slots)
-                pipeline = BatchPipeline(self._plan, slots, self._bad_samples, self._monitor)
+                pipeline = BatchPipeline(
+                    self._plan, slots, self.shared, self._bad_samples, self._monitor
+                )
                 self._pipelines[slots] = pipeline
             self._pipelines.move_to_end(slots)
             pipeline.add_user()
@@ -162,21 +202,55 @@ class IndexedEngine(Engine):
 
 
 class IndexedSession(Session):
-    """One stream on a shared pipeline."""
+    """One stream. Its pipeline is another one after streams of other batch sizes have come."""
 
-    def __init__(self, pipeline: BatchPipeline, plan: IndexedPlan, quota: StreamQuota) -> None:
+    def __init__(
+        self, engine: IndexedEngine, plan: IndexedPlan, quota: StreamQuota, reader: Reader
+    ) -> None:
         super().__init__(quota)
-        self._pipeline = pipeline
+        self._engine = engine
         self._plan = plan
+        self._reader = reader
         self._order: SampleOrder | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+        self._slots = reader.slots
+        engine.add_size(reader.slots, 1)
+        try:
+            self._pipelines = [engine.pipeline(reader.slots)]
+            """The current one is the last; others have made batches that may not be sent yet."""
+        except BaseException:
+            engine.add_size(reader.slots, -1)
+            raise
+        engine.shared.open(reader)
 
     def submit(self, request: Request) -> Future[Answer]:
         if self._order is None or self._order.seed != request.seed:
             self._order = self._plan.order(request.seed)
-        return self._pipeline.submit(BatchTask(request, self._order, self._quota))
+        with self._lock:
+            if not (self._closed or self._engine.is_current(self._pipelines[-1], self._slots)):
+                with suppress(ServerUnavailableError):  # the one that it has goes on
+                    self._change_pipeline()
+            pipeline = self._pipelines[-1]
+        return pipeline.submit(BatchTask(request, self._order, self._quota, self._reader))
+
+    def _change_pipeline(self) -> None:
+        for number, pipeline in enumerate(self._pipelines):
+            if self._engine.is_current(pipeline, self._slots):
+                self._pipelines.append(self._pipelines.pop(number))
+                return
+        self._pipelines.append(self._engine.pipeline(self._slots))
 
     def on_sent(self) -> None:
-        self._pipeline.queue.release(self._quota)
+        self._quota.release()
+        for pipeline in tuple(self._pipelines):
+            pipeline.queue.wake()
+            pipeline.serve_shared(self._quota)
 
     def close(self) -> None:
-        self._pipeline.remove_user(self._quota)
+        with self._lock:
+            self._closed = True
+        self._engine.add_size(self._slots, -1)
+        for pipeline in self._pipelines:
+            pipeline.remove_user(self._quota)
+        self._engine.shared.close(self._reader)

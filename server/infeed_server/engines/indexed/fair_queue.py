@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -16,6 +17,24 @@ from infeed_server.engines.memory_budget import StreamQuota
 from infeed_server.order import SampleOrder
 
 
+@dataclass(eq=False)
+class Reader:
+    """A stream: its place in its job, and the position up to which its requests were started."""
+
+    rank: int = 0
+    world_size: int = 1
+    slots: int = 0
+    seed: int = -1
+    position: int = 0
+
+    def shares(self, other: Reader, slots: int, is_tile: bool) -> bool:
+        """Returns whether it asks for what the other stream asks for in parts of so many slots."""
+        if self.slots != other.slots:
+            return is_tile and not self.slots % slots
+        is_same_rank = self.world_size != other.world_size or self.rank == other.rank
+        return is_same_rank and self.slots == slots
+
+
 @dataclass
 class BatchTask:
     """A request in progress. Every slot has a sample, so that the graph has no special case; where
@@ -25,6 +44,7 @@ class BatchTask:
     request: Request
     order: SampleOrder
     quota: StreamQuota
+    reader: Reader = field(default_factory=Reader)
     index: Array = field(init=False)
     key: Array = field(init=False)
     mask: Array = field(init=False)
@@ -128,9 +148,21 @@ class FairQueue:
                 self._changed.wait()
             return None
 
-    def release(self, quota: StreamQuota) -> None:
-        """Releases one taken batch of a stream."""
-        quota.release()
+    def take_of(
+        self, quota: StreamQuota, is_ready: Callable[[BatchTask], bool]
+    ) -> BatchTask | None:
+        """Takes a stream's next task, out of turn, if it needs no work and the quota has room."""
+        with self._changed:
+            tasks = self._waiting.get(quota)
+            if not tasks or not is_ready(tasks[0]) or not quota.try_acquire():
+                return None
+            task = tasks.popleft()
+            if not tasks:
+                del self._waiting[quota]
+            return task
+
+    def wake(self) -> None:
+        """Checks again which streams have room."""
         with self._changed:
             self._changed.notify()
 

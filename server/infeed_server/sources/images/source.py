@@ -148,6 +148,8 @@ class ImageReader(Source):
         self.paths[:] = [root + b"/" + os.fsencode(file.path) for file in listing.images]
         self.sizes = np.array([file.size for file in listing.images], np.int64)
         self._mtimes_ns = np.array([file.mtime_ns for file in listing.images], np.int64)
+        stamps = self.sizes.tobytes() + self._mtimes_ns.tobytes()
+        self.stamp = hashlib.sha256(stamps).hexdigest()
         self._pool = ThreadPoolExecutor(_READ_THREADS, "infeed-images")
 
     @property

@@ -62,6 +62,8 @@ class TFRecordReader(Source):
         self.columns = {RECORD_COLUMN: tf.TensorSpec((), tf.string)}
         options = {name: feature.model_dump_json() for name, feature in features.items()}
         self.identity = hashlib.sha256(f"tfrecord {index.identity} {options}".encode()).hexdigest()
+        stamps = [file.stamp for file in index.files]
+        self.stamp = hashlib.sha256(repr(stamps).encode()).hexdigest()
 
     def __len__(self) -> int:
         return len(self.index)

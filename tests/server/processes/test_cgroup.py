@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from infeed_server.engines import cgroup as module
+from infeed_server.processes import cgroup as module
 
 HOST_BYTES = 5_000_000
 HOST_CPUS = 8

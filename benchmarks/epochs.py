@@ -1,0 +1,113 @@
+"""Later epochs with a cache, compared with the first, in which it is filled."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from benchmarks.duel import Plan
+from benchmarks.findings import Figures, Finding, Target
+from benchmarks.photos import PATTERN, photo_folder
+from tests.harness.http_get import metric
+from tests.harness.server import InfeedServer
+
+import infeed
+
+COPIES = 8
+"""Copies of each photo: an epoch of 500 would be over before a rate can be measured."""
+
+SIDE, BATCH = 96, 32
+"""Pixels of an image, and images of a batch: so small that the cache rather than the network is
+measured."""
+
+SAMPLE_BYTES = SIDE * SIDE * 3 + 200
+"""Of a record in the cache, with what the store adds."""
+
+PIPELINE = """
+pipelines:
+  photos:
+    source: {{images: {folder}/photos}}
+    transforms:
+      - decode_image: {{field: image, channels: 3}}
+      - resize: {{field: image, size: [{side}, {side}]}}
+      - cache: {{{cache}, path: {folder}/cache}}
+      - random_flip_left_right: {{field: image}}
+    batch: {{size: {batch}}}
+"""
+
+
+def compare(store: str, part: float, at_least: float, plan: Plan) -> list[Finding]:
+    """Compares the second epoch with the first, in new servers whose cache has room for a part."""
+    first, second = [], []
+    for _ in range(plan.pairs):
+        with _server(store, part) as server:
+            rates = list(_epochs(server, 2))
+            first.append(rates[0])
+            second.append(rates[1])
+    target = Target(at_least)
+    return [Finding("images/s", Figures("second epoch", second), Figures("first", first), target)]
+
+
+def compare_seeds(plan: Plan) -> list[Finding]:
+    """Measures the hits of two jobs with different seeds and room for a quarter, after an epoch."""
+    shares: dict[str, list[float]] = {"next_use": [], "never": []}
+    for _ in range(max(1, plan.pairs // 2)):
+        for evict, found in shares.items():
+            with _server("memory", 0.25, f", evict: {evict}") as server, ExitStack() as stack:
+                feeds = [
+                    stack.enter_context(infeed.connect(server.address, "photos", seed=seed))
+                    for seed in (1, 2)
+                ]
+                _read(feeds, 1)
+                before = _reads(server)
+                _read(feeds, 2)
+                hits, misses = (now - old for now, old in zip(_reads(server), before, strict=True))
+                found.append(100 * hits / (hits + misses))
+    ours, theirs = (Figures(name, values) for name, values in shares.items())
+    return [Finding("% hits", ours, theirs, Target(45.0, of="figure"))]
+
+
+@contextmanager
+def _server(store: str, part: float, options: str = "") -> Iterator[InfeedServer]:
+    with tempfile.TemporaryDirectory() as name:
+        folder, photos = Path(name), sorted(photo_folder().glob(PATTERN))
+        for copy in range(COPIES):
+            (folder / "photos" / str(copy)).mkdir(parents=True)
+            for photo in photos:
+                shutil.copy(photo, folder / "photos" / str(copy) / photo.name)
+        budget = max(1 << 20, int(part * COPIES * len(photos) * SAMPLE_BYTES))
+        cache = f"store: {store}, budget: {budget}{options}"
+        definition = folder / "pipelines.yaml"
+        definition.write_text(PIPELINE.format(folder=folder, side=SIDE, batch=BATCH, cache=cache))
+        with InfeedServer(definition, folder / "log", http="127.0.0.1:0") as server:
+            yield server
+
+
+def _epochs(server: InfeedServer, count: int) -> Iterator[float]:
+    """Yields the images per second of each epoch, from its second batch on."""
+    with infeed.connect(server.address, "photos", epochs=count) as feed:
+        steps = feed.steps_per_epoch or 0
+        for _ in range(count):
+            next(feed)
+            begin = time.perf_counter()
+            for _ in range(steps - 1):
+                next(feed)
+            yield (steps - 1) * BATCH / (time.perf_counter() - begin)
+
+
+def _read(feeds: list[infeed.Feed], epochs: int) -> None:
+    for _ in range(epochs * (feeds[0].steps_per_epoch or 0)):
+        for feed in feeds:
+            next(feed)
+
+
+def _reads(server: InfeedServer) -> tuple[float, float]:
+    hits, misses = (
+        metric(server.http, "infeed_cache_reads_total", result=result)
+        for result in ("hits", "misses")
+    )
+    return hits, misses

@@ -1,0 +1,153 @@
+"""Shared batches: each is made once for all streams that ask for it while it is made or kept.
+
+A batch is kept for streams that have not come to its position. One that has fallen behind by more
+than may be kept gets it made again, with the same bits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from infeed.shared.errors import InfeedError
+from infeed_server.engines.base import HostBatch, SharedPayloads
+from infeed_server.engines.indexed.fair_queue import BatchTask, Reader, complete
+from infeed_server.engines.memory_budget import MemoryBudget
+from infeed_server.sources.base import array_bytes
+
+Origin = Literal["computed", "shared", "recomputed"]
+"""How a stream got samples: made for it, made for another stream, or made again since they were
+not kept as long as it took the stream to ask."""
+
+_Key = tuple[int, int, int, int]
+"""The seed, the first position, the number of positions and of slots."""
+
+
+@dataclass(eq=False)
+class _Shared:
+    """A batch, or a tile of it: in the making, and kept afterwards."""
+
+    maker: Reader
+    is_tile: bool
+    waiting: list[BatchTask] = field(default_factory=list)
+    batch: HostBatch | None = None
+    bytes: int = 0
+
+
+class SharedBatches:
+    """The shared batches of a pipeline. Thread-safe."""
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self.samples: Counter[Origin] = Counter()
+        self._budget = budget
+        self._readers: set[Reader] = set()
+        self._batches: dict[_Key, _Shared] = {}
+        """The oldest first."""
+        self._lock = threading.Lock()
+
+    def open(self, reader: Reader) -> None:
+        """Keeps batches for a stream too, from its first request on."""
+        with self._lock:
+            self._readers.add(reader)
+
+    def close(self, reader: Reader) -> None:
+        """Keeps no more batches for a stream."""
+        with self._lock:
+            self._readers.discard(reader)
+            self._drop([key for key, kept in self._batches.items() if not self._wanted(key, kept)])
+
+    def jobs(self) -> dict[int, int]:
+        """Returns the seeds under which streams read, and the position of the first of them."""
+        with self._lock:
+            started = [reader for reader in self._readers if reader.seed >= 0]
+            started.sort(key=lambda reader: reader.position)
+            return {reader.seed: reader.position for reader in started}
+
+    @property
+    def kept_bytes(self) -> int:
+        with self._lock:
+            return sum(kept.bytes for kept in self._batches.values())
+
+    def has(self, task: BatchTask) -> bool:
+        """Returns whether the task's batch is kept or in the making."""
+        with self._lock:
+            return _key(task) in self._batches
+
+    def join(self, task: BatchTask, *, make: bool, is_tile: bool) -> bool:
+        """Completes the task with its batch, at once or when it is made. Returns False if it is
+        neither kept nor in the making; with `make`, the caller makes it then, and calls `settle`.
+        A tile is a part of batches of several sizes."""
+        key, reader = _key(task), task.reader
+        with self._lock:
+            found = self._batches.get(key)
+            if found is None and not make:
+                return False
+            if reader.slots == task.request.slots:
+                reader.seed, reader.position = key[0], key[1] + key[2]
+            if found is None:
+                again = any(other.position > key[1] for other in self._others(key, reader, is_tile))
+                self.samples["recomputed" if again else "computed"] += key[2]
+                self._batches[key] = _Shared(reader, is_tile, [task])
+                return False
+            self.samples["shared"] += key[2]
+            if found.batch is None:
+                found.waiting.append(task)
+                return True
+            if not self._wanted(key, found):
+                self._drop([key])
+        complete(task, found.batch)
+        return True
+
+    def settle(self, task: BatchTask, result: HostBatch | InfeedError) -> None:
+        """Completes all tasks that wait for the batch of a task. An error is not kept."""
+        key = _key(task)
+        with self._lock:
+            made = self._batches.pop(key)
+            waiting, made.waiting = made.waiting, []
+            if isinstance(result, HostBatch):
+                made.bytes = 2 * sum(map(array_bytes, result.arrays.values()))  # and its messages
+                is_kept = self._wanted(key, made) and self._make_room(made.bytes)
+                if is_kept or len(waiting) > 1:
+                    result = replace(result, payloads=SharedPayloads())
+                if is_kept:
+                    made.batch = result
+                    self._batches[key] = made
+        for one in waiting:
+            complete(one, result)
+
+    def _others(self, key: _Key, maker: Reader, is_tile: bool) -> list[Reader]:
+        """Returns the streams that ask for a batch too, sooner or later, if they go on."""
+        return [
+            other
+            for other in self._readers
+            if other is not maker and other.seed == key[0] and other.shares(maker, key[3], is_tile)
+        ]
+
+    def _wanted(self, key: _Key, kept: _Shared) -> bool:
+        """Returns whether a stream will ask for a batch while it can be kept."""
+        per_position = max(1, kept.bytes // max(1, key[2]))
+        reach = self._budget.kept_limit // per_position
+        others = self._others(key, kept.maker, kept.is_tile)
+        return any(0 <= key[1] - other.position <= reach for other in others)
+
+    def _make_room(self, size: int) -> bool:
+        """Takes memory for a batch, from those that no stream wants and then from the oldest."""
+        settled = [key for key, kept in self._batches.items() if kept.batch is not None]
+        for key in settled:
+            is_needed = self._wanted(key, self._batches[key])
+            if is_needed and self._budget.keep(size):
+                return True
+            self._drop([key])
+        return self._budget.keep(size)
+
+    def _drop(self, keys: list[_Key]) -> None:
+        for key in keys:
+            if self._batches[key].batch is not None:
+                self._budget.drop(self._batches.pop(key).bytes)
+
+
+def _key(task: BatchTask) -> _Key:
+    request = task.request
+    return request.seed, request.start, request.count, request.slots

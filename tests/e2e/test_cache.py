@@ -1,0 +1,91 @@
+"""Caches and shared batches of real servers: the same bits, with less work, also after a kill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.harness.http_get import metric
+from tests.harness.nursery import Nursery
+from tests.harness.server import InfeedServer
+
+import infeed
+
+PIPELINE = """
+pipelines:
+  numbers:
+    source: {{arrays: {folder}/numbers.npz}}
+    shuffle: {{seed: 3}}
+    transforms:
+      - cast: {{field: x, dtype: float64}}
+      {cache}
+      - random_flip_left_right: {{field: x}}
+    batch: {{size: 16}}
+"""
+COUNT = 256
+
+Start = Callable[..., InfeedServer]
+
+
+@pytest.fixture
+def start(nursery: Nursery, tmp_path: Path) -> Start:
+    """`start(cache)`: a server of 256 images behind this cache."""
+    images = np.random.default_rng(0).integers(0, 255, (COUNT, 16, 16, 3), np.uint8)
+    np.savez(tmp_path / "numbers.npz", x=images)
+
+    def make(cache: str = "", name: str = "server") -> InfeedServer:
+        definition = tmp_path / f"{name}.yaml"
+        line = f"- cache: {{{cache}, path: {tmp_path}/cache}}" if cache else ""
+        definition.write_text(PIPELINE.format(folder=tmp_path, cache=line))
+        log, http = tmp_path / name, "127.0.0.1:0"
+        return InfeedServer(definition, log, http=http, launch=nursery.start)
+
+    return make
+
+
+def read(server: InfeedServer, **options: Any) -> list[bytes]:
+    """Returns the samples of an epoch, with their ids."""
+    with infeed.connect(server.address, "numbers", epochs=1, **options) as feed:
+        return [
+            x.tobytes() + bytes(str(number), "ascii")
+            for batch in feed
+            for x, number in zip(batch["x"], batch.sample_ids, strict=True)
+        ]
+
+
+def cached(server: InfeedServer, result: str) -> float:
+    return metric(server.http, "infeed_cache_reads_total", pipeline="numbers", result=result)
+
+
+def test_disk_cache_survives_a_kill_and_serves_two_servers(start: Start) -> None:
+    with start("store: memory", "memory") as memory:
+        expected = read(memory)
+        assert read(memory) == expected
+        assert cached(memory, "hits") >= COUNT
+    with start("store: disk, budget: 64MiB") as first:
+        assert read(first) == expected
+        assert cached(first, "misses") >= COUNT
+        first.kill()
+        first.start()
+        with start("store: disk", "other") as other:
+            assert read(first) == read(other) == expected
+            assert cached(first, "misses") + cached(other, "misses") == 0
+
+
+def test_trainers_with_one_seed_share_batches_of_any_size(start: Start) -> None:
+    with start() as server:
+        expected = read(server)
+        options = ({"batch_size": 16}, {"batch_size": 32}, {"batch_size": 16})
+        with ThreadPoolExecutor() as pool:
+            results = list(pool.map(lambda chosen: read(server, **chosen), options))
+        assert results == [expected] * 3
+        made = {
+            origin: metric(server.http, "infeed_requested_samples_total", origin=origin)
+            for origin in ("computed", "shared", "recomputed")
+        }
+        assert made["shared"] > 0
+        assert metric(server.http, "infeed_window_bytes") == 0

@@ -1,0 +1,117 @@
+"""Directories of the cache: which are listed, deleted when space is needed, or in use."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from infeed.cli import new_app
+from infeed_server.cache import directory
+from infeed_server.cache.directory import OpenDirectory, delete, list_directories, open_directory
+
+Open = Callable[..., OpenDirectory]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Open]:
+    """`opened(name, records, budget)`: a directory with so many records of 10,000 bytes."""
+    with ExitStack() as stack:
+
+        def make(name: str, records: int = 10, budget: int = 1 << 20) -> OpenDirectory:
+            result = open_directory(tmp_path, name, f"pipeline {name}", 100, budget)
+            stack.callback(result.close)
+            for index in range(records):
+                result.store.put(index, os.urandom(10_000))
+            return result
+
+        yield make
+
+
+def names(root: Path) -> list[str]:
+    return [one.path.name for one in list_directories(root)]
+
+
+def test_directories_in_use_are_listed_and_not_deleted(opened: Open, tmp_path: Path) -> None:
+    opened("a").close()
+    opened("b")
+    first, second = list_directories(tmp_path)
+    assert (first.pipeline, first.samples, first.is_in_use) == ("pipeline a", 100, False)
+    assert (second.path.name, second.is_in_use) == ("b", True)
+    assert 100_000 <= first.bytes <= 200_000
+    assert not delete(second)
+    assert delete(first)
+    assert names(tmp_path) == ["b"]
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["b"]
+
+
+def test_other_processes_see_that_a_directory_is_in_use(opened: Open, tmp_path: Path) -> None:
+    opened("a")
+    code = "import sys; from pathlib import Path; from infeed_server.cache.directory import *; "
+    code += "print([one.is_in_use for one in list_directories(Path(sys.argv[1]))])"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[True]\n"
+
+
+def test_unused_directories_make_room_oldest_first(opened: Open, tmp_path: Path) -> None:
+    for number, name in enumerate("abc"):
+        opened(name, 30).close()
+        os.utime(tmp_path / name / "about.json", (number, number))
+    used = opened("d", 30)  # its budget is not theirs
+    new = opened("e", 100, 700_000)
+    assert names(tmp_path) == ["c", "d", "e"]
+    unused = sum(one.bytes for one in list_directories(tmp_path) if one.path.name == "c")
+    assert new.store._reserved_bytes() + unused <= 700_000
+    assert used.store.get(3) is not None
+
+
+def test_damaged_description_is_no_directory(opened: Open, tmp_path: Path) -> None:
+    opened("a").close()
+    (tmp_path / "a" / "about.json").write_text("{")
+    (tmp_path / "b").mkdir()
+    assert names(tmp_path) == []
+    assert opened("a", 0).store.get(3) is not None
+
+
+def test_network_file_systems_are_warned_about(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert directory.network_type(Path("/proc")) is None
+    opened("a")
+    assert not caplog.records
+    monkeypatch.setattr(directory, "network_type", lambda _: "nfs4")
+    with caplog.at_level(logging.WARNING):
+        opened("b")
+    assert "is on a network file system (nfs4)" in caplog.text
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., Any]:
+    return lambda *words: CliRunner().invoke(new_app(), ["cache", *words, "--path", str(tmp_path)])
+
+
+def test_command_lists_verifies_and_clears(opened: Open, run: Any, tmp_path: Path) -> None:
+    assert "no cache in" in run("list").stderr
+    opened("aaa").close()
+    opened("bbb")
+    shown = run("list").output.splitlines()
+    assert shown[0].startswith(f"{tmp_path / 'aaa'}: pipeline aaa, ")
+    assert shown[1].endswith(", in use")
+    assert "10 of 100 samples, 0 damaged" in run("verify", "aa").stdout
+    with (tmp_path / "aaa" / "segment-1").open("r+b") as segment:
+        segment.write(b"!")
+    damaged = run("verify", "pipeline aaa")
+    assert (damaged.exit_code, "1 damaged" in damaged.stdout) == (1, True)
+    cleared = run("clear", "--json")
+    assert cleared.exit_code == 1  # since one is in use
+    assert '"is_deleted": true' in cleared.stdout
+    assert names(tmp_path) == ["bbb"]
+    assert run("clear", "zzz").exit_code == 0

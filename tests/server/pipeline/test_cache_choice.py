@@ -1,0 +1,140 @@
+"""The choice of `cache: auto`: by forecast, and by measurement in cases with a known answer."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from infeed.shared.errors import ConfigError
+from infeed_server.pipeline.cache_choice import Forecast, pick
+from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed
+from infeed_server.pipeline.load import parse
+from infeed_server.pipeline.sample_cache import CachedSource
+from infeed_server.sources import open_source
+
+NONE = Forecast(0, "none", "no cache", 0, 0, 100, 100)
+
+
+def forecast(store: str, later: float, size: float = 10, share: float = 1.0) -> Forecast:
+    return Forecast(1, store, "resize", size, share, 90, later)
+
+
+@pytest.mark.parametrize(
+    ("table", "best"),
+    [
+        ([forecast("memory", 105)], 0),  # gains too little
+        ([forecast("memory", 300), forecast("disk", 290)], 1),
+        ([forecast("memory", 150, share=0.2), forecast("disk", 500)], 2),
+        ([forecast("memory", 300, size=99), forecast("memory", 295)], 2),  # similar, and smaller
+    ],
+)
+def test_fastest_later_epoch_is_picked_unless_it_gains_nothing(
+    table: list[Forecast], best: int
+) -> None:
+    rows = [NONE, *table]
+    assert pick(rows) is rows[best]
+
+
+def slow_images(size: int) -> list[bytes]:
+    rng = np.random.default_rng(0)
+    shape = (size, size, 3)
+    return [tf.io.encode_jpeg(rng.integers(0, 256, shape, np.uint8)).numpy() for _ in range(8)] * 10
+
+
+class SlowReads:
+    """Rows whose reading waits 5 ms, as an object store does."""
+
+    def __len__(self) -> int:
+        return 80
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        time.sleep(0.005)
+        return {"x": np.full(10, index)}
+
+
+Plan = Callable[..., IndexedPlan]
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> Plan:
+    def make(source: Any, *transforms: Any, **options: Any) -> IndexedPlan:
+        cache = {"cache": {"store": "auto", "path": str(tmp_path), **options}}
+        definition = parse(
+            {"source": source, "transforms": [*transforms, cache], "batch": {"size": 8}}
+        )
+        return plan_indexed("p", definition, open_source(definition.source))
+
+    return make
+
+
+def place(plan: IndexedPlan) -> int | None:
+    """Returns the transforms before the cache; None: there is no cache."""
+    return len(plan.source.steps) if isinstance(plan.source, CachedSource) else None
+
+
+DECODE = ({"decode_image": {"field": "image"}}, {"resize": {"field": "image", "size": [8, 8]}})
+FLIP = {"random_flip_left_right": {"field": "image"}}
+
+
+def test_decoded_images_are_kept_small(planned: Plan, caplog: pytest.LogCaptureFixture) -> None:
+    arrays = {"arrays": {"image": np.array(slow_images(400), object)}}
+    with caplog.at_level(logging.INFO):
+        plan = planned(arrays, *DECODE, FLIP)
+    assert place(plan) == 2
+    assert "behind resize: later epochs" in caplog.text
+    assert len(caplog.text.splitlines()) >= 9  # the table
+    assert [ordinal for ordinal, _ in plan.steps] == [2]
+
+
+def test_slow_reads_are_kept(planned: Plan) -> None:
+    plan = planned(
+        {"python": SlowReads(), "identity": "x"}, {"cast": {"field": "x", "dtype": "int32"}}
+    )
+    assert place(plan) is not None
+
+
+def test_rows_in_memory_need_no_cache(planned: Plan) -> None:
+    assert (
+        place(planned({"arrays": {"image": np.zeros((80, 128, 128, 3), np.uint8)}}, FLIP)) is None
+    )
+
+
+def test_bad_samples_are_left_out_of_the_measurement(planned: Plan) -> None:
+    images = np.array(slow_images(400), object)
+    images[::7] = b"no image"
+    assert place(planned({"arrays": {"image": images}}, *DECODE)) == 2
+    images[:] = b"no image"
+    with pytest.raises(ConfigError, match=r"transforms\[2\].cache: none of 64 samples is good"):
+        planned({"arrays": {"image": images}}, *DECODE)
+
+
+def test_cache_of_the_pipeline_changes_no_fingerprint(tmp_path: Path) -> None:
+    images = {"arrays": {"image": np.array(slow_images(400), object)}}
+    content = {"source": images, "transforms": [*DECODE, FLIP], "batch": {"size": 8}}
+
+    def plan(**options: Any) -> IndexedPlan:
+        definition = parse({**content, **options})
+        return plan_indexed("p", definition, open_source(definition.source))
+
+    cached = plan(cache={"store": "auto", "path": str(tmp_path)})
+    assert place(cached) == 2
+    assert cached.spec.fingerprint == plan().spec.fingerprint
+    assert [ordinal for ordinal, _ in cached.steps] == [2]
+    with pytest.raises(ConfigError, match=r"cache: there is one in the list too: transforms\[0\]"):
+        plan(cache="auto", transforms=["cache", *DECODE])
+    with pytest.raises(ConfigError, match="cache: it is auto; put store: disk into transforms"):
+        plan(cache="disk")
+
+
+def test_folder_that_cannot_be_written_is_refused(planned: Plan, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    arrays = {"arrays": {"image": np.zeros((80, 4, 4, 3), np.uint8)}}
+    with pytest.raises(ConfigError, match="give a path that can be written"):
+        planned(arrays, FLIP, path=str(tmp_path / "file"))
