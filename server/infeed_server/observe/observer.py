@@ -38,6 +38,8 @@ class Observer:
         self._clock = clock
         self._started_at = clock()
         self._peak_bytes = 0
+        self._totals: dict[str, dict[str, float]] | None = None
+        """During an `update`, which takes them once."""
         self._reports = PipelineReports(clock)
         self.jobs = Jobs(self._reports.report, clock)
         self.status = status = Status(self, clock, unix_time)
@@ -64,13 +66,17 @@ class Observer:
 
     def update(self) -> None:
         """Renews all reports, and the status."""
-        self._reports.update(self.metrics.totals())
+        self._reports.update(totals := self.metrics.totals())
         self.jobs.drop_old_reports()
-        self.status.update()
+        self._totals = totals
+        try:
+            self.status.update()
+        finally:
+            self._totals = None
 
     def documents(self) -> list[Document]:
         """Returns what this process knows of itself, for the status."""
-        process, totals = self._reports.process, self.metrics.totals()
+        process, totals = self._reports.process, self._totals or self.metrics.totals()
         own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
         self._peak_bytes = max(self._peak_bytes, own, process.memory_bytes)
         pipelines = [

@@ -46,13 +46,23 @@ def _processes(pid: int) -> Iterator[list[str]]:
     """Yields the fields of a process and of all below it; nothing of one that has ended."""
     if text := _read(_PROC / str(pid) / "stat"):
         yield text.rpartition(")")[2].split()
-    for task in (_PROC / str(pid) / "task").glob("*/children"):
-        for child in map(int, _read(task).split()):
+    tasks = _PROC / str(pid) / "task"
+    for task in _listed(tasks):
+        for child in map(int, _read(f"{tasks}/{task}/children").split()):
             yield from _processes(child)
 
 
-def _read(path: Path) -> str:
+def _listed(folder: Path) -> list[str]:
     try:
-        return path.read_text()
+        return os.listdir(folder)  # noqa: PTH208
     except OSError:  # the process has ended
+        return []
+
+
+def _read(path: Path | str) -> str:
+    # Each second, a file of each thread is read: without the layers of text and paths.
+    try:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+            return file.read().decode()
+    except OSError:  # the process or thread has ended
         return ""
