@@ -6,7 +6,7 @@ import logging
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -19,7 +19,7 @@ from infeed_server.cache.directory import MEASURED, default_root
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.sample_cache import CachedSource, CachePrefix
 from infeed_server.processes import cgroup
-from infeed_server.sources.base import Indices, Source
+from infeed_server.sources.base import READ_THREADS, Indices, Source
 from infeed_server.transforms.base import Step
 from infeed_server.transforms.decode import fuse_decode_and_crop
 from infeed_server.transforms.finish_placement import plan_finish
@@ -33,9 +33,6 @@ _ROUNDS = 3
 """Measurements of each cost, of which the least counts: other work only adds."""
 
 _WARM_UP = 2
-
-_READ_THREADS = 4
-"""Threads that read, as in the indexed engine."""
 
 _MIN_GAIN = 1.2
 """Later epochs are this much faster, or nothing is cached."""
@@ -81,7 +78,7 @@ def choose(source: Source, steps: Sequence[Step], prefix: CachePrefix) -> Foreca
                 "memory": cache.budget // cgroup.process_count(),
                 "disk": min(cache.budget, shutil.disk_usage(root).free),
             }
-            table = list(_forecasts(source, steps, prefix, folder, room))
+            table = _forecasts(source, steps, prefix, folder, room)
     except OSError as error:
         problem = f"cannot measure in {root}: {error.strerror}"
         raise ConfigError(f"{prefix.path}: {problem}; give a path that can be written") from error
@@ -117,7 +114,7 @@ def _forecasts(
     prefix: CachePrefix,
     folder: str,
     room: dict[str, int],
-) -> Iterator[Forecast]:
+) -> list[Forecast]:
     count = len(source)
     ids = np.unique(np.linspace(0, count - 1, SAMPLES + _WARM_UP).astype(np.int64))
     plain = _Batches(source, steps)
@@ -126,9 +123,9 @@ def _forecasts(
         raise ConfigError(f"{prefix.path}: none of {SAMPLES} samples is good; see infeed check")
     warm_up, ids = ids[:_WARM_UP], ids[_WARM_UP:] if len(ids) > _WARM_UP else ids
     plain.rate(warm_up)
-    none = max(plain.rate(ids) for _ in range(_ROUNDS))
-    yield Forecast(0, "none", "no cache", 0.0, 0.0, none, none)
+    none = plain.rate(ids)
     repeating = next((n for n, (_, step) in enumerate(steps) if step.random), len(steps))
+    measured = []
     for position, store in product(range(repeating + 1), room):
         options = {"store": store, "path": folder, "budget": 1 << 40, "evict": "never"}
         cache = prefix.cache.model_copy(update=options)
@@ -137,15 +134,20 @@ def _forecasts(
         try:
             batches = _Batches(cached, steps[position:])
             batches.rate(warm_up)
-            first = batches.rate(ids)
-            hit = max(batches.rate(ids) for _ in range(_ROUNDS))
-            size = cached.mean_record_bytes
+            first, hit = batches.rate(ids), 0.0
+            for _ in range(_ROUNDS):
+                # In turn: a machine that is slow for a second must not decide.
+                hit, none = max(hit, batches.rate(ids)), max(none, plain.rate(ids))
+            measured.append((position, store, cached.mean_record_bytes, first, hit))
         finally:
             cached.release()
+    table = [Forecast(0, "none", "no cache", 0.0, 0.0, none, none)]
+    for position, store, size, first, hit in measured:
         share = min(1.0, room[store] / max(1.0, count * size))
         later = 1 / (share / hit + (1 - share) / none)
         name = steps[position - 1][1].display_name if position else "reading"
-        yield Forecast(position, store, name, size, share, first, later)
+        table.append(Forecast(position, store, name, size, share, first, later))
+    return table
 
 
 class _Batches:
@@ -176,7 +178,7 @@ class _Batches:
         for chunk in Payload(self._spec, arrays).chunks():
             b"".join(chunk)
         cpu = time.process_time() - cpu
-        return len(ids) * min(cgroup.cpu_count() / max(cpu, 1e-9), _READ_THREADS / max(read, 1e-9))
+        return len(ids) * min(cgroup.cpu_count() / max(cpu, 1e-9), READ_THREADS / max(read, 1e-9))
 
     def _is_good(self, index: int) -> bool:
         try:

@@ -42,11 +42,16 @@ class IndexedPlan:
         return self.source.parsed and not self.steps
 
     @property
+    def cache(self) -> CachedSource | None:
+        """The source, if it is a cache."""
+        return self.source if isinstance(self.source, CachedSource) else None
+
+    @property
     def uncached(self) -> tuple[Source, tuple[Step, ...]]:
         """The source behind a cache, if there is one, and all steps from there."""
-        if isinstance(self.source, CachedSource):
-            return self.source.source, (*self.source.steps, *self.steps)
-        return self.source, self.steps
+        if self.cache is None:
+            return self.source, self.steps
+        return self.cache.source, (*self.cache.steps, *self.steps)
 
     def read(self, indices: Indices, keys: Keys) -> Columns:
         """Reads the columns of these samples, under these keys."""

@@ -11,14 +11,12 @@ from itertools import islice
 from infeed.shared.spec import Array
 from infeed_server.observe.usage import cpu_seconds
 from infeed_server.profile.figures import Cost
+from infeed_server.sources.base import READ_THREADS
 
 _MIN_ROUNDS = 3
 
 _MIN_ROUND_SECONDS = 0.05
 """Length of a round: shorter ones are in the error of the clocks and of the scheduler."""
-
-_READ_THREADS = 4
-"""Threads that read, as in the indexed engine."""
 
 
 def median_cost(run: Callable[[], int], seconds: float) -> Cost:
@@ -42,7 +40,7 @@ def reading_cost(read: Callable[[Array], int], batches: Iterator[Array], seconds
     CPU time includes worker processes."""
     count = 0
     cpu, begin = cpu_seconds(), time.perf_counter()
-    with ThreadPoolExecutor(_READ_THREADS, "infeed-profile-read") as pool:
+    with ThreadPoolExecutor(READ_THREADS, "infeed-profile-read") as pool:
         while not count or time.perf_counter() - begin < seconds:
-            count += max(1, sum(pool.map(read, islice(batches, 2 * _READ_THREADS))))
+            count += max(1, sum(pool.map(read, islice(batches, 2 * READ_THREADS))))
     return Cost((cpu_seconds() - cpu) / count, (time.perf_counter() - begin) / count)

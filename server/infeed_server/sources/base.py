@@ -17,6 +17,10 @@ from infeed.shared.errors import SourceError
 from infeed_server.config.model import Definition, Finding, KeyPath
 from infeed_server.sources.files import rebase
 
+READ_THREADS = 4
+"""Threads that read a source: enough to hide the latency of a file system, few enough for Python's
+lock."""
+
 Indices = npt.NDArray[np.int64]
 """Indices of samples in a source, one per slot."""
 

@@ -1,6 +1,6 @@
 """The tf.data pipeline of one tile size: tiles in, and out in the same order.
 
-    queue → shared batches → tiles → read columns by index (threads) → unbatch
+    queue → tiles → read columns by index (threads) → unbatch
           → map(sample function) → batch → prefetch
 
 A tile is a batch, or a part of it that batches of another size have too. All streams whose batches
@@ -17,8 +17,6 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,22 +24,19 @@ import tensorflow as tf
 
 from infeed.shared.errors import InfeedError, ServerError
 from infeed.shared.tensorflow.from_callable import from_callable
-from infeed_server.engines.base import Answer, EndOfData, shutting_down
+from infeed_server.engines.base import Answer, shutting_down
 from infeed_server.engines.indexed.bad_samples import BadSampleHandler
-from infeed_server.engines.indexed.fair_queue import BatchTask, FairQueue, complete
+from infeed_server.engines.indexed.fair_queue import BatchTask, complete
 from infeed_server.engines.indexed.shared_batches import SharedBatches
-from infeed_server.engines.indexed.tiles import TileJoiner, split
+from infeed_server.engines.indexed.tile_queue import TileQueue
 from infeed_server.engines.memory_budget import StreamQuota
 from infeed_server.engines.monitor import Monitor, record_stage
 from infeed_server.engines.state_clock import PipelineState, StateClock
 from infeed_server.engines.tf_data import TfIterator, graph_options
 from infeed_server.pipeline.indexed_plan import IndexedPlan
-from infeed_server.sources.base import Columns, array_bytes
+from infeed_server.sources.base import READ_THREADS, Columns, array_bytes
 
 log = logging.getLogger(__name__)
-
-_READ_THREADS = 4
-"""Threads that read: enough to hide the latency of a file system, few enough for the GIL."""
 
 _READ_AHEAD_BATCHES = 4
 """Batches of encoded samples that are read before the graph needs them."""
@@ -63,12 +58,9 @@ class BatchPipeline:
     ) -> None:
         self._plan = plan
         self.slots = slots
-        self._shared = shared
-        self._tiles: deque[BatchTask] = deque()
-        """Tiles that no stream shares; they are read next."""
         self._bad_samples = bad_samples
         self._monitor = monitor
-        self.queue = FairQueue()
+        self.queue = TileQueue(slots, shared)
         self.users = 0
         self._reads: deque[tuple[BatchTask, Future[Columns]]] = deque()
         self._columns_bytes = 0
@@ -78,32 +70,22 @@ class BatchPipeline:
         self.clock = StateClock(self._state)
         self._failure: InfeedError | None = None
         self._lock = threading.Lock()
-        self._read_pool = ThreadPoolExecutor(_READ_THREADS, f"infeed-read-{plan.spec.name}")
+        self._read_pool = ThreadPoolExecutor(READ_THREADS, f"infeed-read-{plan.spec.name}")
         name = f"infeed-pipeline-{plan.spec.name}-{slots}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, task: BatchTask) -> Future[Answer]:
-        if not self.queue.put(task):
-            complete(task, shutting_down())
-        self.serve_shared(task.quota)
+        self.queue.put(task)
         self.clock.update()
         return task.future
-
-    def serve_shared(self, quota: StreamQuota) -> None:
-        """Completes a stream's next tasks whose batches are kept, or makes them wait for those in
-        the making. They need no work, so they need no turn either."""
-        while task := self.queue.take_of(quota, self._shared.has):
-            if not self._shared.join(task, make=False, is_tile=self._is_tile(task)):
-                self._retry(task)
 
     def add_user(self) -> None:
         with self._lock:
             self.users += 1
 
     def remove_user(self, quota: StreamQuota) -> None:
-        for task in self.queue.remove(quota):
-            task.future.cancel()
+        self.queue.remove(quota)
         self.clock.update()
         with self._lock:
             self.users -= 1
@@ -200,7 +182,7 @@ class BatchPipeline:
         """Yields the tasks in the queue's order with their columns; reads ahead on threads."""
         while True:
             while len(self._reads) < self._read_ahead():
-                tile = self._next_tile(wait=not self._reads)
+                tile = self.queue.take(wait=not self._reads)
                 if tile is None:
                     break
                 self._start_read(tile)
@@ -226,53 +208,13 @@ class BatchPipeline:
             else:
                 self._on_failed(task, error)
 
-    def _next_tile(self, *, wait: bool) -> BatchTask | None:
-        """Returns the next tile that is not made yet. Returns None as `FairQueue.take` does."""
-        while not self._tiles:
-            task = self.queue.take(wait=wait)
-            if task is None or task.assigned:  # which is a tile that is tried again
-                return task
-            if not self._shared.join(task, make=True, is_tile=self._is_tile(task)):
-                self._tiles.extend(self._make(task))
-        return self._tiles.popleft()
-
-    def _make(self, task: BatchTask) -> Iterator[BatchTask]:
-        """Yields tiles to make: of a batch, those that are not shared. They belong to this pipeline
-        rather than to a stream, which may leave."""
-        if self._is_tile(task):
-            tile = replace(task, future=Future())
-            tile.future.add_done_callback(partial(self._settle, task))
-            yield tile
-            return
-        requests = list(split(task.request, self.slots))
-        joiner = TileJoiner(task.request, len(requests), partial(self._shared.settle, task))
-        for number, request in enumerate(requests):
-            tile = replace(task, request=request, future=Future())
-            joiner.add(number, tile.future)
-            if not self._shared.join(tile, make=True, is_tile=True):
-                yield from self._make(tile)
-
-    def _is_tile(self, task: BatchTask) -> bool:
-        return task.request.slots == self.slots
-
-    def _settle(self, task: BatchTask, made: Future[Answer]) -> None:
-        error = made.exception()
-        assert error is None or isinstance(error, InfeedError)
-        result = error or made.result()
-        assert not isinstance(result, EndOfData)
-        self._shared.settle(task, result)
-
     def _read_ahead(self) -> int:
         """Returns the number of batches to read ahead, if all are like the last."""
         fitting = _READ_AHEAD_BYTES // max(1, self._columns_bytes)
         return max(1, min(_READ_AHEAD_BATCHES, fitting))
 
     def _on_failed(self, task: BatchTask, error: Exception) -> None:
-        self._bad_samples.handle(task, error, retry=self._retry)
-
-    def _retry(self, task: BatchTask) -> None:
-        if not self.queue.requeue(task):
-            complete(task, shutting_down())
+        self._bad_samples.handle(task, error, retry=self.queue.retry)
 
     def _start_read(self, task: BatchTask) -> None:
         with self._lock:
@@ -297,8 +239,7 @@ class BatchPipeline:
         with self._lock:
             self._failure = error
             reading = [task for task, _ in self._reads]
-            tasks = [*reading, *self._in_graph, *self._tiles, *self.queue.close()]
-            self._tiles.clear()
+            tasks = [*reading, *self._in_graph, *self.queue.drain()]
             self._reads.clear()
             self._in_graph.clear()
         self._read_pool.shutdown(wait=False)

@@ -31,7 +31,7 @@ from infeed_server.engines.monitor import Monitor
 from infeed_server.engines.state_clock import STATES, StateSeconds, total_seconds
 from infeed_server.order import SampleOrder
 from infeed_server.pipeline.indexed_plan import IndexedPlan
-from infeed_server.pipeline.sample_cache import CachedSource, Job
+from infeed_server.pipeline.sample_cache import Job
 from infeed_server.pipeline.sample_stages import SampleStage, sample_stages
 from infeed_server.sources.python.mapped import python_work
 from infeed_server.sources.python.work_meter import PythonWork
@@ -58,8 +58,8 @@ class IndexedEngine(Engine):
         self._quarantine = quarantine
         self._bad_samples = BadSampleHandler(plan, quarantine, monitor)
         self.shared = SharedBatches(budget)
-        if isinstance(plan.source, CachedSource):
-            plan.source.follow(self._jobs)
+        if plan.cache is not None:
+            plan.cache.follow(self._jobs)
         self._streams: Counter[int] = Counter()
         """Open streams by batch size."""
         self._sizes: tuple[int, ...] = ()
@@ -108,14 +108,12 @@ class IndexedEngine(Engine):
 
     def sample_counts(self) -> dict[str, int]:
         counts = {f"{origin}_samples": count for origin, count in self.shared.samples.items()}
-        source = self._plan.source
-        if isinstance(source, CachedSource):
-            counts |= {"cache_hits": source.hits, "cache_misses": source.misses}
+        if (cache := self._plan.cache) is not None:
+            counts |= {"cache_hits": cache.hits, "cache_misses": cache.misses}
         return counts
 
     def cache_bytes(self) -> int:
-        source = self._plan.source
-        return source.used_bytes if isinstance(source, CachedSource) else 0
+        return 0 if self._plan.cache is None else self._plan.cache.used_bytes
 
     def window_bytes(self) -> int:
         return self.shared.kept_bytes
@@ -244,8 +242,7 @@ class IndexedSession(Session):
     def on_sent(self) -> None:
         self._quota.release()
         for pipeline in tuple(self._pipelines):
-            pipeline.queue.wake()
-            pipeline.serve_shared(self._quota)
+            pipeline.queue.on_sent(self._quota)
 
     def close(self) -> None:
         with self._lock:
