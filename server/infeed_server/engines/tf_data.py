@@ -39,7 +39,7 @@ def graph_options() -> tf.data.Options:
     options.autotune.ram_budget = cgroup.memory_bytes() // _RAM_BUDGET_DIVISOR
     # A private pool: the thread that waits for requests would starve others in a shared one.
     # TensorFlow's shared pools also count the host's CPUs, whatever the quota is.
-    options.threading.private_threadpool_size = cpus + 2
+    options.threading.private_threadpool_size = cpus + 1
     # Samples keep all CPUs busy; an operation that splits its work would only wake threads.
     options.threading.max_intra_op_parallelism = 1
     return options
