@@ -8,10 +8,13 @@ that is compressed (flag 1). Byte strings are their lengths, 4 bytes each, and t
 
 from __future__ import annotations
 
+import math
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -36,9 +39,19 @@ class RecordField:
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
 
-    @property
+    @cached_property
     def is_bytes(self) -> bool:
         return self.dtype == object
+
+    @cached_property
+    def count(self) -> int:
+        """The numbers or strings of a sample."""
+        return math.prod(self.shape)
+
+    @cached_property
+    def size(self) -> int:
+        """The bytes of a sample's numbers."""
+        return self.count * self.dtype.itemsize
 
 
 @dataclass
@@ -79,27 +92,29 @@ class RecordFormat:
 
     def decode(self, records: Sequence[bytes]) -> Columns:
         """Returns the rows of these records. Raises `ValueError` for bytes that are no record."""
-        columns = {one.name: np.empty((len(records), *one.shape), one.dtype) for one in self.fields}
-        for row, record in enumerate(records):
-            try:
-                self._decode(record, row, columns)
-            except (ValueError, IndexError, struct.error, zlib.error) as error:
-                raise ValueError(f"not a record of {self.fields}: {error}") from error
-        return columns
+        try:
+            rows = [self._split(record) for record in records]
+            return {
+                one.name: _column(one, [row[number] for row in rows])
+                for number, one in enumerate(self.fields)
+            }
+        except (ValueError, IndexError, struct.error, zlib.error) as error:
+            raise ValueError(f"not a record of {self.fields}: {error}") from error
 
-    def _decode(self, record: bytes, row: int, columns: Columns) -> None:
-        view, offset = memoryview(record), len(self.fields)
+    def _split(self, record: bytes) -> list[memoryview | bytes]:
+        """Returns the data of each field."""
+        view, offset, parts = memoryview(record), len(self.fields), []
         for flag, one in zip(record, self.fields, strict=False):
-            size = one.dtype.itemsize * int(np.prod(one.shape, dtype=np.int64))
+            size = one.size
             if one.is_bytes or flag == _COMPRESSED:
                 (size,) = _LENGTH.unpack_from(record, offset)
                 offset += _LENGTH.size
             data = view[offset : offset + size]
             offset += size
-            value = _from_bytes(one, zlib.decompress(data) if flag == _COMPRESSED else data)
-            columns[one.name][row] = value
+            parts.append(zlib.decompress(data) if flag == _COMPRESSED else data)
         if offset != len(record):
             raise ValueError(f"it has {len(record)} bytes instead of {offset}")
+        return parts
 
     def _compress(self, one: RecordField, data: bytes) -> bytes | None:
         """Returns the compressed data where that has paid in the field's trial."""
@@ -121,15 +136,22 @@ def _to_bytes(one: RecordField, value: Any) -> bytes:
     return b"".join((np.array([len(item) for item in strings], "<u4").tobytes(), *strings))
 
 
-def _from_bytes(one: RecordField, data: memoryview | bytes) -> Any:
-    if not one.is_bytes:
-        return np.frombuffer(data, one.dtype).reshape(one.shape)
-    count = int(np.prod(one.shape, dtype=np.int64))
-    ends = np.cumsum(np.frombuffer(data[: 4 * count], "<u4"), dtype=np.int64) + 4 * count
-    begins = [4 * count, *ends.tolist()]
-    if begins[-1] != len(data):
-        raise ValueError(f"field {one.name!r} has {len(data)} bytes instead of {begins[-1]}")
-    strings = np.empty(count, object)
-    for number, end in enumerate(ends.tolist()):
-        strings[number] = bytes(data[begins[number] : end])
-    return strings.reshape(one.shape) if one.shape else strings[0]
+def _column(one: RecordField, parts: Sequence[memoryview | bytes]) -> Array:
+    shape = (len(parts), *one.shape)
+    if one.is_bytes:
+        strings = [string for part in parts for string in _strings(one, part)]
+        column = np.empty(len(strings), object)
+        column[:] = strings
+        return column.reshape(shape)
+    if sizes := {len(part) for part in parts} - {one.size}:
+        raise ValueError(f"field {one.name!r} has {max(sizes)} bytes instead of {one.size}")
+    return np.frombuffer(b"".join(parts), one.dtype).reshape(shape)
+
+
+def _strings(one: RecordField, data: memoryview | bytes) -> list[bytes]:
+    lengths = 4 * one.count
+    ends = np.cumsum(np.frombuffer(data[:lengths], "<u4"), dtype=np.int64) + lengths
+    bounds = [lengths, *ends.tolist()]
+    if bounds[-1] != len(data):
+        raise ValueError(f"field {one.name!r} has {len(data)} bytes instead of {bounds[-1]}")
+    return [bytes(data[begin:end]) for begin, end in pairwise(bounds)]

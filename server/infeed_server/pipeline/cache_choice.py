@@ -37,6 +37,9 @@ _WARM_UP = 2
 _MIN_GAIN = 1.2
 """Later epochs are this much faster, or nothing is cached."""
 
+_MEMORY_PART = 0.5
+"""Part of the memory that a cache there may have: batches and files need the rest."""
+
 _SIMILAR = 0.9
 """A choice with this part of the best rate is as good, if it needs less."""
 
@@ -56,6 +59,8 @@ class Forecast:
     """Part of the samples that fits."""
     first: float
     later: float
+    budget: int = 0
+    """Bytes of all processes of the server."""
 
     def __str__(self) -> str:
         kept = f"{self.sample_bytes:>11,.0f} {self.share:>7.0%}" if self.share else f"{'':19}"
@@ -75,7 +80,7 @@ def choose(source: Source, steps: Sequence[Step], prefix: CachePrefix) -> Foreca
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryDirectory(dir=root, prefix=MEASURED) as folder:
             room = {
-                "memory": cache.budget // cgroup.process_count(),
+                "memory": min(cache.budget, int(_MEMORY_PART * _memory_bytes())),
                 "disk": min(cache.budget, shutil.disk_usage(root).free),
             }
             table = _forecasts(source, steps, prefix, folder, room)
@@ -89,6 +94,11 @@ def choose(source: Source, steps: Sequence[Step], prefix: CachePrefix) -> Foreca
         _reason(best, table[0]),
     )
     return best
+
+
+def _memory_bytes() -> int:
+    """Returns the memory of all processes of the server."""
+    return cgroup.memory_bytes() * cgroup.process_count()
 
 
 def pick(table: Sequence[Forecast]) -> Forecast:
@@ -143,10 +153,11 @@ def _forecasts(
             cached.release()
     table = [Forecast(0, "none", "no cache", 0.0, 0.0, none, none)]
     for position, store, size, first, hit in measured:
-        share = min(1.0, room[store] / max(1.0, count * size))
+        budget = room[store] // (cgroup.process_count() if store == "memory" else 1)
+        share = min(1.0, budget / max(1.0, count * size))
         later = 1 / (share / hit + (1 - share) / none)
         name = steps[position - 1][1].display_name if position else "reading"
-        table.append(Forecast(position, store, name, size, share, first, later))
+        table.append(Forecast(position, store, name, size, share, first, later, room[store]))
     return table
 
 

@@ -113,7 +113,7 @@ def _choose(
     best = choose(source, steps, prefix)
     if best.store == "none":
         return None, steps
-    cache = prefix.cache.model_copy(update={"store": best.store})
+    cache = prefix.cache.model_copy(update={"store": best.store, "budget": best.budget})
     before = tuple(steps[: best.position])
     return replace(prefix, steps=before, cache=cache), steps[best.position :]
 

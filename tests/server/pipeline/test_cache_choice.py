@@ -17,6 +17,7 @@ from infeed_server.pipeline.cache_choice import Forecast, pick
 from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed
 from infeed_server.pipeline.load import parse
 from infeed_server.pipeline.sample_cache import CachedSource
+from infeed_server.processes import cgroup
 from infeed_server.sources import open_source
 
 NONE = Forecast(0, "none", "no cache", 0, 0, 100, 100)
@@ -138,3 +139,13 @@ def test_folder_that_cannot_be_written_is_refused(planned: Plan, tmp_path: Path)
     arrays = {"arrays": {"image": np.zeros((80, 4, 4, 3), np.uint8)}}
     with pytest.raises(ConfigError, match="give a path that can be written"):
         planned(arrays, FLIP, path=str(tmp_path / "file"))
+
+
+def test_memory_has_room_for_a_part_of_the_data(
+    planned: Plan, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroup, "memory_bytes", lambda: 4 << 20)  # 80 images of 480 kB
+    arrays = {"arrays": {"image": np.array(slow_images(400), object)}}
+    with caplog.at_level(logging.INFO):
+        planned(arrays, DECODE[0], {"resize": {"field": "image", "size": [400, 400]}}, FLIP)
+    assert "cache in disk behind" in caplog.text
