@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -11,10 +11,14 @@ from infeed.shared.finish import finished_spec
 from infeed.shared.spec import Guarantee, PipelineSpec
 from infeed_server.order import SampleOrder
 from infeed_server.pipeline import sample_graph
-from infeed_server.pipeline.cache_choice import choose
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
-from infeed_server.pipeline.sample_cache import CachedSource, CachePrefix, split_at_cache
+from infeed_server.pipeline.sample_cache import (
+    CacheChoice,
+    CachedSource,
+    CachePrefix,
+    split_at_cache,
+)
 from infeed_server.sources import PythonSource, Source
 from infeed_server.sources.base import Columns, Indices
 from infeed_server.sources.python.mapped import Keys, MappedSource, read_samples
@@ -23,6 +27,9 @@ from infeed_server.transforms.base import Step, Transform
 from infeed_server.transforms.decode import fuse_decode_and_crop
 from infeed_server.transforms.finish_placement import plan_finish
 from infeed_server.version import VERSION
+
+ChooseCache = Callable[[Pipeline, Source, Sequence[Step], CachePrefix], CacheChoice]
+"""A function that chooses what `cache: auto` becomes, before the steps in a graph."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +74,16 @@ class IndexedPlan:
 
 
 def plan_indexed(
-    name: str, definition: Pipeline, source: Source, *, cached: bool = True
+    name: str,
+    definition: Pipeline,
+    source: Source,
+    *,
+    cached: bool = True,
+    choose: ChooseCache | None = None,
 ) -> IndexedPlan:
     """Plans a pipeline over an opened source. Raises `ConfigError` and `UserCodeError`. Unless
-    `cached`, a `cache` step is left out. That changes no bits. Closing the plan's source closes
-    `source`."""
+    `cached`, a `cache` step is left out, as `cache: auto` is without `choose`. That changes no
+    bits. Closing the plan's source closes `source`."""
     if definition.batch is None:
         raise ConfigError("batch: missing; add for example batch: {size: 64}")
     count = len(source)
@@ -96,8 +108,11 @@ def plan_indexed(
             source = map_source(definition, source, maps)
             undo.callback(source.close)
         if prefix is not None and prefix.cache.store == "auto":
-            all_steps = [*prefix.steps, *steps]
-            prefix, steps = _choose(source, prefix, all_steps) if cached else (None, all_steps)
+            automatic, all_steps = prefix, [*prefix.steps, *steps]
+            prefix, steps = None, all_steps
+            if cached and choose is not None:
+                choice = choose(definition, source, all_steps, automatic)
+                prefix, steps = _chosen(choice, automatic, all_steps)
         if prefix is not None and cached:
             source = CachedSource(source, prefix, name)
         first = prefix.steps if prefix is not None and not cached else ()
@@ -106,16 +121,22 @@ def plan_indexed(
     return plan
 
 
-def _choose(
-    source: Source, prefix: CachePrefix, steps: list[Step]
+def _chosen(
+    choice: CacheChoice, prefix: CachePrefix, steps: list[Step]
 ) -> tuple[CachePrefix | None, list[Step]]:
-    """Returns the steps before and behind the place that `cache: auto` chooses; None: no cache."""
-    best = choose(source, steps, prefix)
-    if best.store == "none":
+    """Returns the steps before and behind the place of a cache; None: no cache."""
+    if choice.store == "none":
         return None, steps
-    cache = prefix.cache.model_copy(update={"store": best.store, "budget": best.budget})
-    before = tuple(steps[: best.position])
-    return replace(prefix, steps=before, cache=cache), steps[best.position :]
+    cache = prefix.cache.model_copy(update={"store": choice.store, "budget": choice.budget})
+    before = tuple(steps[: choice.position])
+    return replace(prefix, steps=before, cache=cache), steps[choice.position :]
+
+
+def plan_steps(
+    name: str, definition: Pipeline, source: Source, steps: Sequence[Step]
+) -> IndexedPlan:
+    """Plans the steps, of a definition, behind a source."""
+    return _plan(name, definition, source, (), list(steps))
 
 
 def _plan(

@@ -37,6 +37,18 @@ class CachePrefix:
     """Path of the `cache` step, for messages: `transforms[2].cache`."""
 
 
+@dataclass(frozen=True)
+class CacheChoice:
+    """What `cache: auto` becomes."""
+
+    position: int
+    """Transforms before the cache."""
+    store: str
+    """`memory`, `disk` or `none`."""
+    budget: int
+    """Bytes, of all processes of the server."""
+
+
 def split_at_cache(steps: Sequence[Step]) -> tuple[CachePrefix | None, list[Step]]:
     """Returns the steps before the `cache` step and those after it (all, if there is none)."""
     positions = [position for position, (_, step) in enumerate(steps) if isinstance(step, Cache)]

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
-from collections.abc import Callable, Generator
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
 from itertools import count
 
 from infeed.shared.errors import ConfigError
 from infeed.shared.report import ServerReport
-from infeed.v1 import stream_pb2
-from infeed.wire.batch import Payload, encode_batch
-from infeed_server.engines.base import Answer, Engine, HostBatch, Request, Trainer
+from infeed_server.engines.base import Engine, Request
+from infeed_server.engines.dry_run import dry_run
 from infeed_server.engines.monitor import Monitor
 from infeed_server.observe.pipeline_reports import PipelineReports
 from infeed_server.pipeline.definition import Pipeline
@@ -27,10 +24,7 @@ from infeed_server.runtime.engine_factory import build
 from infeed_server.sources import DatasetSource, ProgressCallback, open_source
 from infeed_server.transforms import Cache
 
-_IN_FLIGHT = 8
-"""Requests that are under way: fewer than the engine reads ahead would let it wait."""
-
-_WARM_BATCHES = 2 * _IN_FLIGHT
+_WARM_BATCHES = 16
 """Batches before the measurement: fewer would count what was made while the graph was started."""
 
 Opening = Callable[[str], AbstractContextManager[ProgressCallback]]
@@ -104,7 +98,8 @@ def _run_engine(engine: Engine, seconds: float) -> ServerReport:
     """Runs an engine for so many seconds, as if it sent its batches, and returns its report. The
     warm-up is a quarter of the time, and a few batches at least: tf.data chooses its parallelism
     meanwhile. Bad samples should be substituted: else the first ends the run."""
-    batches, reports, name = _batches(engine), PipelineReports(), engine.spec.name
+    batches = dry_run(engine, engine.spec.batch_size, _requests(engine))
+    reports, name = PipelineReports(), engine.spec.name
     reports.watch(name, engine)
     with closing(batches):
         for warm_up in (True, False):
@@ -118,21 +113,7 @@ def _run_engine(engine: Engine, seconds: float) -> ServerReport:
     return reports.report(name)
 
 
-def _batches(engine: Engine) -> Generator[None]:
-    """Makes batch after batch, and encodes each as for a trainer."""
-    spec, request = engine.spec, stream_pb2.BatchRequest()
+def _requests(engine: Engine) -> Iterator[Request]:
+    spec = engine.spec
     size, stride = spec.batch_size, spec.stride(spec.batch_size)
-    with closing(engine.open(size, 0, Trainer())) as session:
-        session.set_batch_bytes(size * sum(field.sample_bytes or 0 for field in spec.wire_spec))
-        pending: deque[Future[Answer]] = deque()
-        for number in count():
-            pending.append(session.submit(Request(spec.seed, number * stride, stride, size)))
-            if len(pending) < _IN_FLIGHT:
-                continue
-            made = pending.popleft().result()
-            assert isinstance(made, HostBatch)  # the data has no end
-            data = (Payload(spec.wire_spec, made.arrays), made.sample_ids, made.mask)
-            for _ in encode_batch(request, made.start, made.epoch, *data).messages():
-                pass
-            session.on_sent()
-            yield
+    return (Request(spec.seed, number * stride, stride, size) for number in count())

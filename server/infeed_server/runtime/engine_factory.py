@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from infeed_server.engines.base import Engine
+from infeed_server.engines.indexed.cache_choice import choose
 from infeed_server.engines.indexed.engine import IndexedEngine
 from infeed_server.engines.indexed.quarantine import Quarantine
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
@@ -37,7 +38,7 @@ def build(
     keep_damaged = definition.on_error != "raise"
     source = open_source(definition.source, progress, keep_damaged=keep_damaged)
     try:
-        plan = plan_indexed(name, definition, source)
+        plan = plan_indexed(name, definition, source, choose=choose)
     except BaseException:  # also a signal
         source.close()
         raise

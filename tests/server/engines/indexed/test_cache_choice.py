@@ -13,18 +13,18 @@ import pytest
 import tensorflow as tf
 
 from infeed.shared.errors import ConfigError
-from infeed_server.pipeline.cache_choice import Forecast, pick
+from infeed_server.engines.indexed.cache_choice import Forecast, choose, pick
 from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed
 from infeed_server.pipeline.load import parse
 from infeed_server.pipeline.sample_cache import CachedSource
 from infeed_server.processes import cgroup
 from infeed_server.sources import open_source
 
-NONE = Forecast(0, "none", "no cache", 0, 0, 100, 100)
+NONE = Forecast(0, "none", 0, "no cache", 0, 0, 100, 100)
 
 
 def forecast(store: str, later: float, size: float = 10, share: float = 1.0) -> Forecast:
-    return Forecast(1, store, "resize", size, share, 90, later)
+    return Forecast(1, store, 1000, "resize", size, share, 90, later)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def planned(tmp_path: Path) -> Plan:
         definition = parse(
             {"source": source, "transforms": [*transforms, cache], "batch": {"size": 8}}
         )
-        return plan_indexed("p", definition, open_source(definition.source))
+        return plan_indexed("p", definition, open_source(definition.source), choose=choose)
 
     return make
 
@@ -112,7 +112,7 @@ def test_bad_samples_are_left_out_of_the_measurement(planned: Plan) -> None:
     images[::7] = b"no image"
     assert place(planned({"arrays": {"image": images}}, *DECODE)) == 2
     images[:] = b"no image"
-    with pytest.raises(ConfigError, match=r"transforms\[2\].cache: none of 64 samples is good"):
+    with pytest.raises(ConfigError, match=r"transforms\[2\].cache: cannot measure 64 samples"):
         planned({"arrays": {"image": images}}, *DECODE)
 
 
@@ -122,7 +122,7 @@ def test_cache_of_the_pipeline_changes_no_fingerprint(tmp_path: Path) -> None:
 
     def plan(**options: Any) -> IndexedPlan:
         definition = parse({**content, **options})
-        return plan_indexed("p", definition, open_source(definition.source))
+        return plan_indexed("p", definition, open_source(definition.source), choose=choose)
 
     cached = plan(cache={"store": "auto", "path": str(tmp_path)})
     assert place(cached) == 2
