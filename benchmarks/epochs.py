@@ -35,6 +35,7 @@ PIPELINE = """
 pipelines:
   photos:
     source: {{images: {folder}/photos}}
+    shuffle: {{seed: 1}}
     transforms:
       - decode_image: {{field: image, channels: 3}}
       {steps}

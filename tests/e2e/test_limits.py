@@ -47,6 +47,6 @@ def test_server_with_one_core_and_2_gib_serves_photos(
             with infeed.connect(server.address, "photos") as feed:
                 for _ in range(BATCHES):
                     assert feed.next(timeout=500)["image"].shape == (slots, 224, 224, 3)
-            assert "limits: 1 CPU threads (quota of 1 CPUs), 2.00 GiB of memory" in server.log
+            assert "limits: 1 CPU threads, 2.00 GiB of memory" in server.log
             assert "512 MiB of unsent batches" in server.log
         assert kills(groups) == 0
