@@ -157,8 +157,8 @@ class IndexedEngine(Engine):
     def add_size(self, slots: int, change: int) -> None:
         """Counts a stream of a batch size that opens or closes."""
         with self._lock:
-            self._streams[slots] += change
-            self._sizes = tuple(size for size, count in self._streams.items() if count)
+            self._streams += Counter({slots: change})
+            self._sizes = tuple(self._streams)
 
     def is_current(self, pipeline: BatchPipeline, slots: int) -> bool:
         """Returns whether a pipeline has the tiles of batches of a size."""
@@ -219,6 +219,7 @@ class IndexedSession(Session):
             """The current one is the last; others have made batches that may not be sent yet."""
         except BaseException:
             engine.add_size(reader.slots, -1)
+            quota.close()
             raise
         engine.shared.open(reader)
 
@@ -233,11 +234,17 @@ class IndexedSession(Session):
         return pipeline.submit(BatchTask(request, self._order, self._quota, self._reader))
 
     def _change_pipeline(self) -> None:
+        old = self._pipelines[-1]
         for number, pipeline in enumerate(self._pipelines):
             if self._engine.is_current(pipeline, self._slots):
                 self._pipelines.append(self._pipelines.pop(number))
-                return
-        self._pipelines.append(self._engine.pipeline(self._slots))
+                break
+        else:
+            self._pipelines.append(self._engine.pipeline(self._slots))
+        # Answers are sent in order: later requests must not take the room of those that wait.
+        for task in old.queue.withdraw(self._quota):
+            self._pipelines[-1].submit(task)
+        old.clock.update()
 
     def on_sent(self) -> None:
         self._quota.release()

@@ -169,8 +169,12 @@ class FairQueue:
     def remove(self, quota: StreamQuota) -> list[BatchTask]:
         """Closes a stream's quota and returns its waiting tasks; taken tasks continue."""
         quota.close()
+        self.wake()
+        return self.withdraw(quota)
+
+    def withdraw(self, quota: StreamQuota) -> list[BatchTask]:
+        """Removes and returns a stream's waiting tasks, for another queue."""
         with self._changed:
-            self._changed.notify()
             return list(self._waiting.pop(quota, ()))
 
     def close(self) -> list[BatchTask]:

@@ -27,6 +27,7 @@ class TileQueue:
         self._slots = slots
         self._shared = shared
         self._tasks = FairQueue()
+        self.withdraw = self._tasks.withdraw
         self._tiles: deque[BatchTask] = deque()
         """Tiles of the last task; they are taken next."""
 

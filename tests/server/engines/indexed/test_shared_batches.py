@@ -227,3 +227,21 @@ def test_batches_of_two_sizes_are_made_of_shared_tiles(opened: Any) -> None:
     made = len(one.rows.reads)
     read(large, 64, 32, 32)  # in one piece again
     assert len(one.rows.reads) == made + 32
+
+
+def test_stream_whose_tiles_change_keeps_the_order_of_its_requests(opened: Any) -> None:
+    one = opened(memory=1000)  # two batches in progress for each stream
+    large, other = one.open(32), one.open(32)
+    answers = [ask(large, start, 32, 32) for start in range(0, 128, 32)]
+    answers[0].result(60), answers[1].result(60)
+    one.rows.may_read.clear()
+    ask(other, 0, 32, 32, seed=6)  # which keeps the first pipeline from looking at its queue
+    wait_until(lambda: one.engine.queued_requests() == 2, "the other stream's batch is read")
+    one.open(16)
+    answers += [ask(large, start, 32, 32) for start in range(128, 192, 32)]
+    large.on_sent(), large.on_sent()
+    wait_until(lambda: one.engine.queued_requests() == 2, "two more are read")
+    one.rows.may_read.set()
+    for answer in answers[2:]:  # sent in the order of the requests
+        assert answer.result(10).mask.all()
+        large.on_sent()
