@@ -22,7 +22,8 @@ from infeed_server.config.cache_dir import user_cache_dir
 log = logging.getLogger(__name__)
 
 VERSION = 1
-"""Of the format of a directory; others are not opened, and deleted when space is needed."""
+"""Of the format of a directory, for its fingerprint: others are not opened, and deleted when space
+is needed."""
 
 MEASURED = ".measured-"
 """Prefix of a folder for the measurements of `cache: auto`."""
@@ -80,10 +81,12 @@ def open_directory(
             path.mkdir(exist_ok=True, mode=0o700)
             lock = ExitStack()
             lock.enter_context(locked(path / "in-use", fcntl.LOCK_SH))
-            about = {"version": VERSION, "pipeline": pipeline, "samples": samples}
-            written = path / "about.new"
-            written.write_text(json.dumps(about))
-            written.replace(path / "about.json")
+            about = json.dumps({"pipeline": pipeline, "samples": samples}).encode()
+            file, written = path / "about.json", path / "about.new"
+            if not file.exists() or file.read_bytes() != about:  # the disk may be full now
+                written.write_bytes(about)
+                written.replace(file)
+            file.touch()
         return OpenDirectory(DiskStore(path, samples, budget - kept), lock)
     except OSError as error:
         raise ConfigError(f"cannot use the cache {path}: {error.strerror}") from error

@@ -16,6 +16,7 @@ import os
 import struct
 import threading
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,9 @@ _ENTRY = struct.Struct("<IIQQ")
 
 _ENTRY_TYPE = np.dtype([("segment", "<u4"), ("size", "<u4"), ("offset", "<u8"), ("hash", "<u8")])
 
+_PART = 1 << 20
+"""Entries that are read at a time: the index may have more bytes than one call reads."""
+
 _STEP_DIVISOR = 128
 """A process takes this part of the budget at a time; what it does not fill is taken up later."""
 
@@ -38,14 +42,14 @@ _STEP_DIVISOR = 128
 class DiskStore(Store):
     """The records of one directory, with at most `budget` bytes in all of its processes."""
 
-    def __init__(self, directory: Path, count: int, budget: int) -> None:
+    def __init__(self, directory: Path, samples: int, budget: int) -> None:
         """Raises `OSError`. The directory exists, and `lock` holds it."""
         self.directory = directory
         self._budget = budget
         self._step = max(1 << 16, budget // _STEP_DIVISOR)
         self._index = os.open(directory / "index", os.O_RDWR | os.O_CREAT, 0o600)
-        if os.fstat(self._index).st_size < count * _ENTRY.size:
-            os.ftruncate(self._index, count * _ENTRY.size)  # sparse: it takes no space yet
+        if os.fstat(self._index).st_size < samples * _ENTRY.size:
+            os.ftruncate(self._index, samples * _ENTRY.size)  # sparse: it takes no space yet
         self._segments: dict[int, int] = {}
         """Descriptors by number."""
         self._own: int | None = None
@@ -64,7 +68,7 @@ class DiskStore(Store):
             if not size:
                 return None
             record = os.pread(self._descriptor(segment), size, offset)
-        except (OSError, struct.error):
+        except (OSError, OverflowError, MemoryError, struct.error):  # of a damaged entry, too
             return None
         is_right = len(record) == size and _digest(index, segment, offset, record) == digest
         return record if is_right else None
@@ -88,9 +92,10 @@ class DiskStore(Store):
     def verify(self) -> tuple[int, int]:
         """Reads all records; returns the number of those that are kept, and of damaged ones."""
         kept = damaged = 0
-        for index in np.flatnonzero(self._entries()["size"]).tolist():
-            kept += 1
-            damaged += self.get(index) is None
+        for first, entries in self._entries():
+            for number in np.flatnonzero(entries["size"]).tolist():
+                kept += 1
+                damaged += self.get(first + number) is None
         return kept, damaged
 
     @property
@@ -118,9 +123,13 @@ class DiskStore(Store):
         entry: Any = _ENTRY.unpack(os.pread(self._index, _ENTRY.size, index * _ENTRY.size))
         return entry  # type: ignore[no-any-return]
 
-    def _entries(self) -> Any:
-        size = os.fstat(self._index).st_size
-        return np.frombuffer(os.pread(self._index, size, 0), _ENTRY_TYPE)
+    def _entries(self) -> Iterator[tuple[int, Any]]:
+        """Yields the entries in parts, each with the index of its first sample."""
+        for first in count(0, _PART):
+            data = os.pread(self._index, _PART * _ENTRY.size, first * _ENTRY.size)
+            if len(data) < _ENTRY.size:
+                return
+            yield first, np.frombuffer(data, _ENTRY_TYPE, len(data) // _ENTRY.size)
 
     def _descriptor(self, segment: int) -> int:
         descriptor = self._segments.get(segment)
@@ -170,10 +179,12 @@ class DiskStore(Store):
 
     def _written(self, segment: int) -> int:
         """Returns the end of the last record of a segment that an entry refers to."""
-        entries = self._entries()
-        own = entries[(entries["segment"] == segment) & (entries["size"] > 0)]
-        ends = own["offset"] + own["size"]
-        return int(max(ends[ends <= self._reserved], default=0))
+        end = 0
+        for _, entries in self._entries():
+            own = entries[(entries["segment"] == segment) & (entries["size"] > 0)]
+            ends = own["offset"] + own["size"]
+            end = max(end, int(ends[ends <= self._reserved].max(initial=0)))
+        return end
 
     def _stop(self, error: OSError) -> None:
         self._is_full = True

@@ -21,7 +21,7 @@ class MemoryStore(Store):
         self._budget = budget
         self._records: dict[int, bytes] = {}
         self._used = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def get(self, index: int) -> bytes | None:
         return self._records.get(index)
@@ -65,14 +65,16 @@ class NextUseStore(MemoryStore):
     def put(self, index: int, record: bytes) -> None:
         size = len(record) + _OVERHEAD_BYTES
         with self._lock:
-            use = self._uses.get(index, float("inf"))
-            while self._used + size > self._budget and (last := self._last_needed()) is not None:
-                if self._uses[last] <= use:
+            if index in self._records:
+                return
+            use = self._uses.setdefault(index, float("inf"))
+            while size <= self._budget < self._used + size:
+                last = self._last_needed()
+                if last is None or self._uses[last] <= use:
                     break
                 self._used -= len(self._records.pop(last)) + _OVERHEAD_BYTES
                 del self._uses[last]
-        super().put(index, record)
-        with self._lock:
+            super().put(index, record)
             if index in self._records:
                 heappush(self._last, (-use, index))
             else:

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from infeed.shared.errors import ConfigError
-from infeed_server.cache.directory import default_root, open_directory
+from infeed_server.cache.directory import VERSION, default_root, open_directory
 from infeed_server.cache.memory import MemoryStore, NextUseStore
 from infeed_server.cache.records import RecordField, RecordFormat
 from infeed_server.cache.store import Store
@@ -178,6 +178,7 @@ def _open_store(
         raise ConfigError(f"{prefix.path}.evict: next_use is of store: memory; leave it out")
     has_own_code = any(isinstance(step, Map) for _, step in prefix.steps)
     name = fingerprint(
+        version=VERSION,
         source=[source.identity, source.stamp],
         transforms=[step.identity() for _, step in prefix.steps],
         fields={name: [spec.dtype.name, str(spec.shape)] for name, spec in columns.items()},

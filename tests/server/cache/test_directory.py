@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from infeed.cli import new_app
+from infeed.shared.errors import ConfigError
 from infeed_server.cache import directory
 from infeed_server.cache.directory import OpenDirectory, delete, list_directories, open_directory
 
@@ -79,6 +81,23 @@ def test_damaged_description_is_no_directory(opened: Open, tmp_path: Path) -> No
     (tmp_path / "b").mkdir()
     assert names(tmp_path) == []
     assert opened("a", 0).store.get(3) is not None
+    assert names(tmp_path) == ["a"]
+
+
+def test_full_disk_is_no_reason_not_to_open(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    opened("a").close()
+    os.utime(tmp_path / "a" / "about.json", (0, 0))
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert opened("a", 0).store.get(3) is not None
+    assert list_directories(tmp_path)[0].used_at > 0
+    with pytest.raises(ConfigError, match="No space left"):
+        opened("b")
 
 
 def test_network_file_systems_are_warned_about(

@@ -58,3 +58,17 @@ def test_record_that_does_not_fit_leaves_others() -> None:
     store.put(3, b"x" * 5000)
     assert [index for index in range(4) if store.get(index)] == [0, 1]
     assert store.used_bytes == 2 * KEPT_BYTES
+
+
+def test_records_that_no_job_is_known_to_need_make_room_first() -> None:
+    store = NextUseStore(2 * KEPT_BYTES)
+    store.put(0, RECORD)  # of a job that has just left
+    store.plan({1: 5.0, 2: 3.0})
+    for index in (1, 2, 2, 1):  # by two threads
+        store.put(index, RECORD)
+    assert [index for index in range(3) if store.get(index)] == [1, 2]
+    store.plan({3: 1.0})
+    store.put(3, b"x" * 5000)
+    assert [index for index in range(4) if store.get(index)] == [1, 2]
+    assert store.used_bytes == 2 * KEPT_BYTES
+    assert store._uses.keys() == {1, 2}
