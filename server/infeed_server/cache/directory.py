@@ -11,7 +11,7 @@ import logging
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,9 @@ is needed."""
 
 MEASURED = ".measured-"
 """Prefix of a folder for the measurements of `cache: auto`."""
+
+_DELETED = ".deleted-"
+"""Prefix of a folder that is being deleted."""
 
 _LEFT_SECONDS = 3600.0
 """Age of such a folder that no measurement uses any longer."""
@@ -107,9 +110,7 @@ def delete(directory: CacheDirectory) -> bool:
     with locked(directory.path.parent / "lock"):
         if is_in_use(directory.path):
             return False
-        # Under another name first: what is left of an interrupted deletion is no cache.
-        doomed = directory.path.with_name(f".deleted-{directory.path.name}-{time.time_ns()}")
-        directory.path.rename(doomed)
+        doomed = _rename(directory.path)
     shutil.rmtree(doomed, ignore_errors=True)
     return True
 
@@ -150,7 +151,7 @@ def network_type(path: Path) -> str | None:
 
 
 def _list(root: Path) -> Iterator[CacheDirectory]:
-    for about in root.glob("*/about.json"):
+    for about in root.glob("[!.]*/about.json"):
         path = about.parent
         try:
             content = json.loads(about.read_text())
@@ -162,18 +163,28 @@ def _list(root: Path) -> Iterator[CacheDirectory]:
         yield CacheDirectory(path, name, samples, size, used, is_in_use(path))
 
 
+def _rename(path: Path) -> Path:
+    """Returns a new name before a deletion: what is left of an interrupted one is no cache."""
+    doomed = path.with_name(f"{_DELETED}{path.name}-{time.time_ns()}")
+    with suppress(FileNotFoundError):  # another process was faster
+        path.rename(doomed)
+    return doomed
+
+
 def _collect(root: Path, keep: Path, budget: int) -> int:
     """Deletes unused directories, the one first that was not used for longest, until they have at
     most half of the budget. Returns their bytes."""
     for left in root.glob(f"{MEASURED}*"):  # by a server that was killed
         if time.time() - left.stat().st_mtime > _LEFT_SECONDS:
             shutil.rmtree(left, ignore_errors=True)
+    for left in root.glob(f"{_DELETED}*"):
+        shutil.rmtree(left, ignore_errors=True)
     unused = [one for one in list_directories(root) if one.path != keep and not one.is_in_use]
     total = sum(one.bytes for one in unused)
     for one in unused:
         if total <= budget // 2:
             break
         log.info("the cache of %r in %s is deleted: nothing uses it", one.pipeline, one.path)
-        shutil.rmtree(one.path, ignore_errors=True)
+        shutil.rmtree(_rename(one.path), ignore_errors=True)
         total -= one.bytes
     return total

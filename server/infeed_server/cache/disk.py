@@ -16,6 +16,7 @@ import os
 import struct
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,9 @@ class DiskStore(Store):
         return sum(stat.st_size for stat in self._stats())
 
     def _stats(self) -> Iterator[os.stat_result]:
-        return (path.stat() for path in self.directory.glob("segment-*"))
+        for path in self.directory.glob("segment-*"):
+            with suppress(FileNotFoundError):  # someone deletes the directory
+                yield path.stat()
 
     def close(self) -> None:
         with self._lock:

@@ -84,6 +84,23 @@ def test_damaged_description_is_no_directory(opened: Open, tmp_path: Path) -> No
     assert names(tmp_path) == ["a"]
 
 
+def test_rest_of_an_interrupted_deletion_is_deleted_later(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in "ab":
+        opened(name, 30).close()
+    with monkeypatch.context() as patch:
+        patch.setattr(directory.shutil, "rmtree", lambda *_, **__: None)  # "killed"
+        first, second = list_directories(tmp_path)
+        assert delete(first)
+        opened("c", 0, second.bytes)  # deletes the other one
+    assert names(tmp_path) == ["c"]
+    assert len(list(tmp_path.glob(".deleted-*"))) == 2
+    opened("d", 0)
+    assert not list(tmp_path.glob(".deleted-*"))
+    assert delete(first)  # another process was faster
+
+
 def test_full_disk_is_no_reason_not_to_open(
     opened: Open, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

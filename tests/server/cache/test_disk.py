@@ -196,6 +196,15 @@ def test_missing_segment_is_no_error(opened: Open) -> None:
     assert store.get(5) is None
 
 
+def test_segment_that_is_deleted_while_bytes_are_counted_is_no_error(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (store := opened()).put(1, record(1))
+    found = [store.directory / "segment-1", store.directory / "segment-2"]
+    monkeypatch.setattr(Path, "glob", lambda *_: iter(found))
+    assert 0 < store.used_bytes < 1 << 16
+
+
 def test_closed_store_neither_reads_nor_writes(opened: Open) -> None:
     store = opened()
     store.put(1, record(1))
