@@ -130,17 +130,18 @@ class SharedBatches:
         per_position = max(1, kept.bytes // max(1, key[2]))
         reach = self._budget.kept_limit // per_position
         others = self._others(key, kept.maker, kept.is_tile)
-        return any(0 <= key[1] - other.position <= reach for other in others)
+        return any(0 <= key[1] - other.position <= reach - key[2] for other in others)
 
     def _make_room(self, size: int) -> bool:
         """Takes memory for a batch, from those that no stream wants and then from the oldest."""
+        if self._budget.keep(size):
+            return True
         settled = [key for key, kept in self._batches.items() if kept.batch is not None]
-        for key in settled:
-            is_needed = self._wanted(key, self._batches[key])
-            if is_needed and self._budget.keep(size):
-                return True
+        for key in sorted(settled, key=lambda key: self._wanted(key, self._batches[key])):
             self._drop([key])
-        return self._budget.keep(size)
+            if self._budget.keep(size):
+                return True
+        return False
 
     def _drop(self, keys: list[_Key]) -> None:
         for key in keys:

@@ -15,9 +15,13 @@ from tests.harness.waiting import wait_until
 from infeed.shared.errors import InfeedError, UserCodeError
 from infeed_server.engines.base import HostBatch, Request, Session, Trainer
 from infeed_server.engines.indexed.engine import IndexedEngine
+from infeed_server.engines.indexed.fair_queue import BatchTask
 from infeed_server.engines.indexed.quarantine import Quarantine
+from infeed_server.engines.indexed.shared_batches import SharedBatches
+from infeed_server.engines.indexed.tile_queue import TileQueue
 from infeed_server.engines.memory_budget import MemoryBudget
 from infeed_server.engines.monitor import Monitor
+from infeed_server.order import SampleOrder
 from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.pipeline.load import parse
 from infeed_server.sources import open_source
@@ -129,6 +133,18 @@ def test_batch_in_the_making_survives_the_stream_that_asked_first(opened: Any) -
     assert lost.done()
 
 
+def test_streams_that_wait_for_a_batch_share_its_messages(opened: Any) -> None:
+    one = opened(memory=1)  # which keeps none
+    sessions = [one.open() for _ in range(3)]
+    one.rows.may_read.clear()
+    waiting = [ask(session, 0) for session in sessions]
+    wait_until(lambda: one.engine.queued_requests() == 0, "all wait")
+    one.rows.may_read.set()
+    payloads = [future.result(60).payloads for future in waiting]
+    assert payloads[0] is not None
+    assert len(set(map(id, payloads))) == 1
+
+
 def test_error_reaches_all_that_wait_and_is_not_kept(opened: Any) -> None:
     one = opened()
     sessions = [one.open() for _ in range(3)]
@@ -145,6 +161,25 @@ def test_error_reaches_all_that_wait_and_is_not_kept(opened: Any) -> None:
     assert read(sessions[0], 0).mask.all()
 
 
+def test_batch_that_is_dropped_before_a_stream_takes_it_is_made(
+    opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = opened()
+    monkeypatch.setattr(one.engine.shared, "has", lambda _: True)
+    assert read(one.open(), 0).mask.all()
+
+
+@pytest.mark.parametrize("add", [TileQueue.put, TileQueue.retry])
+def test_closed_queue_fails_tasks(add: Any) -> None:
+    budget = MemoryBudget(1)
+    queue = TileQueue(8, SharedBatches(budget))
+    queue.close()
+    task = BatchTask(Request(5, 0, 8, 8), SampleOrder(N, 5, "global"), budget.open_quota("rows"))
+    add(queue, task)
+    with pytest.raises(InfeedError, match="shutting down"):
+        task.future.result(10)
+
+
 def test_stream_behind_what_is_kept_gets_the_same_bits_again(opened: Any) -> None:
     one = opened(memory=80_000)  # keeps two batches with their messages
     fast, slow = one.open(), one.open()
@@ -154,6 +189,32 @@ def test_stream_behind_what_is_kept_gets_the_same_bits_again(opened: Any) -> Non
     assert [content(read(slow, start)) for start in range(0, N, 8)] == batches
     assert one.samples["recomputed"] >= N // 2
     assert one.engine.shared.kept_bytes <= 40_000
+
+
+def test_what_a_slow_stream_asks_for_next_is_kept(opened: Any) -> None:
+    one = opened(memory=80_000)
+    fast, slow = one.open(), one.open()
+    read(slow, 0)
+    for start in range(0, N, 8):
+        read(fast, start)
+    large, other = one.open(32), one.open(32)
+    read(other, 32, 32, 32), read(large, 64, 32, 32)  # too large to be kept for the other one
+    shared = one.samples.get("shared", 0)
+    read(slow, 8), read(slow, 16)
+    assert one.samples["shared"] == shared + 16
+
+
+def test_batches_that_no_stream_wants_make_room_first(opened: Any) -> None:
+    one = opened(memory=80_000)
+    fast, slow, jumping = one.open(), one.open(), one.open()
+    read(slow, 0), read(jumping, 40)
+    read(fast, 8), read(fast, 48)  # one for each
+    read(jumping, 0, seed=6)
+    read(fast, 16)
+    shared = one.samples.get("shared", 0)
+    read(slow, 8), read(slow, 16)
+    assert one.samples["shared"] == shared + 16
+    assert one.engine.shared.kept_bytes == 0
 
 
 def test_nothing_is_kept_for_a_stream_that_left(opened: Any) -> None:
@@ -245,3 +306,50 @@ def test_stream_whose_tiles_change_keeps_the_order_of_its_requests(opened: Any) 
     for answer in answers[2:]:  # sent in the order of the requests
         assert answer.result(10).mask.all()
         large.on_sent()
+
+
+def test_error_of_a_tile_is_the_error_of_its_batch(opened: Any) -> None:
+    one = opened()
+    large, _ = one.open(32), one.open(8)
+    one.rows.is_broken = True
+    with pytest.raises(UserCodeError, match="out of order"):
+        ask(large, 0, 32, 32).result(60)
+
+
+def test_tiles_that_do_not_fit_together_are_an_error(
+    opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = opened()
+    large, _ = one.open(32), one.open(8)
+    monkeypatch.setattr("infeed_server.engines.indexed.tiles._concatenate", None)
+    with pytest.raises(InfeedError, match="do not fit together"):
+        ask(large, 0, 32, 32).result(60)
+
+
+def test_stream_without_room_waits_for_shared_batches_too(opened: Any) -> None:
+    one = opened(memory=1 << 20)
+    fast, slow = one.open(), one.open()
+    fast_answers = [ask(fast, start) for start in range(0, N, 8)]
+    read(slow, 0)
+    for answer in fast_answers:
+        answer.result(60), fast.on_sent()
+    answers = [ask(slow, start) for start in range(8, 8 * 40, 8)]
+    held = one.engine.unsent_batches()
+    assert 2 <= held <= 16
+    for answer in answers:
+        answer.result(60), slow.on_sent()
+
+
+def test_stream_goes_on_where_it_gets_no_other_tiles(
+    opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("infeed_server.engines.indexed.engine._MAX_SIZES_IN_USE", 1)
+    one = opened()
+    large = one.open(32)
+    one.engine.add_size(8, 1)  # as one that is about to open
+    assert read(large, 0, 32, 32).mask.all()
+    quotas = len(one.engine._budget.quotas)
+    with pytest.raises(InfeedError, match="it serves 1 sizes"):
+        one.open(9)
+    assert len(one.engine._budget.quotas) == quotas
+    assert dict(one.engine._streams) == {32: 1, 8: 1}
