@@ -129,10 +129,10 @@ def is_in_use(path: Path) -> bool:
     try:
         with locked(path / "in-use", fcntl.LOCK_EX | fcntl.LOCK_NB):
             return False
-    except BlockingIOError:
-        return True
-    except OSError:
+    except FileNotFoundError:
         return False
+    except OSError:  # it is locked, or of another user
+        return True
 
 
 def network_type(path: Path) -> str | None:

@@ -3,7 +3,7 @@
     DIRECTORY/index        one entry for each sample: see `_ENTRY`
     DIRECTORY/segment-N    records; one process writes it at a time
 
-A record is written before its entry, and the hash in the entry covers the record and its place. So
+A record is written before its entry, and the hash in the entry covers the record and its index. So
 whatever a killed process, a full disk or a damaged block leaves behind is a sample that is not
 kept. Nothing is truncated, and nothing is written twice where an entry may refer to it.
 """
@@ -71,8 +71,7 @@ class DiskStore(Store):
             record = os.pread(self._descriptor(segment), size, offset)
         except (OSError, OverflowError, MemoryError, struct.error):  # of a damaged entry, too
             return None
-        is_right = len(record) == size and _digest(index, segment, offset, record) == digest
-        return record if is_right else None
+        return record if _digest(index, record) == digest else None
 
     def put(self, index: int, record: bytes) -> None:
         with self._lock:
@@ -85,8 +84,8 @@ class DiskStore(Store):
                 place = (self._own, len(record), self._end)
                 _write(self._descriptor(self._own), record, self._end)
                 self._end += len(record)
-                digest = _digest(index, place[0], place[2], record)
-                _write(self._index, _ENTRY.pack(*place, digest), index * _ENTRY.size)
+                entry = _ENTRY.pack(*place, _digest(index, record))
+                _write(self._index, entry, index * _ENTRY.size)
             except OSError as error:
                 self._stop(error)
 
@@ -216,9 +215,8 @@ class locked:  # noqa: N801 - used as a function
         os.close(self._descriptor)
 
 
-def _digest(index: int, segment: int, offset: int, record: bytes) -> int:
-    seed = (index * 0x9E3779B97F4A7C15 ^ segment << 48 ^ offset) & 0xFFFFFFFFFFFFFFFF
-    return xxhash.xxh3_64_intdigest(record, seed=seed)
+def _digest(index: int, record: bytes) -> int:
+    return xxhash.xxh3_64_intdigest(record, seed=index)
 
 
 def _write(descriptor: int, data: bytes, offset: int) -> None:

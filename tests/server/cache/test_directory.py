@@ -55,6 +55,36 @@ def test_directories_in_use_are_listed_and_not_deleted(opened: Open, tmp_path: P
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["b"]
 
 
+def test_looking_at_directories_in_use_leaves_no_descriptors(opened: Open, tmp_path: Path) -> None:
+    opened("a")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(3):
+        list_directories(tmp_path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_directory_that_is_opened_again_makes_no_room(opened: Open) -> None:
+    opened("a", 80).close()  # more than half of the budget
+    assert opened("a", 0).store.get(3) is not None
+
+
+def test_directory_that_cannot_be_opened_may_be_in_use(opened: Open, tmp_path: Path) -> None:
+    opened("a").close()
+    (tmp_path / "a" / "in-use").unlink()
+    (tmp_path / "a" / "in-use").mkdir()  # for root, too
+    assert directory.is_in_use(tmp_path / "a")
+    assert not directory.is_in_use(tmp_path / "deleted")
+
+
+def test_measurements_of_killed_servers_are_deleted(opened: Open, tmp_path: Path) -> None:
+    old, new = tmp_path / ".measured-old", tmp_path / ".measured-new"
+    for folder in (old, new):
+        folder.mkdir()
+    os.utime(old, (0, 0))
+    opened("a", 0)
+    assert (old.exists(), new.exists()) == (False, True)
+
+
 def test_other_processes_see_that_a_directory_is_in_use(opened: Open, tmp_path: Path) -> None:
     opened("a")
     code = "import sys; from pathlib import Path; from infeed_server.cache.directory import *; "

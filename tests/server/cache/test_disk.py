@@ -167,8 +167,31 @@ def test_any_byte_of_an_entry_may_be_damaged(opened: Open, byte: int) -> None:
         index.seek(24 + byte)
         index.write(b"\xfe")
     assert store.get(1) is None
-    store.put(1, record(1))
+    store.close()
+    opened().put(1, record(1))
     assert opened().get(1) == record(1)
+
+
+def test_entry_of_another_sample_is_damage(opened: Open) -> None:
+    (store := opened()).put(1, record(1))
+    with (store.directory / "index").open("r+b") as index:
+        index.seek(24)
+        entry = index.read(24)
+        index.write(entry)
+    assert (store.get(1), store.get(2)) == (record(1), None)
+
+
+def test_reserved_space_that_was_not_filled_is_used_later(opened: Open) -> None:
+    for index in range(2):
+        (store := opened(70_000)).put(index, record(index))
+        store.close()
+    (store := opened(70_000)).get(0)  # through another descriptor
+    for index in range(COUNT):
+        store.put(index, record(index))
+    assert kept(store) >= 100
+    store.close()
+    opened().put(COUNT - 1, record(COUNT - 1))
+    assert len(list(store.directory.glob("segment-*"))) == 1
 
 
 def test_index_with_part_of_an_entry_is_no_error(opened: Open, tmp_path: Path) -> None:
@@ -209,5 +232,7 @@ def test_closed_store_neither_reads_nor_writes(opened: Open) -> None:
     store = opened()
     store.put(1, record(1))
     store.close()
+    segment = (store.directory / "segment-1").read_bytes()
     store.put(2, record(2))
     assert (store.get(1), store.get(2)) == (None, None)
+    assert (store.directory / "segment-1").read_bytes() == segment
