@@ -183,9 +183,9 @@ def test_entry_of_another_sample_is_damage(opened: Open) -> None:
 
 def test_reserved_space_that_was_not_filled_is_used_later(opened: Open) -> None:
     for index in range(2):
-        (store := opened(70_000)).put(index, record(index))
+        (store := opened(1 << 16)).put(index, record(index))
         store.close()
-    (store := opened(70_000)).get(0)  # through another descriptor
+    (store := opened(1 << 16)).get(0)  # through another descriptor
     for index in range(COUNT):
         store.put(index, record(index))
     assert kept(store) >= 100

@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from infeed.shared.errors import ConfigError
+from infeed_server.pipeline import sample_cache
 from infeed_server.pipeline.load import parse
 from infeed_server.pipeline.sample_cache import CachedSource, split_at_cache
 from infeed_server.sources import open_source
@@ -139,7 +140,9 @@ def test_what_fits_is_kept_whatever_its_size(cached: Open) -> None:
     assert fields["n"].dtype == tf.uint8
 
 
-def test_changed_file_of_the_same_size_begins_a_new_cache(tmp_path: Path) -> None:
+def test_changed_file_of_the_same_size_begins_a_new_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "images"
     folder.mkdir()
     for name, value in (("a.png", 1), ("b.png", 2)):
@@ -161,6 +164,8 @@ def test_changed_file_of_the_same_size_begins_a_new_cache(tmp_path: Path) -> Non
     assert read() == ([1, 2], 2)
     assert read() == ([1, 2], 0)
     (folder / "a.png").write_bytes((folder / "b.png").read_bytes())
+    assert read() == ([2, 2], 2)
+    monkeypatch.setattr(sample_cache, "VERSION", 0)  # of another format
     assert read() == ([2, 2], 2)
 
 
