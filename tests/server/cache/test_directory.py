@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -120,7 +121,7 @@ def test_rest_of_an_interrupted_deletion_is_deleted_later(
     for name in "ab":
         opened(name, 30).close()
     with monkeypatch.context() as patch:
-        patch.setattr(directory.shutil, "rmtree", lambda *_, **__: None)  # "killed"
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)  # "killed"
         first, second = list_directories(tmp_path)
         assert delete(first)
         opened("c", 0, second.bytes)  # deletes the other one

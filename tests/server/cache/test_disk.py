@@ -133,7 +133,7 @@ def test_full_disk_stops_writing_and_says_so(
             raise OSError(code, os.strerror(code))
         return write(descriptor, data, offset)
 
-    monkeypatch.setattr(disk.os, "pwrite", limited)
+    monkeypatch.setattr(os, "pwrite", limited)
     with caplog.at_level(logging.WARNING):
         for index in range(COUNT):
             store.put(index, record(index))
