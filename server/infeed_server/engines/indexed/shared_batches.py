@@ -88,7 +88,8 @@ class SharedBatches:
                 reader.seed, reader.position = key[0], key[1] + key[2]
             if found is None:
                 again = any(other.position > key[1] for other in self._others(key, reader, is_tile))
-                self.samples["recomputed" if again else "computed"] += key[2]
+                if is_tile:  # a batch of several is counted by its tiles
+                    self.samples["recomputed" if again else "computed"] += key[2]
                 self._batches[key] = _Shared(reader, is_tile, [task])
                 return False
             self.samples["shared"] += key[2]

@@ -284,6 +284,8 @@ def test_batches_of_two_sizes_are_made_of_shared_tiles(opened: Any) -> None:
     read(large, 32, 32, 32)
     read(small, 32, 16, 16), read(small, 48, 16, 16)
     assert len(one.rows.reads) == made + 32
+    assert sum(one.samples.values()) == 32 + 16 + 32 + 32  # each sample of a request once
+    assert one.samples["shared"] == 32
     small.close()
     made = len(one.rows.reads)
     read(large, 64, 32, 32)  # in one piece again
