@@ -108,7 +108,7 @@ class DiskStore(Store):
 
     def _stats(self) -> Iterator[os.stat_result]:
         for path in self.directory.glob("segment-*"):
-            with suppress(FileNotFoundError):  # someone deletes the directory
+            with suppress(FileNotFoundError):  # it is deleted meanwhile
                 yield path.stat()
 
     def close(self) -> None:
