@@ -219,9 +219,10 @@ class _Trial:
     def rate(self, passes: int = 1) -> float:
         """Makes the batches some times; returns the samples per second of all cores, or of the
         reading threads where they wait for storage."""
-        starts = range(self._slots, len(self._plan.source) - self._slots + 1, self._slots)
+        end = len(self._plan.source) - self._slots + 1
+        starts = [*range(self._slots, end, self._slots)] or [0]  # of one sample
         cpu = time.process_time()
-        self._run([*starts] * passes)
+        self._run(starts * passes)
         cpu = (time.process_time() - cpu) / (len(starts) * passes * self._slots)
         cpu += _SEND_SECONDS_PER_BATCH / self._slots
         wire_spec = self._plan.spec.wire_spec

@@ -149,3 +149,14 @@ def test_memory_has_room_for_a_part_of_the_data(
     with caplog.at_level(logging.INFO):
         planned(arrays, DECODE[0], {"resize": {"field": "image", "size": [400, 400]}}, FLIP)
     assert "cache in disk behind" in caplog.text
+
+
+def test_data_set_of_one_sample_is_measured(tmp_path: Path) -> None:
+    content = {
+        "source": {"arrays": {"x": np.zeros((1, 4))}},
+        "batch": {"size": 1},
+        "cache": {"store": "auto", "path": str(tmp_path)},
+    }
+    definition = parse(content)
+    plan = plan_indexed("p", definition, open_source(definition.source), choose=choose)
+    assert plan.spec.sample_count == 1
