@@ -92,7 +92,8 @@ def open_directory(
             file.touch()
         return OpenDirectory(DiskStore(path, samples, budget - kept), lock)
     except OSError as error:
-        raise ConfigError(f"cannot use the cache {path}: {error.strerror}") from error
+        problem = f"cannot use the cache {path}: {error.strerror}"
+        raise ConfigError(f"{problem}; give a path that can be written") from error
 
 
 def default_root() -> Path:

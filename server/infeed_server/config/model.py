@@ -99,6 +99,8 @@ def _description(item: Any) -> str:
     message = item["msg"].removeprefix("Value error, ").removeprefix("Input ")
     message = message.partition(" or instance of ")[0]  # which names a class of infeed
     message = message[0].lower() + message[1:]
+    if kind.startswith("byte_size"):
+        message = "should be bytes, or a size such as 8GiB"
     message = message.replace("dictionary", "mapping").replace("tuple", "list")
     has_value = kind in ("too_short", "too_long", "extra_forbidden") or (
         kind == "value_error" and not message.startswith("should")

@@ -51,7 +51,8 @@ def _with_store(value: Any) -> Any:
 
 def _is_auto(cache: Cache | None) -> Cache | None:
     if cache is not None and cache.store != "auto":
-        raise ValueError(f"it is auto; put store: {cache.store} into transforms, at its place")
+        place = f"put a cache with store: {cache.store} into transforms, at its place"
+        raise ValueError(f"it is auto, or {{store: auto, budget: 8GiB}}; {place}")
     return cache
 
 

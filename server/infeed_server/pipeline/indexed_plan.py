@@ -28,8 +28,8 @@ from infeed_server.transforms.decode import fuse_decode_and_crop
 from infeed_server.transforms.finish_placement import plan_finish
 from infeed_server.version import VERSION
 
-ChooseCache = Callable[[Pipeline, Source, Sequence[Step], CachePrefix], CacheChoice]
-"""A function that chooses what `cache: auto` becomes, before the steps in a graph."""
+ChooseCache = Callable[[str, Pipeline, Source, Sequence[Step], CachePrefix], CacheChoice]
+"""Chooses what `cache: auto` becomes, by name, pipeline, source, steps of the graph, and cache."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def plan_indexed(
             automatic, all_steps = prefix, [*prefix.steps, *steps]
             prefix, steps = None, all_steps
             if cached and choose is not None:
-                choice = choose(definition, source, all_steps, automatic)
+                choice = choose(name, definition, source, all_steps, automatic)
                 prefix, steps = _chosen(choice, automatic, all_steps)
         if prefix is not None and cached:
             source = CachedSource(source, prefix, name)

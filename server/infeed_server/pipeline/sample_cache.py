@@ -174,8 +174,6 @@ def _open_store(
         kind = NextUseStore if cache.evict == "next_use" else MemoryStore
         memory = kind(cache.budget // cgroup.process_count())
         return memory, memory.close
-    if cache.evict != "never":
-        raise ConfigError(f"{prefix.path}.evict: next_use is of store: memory; leave it out")
     has_own_code = any(isinstance(step, Map) for _, step in prefix.steps)
     name = fingerprint(
         version=VERSION,

@@ -102,6 +102,12 @@ class Cache(Transform):
             raise ValueError(f"limit_mb is now budget: {value['limit_mb']}MiB")
         return value
 
+    @model_validator(mode="after")
+    def _fits_store(self) -> Cache:
+        if self.store == "disk" and self.evict != "never":
+            raise ValueError("evict: next_use is of store: memory; leave it out")
+        return self
+
     @override
     def apply(self, sample: Sample, key: Key) -> Sample:
         return sample

@@ -10,6 +10,7 @@ import tensorflow as tf
 from pydantic import ValidationError
 
 from infeed.shared.errors import ConfigError
+from infeed_server.pipeline.load import parse
 from infeed_server.transforms import Cache, Drop, Rename
 
 SAMPLE = {"a": np.int64(1), "b": np.int64(2), "c": np.int64(3)}
@@ -52,6 +53,19 @@ def test_cache_changes_neither_sample_nor_identity(run: Any) -> None:
     assert Cache(store="disk", path="a").identity() == Cache().identity() == {"cache": {}}
     with pytest.raises(ValueError, match="limit_mb is now budget: 7MiB"):
         Cache(limit_mb=7)
+    Cache(store="auto", path="a", evict="next_use")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"store": "disk", "evict": "next_use"}, "next_use is of store: memory"),
+        ({"budget": "8gigs"}, "budget: should be bytes, or a size such as 8GiB, not '8gigs'"),
+    ],
+)
+def test_option_that_no_cache_can_use_is_refused(options: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse({"source": {"arrays": {}}, "transforms": [{"cache": options}]})
 
 
 def test_identity_has_every_option_by_its_yaml_name() -> None:

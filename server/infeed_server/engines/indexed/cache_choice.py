@@ -83,11 +83,11 @@ _HEADER = f"{'behind':24} {'store':7} {'bytes/each':>11} {'kept':>7} {'first/s':
 
 
 def choose(
-    definition: Pipeline, source: Source, steps: Sequence[Step], prefix: CachePrefix
+    name: str, definition: Pipeline, source: Source, steps: Sequence[Step], prefix: CachePrefix
 ) -> Forecast:
     """Measures samples at each possible place, logs the table and the reason, and returns the best.
-    `steps` are all transforms of the graph. Raises `ConfigError` where no sample is good, or the
-    folder of the cache cannot be written."""
+    `name` is the pipeline's, for the log; `steps` are all transforms of the graph. Raises
+    `ConfigError` where no sample is good, or the folder of the cache cannot be written."""
     cache = prefix.cache
     root = Path(cache.path) if cache.path else default_root()
     try:
@@ -108,8 +108,8 @@ def choose(
         raise ConfigError(f"{prefix.path}: {problem}") from error
     best = pick(table)
     log.info(
-        "%s: %d samples measured, for all %d cores:\n%s\n%s",
-        *(prefix.path, SAMPLES, cgroup.cpu_count(), "\n".join(map(str, (_HEADER, *table)))),
+        "pipeline %s: %s: %d samples measured, for all %d cores:\n%s\n%s",
+        *(name, prefix.path, SAMPLES, cgroup.cpu_count(), "\n".join(map(str, (_HEADER, *table)))),
         _reason(best, table[0]),
     )
     return best
