@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from infeed.shared.report import ServerReport, TrainerReport
+from infeed.shared.report import ServerReport, TrainerReport, merge_processes
 from infeed.shared.verdict import Verdict, judge
 
 STARVED_THRESHOLD_SECONDS = 0.001
@@ -85,8 +85,19 @@ class Stats:
             f"first batch after {_format_seconds(self.first_batch_seconds)}",
             f"then waits of p50 {p50}, p99 {p99}, max {longest}",
             f"{self.reconnects} reconnect{plural}{hedged}{left_out}, served by {servers}",
+            *self._saved(),
         )
         return "\n  ".join(lines)
+
+    def _saved(self) -> list[str]:
+        """Returns a line about work that the servers had already done, in their last seconds."""
+        if not self.server_reports:
+            return []
+        report = merge_processes(self.server_reports.values())
+        shared, cached = report.shared_share, report.cached_share
+        parts = [f"{shared:.0%} of samples shared with other trainers"] * bool(shared)
+        parts += [f"{cached:.0%} of samples from the cache"] * bool(cached)
+        return [", ".join(parts)] * bool(parts)
 
 
 @dataclass(frozen=True)

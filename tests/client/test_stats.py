@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from infeed.shared.report import RankReport, TrainerReport
+from infeed.shared.report import RankReport, ServerReport, TrainerReport
 from infeed.shared.verdict import judge
 from infeed.stats import Progress, Stats, StatsRecorder
 
@@ -52,6 +52,15 @@ def test_text_begins_with_the_verdict() -> None:
     assert text.startswith(stats.verdict)
     for part in ("51 steps, 204 samples", "p50 100 µs", "500.0 ms", "2 reconnects", "a:1, b:2"):
         assert part in text
+
+
+def test_text_ends_with_the_work_that_servers_had_already_done() -> None:
+    stats = stats_of([0.5, 0.1], work=0.1)
+    idle = ServerReport(seconds=10.0, computed_samples=5, cache_misses=7)
+    busy = ServerReport(seconds=10.0, computed_samples=20, shared_samples=75, cache_hits=21)
+    assert "samples from" not in str(dataclasses.replace(stats, server_reports={"a:1": idle}))
+    text = str(dataclasses.replace(stats, server_reports={"a:1": idle, "b:2": busy}))
+    assert text.endswith("75% of samples shared with other trainers, 75% of samples from the cache")
 
 
 def test_percentiles_are_of_the_waits_after_the_first() -> None:

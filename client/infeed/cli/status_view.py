@@ -100,6 +100,8 @@ def _pipeline_row(pipeline: Mapping[str, Any]) -> Row:
         "no budget": _percent(rate("no_budget_seconds")),
         "source": _percent(rate("source_seconds")),
         "transform": _percent(rate("transform_seconds")),
+        "shared": _part(report, "shared_samples", "computed_samples", "recomputed_samples"),
+        "cached": _part(report, "cache_hits", "cache_misses"),
     }
     return cells, ""
 
@@ -128,6 +130,11 @@ def _rank_row(job: Mapping[str, Any], trainer: Mapping[str, Any]) -> Row:
     }
     is_worst = verdict["level"] != "unknown" and trainer["rank"] == verdict["rank"]
     return cells, "bold" if is_worst and job["world_size"] > 1 else ""
+
+
+def _part(report: Mapping[str, Any], name: str, *others: str) -> str:
+    total = sum(report.get(one, 0) for one in (name, *others))  # an older server has none
+    return _percent(report[name] / total if total else None)
 
 
 def _number(value: float | None) -> str:

@@ -127,6 +127,17 @@ class ServerReport:
         return min(1.0, self.python_seconds / time) if time else 0.0
 
     @property
+    def shared_share(self) -> float:
+        """Share of the requested samples that were made for another stream, 0 to 1."""
+        made = self.computed_samples + self.recomputed_samples
+        return self.shared_samples / max(1, self.shared_samples + made)
+
+    @property
+    def cached_share(self) -> float:
+        """Share of the samples that the cache had, 0 to 1."""
+        return self.cache_hits / max(1, self.cache_hits + self.cache_misses)
+
+    @property
     def usable_cores(self) -> float:
         """Processors without those that other processes used; all where these are unknown."""
         return min(self.cores, self.available_cores) if self.available_cores else self.cores

@@ -51,10 +51,13 @@ class Payload:
         if self._rest is None:
             yield from self._encode_chunks(chunk_bytes)
             return
-        for number in range(-(-self.size // CHUNK_BYTES)):
+        chunks = -(-self.size // CHUNK_BYTES)
+        for number in range(chunks):
             with self._lock:
                 if number == len(self._kept):
                     self._kept.append(b"".join(next(self._rest)))
+                    if len(self._kept) == chunks:  # the arrays are not needed any longer
+                        self._parts, self._rest = [], iter(())
             yield (self._kept[number],)
 
     def _encode_chunks(self, chunk_bytes: int) -> Iterator[tuple[bytes | memoryview, ...]]:

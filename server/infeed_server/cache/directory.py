@@ -116,6 +116,15 @@ def delete(directory: CacheDirectory) -> bool:
     return True
 
 
+def kept_samples(directory: CacheDirectory) -> int:
+    """Returns the number of samples that are kept, without reading them."""
+    store = DiskStore(directory.path, directory.samples, 0)
+    try:
+        return store.kept_samples
+    finally:
+        store.close()
+
+
 def verify(directory: CacheDirectory) -> tuple[int, int]:
     """Reads all samples; returns the number of those that are kept, and of damaged ones."""
     store = DiskStore(directory.path, directory.samples, 0)

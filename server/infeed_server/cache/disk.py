@@ -99,6 +99,11 @@ class DiskStore(Store):
         return kept, damaged
 
     @property
+    def kept_samples(self) -> int:
+        """Samples that have an entry. It reads the whole index."""
+        return sum(int(np.count_nonzero(entries["size"])) for _, entries in self._entries())
+
+    @property
     def used_bytes(self) -> int:
         """Bytes that all segments take on disk."""
         return sum(512 * stat.st_blocks for stat in self._stats())

@@ -6,12 +6,17 @@ import json
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.filesize import decimal
+from rich.markup import escape
+from rich.table import Table
 
-from infeed_server.cli.console import console
+from infeed.shared.errors import ConfigError
+from infeed.shared.printable import printable
+from infeed_server.cli.console import print_line, report_console
 from infeed_server.cli.logs import set_up_logging
 
 
@@ -45,8 +50,8 @@ def cache(
 ) -> None:
     """Lists, deletes or verifies what `- cache: disk` has kept.
 
-    Exits with status 1 if a cache that is in use was to be deleted, or a sample is damaged. A
-    server makes damaged samples again.
+    Exits with status 1 if there is no cache of the name, one that is in use was to be deleted, or
+    a sample is damaged. A server makes damaged samples again.
 
     \b
     Examples:
@@ -55,29 +60,51 @@ def cache(
       infeed cache clear --path /mnt/nvme/infeed
     """
     set_up_logging()
-    from infeed_server.cache.directory import default_root, delete, list_directories, verify
+    from infeed_server.cache import directory
 
-    root, failed, rows = path or default_root(), False, []
-    for one in list_directories(root):
+    root, failed, rows = path or directory.default_root(), False, []
+    found = directory.list_directories(root)
+    for one in found:
         if name is not None and name != one.pipeline and not one.path.name.startswith(name):
             continue
         row = {**asdict(one), "path": str(one.path)}
         if action is Action.VERIFY:
-            row["kept"], row["damaged"] = verify(one)
+            row["kept"], row["damaged"] = directory.verify(one)
             failed = failed or bool(row["damaged"])
+        else:
+            row["kept"] = directory.kept_samples(one)
         if action is Action.CLEAR:
-            row["is_deleted"] = delete(one)
+            row["is_deleted"] = directory.delete(one)
             failed = failed or not row["is_deleted"]
         rows.append(row)
+    if name is not None and not rows:
+        available = ", ".join(sorted({one.pipeline for one in found})) or "none"
+        raise ConfigError(f"no cache of {name!r} in {root}; available: {available}")
     if as_json:
         print(json.dumps(rows, indent=2))
-    elif not rows:
-        console.print(f"no cache{f' of {name}' if name else ''} in {root}")
-    for row in () if as_json else rows:
-        notes = ["in use"] * bool(row["is_in_use"])
-        if "kept" in row:
-            notes.append(f"{row['kept']} of {row['samples']} samples, {row['damaged']} damaged")
-        if "is_deleted" in row:
-            notes.append("deleted" if row["is_deleted"] else "not deleted")
-        print(f"{row['path']}: {row['pipeline']}, {decimal(int(row['bytes']))}", *notes, sep=", ")
+    else:
+        _print(root, rows)
     raise typer.Exit(failed)
+
+
+def _print(root: Path, rows: list[dict[str, Any]]) -> None:
+    out = report_console()
+    print_line(out, f"caches in {root}:" if rows else f"no cache in {root}")
+    table = Table(box=SIMPLE_HEAD, highlight=False)
+    for head in ("pipeline", "samples", "size", "state", "folder"):
+        table.add_column(head, no_wrap=head == "folder")
+    for row in rows:
+        state = "in use" if row["is_in_use"] else "unused"
+        if "damaged" in row:
+            state = f"{row['damaged']:,} damaged" if row["damaged"] else "verified"
+        if "is_deleted" in row:
+            state = "deleted" if row["is_deleted"] else "in use, not deleted"
+        table.add_row(
+            escape(printable(row["pipeline"])),
+            f"{row['kept']:,} of {row['samples']:,}",
+            decimal(int(row["bytes"])),
+            state,
+            Path(row["path"]).name,
+        )
+    if rows:
+        out.print(table)

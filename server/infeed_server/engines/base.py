@@ -74,7 +74,9 @@ class HostBatch:
 class SharedPayloads:
     """The payloads of one batch, each made once. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_made: Callable[[int], None]) -> None:
+        """Calls `on_made` with the bytes of each."""
+        self._on_made = on_made
         self._payloads: dict[bool, Payload] = {}
         self._lock = threading.Lock()
 
@@ -82,6 +84,7 @@ class SharedPayloads:
         with self._lock:
             if finished not in self._payloads:
                 self._payloads[finished] = make(True)
+                self._on_made(self._payloads[finished].size)
             return self._payloads[finished]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from infeed_server.processes import cgroup
 from infeed_server.sources.base import Columns, Indices, Sample, Source, WrappedSource
 from infeed_server.transforms import Cache, Map
 from infeed_server.transforms.base import Step
+
+log = logging.getLogger(__name__)
 
 Job = tuple[SampleOrder, int]
 """The order in which a job reads samples, and its position."""
@@ -187,6 +190,12 @@ def _open_store(
         opened = open_directory(root, name, pipeline, len(source), cache.budget)
     except ConfigError as error:
         raise ConfigError(f"{prefix.path}: {error.message}") from error
+    if kept := opened.store.kept_samples:
+        size = f"{opened.store.used_bytes / 1e6:,.0f} MB"
+        log.info(
+            "pipeline %s: warm start: %s has %d of %d samples, %s, in %s",
+            *(pipeline, prefix.path, kept, len(source), size, root / name),
+        )
     return opened.store, opened.close
 
 

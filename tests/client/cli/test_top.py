@@ -75,6 +75,8 @@ STATUS: dict[str, Any] = {
                 "no_budget_seconds": 2.0,
                 "source_seconds": 0.0,
                 "transform_seconds": 7.0,
+                "shared_samples": 30,
+                "computed_samples": 10,
             },
             "totals": {"streams": 2.0, "bad_samples": 9.0},
             "queues": {"queued_requests": 5, "unsent_bytes": 7000},
@@ -148,7 +150,7 @@ def test_tables_have_verdict_pipelines_and_trainers(serve_http: Serve) -> None:
     pipeline = next(line for line in lines if "photos [bold]\\x1b[2J  " in line)
     assert pipeline.split()[2:] == [
         *("ready", "8", "2.0", "kB/s", "2", "5", "7.0", "kB", "9"),
-        *("10", "%", "20", "%", "0", "%", "70", "%"),
+        *("10", "%", "20", "%", "0", "%", "70", "%", "75", "%", "-"),
     ]
     assert any("job photos-3-4x2-0: 2 of 2 ranks connected; highly input-bound" in x for x in lines)
     ranks = [line.split() for line in lines if "10.0.0.1:50000" in line]

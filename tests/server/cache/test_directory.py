@@ -166,13 +166,17 @@ def run(tmp_path: Path) -> Callable[..., Any]:
 
 
 def test_command_lists_verifies_and_clears(opened: Open, run: Any, tmp_path: Path) -> None:
-    assert "no cache in" in run("list").stderr
+    assert "no cache in" in run("list").stdout
     opened("aaa").close()
     opened("bbb")
     shown = run("list").output.splitlines()
-    assert shown[0].startswith(f"{tmp_path / 'aaa'}: pipeline aaa, ")
-    assert shown[1].endswith(", in use")
-    assert "10 of 100 samples, 0 damaged" in run("verify", "aa").stdout
+    assert shown[0] == f"caches in {tmp_path}:"
+    rows = [line.split() for line in shown if "10 of 100" in line]
+    assert [row[:2] + row[7:] for row in rows] == [
+        ["pipeline", "aaa", "unused", "aaa"],
+        ["pipeline", "bbb", "in", "use", "bbb"],
+    ]
+    assert "verified" in run("verify", "aa").stdout
     with (tmp_path / "aaa" / "segment-1").open("r+b") as segment:
         segment.write(b"!")
     damaged = run("verify", "pipeline aaa")
@@ -181,4 +185,7 @@ def test_command_lists_verifies_and_clears(opened: Open, run: Any, tmp_path: Pat
     assert cleared.exit_code == 1  # since one is in use
     assert '"is_deleted": true' in cleared.stdout
     assert names(tmp_path) == ["bbb"]
-    assert run("clear", "zzz").exit_code == 0
+    missing = run("clear", "zzz")
+    assert isinstance(missing.exception, ConfigError)
+    assert "no cache of 'zzz' in" in str(missing.exception)
+    assert "available: pipeline bbb" in str(missing.exception)

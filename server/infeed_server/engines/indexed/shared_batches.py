@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from infeed.shared.errors import InfeedError
@@ -34,6 +35,9 @@ class _Shared:
     waiting: list[BatchTask] = field(default_factory=list)
     batch: HostBatch | None = None
     bytes: int = 0
+    """Memory that is taken for it: of its arrays and its payloads, one before it is known."""
+    array_bytes: int = 0
+    payload_bytes: int = 0
 
 
 class SharedBatches:
@@ -108,15 +112,29 @@ class SharedBatches:
             made = self._batches.pop(key)
             waiting, made.waiting = made.waiting, []
             if isinstance(result, HostBatch):
-                made.bytes = 2 * sum(map(array_bytes, result.arrays.values()))  # and its messages
+                made.array_bytes = sum(map(array_bytes, result.arrays.values()))
+                made.bytes = 2 * made.array_bytes
                 is_kept = self._wanted(key, made) and self._make_room(made.bytes)
                 if is_kept or len(waiting) > 1:
-                    result = replace(result, payloads=SharedPayloads())
+                    result = replace(
+                        result, payloads=SharedPayloads(partial(self._count_payload, key, made))
+                    )
                 if is_kept:
                     made.batch = result
                     self._batches[key] = made
         for one in waiting:
             complete(one, result)
+
+    def _count_payload(self, key: _Key, made: _Shared, size: int) -> None:
+        """Takes memory for a payload of a batch that is kept, or keeps it no longer."""
+        with self._lock:
+            made.payload_bytes += size
+            more = made.array_bytes + made.payload_bytes - made.bytes
+            if more > 0 and self._batches.get(key) is made:
+                if self._budget.keep(more):
+                    made.bytes += more
+                else:
+                    self._drop([key])
 
     def _others(self, key: _Key, maker: Reader, is_tile: bool) -> list[Reader]:
         """Returns the streams that ask for a batch too, sooner or later, if they go on."""

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -214,6 +215,20 @@ def test_batches_that_no_stream_wants_make_room_first(opened: Any) -> None:
     shared = one.samples.get("shared", 0)
     read(slow, 8), read(slow, 16)
     assert one.samples["shared"] == shared + 16
+    assert one.engine.shared.kept_bytes == 0
+
+
+@pytest.mark.parametrize(("size", "kept"), [(8_000, 16_000), (20_000, 28_000), (90_000, 0)])
+def test_payload_counts_as_it_is(opened: Any, size: int, kept: int) -> None:
+    one = opened(memory=160_000)
+    fast, slow = one.open(), one.open()
+    read(slow, 0)
+    batch = read(fast, 8)
+    assert one.engine.shared.kept_bytes == 16_000
+    for _ in range(2):  # the second time it is there
+        batch.payload(True, lambda _: SimpleNamespace(size=size))
+    assert one.engine.shared.kept_bytes == kept
+    read(slow, 8)
     assert one.engine.shared.kept_bytes == 0
 
 
