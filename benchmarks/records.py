@@ -83,10 +83,11 @@ def write(file: str) -> dict[str, float]:
 
 def index(file: str) -> dict[str, float]:
     from infeed_server.sources.tfrecord.index import build_index
+    from infeed_server.storage.files import list_files
 
     before = reset_peak()
     begin = time.perf_counter()
-    built = build_index([file])
+    built = build_index(list_files([file]))
     seconds = time.perf_counter() - begin
     assert len(built) == RECORDS
     held = sum(array.nbytes for array in (built.first, built.offsets, built.lengths)) / 1e6

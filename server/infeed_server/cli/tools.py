@@ -32,11 +32,11 @@ def index(
     """
     set_up_logging()
     with loading_tensorflow():
-        from infeed_server.sources.files import expand_globs
         from infeed_server.sources.tfrecord.index import build_index, refuse_truncated
+        from infeed_server.storage.files import list_files
 
     with index_progress(pattern) as progress:
-        files = expand_globs([pattern])
+        files = list_files([pattern])
         found = build_index(files, directory, progress, keep_damaged=True, rebuild=rebuild)
     for file in found.files:
         refuse_truncated(file)

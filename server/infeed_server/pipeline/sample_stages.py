@@ -15,7 +15,7 @@ from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.sources.base import Sample, Source
 from infeed_server.sources.python.mapped import MappedSource, read_samples
-from infeed_server.sources.storage_faults import one_line
+from infeed_server.storage.faults import one_line
 from infeed_server.transforms.base import Key, Step, snake_case
 from infeed_server.transforms.decode import DecodeAndCrop
 

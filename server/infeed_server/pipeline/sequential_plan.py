@@ -14,7 +14,7 @@ from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
 from infeed_server.sources import DatasetSource
-from infeed_server.sources.storage_faults import is_storage_fault, one_line
+from infeed_server.storage.faults import is_storage_fault, one_line
 from infeed_server.version import VERSION
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -15,7 +16,7 @@ from typing_extensions import Self
 
 from infeed.shared.errors import SourceError
 from infeed_server.config.model import Definition, Finding, KeyPath
-from infeed_server.sources.files import rebase
+from infeed_server.storage.files import is_remote, list_files, rebase
 
 READ_THREADS = 4
 """Threads that read a source: enough to hide the latency of a file system, few enough for Python's
@@ -130,6 +131,26 @@ class IndexedDefinition(SourceDefinition):
         """Opens the source, with the progress of scans of its files. Raises `SourceError`. With
         `keep_damaged`, damaged records that a scan finds are samples that cannot be read."""
         raise NotImplementedError(type(self).__name__)
+
+
+class FilesDefinition(IndexedDefinition):
+    """The options of a source in files: the option named like its `kind` has their paths or globs,
+    one or a list."""
+
+    @property
+    def patterns(self) -> list[str]:
+        value = getattr(self, self.kind)
+        return [value] if isinstance(value, str) else list(value)
+
+    def paths(self) -> dict[str, Any]:
+        return {self.kind: getattr(self, self.kind)}
+
+    def check(self) -> Iterator[Finding]:
+        for number, pattern in enumerate(self.patterns):
+            if not is_remote(pattern):
+                is_one = isinstance(getattr(self, self.kind), str)
+                key = (self.kind,) if is_one else (self.kind, number)
+                yield from find_missing(key, partial(list_files, [pattern]))
 
 
 def find_missing(path: KeyPath, find: Callable[[], object]) -> Iterator[Finding]:

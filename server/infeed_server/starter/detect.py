@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from infeed.shared.errors import SourceError
-from infeed_server.sources.files import INDEX_SUFFIX, absolute_path, describe_nearest_folder
 from infeed_server.sources.images.listing import EXTENSIONS, list_images
-from infeed_server.sources.storage_faults import error_text
 from infeed_server.starter.arrays import arrays_draft
 from infeed_server.starter.draft import Starter, listed
 from infeed_server.starter.images import csv_drafts, image_drafts
 from infeed_server.starter.records import is_record_file, record_drafts
 from infeed_server.starter.shards import matching_files
+from infeed_server.storage.faults import error_text
+from infeed_server.storage.files import INDEX_SUFFIX, absolute_path, describe_nearest_folder
 
 _GZIP_MAGIC = b"\x1f\x8b"
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from infeed_server.sources.files import INDEX_SUFFIX
 from infeed_server.starter.draft import pipeline_name, relative
+from infeed_server.storage.files import INDEX_SUFFIX
 
 _SHARD = re.compile(
     r"^(?P<prefix>.*?)[-_.]?(?P<number>\d+)(?P<rest>(-?of-?\d+)?(?P<suffix>\.[^.]*[a-zA-Z][^.]*)?)$"

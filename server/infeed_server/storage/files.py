@@ -1,22 +1,21 @@
-"""Paths and files: local ones through the operating system, remote ones through tf.io.gfile."""
+"""Paths and files: local ones through the operating system, others in object stores."""
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, NamedTuple
+from typing import Annotated, Any, BinaryIO
 
-import tensorflow as tf
 from pydantic import BeforeValidator
 
 from infeed.shared.errors import SourceError
-from infeed_server.imports import is_tensorflow_loaded
-from infeed_server.sources.storage_faults import error_text
+from infeed_server.storage import object_store
+from infeed_server.storage.faults import error_text
+from infeed_server.storage.stamp import FileStamp, StoredFile
 
 INDEX_SUFFIX = ".infeed-index.npz"
 """Part of the name of every cached record index. Globs over data files skip such names."""
@@ -30,34 +29,14 @@ PathString = Annotated[str, BeforeValidator(_to_string)]
 """A path or glob; Python callers may also pass a `pathlib.Path`."""
 
 
-class FileStamp(NamedTuple):
-    """The version of a file: its size in bytes and its modification time."""
-
-    size: int
-    mtime_ns: int
-
-    @classmethod
-    def of(cls, stat: os.stat_result) -> FileStamp:
-        return cls(stat.st_size, stat.st_mtime_ns)
-
-    def difference(self, now: FileStamp) -> str:
-        """Returns the difference to the file's stamp of now, for an error."""
-        return f"it had {self.size} bytes and has {now.size}, modified at another time"
-
-
 def abbreviate(items: Sequence[object], maximum: int = 5) -> str:
     """Returns the first items, and the number of the others, for a message."""
     more = len(items) - maximum
     return ", ".join(map(str, items[:maximum])) + (f" and {more} more" if more > 0 else "")
 
 
-def file_errors() -> tuple[type[Exception], ...]:
-    """Returns the errors of reading local and remote files; TensorFlow is not loaded for them."""
-    return (OSError, tf.errors.OpError) if is_tensorflow_loaded() else (OSError,)
-
-
 def is_remote(path: str) -> bool:
-    """Returns whether only tf.io.gfile can open this path."""
+    """Returns whether a path is an object's in a store."""
     return "://" in path
 
 
@@ -78,10 +57,9 @@ def absolute_path(path: str) -> str:
 
 
 def stat_file(path: str) -> FileStamp:
-    """Returns size and modification time of a file. Raises `OSError` or `tf.errors.OpError`."""
+    """Returns the version of a file. Raises `OSError`."""
     if is_remote(path):
-        remote = tf.io.gfile.stat(path)
-        return FileStamp(int(remote.length), int(remote.mtime_nsec))
+        return object_store.stat(path)
     return FileStamp.of(os.stat(path))  # noqa: PTH116
 
 
@@ -90,7 +68,7 @@ def reading(path: str, task: str = "read") -> Iterator[None]:
     """Turns errors of files in the block into a `SourceError`: cannot read the path."""
     try:
         yield
-    except file_errors() as error:
+    except OSError as error:
         raise SourceError(f"cannot {task} {path!r}: {error_text(error)}", file=path) from error
 
 
@@ -110,19 +88,12 @@ def changed_error(path: str, since: str, difference: str = "", first: str = "") 
     )
 
 
-def read_remote(path: str) -> bytes:
-    """Reads a whole remote file. Raises `tf.errors.OpError`."""
-    with tf.io.gfile.GFile(path, "rb") as file:
-        content: bytes = file.read()
-        return content
-
-
 def read_bytes(path: str) -> bytes:
     """Reads a whole file. Raises `SourceError` when that fails, and for a pipe without end."""
     if os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113
         raise SourceError(f"cannot read {path!r}: it is not a regular file", file=path)
     with reading(path):
-        return read_remote(path) if is_remote(path) else Path(path).read_bytes()
+        return object_store.read(path) if is_remote(path) else Path(path).read_bytes()
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
@@ -145,34 +116,43 @@ def is_folder(path: str) -> bool:
         # Unlike `Path.is_dir`, False for a path that may not be searched; its listing reports why.
         return os.path.isdir(path)  # noqa: PTH112
     try:
-        return bool(tf.io.gfile.isdir(path))
-    except tf.errors.OpError:
+        return any(object_store.list_files(path, limit=1))
+    except OSError:
         return False
 
 
 def expand_globs(patterns: Iterable[str]) -> list[str]:
     """Lists the files that paths and globs match: absolute, sorted, each once. Raises `SourceError`
     for a pattern without a match, with the nearest folder that exists."""
-    found: set[str] = set()
+    return [file.path for file in list_files(patterns)]
+
+
+def list_files(patterns: Iterable[str]) -> list[StoredFile]:
+    """Lists files as `expand_globs` does, with their versions: an object takes no request."""
+    found: dict[str, StoredFile] = {}
     for pattern in patterns:
-        files = [path for path in _glob(pattern) if INDEX_SUFFIX not in path.rpartition("/")[2]]
+        matches = _remote_matches(pattern) if is_remote(pattern) else _local_matches(pattern)
+        files = [file for file in matches if INDEX_SUFFIX not in file.path.rpartition("/")[2]]
         if not files:
             raise SourceError(_no_match(pattern), pattern=pattern)
-        found.update(absolute_path(path) for path in files)
-    return sorted(found)
+        found.update((file.path, file) for file in files)
+    return [found[path] for path in sorted(found)]
 
 
-def _glob(pattern: str) -> list[str]:
-    if is_remote(pattern):
-        with reading(pattern, "list"), contextlib.suppress(tf.errors.NotFoundError):
-            return [path for path in tf.io.gfile.glob(pattern) if not tf.io.gfile.isdir(path)]
-        return []
+def _remote_matches(pattern: str) -> list[StoredFile]:
+    with reading(pattern, "list"):
+        return object_store.glob_files(pattern)
+
+
+def _local_matches(pattern: str) -> Iterator[StoredFile]:
     # A pattern that is the name of a file, with brackets or stars in it, is meant literally.
     # Unlike `Path.is_file`, `isfile` returns False for a path that may not be searched.
-    if os.path.isfile(pattern):  # noqa: PTH113
-        return [pattern]
-    paths = glob.glob(pattern, recursive=True)  # noqa: PTH207
-    return [path for path in paths if os.path.isfile(path)]  # noqa: PTH113
+    paths = [pattern]
+    if not os.path.isfile(pattern):  # noqa: PTH113
+        paths = glob.glob(pattern, recursive=True)  # noqa: PTH207
+    for path in paths:
+        if os.path.isfile(path):  # noqa: PTH113
+            yield StoredFile(absolute_path(path), read_stamp(path))
 
 
 def _no_match(pattern: str) -> str:

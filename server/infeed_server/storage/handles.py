@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import tensorflow as tf
-
-from infeed_server.sources.files import FileStamp, is_remote
+from infeed_server.storage import object_store
+from infeed_server.storage.files import is_remote
+from infeed_server.storage.object_store import ObjectRead
+from infeed_server.storage.stamp import FileStamp, StoredFile
 
 MAX_IDLE_HANDLES = 128
 """Idle handles kept open: far below the usual limit of 1024 file descriptors per process."""
@@ -22,17 +23,24 @@ class FileHandle:
     _file: Any = None
 
     def __init__(self, path: str) -> None:
-        """Raises `OSError` or `tf.errors.OpError`."""
-        self._remote = is_remote(path)
-        if self._remote:
-            self._file = tf.io.gfile.GFile(path, "rb")
+        """Raises `OSError`."""
+        self._object = None
+        if is_remote(path):
+            self._object = StoredFile(path, object_store.stat(path))
         else:
             # Without O_NONBLOCK, which files ignore, opening a pipe waits for its writer.
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             self._file = os.fdopen(descriptor, "rb", buffering=0)
 
     def read(self, offset: int, size: int) -> bytes:
-        """Reads `size` bytes from `offset` on, fewer only at the end of the file."""
+        """Reads `size` bytes from `offset` on, fewer only at the end of the file. Raises `OSError`,
+        also for an object that is not the one that was opened."""
+        if self._object is not None:
+            size = max(0, min(size, self._object.stamp.size - offset))
+            (content,) = object_store.read_ranges([ObjectRead(self._object, offset, size)])
+            if isinstance(content, OSError):
+                raise content
+            return content
         self._file.seek(offset)
         content = b""
         # One call returns at most 2 GiB, and less after a signal or from a network file system.
@@ -40,9 +48,11 @@ class FileHandle:
             content += rest
         return content
 
-    def stamp(self) -> FileStamp | None:
-        """Returns the stamp of the open file, even if its path was replaced; None if remote."""
-        return None if self._remote else FileStamp.of(os.fstat(self._file.fileno()))
+    def stamp(self) -> FileStamp:
+        """Returns the stamp of the open file, even if its path was replaced."""
+        if self._object is not None:
+            return self._object.stamp
+        return FileStamp.of(os.fstat(self._file.fileno()))
 
     def close(self) -> None:
         if self._file is not None:

@@ -25,7 +25,7 @@ from infeed_server.sources.base import Sample
 from infeed_server.sources.dataset.determinism import random_nodes
 from infeed_server.sources.python.functions import FunctionOptions, identity_digest
 from infeed_server.sources.python.source import DeclaredFields, declared_fields
-from infeed_server.sources.storage_faults import is_storage_fault
+from infeed_server.storage.faults import is_storage_fault
 from infeed_server.transforms.base import Key, Transform
 
 

@@ -181,7 +181,7 @@ def test_pipeline_with_a_bad_sample_at_first_is_not_ready(policy: Any) -> None:
 def test_server_is_ready_once_a_fault_of_storage_has_passed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("infeed_server.sources.storage_faults._sleep", lambda _: None)
+    monkeypatch.setattr("infeed_server.storage.faults._sleep", lambda _: None)
     monkeypatch.setattr("infeed_server.runtime.warm_up._WARM_UP_INTERVAL_SECONDS", 0.01)
     file, away = tmp_path / "a.tfrecord", tmp_path / "away"
     with tf.io.TFRecordWriter(str(file)) as writer:

@@ -22,7 +22,7 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def retry_delays(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The delays before repeated reads, which take no time."""
     delays: list[float] = []
-    monkeypatch.setattr("infeed_server.sources.storage_faults._sleep", delays.append)
+    monkeypatch.setattr("infeed_server.storage.faults._sleep", delays.append)
     return delays
 
 

@@ -1,4 +1,4 @@
-"""Tests of `storage_faults.py`: what counts as a fault, and the retries."""
+"""Tests of `faults.py`: what counts as a fault, and the retries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from infeed.shared.errors import SampleError, SourceError
-from infeed_server.sources.storage_faults import (
+from infeed_server.storage.faults import (
     RETRY_DELAYS_SECONDS,
     is_read_fault,
     is_storage_fault,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from infeed import SourceError
-from infeed_server.sources.files import (
+from infeed_server.storage.files import (
     INDEX_SUFFIX,
     describe_nearest_folder,
     expand_globs,

@@ -25,7 +25,7 @@ from infeed.shared.errors import (
 from infeed.shared.spec import Array, PipelineSpec
 from infeed.shared.spec.dataset import Compression, DatasetRequest, RegisteredDataset
 from infeed_server.engines.sequential.window import Block, ReadKey
-from infeed_server.sources.storage_faults import is_storage_fault
+from infeed_server.storage.faults import is_storage_fault
 from infeed_tfdata.gateway.client import DataServiceClient
 from infeed_tfdata.gateway.reading import read_job
 from infeed_tfdata.graph.plan import DataServicePlan, Variant

@@ -74,7 +74,7 @@ def graph_reader(source: Source) -> GraphReader:
         constants |= {"damaged": index.damaged} if len(index.damaged) else {}
         return GraphReader(constants, _read_record, tuple(paths))
     if isinstance(source, ImageReader):
-        constants = {"paths": source.paths, "sizes": source.sizes}
+        constants = {"paths": source.files.paths, "sizes": source.files.sizes}
         if source.labels:
             constants["labels"] = source.labels.values
             if missing := source.labels.missing:
@@ -95,7 +95,7 @@ def _read_image(csv: str | None, constants: Sample, index: tf.Tensor) -> Read:
     image = tf.io.read_file(path)
     length = tf.cast(tf.strings.length(image), tf.int64)
     message = [FILE_CHANGED, path, size, length]
-    unchanged = tf.debugging.Assert(tf.logical_or(size < 0, length == size), message)
+    unchanged = tf.debugging.Assert(length == size, message)
     with tf.control_dependencies([unchanged]):
         columns = {"image": tf.identity(image)}
     if "labels" in constants:

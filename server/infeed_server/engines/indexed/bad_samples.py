@@ -30,7 +30,7 @@ from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.sources import Source
 from infeed_server.sources.python.mapped import MappedSource, read_samples
-from infeed_server.sources.storage_faults import is_storage_fault, one_line, retry_faults
+from infeed_server.storage.faults import is_storage_fault, one_line, retry_faults
 from infeed_server.transforms.base import Step
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from infeed_server.engines.sequential.ranks import (
     RankTracker,
 )
 from infeed_server.engines.sequential.window import Block, DatasetBackend, ReadKey, Window
-from infeed_server.sources.files import abbreviate
+from infeed_server.storage.files import abbreviate
 
 log = logging.getLogger(__name__)
 

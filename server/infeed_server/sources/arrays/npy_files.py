@@ -16,8 +16,9 @@ import numpy as np
 from infeed.shared.errors import InfeedError, SourceError
 from infeed.shared.spec import Array
 from infeed_server.sources.base import ProgressCallback
-from infeed_server.sources.files import FileStamp, changed_error, is_remote, read_bytes, read_stamp
-from infeed_server.sources.storage_faults import error_text
+from infeed_server.storage.faults import error_text
+from infeed_server.storage.files import changed_error, is_remote, read_bytes, read_stamp
+from infeed_server.storage.stamp import FileStamp
 
 _HASH_BLOCK = 8 << 20
 """Bytes hashed between two calls of the progress callback."""

@@ -25,8 +25,8 @@ from infeed_server.sources.base import (
     Source,
     find_missing,
 )
-from infeed_server.sources.files import PathString, expand_globs, is_remote
 from infeed_server.sources.python.values import UnfitError, check_data_type, to_value
+from infeed_server.storage.files import PathString, expand_globs, is_remote
 
 _IN_MEMORY = "<memory>"
 

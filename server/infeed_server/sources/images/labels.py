@@ -16,8 +16,8 @@ from pydantic import field_validator
 
 from infeed.shared.errors import SourceError
 from infeed_server.config.model import Definition
-from infeed_server.sources.files import abbreviate, read_bytes
 from infeed_server.sources.images.listing import ImageListing
+from infeed_server.storage.files import abbreviate, read_bytes
 
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 _MAX_DIGITS = 40

@@ -10,18 +10,11 @@ from dataclasses import dataclass
 from stat import S_ISREG
 from typing import NamedTuple
 
-import tensorflow as tf
-
 from infeed.shared.errors import SourceError
-from infeed_server.sources.files import (
-    FileStamp,
-    describe_nearest_folder,
-    file_errors,
-    is_folder,
-    is_remote,
-    stat_file,
-)
-from infeed_server.sources.storage_faults import error_text
+from infeed_server.storage import object_store
+from infeed_server.storage.faults import error_text
+from infeed_server.storage.files import describe_nearest_folder, is_folder, is_remote
+from infeed_server.storage.stamp import FileStamp
 
 log = logging.getLogger(__name__)
 
@@ -33,11 +26,10 @@ _DANGLING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class ImageFile(NamedTuple):
-    """An image file: its path below the folder, separated by `/`, and its stamp; -1: unknown."""
+    """An image file: its path below the folder, separated by `/`, and its stamp."""
 
     path: str
-    size: int = -1
-    mtime_ns: int = -1
+    stamp: FileStamp
 
 
 @dataclass(frozen=True)
@@ -49,23 +41,13 @@ class ImageListing:
     folders: tuple[str, ...]
 
 
-def list_images(root: str, *, stat_remote: bool = False) -> ImageListing:
+def list_images(root: str) -> ImageListing:
     """Lists all images below a folder, except names that begin with a dot. Raises `SourceError`.
-    Remote files have stamps only with `stat_remote`: it takes a request for each. Images that are
-    no files, or links to none, are left out, and counted in a warning."""
-    images, folders, dangling, base = [], [], [], root.rstrip("/") + "/"
+    Images that are no files, or links to none, are left out, and counted in a warning."""
+    dangling: list[str] = []
     try:
-        for folder, names in _walk(root):
-            prefix = f"{folder.rstrip('/')}/"[len(base) :]
-            folders += [prefix.partition("/")[0]] if prefix.count("/") == 1 else []
-            for path in (prefix + name for name in names if _is_image(name)):
-                if is_remote(root):
-                    images.append(ImageFile(path, *(stat_file(base + path) if stat_remote else ())))
-                elif stamp := _regular_stamp(base + path):
-                    images.append(ImageFile(path, *stamp))
-                else:
-                    dangling.append(path)
-    except file_errors() as error:
+        images, folders = _objects(root) if is_remote(root) else _local_images(root, dangling)
+    except OSError as error:
         path = getattr(error, "filename", None) or root
         raise SourceError(f"cannot list {path!r}: {error_text(error)}", file=path) from error
     if dangling:
@@ -76,6 +58,32 @@ def list_images(root: str, *, stat_remote: bool = False) -> ImageListing:
     if not images:
         raise _without_image(root)
     return ImageListing(root, tuple(sorted(images)), tuple(sorted(folders)))
+
+
+def _local_images(root: str, dangling: list[str]) -> tuple[list[ImageFile], set[str]]:
+    images, folders, base = [], set(), root.rstrip("/") + "/"
+    for folder, names in _walk(root):
+        prefix = f"{folder.rstrip('/')}/"[len(base) :]
+        if prefix.count("/") == 1:
+            folders.add(prefix.partition("/")[0])
+        for path in (prefix + name for name in names if _is_image(name)):
+            if stamp := _regular_stamp(base + path):
+                images.append(ImageFile(path, stamp))
+            else:
+                dangling.append(path)
+    return images, folders
+
+
+def _objects(root: str) -> tuple[list[ImageFile], set[str]]:
+    images, base = [], root.rstrip("/") + "/"
+    files = list(object_store.list_files(root))
+    if not files:
+        raise _no_folder(root)
+    for file in files:
+        *folders, name = file.path.removeprefix(base).split("/")
+        if _is_image(name) and not any(folder.startswith(".") for folder in folders):
+            images.append(ImageFile(file.path.removeprefix(base), file.stamp))
+    return images, {image.path.partition("/")[0] for image in images if "/" in image.path}
 
 
 def require_images(root: str) -> None:
@@ -93,24 +101,24 @@ def _without_image(root: str) -> SourceError:
     return SourceError(f"no image in {root!r}: none of its files ends with {endings}", file=root)
 
 
+def _no_folder(root: str) -> SourceError:
+    return SourceError(f"no folder {root!r}; {describe_nearest_folder(root)}", file=root)
+
+
 def _walk(root: str) -> Iterator[tuple[str, list[str]]]:
     """Yields folders and the names of their files. Raises `SourceError` for a link to what contains
     it, and errors of files."""
     if not is_folder(root):
-        raise SourceError(f"no folder {root!r}; {describe_nearest_folder(root)}", file=root)
-    remote = is_remote(root)
-    walk = tf.io.gfile.walk(root) if remote else os.walk(root, onerror=_fail, followlinks=True)
+        raise _no_folder(root)
     above: dict[str, frozenset[str]] = {}
-    for folder, folders, names in walk:
-        if not remote:
-            real = os.path.realpath(folder)
-            parents = above.get(os.path.dirname(folder), frozenset())  # noqa: PTH120
-            if real in parents:
-                raise SourceError(f"{folder!r} is a link to a folder that contains it", file=folder)
-            above[folder] = parents | {real}
-        # Depending on the file system, gfile returns folders with a slash at the end or without.
-        # Both walks descend into the folders that are left in the list.
-        folders[:] = [name.rstrip("/") for name in folders if not name.startswith(".")]
+    for folder, folders, names in os.walk(root, onerror=_fail, followlinks=True):
+        real = os.path.realpath(folder)
+        parents = above.get(os.path.dirname(folder), frozenset())  # noqa: PTH120
+        if real in parents:
+            raise SourceError(f"{folder!r} is a link to a folder that contains it", file=folder)
+        above[folder] = parents | {real}
+        # The walk descends into the folders that are left in the list.
+        folders[:] = [name for name in folders if not name.startswith(".")]
         yield folder, names
 
 

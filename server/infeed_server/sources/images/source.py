@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import logging
 import os
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
-from infeed.shared.errors import SampleError, SourceError
+from infeed.shared.errors import SampleError
 from infeed_server.config.model import Finding
 from infeed_server.sources.base import (
     Columns,
@@ -25,17 +22,6 @@ from infeed_server.sources.base import (
     Provenance,
     Source,
     find_missing,
-)
-from infeed_server.sources.file_handles import FileHandle
-from infeed_server.sources.files import (
-    FileStamp,
-    PathString,
-    abbreviate,
-    absolute_path,
-    changed_error,
-    expand_globs,
-    is_remote,
-    read_remote,
 )
 from infeed_server.sources.images.labels import (
     FileNameLabels,
@@ -49,7 +35,15 @@ from infeed_server.sources.images.listing import (
     list_images,
     require_images,
 )
-from infeed_server.sources.storage_faults import retry_faults
+from infeed_server.storage.files import (
+    PathString,
+    abbreviate,
+    absolute_path,
+    expand_globs,
+    is_remote,
+)
+from infeed_server.storage.ranges import RangeReader
+from infeed_server.storage.stamp import FileStamp, StoredFile
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +67,7 @@ class ImagesSource(IndexedDefinition):
     without it, `image` is the only field."""
     identity: Identity | None = None
     """What of the files is part of the fingerprint, besides names and labels: see below; the
-    default is `size`, for a remote directory `names`."""
+    default is `size`, in an object store `modified`, which is the etag there."""
 
     def paths(self) -> dict[str, Any]:
         labels = {"labels": self.labels} if self.labels != _FOLDERS else {}
@@ -91,8 +85,8 @@ class ImagesSource(IndexedDefinition):
     def open(self, progress: ProgressCallback | None = None, **_: bool) -> ImageReader:  # noqa: ARG002
         """Lists the images and reads their labels. Raises `SourceError`."""
         root = absolute_path(self.images)
-        identity = self.identity or ("names" if is_remote(root) else "size")
-        listing = list_images(root, stat_remote=identity in ("size", "modified"))
+        identity = self.identity or ("modified" if is_remote(root) else "size")
+        listing = list_images(root)
         csv = None
         labels = None
         if isinstance(self.labels, FileNameLabels):
@@ -117,7 +111,9 @@ def _identity(listing: ImageListing, labels: Labels | None, identity: Identity) 
     for number, file in enumerate(listing.images):
         version = b""
         if identity != "names":
-            version = b"%d" % file.size if identity == "size" else b"%d %d" % file[1:]
+            size, time, etag = file.stamp
+            version = b"%d" % size if identity == "size" else b"%d %d" % (size, time)
+            version += etag.encode() if identity == "modified" else b""
         label = b"" if labels is None or number in labels.missing else labels.values[number]
         label = label if isinstance(label, bytes) else str(label).encode()
         digest.update(b"%b\0%b\0%b\n" % (os.fsencode(file.path), version, label))
@@ -143,14 +139,9 @@ class ImageReader(Source):
         self.labels = labels
         self.csv = csv
         self.root = listing.root.rstrip("/")
-        root = os.fsencode(self.root)
-        self.paths = np.empty(len(listing.images), object)
-        self.paths[:] = [root + b"/" + os.fsencode(file.path) for file in listing.images]
-        self.sizes = np.array([file.size for file in listing.images], np.int64)
-        self._mtimes_ns = np.array([file.mtime_ns for file in listing.images], np.int64)
-        stamps = self.sizes.tobytes() + self._mtimes_ns.tobytes()
-        self.stamp = hashlib.sha256(stamps).hexdigest()
-        self._pool = ThreadPoolExecutor(_READ_THREADS, "infeed-images")
+        self.files = ImageFiles(self.root, listing)
+        self.stamp = self.files.digest()
+        self._ranges = RangeReader(self.files, threads=_READ_THREADS, keep_open=False)
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -158,10 +149,10 @@ class ImageReader(Source):
         return self.labels.class_names if self.labels else ()
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.files)
 
     def provenance(self, index: int) -> Provenance:
-        return Provenance(os.fsdecode(self.paths[index]))
+        return Provenance(self.files[index].path)
 
     def read(self, indices: Indices) -> Columns:
         """Returns images and labels. Raises `SampleError` for an image without a CSV row, and
@@ -170,45 +161,15 @@ class ImageReader(Source):
         for index in indices.tolist() if missing else ():
             if index in missing:
                 raise self._unlabelled(index)
-        columns: Columns = {"image": self._read_images(indices)}
+        sizes = self.files.sizes[indices]
+        columns: Columns = {"image": self._ranges.read(indices, np.zeros_like(sizes), sizes)}
         if self.labels is not None:
             columns["label"] = self.labels.values[indices]
         return columns
 
     def close(self) -> None:
         """Ends the reading threads; a read in progress completes, later ones fail."""
-        self._pool.shutdown(wait=False)
-
-    def _read_images(self, indices: Indices) -> npt.NDArray[np.object_]:
-        images = np.empty(len(indices), object)
-        numbers = indices.tolist()
-
-        def read_some(first: int) -> None:
-            for slot in range(first, len(numbers), _READ_THREADS):
-                index = numbers[slot]
-                path = os.fsdecode(self.paths[index])
-                images[slot] = retry_faults(partial(self._read_image, index, path), path)
-
-        try:
-            reads = self._pool.map(read_some, range(min(_READ_THREADS, len(numbers))))
-        except RuntimeError as error:
-            raise SourceError(f"{self.root}: the source is closed", file=self.root) from error
-        # The list raises the first error.
-        list(reads)
-        return images
-
-    def _read_image(self, index: int, path: str) -> bytes:
-        """Reads a file. Raises `OSError` or `tf.errors.OpError` for a storage fault."""
-        listed = FileStamp(int(self.sizes[index]), int(self._mtimes_ns[index]))
-        if is_remote(path):
-            content = read_remote(path)
-            # A stamp would take another request.
-            stamp = listed if listed.size < 0 else listed._replace(size=len(content))
-        else:
-            content, stamp = _read_local(path, listed.size)
-        if stamp != listed:
-            raise changed_error(path, "the server listed it", listed.difference(stamp))
-        return content
+        self._ranges.close()
 
     def _unlabelled(self, index: int) -> SampleError:
         file = self.provenance(index).file
@@ -220,12 +181,28 @@ class ImageReader(Source):
         )
 
 
-def _read_local(path: str, size: int) -> tuple[bytes, FileStamp]:
-    """Returns the first `size` bytes of a file, and its stamp behind the read."""
-    with FileHandle(path) as handle:
-        content = handle.read(0, size)
-        stamp = handle.stamp()
-    assert stamp is not None
-    if len(content) < size <= stamp.size:
-        raise OSError(errno.EIO, f"only {len(content)} of its {size} bytes are read")
-    return content, stamp
+class ImageFiles(Sequence[StoredFile]):
+    """The images of a listing, in arrays: there are millions."""
+
+    def __init__(self, root: str, listing: ImageListing) -> None:
+        prefix = os.fsencode(root) + b"/"
+        self.paths = np.empty(len(listing.images), object)
+        self.paths[:] = [prefix + os.fsencode(file.path) for file in listing.images]
+        self.sizes = np.array([file.stamp.size for file in listing.images], np.int64)
+        self._times = np.array([file.stamp.mtime_ns for file in listing.images], np.int64)
+        etags = [file.stamp.etag for file in listing.images]
+        self._etags = etags if any(etags) else None
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: Any) -> Any:
+        etag = self._etags[index] if self._etags else ""
+        stamp = FileStamp(int(self.sizes[index]), int(self._times[index]), etag)
+        return StoredFile(os.fsdecode(self.paths[index]), stamp)
+
+    def digest(self) -> str:
+        """Returns a hash of the sizes, times and etags."""
+        digest = hashlib.sha256(self.sizes.tobytes() + self._times.tobytes())
+        digest.update("\n".join(self._etags or ()).encode())
+        return digest.hexdigest()

@@ -23,11 +23,11 @@ from infeed_server.processes.worker_pool import (
     WorkerEndedError,
     WorkerPool,
 )
-from infeed_server.sources.files import abbreviate
 from infeed_server.sources.python.dataset import DatasetOptions, Description
 from infeed_server.sources.python.values import Field
 from infeed_server.sources.python.work_meter import WorkMeter
 from infeed_server.sources.python.worker import Request, Worker
+from infeed_server.storage.files import abbreviate
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from infeed_server.config.code_digest import code_digest
 from infeed_server.config.importer import load
 from infeed_server.config.user_errors import user_traceback
 from infeed_server.sources.python.values import Field
-from infeed_server.sources.storage_faults import is_storage_fault, retry_faults
+from infeed_server.storage.faults import is_storage_fault, retry_faults
 
 _METHODS = ("__len__", "__getitem__")
 

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from infeed.shared.errors import SourceError
-from infeed_server.sources.file_handles import FileHandle
-from infeed_server.sources.files import is_remote
+from infeed_server.storage.files import is_remote
+from infeed_server.storage.handles import FileHandle
 
 HEADER_BYTES = 12
 """Bytes before a record's data: its length and the CRC of the length."""
@@ -58,7 +58,7 @@ def _mask(crc: int) -> int:
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-class OtherRecordError(Exception):
+class OtherRecordError(ValueError):
     """A record is valid, but not the one that was indexed."""
 
 

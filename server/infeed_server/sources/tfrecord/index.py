@@ -13,8 +13,6 @@ import numpy.typing as npt
 
 from infeed.shared.errors import SourceError
 from infeed_server.sources.base import ProgressCallback
-from infeed_server.sources.file_handles import FileHandle
-from infeed_server.sources.files import FileStamp, abbreviate, read_stamp, reading
 from infeed_server.sources.tfrecord.framing import (
     FRAME_BYTES,
     FileRecords,
@@ -22,6 +20,9 @@ from infeed_server.sources.tfrecord.framing import (
     scan_records,
 )
 from infeed_server.sources.tfrecord.index_cache import load_index, store_index
+from infeed_server.storage.files import abbreviate, read_stamp, reading
+from infeed_server.storage.handles import FileHandle
+from infeed_server.storage.stamp import FileStamp, StoredFile
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class RecordIndex:
 
 
 def build_index(
-    paths: Sequence[str],
+    files: Sequence[StoredFile],
     directory: str | None = None,
     progress: ProgressCallback | None = None,
     *,
@@ -85,15 +86,14 @@ def build_index(
     `directory` is the folder of the cache, instead of the data's own. With `keep_damaged`, all data
     is read once; records that do not match their CRC, or that a file ends inside of, are samples
     that cannot be read, and part of the identity. Raises `SourceError`."""
-    stamps = [read_stamp(path) for path in paths]
-    ends = np.cumsum([stamp.size for stamp in stamps], dtype=np.int64).tolist()
+    ends = np.cumsum([file.stamp.size for file in files], dtype=np.int64).tolist()
     report = _limited(progress, ends[-1])
     digest = hashlib.sha256()
-    files: list[IndexedFile] = []
+    indexed: list[IndexedFile] = []
     columns: list[tuple[npt.NDArray[np.uint64], Uint32Array, Uint32Array]] = []
     damaged: list[int] = []
     first = [0]
-    for path, stamp, end in zip(paths, stamps, ends, strict=True):
+    for (path, stamp), end in zip(files, ends, strict=True):
         cached = None if rebuild else load_index(path, stamp, directory)
         if cached is None or (keep_damaged and cached.damaged is None):
             done = partial(report, end - stamp.size)
@@ -104,10 +104,10 @@ def build_index(
         lengths, crcs, bad = records
         offsets = _offsets(lengths)
         truncated_at = int(offsets[-1]) if offsets[-1] < stamp.size else None
-        files.append(IndexedFile(path, stamp, len(lengths), truncated_at, records is cached))
+        indexed.append(IndexedFile(path, stamp, len(lengths), truncated_at, records is cached))
         digest.update(np.stack((lengths, crcs), axis=1).astype("<u4").tobytes())
         if not keep_damaged:
-            refuse_truncated(files[-1])
+            refuse_truncated(indexed[-1])
         elif bad is not None and len(bad):
             digest.update(f"damaged {bad.tolist()}".encode())
             _log.warning(
@@ -121,12 +121,12 @@ def build_index(
             digest.update(f"truncated {stamp.size - truncated_at}".encode())
             # The truncated record's length is unknown, and not needed: it is never read.
             lengths, crcs = np.append(lengths, np.uint32(0)), np.append(crcs, np.uint32(0))
-            damaged.append(first[-1] + files[-1].records)
+            damaged.append(first[-1] + indexed[-1].records)
         columns.append((offsets, lengths, crcs))
         first.append(first[-1] + len(offsets))
         report(end, 0, at_end=True)
     return RecordIndex(
-        tuple(files),
+        tuple(indexed),
         np.array(first, np.int64),
         np.concatenate([offsets for offsets, _, _ in columns]),
         np.concatenate([lengths for _, lengths, _ in columns]),

@@ -12,20 +12,21 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from infeed_server.config.cache_dir import user_cache_dir
-from infeed_server.sources.files import (
+from infeed_server.sources.tfrecord.framing import FRAME_BYTES, FileRecords
+from infeed_server.storage.files import (
     INDEX_SUFFIX,
-    FileStamp,
     is_remote,
     reading,
     write_atomically,
 )
-from infeed_server.sources.tfrecord.framing import FRAME_BYTES, FileRecords
+from infeed_server.storage.stamp import FileStamp
 
 _log = logging.getLogger(__name__)
 
-_VERSION = 1
+_VERSION = 2
 
 
 def load_index(path: str, stamp: FileStamp, directory: str | None = None) -> FileRecords | None:
@@ -38,7 +39,7 @@ def store_index(
     path: str, stamp: FileStamp, records: FileRecords, directory: str | None = None
 ) -> None:
     """Stores an index, or logs that it cannot be kept. Raises `SourceError` for the `directory`."""
-    arrays = {"stamp": np.array([_VERSION, *stamp]), **records._asdict()}
+    arrays = {"stamp": _key(stamp), **records._asdict()}
     if records.damaged is None:
         del arrays["damaged"]
     write = partial(np.savez, **arrays)
@@ -69,10 +70,14 @@ def _candidates(path: str, directory: str | None) -> list[Path]:
     return [*beside, user_cache_dir() / shared]
 
 
+def _key(stamp: FileStamp) -> npt.NDArray[np.str_]:
+    return np.array([str(part) for part in (_VERSION, *stamp)])
+
+
 def _load(path: Path, stamp: FileStamp) -> FileRecords | None:
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            if file["stamp"].tolist() != [_VERSION, *stamp]:
+            if not np.array_equal(file["stamp"], _key(stamp)):
                 return None
             lengths, crcs = file["lengths"], file["crcs"]
             damaged = file["damaged"] if "damaged" in file.files else None

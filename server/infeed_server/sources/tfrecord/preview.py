@@ -9,8 +9,6 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 from google.protobuf.message import DecodeError
 
 from infeed.shared.errors import SourceError
-from infeed_server.sources.file_handles import FileHandle
-from infeed_server.sources.files import reading
 from infeed_server.sources.tfrecord.framing import (
     FOOTER_BYTES,
     FRAME_BYTES,
@@ -18,6 +16,8 @@ from infeed_server.sources.tfrecord.framing import (
     decode_record,
     read_length,
 )
+from infeed_server.storage.files import reading
+from infeed_server.storage.handles import FileHandle
 
 Example = dict[str, tuple[str, list[Any]]]
 """Name of a feature → its type as in definitions, and its values."""

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from infeed.shared.errors import SourceError
-from infeed_server.config.model import Finding
-from infeed_server.sources.base import IndexedDefinition, ProgressCallback, find_missing
-from infeed_server.sources.files import PathString, expand_globs, is_remote
+from infeed_server.sources.base import FilesDefinition, ProgressCallback
 from infeed_server.sources.tfrecord.features import Features, length_field
 from infeed_server.sources.tfrecord.index import build_index
 from infeed_server.sources.tfrecord.reader import TFRecordReader
+from infeed_server.storage.files import PathString, list_files
 
 
-class TFRecordSource(IndexedDefinition):
+class TFRecordSource(FilesDefinition):
     """TFRecord files, uncompressed, in the sorted order of their paths."""
 
     kind: ClassVar[str] = "tfrecord"
@@ -40,18 +37,8 @@ class TFRecordSource(IndexedDefinition):
                 )
         return self
 
-    @property
-    def patterns(self) -> list[str]:
-        return [self.tfrecord] if isinstance(self.tfrecord, str) else list(self.tfrecord)
-
     def paths(self) -> dict[str, Any]:
-        return {"tfrecord": self.tfrecord, "index": self.index}
-
-    def check(self) -> Iterator[Finding]:
-        for number, pattern in enumerate(self.patterns):
-            if not is_remote(pattern):
-                key = ("tfrecord",) if isinstance(self.tfrecord, str) else ("tfrecord", number)
-                yield from find_missing(key, partial(expand_globs, [pattern]))
+        return {**super().paths(), "index": self.index}
 
     def open(
         self, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
@@ -59,7 +46,7 @@ class TFRecordSource(IndexedDefinition):
         """Opens the source; builds its record index unless one is cached. Raises `SourceError`.
         With `keep_damaged`, damaged and truncated records are samples that cannot be read."""
         index = build_index(
-            expand_globs(self.patterns), self.index, progress, keep_damaged=keep_damaged
+            list_files(self.patterns), self.index, progress, keep_damaged=keep_damaged
         )
         if not len(index):
             raise SourceError(

@@ -37,7 +37,7 @@ def album(tmp_path: Path) -> Path:
 def delays(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """`delays.on_retry` is called before a repeated attempt, instead of the wait."""
     delays = SimpleNamespace(on_retry=lambda: None)
-    monkeypatch.setattr("infeed_server.sources.storage_faults._sleep", lambda _: delays.on_retry())
+    monkeypatch.setattr("infeed_server.storage.faults._sleep", lambda _: delays.on_retry())
     return delays
 
 

@@ -14,8 +14,9 @@ import tensorflow as tf
 
 from infeed import SampleError, SourceError
 from infeed_server.sources import ImagesSource
-from infeed_server.sources.file_handles import FileHandle
 from infeed_server.sources.images.source import ImageReader
+from infeed_server.storage import object_store
+from infeed_server.storage.handles import FileHandle
 
 Parse = Callable[..., dict[str, Any]]
 
@@ -291,12 +292,16 @@ def test_identity_follows_what_is_chosen(
 
 
 def test_remote_folder_equals_local_folder(folder: Path, parse: Parse) -> None:
+    (folder / "ant").rmdir()  # a store has no empty folders
     local, remote = open_images(folder, "folders"), open_images(f"file://{folder}", "folders")
     assert remote.class_names == local.class_names
     assert [parse(remote, n) for n in range(4)] == [parse(local, n) for n in range(4)]
     for identity in ("names", "size"):
         assert identity_of(f"file://{folder}", identity) == identity_of(folder, identity)
-    assert identity_of(f"file://{folder}") == identity_of(folder, "names")
+    remote_identity = identity_of(f"file://{folder}")
+    assert remote_identity == identity_of(f"file://{folder}", "modified")
+    os.utime(folder / "cat" / "y.Jpg", ns=(10**9, 10**9))
+    assert identity_of(f"file://{folder}") != remote_identity
     (folder.parent / "l.csv").write_text(ROWS)
     source = open_images(f"file://{folder}", f"file://{folder.parent}/l.csv")
     assert source.read(np.arange(4))["label"].tolist() == [0, 1, -2, 3]
@@ -307,16 +312,11 @@ def test_remote_folder_equals_local_folder(folder: Path, parse: Parse) -> None:
 def test_remote_folder_is_opened_without_a_request_per_file(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    requests: list[str] = []
-    stat = tf.io.gfile.stat
-    monkeypatch.setattr(tf.io.gfile, "stat", lambda path: requests.append(path) or stat(path))
-    open_images(f"file://{folder}")
-    assert requests == []
-    sized = ImagesSource(images=f"file://{folder}", identity="size").open()
-    assert len(requests) == 4
+    monkeypatch.setattr(object_store, "stat", None)
+    source = open_images(f"file://{folder}")
     (folder / "dog" / "b.jpg").write_bytes(b"of another size")
-    with pytest.raises(SourceError, match=r"it had 9 bytes and has 15"):
-        sized.read(np.array([3]))
+    with pytest.raises(SourceError, match="changed since the server listed it: it has another"):
+        source.read(np.array([3]))
 
 
 def test_file_names_outside_of_utf8(tmp_path: Path, parse: Parse) -> None:

@@ -78,7 +78,7 @@ def read(dataset: Opened, *indices: int) -> dict[str, Any]:
 
 @pytest.fixture
 def no_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("infeed_server.sources.storage_faults._sleep", lambda _: None)
+    monkeypatch.setattr("infeed_server.storage.faults._sleep", lambda _: None)
 
 
 def test_object_and_function_are_data_sets() -> None:

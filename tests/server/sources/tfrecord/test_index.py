@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from tests.harness.examples import examples
 
 from infeed import SourceError
-from infeed_server.sources.files import INDEX_SUFFIX
 from infeed_server.sources.tfrecord import framing
 from infeed_server.sources.tfrecord.index import build_index
 from infeed_server.sources.tfrecord.reader import TFRecordReader
+from infeed_server.storage.files import INDEX_SUFFIX, list_files
 
 Write = Callable[..., Path]
 
@@ -35,7 +35,7 @@ def index_path(path: Path) -> Path:
 
 
 def read_all(path: Path) -> list[bytes]:
-    records = TFRecordReader(build_index([str(path)], rebuild=True), {})
+    records = TFRecordReader(build_index(list_files([str(path)]), rebuild=True), {})
     result: list[bytes] = records.read(np.arange(len(records)))["record"].tolist()
     return result
 
@@ -71,7 +71,7 @@ def test_truncated_file_is_refused(cut: int, whole: int, offset: int, write_reco
         with pytest.raises(
             SourceError, match=f"{whole} whole records precede byte {offset}"
         ) as caught:
-            build_index([str(path)])
+            build_index(list_files([str(path)]))
         assert caught.value.metadata == {"file": str(path), "offset": str(offset)}
 
 
@@ -79,23 +79,23 @@ def test_truncated_file_is_refused(cut: int, whole: int, offset: int, write_reco
 @pytest.mark.parametrize("prefix", ["", "file://"])
 def test_keep_damaged_finds_damaged_data(write_records: Write, prefix: str, large: int) -> None:
     path = write_records("0.tfrecord", [b"one", bytes(large), b"", b"four"])
-    paths = [f"{prefix}{path}", str(write_records("1.tfrecord", [b"five"]))]
-    good = build_index(paths, keep_damaged=True)
+    paths = [f"{prefix}{path}", f"{prefix}{write_records('1.tfrecord', [b'five'])}"]
+    good = build_index(list_files(paths), keep_damaged=True)
     assert good.damaged.tolist() == []
-    assert good.identity == build_index(paths).identity
+    assert good.identity == build_index(list_files(paths)).identity
     content = bytearray(path.read_bytes())
     content[int(good.offsets[1]) + 12 + large - 1] ^= 1
     content[int(good.offsets[3]) + 12] ^= 1
     path.write_bytes(content)
     os.utime(path, ns=(1, 1))
-    unverified = build_index(paths)
+    unverified = build_index(list_files(paths))
     assert (unverified.identity, unverified.damaged.tolist()) == (good.identity, [])
     for cached in (False, True):
-        found = build_index(paths, keep_damaged=True)
+        found = build_index(list_files(paths), keep_damaged=True)
         assert found.damaged.tolist() == [1, 3]
         assert found.identity != good.identity
         assert found.files[0].cached is cached
-    assert build_index(paths).identity == good.identity
+    assert build_index(list_files(paths)).identity == good.identity
 
 
 FOUR = encode_record(b"four")
@@ -108,7 +108,7 @@ def test_record_of_4_gib_is_refused(tmp_path: Path) -> None:
         encode_record(b"one") + length + struct.pack("<I", framing.masked_crc(length)) + bytes(99)
     )
     with pytest.raises(SourceError, match="byte 19 has 4294967296 bytes; the maximum is") as caught:
-        build_index([str(path)])
+        build_index(list_files([str(path)]))
     assert caught.value.metadata["offset"] == "19"
 
 
@@ -123,7 +123,7 @@ def test_file_that_shrinks_while_indexed_is_refused(
 
     monkeypatch.setattr("infeed_server.sources.tfrecord.index.scan_records", scan_and_truncate)
     with pytest.raises(SourceError, match=r"a\.tfrecord became shorter while it was indexed"):
-        build_index([str(path)])
+        build_index(list_files([str(path)]))
 
 
 def test_corrupt_length_is_reported_with_its_offset(write_records: Write) -> None:
@@ -132,7 +132,7 @@ def test_corrupt_length_is_reported_with_its_offset(write_records: Write) -> Non
     content[22] ^= 255
     path.write_bytes(content)
     with pytest.raises(SourceError, match=r"a\.tfrecord is corrupt at byte 21") as caught:
-        build_index([str(path)])
+        build_index(list_files([str(path)]))
     assert "1 whole records precede" in str(caught.value)
     assert caught.value.metadata["offset"] == "21"
     assert not index_path(path).exists()
@@ -141,10 +141,10 @@ def test_corrupt_length_is_reported_with_its_offset(write_records: Write) -> Non
 def test_compressed_file_is_refused_with_a_remedy(write_records: Write) -> None:
     path = write_records("a.tfrecord.gz", [b"one" * 100], "GZIP")
     with pytest.raises(SourceError, match=r"a\.tfrecord\.gz is compressed, .*gunzip"):
-        build_index([str(path)])
+        build_index(list_files([str(path)]))
     other = write_records("b.tfrecord", [b"one" * 100], "GZIP")
     with pytest.raises(SourceError, match="is compressed, so it has no random"):
-        build_index([str(other)])
+        build_index(list_files([str(other)]))
 
 
 @pytest.mark.parametrize("content", [b"one" * 2, b"six"], ids=["longer", "of the same length"])
@@ -161,7 +161,7 @@ def test_file_written_while_indexed_is_refused(
 
     monkeypatch.setattr("infeed_server.sources.tfrecord.index.scan_records", scan_and_write)
     with pytest.raises(SourceError, match="changed while it was indexed"):
-        build_index([str(path)])
+        build_index(list_files([str(path)]))
     assert not index_path(path).exists()
 
 
@@ -170,16 +170,16 @@ def test_remote_file_equals_local_file(write_records: Write, cache_folder: Path)
     path = write_records("a.tfrecord", records)
     remote = f"file://{path}"
     assert tf.io.gfile.exists(remote)
-    index = build_index([remote])
+    index = build_index(list_files([remote]))
     assert TFRecordReader(index, {}).read(np.arange(4))["record"].tolist() == records
-    assert index.identity == build_index([str(path)]).identity
-    assert build_index([remote]).files[0].cached
+    assert index.identity == build_index(list_files([str(path)])).identity
+    assert build_index(list_files([remote])).files[0].cached
     assert len(list(cache_folder.iterdir())) == 1
 
 
 def test_identity_is_independent_of_the_folder(write_records: Write, tmp_path: Path) -> None:
     path = write_records("a", [b"a", b"bc"])
-    before = build_index([str(path)]).identity
+    before = build_index(list_files([str(path)])).identity
     (tmp_path / "elsewhere").mkdir()
     moved = path.rename(tmp_path / "elsewhere" / path.name)
-    assert build_index([str(moved)]).identity == before
+    assert build_index(list_files([str(moved)])).identity == before

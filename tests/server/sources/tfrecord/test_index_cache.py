@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from infeed import SourceError
-from infeed_server.sources.files import INDEX_SUFFIX, stat_file
 from infeed_server.sources.tfrecord import index_cache
 from infeed_server.sources.tfrecord.index import build_index
 from infeed_server.sources.tfrecord.index_cache import load_index
+from infeed_server.storage.files import INDEX_SUFFIX, list_files, stat_file
 
 Write = Callable[..., Path]
 
@@ -24,22 +24,22 @@ def index_path(path: Path) -> Path:
 
 def test_index_is_cached_beside_the_data(write_records: Write) -> None:
     path = write_records("a.tfrecord", [b"one", b"two"])
-    built = build_index([str(path)])
+    built = build_index(list_files([str(path)]))
     assert not built.files[0].cached
     assert index_path(path).exists()
-    again = build_index([str(path)])
+    again = build_index(list_files([str(path)]))
     assert again.files[0].cached
     assert again.identity == built.identity
     np.testing.assert_array_equal(again.offsets, [0, 19])
     np.testing.assert_array_equal(again.lengths, [3, 3])
     assert again.offsets.dtype == np.uint64
     assert again.lengths.dtype == np.uint32
-    assert not build_index([str(path)], rebuild=True).files[0].cached
+    assert not build_index(list_files([str(path)]), rebuild=True).files[0].cached
 
 
 def test_index_with_a_changed_byte_is_invalid_or_the_same(write_records: Write) -> None:
     path = str(write_records("a.tfrecord", [b"one", b"two"]))
-    build_index([path])
+    build_index(list_files([path]))
     stamp = stat_file(path)
     good = load_index(path, stamp)
     assert good is not None
@@ -55,9 +55,10 @@ def test_index_with_a_changed_byte_is_invalid_or_the_same(write_records: Write) 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"stamp": lambda stamp: [stamp[0] + 1, *stamp[1:]]},  # of another version
-        {"stamp": lambda stamp: [stamp[0], stamp[1] + 1, stamp[2]]},
-        {"stamp": lambda stamp: [*stamp[:2], stamp[2] + 1]},
+        {"stamp": lambda stamp: ["0", *stamp[1:]]},  # of another version
+        {"stamp": lambda stamp: [stamp[0], "1", *stamp[2:]]},
+        {"stamp": lambda stamp: [*stamp[:2], "1", stamp[3]]},
+        {"stamp": lambda stamp: [*stamp[:3], "etag"]},
         {"lengths": lambda lengths: lengths.astype(np.int64)},
         {"crcs": lambda crcs: crcs.astype(np.int64)},
         {"crcs": lambda crcs: crcs[:1]},
@@ -67,17 +68,17 @@ def test_index_with_a_changed_byte_is_invalid_or_the_same(write_records: Write) 
         {"damaged": lambda damaged: damaged.astype(np.float64)},
     ],
     ids=[
-        *("version", "size", "time", "lengths", "crcs", "uneven", "shape", "beyond"),
+        *("version", "size", "time", "etag", "lengths", "crcs", "uneven", "shape", "beyond"),
         *("no such record", "damaged"),
     ],
 )
 def test_index_of_another_file_is_rebuilt(changes: Any, write_records: Write) -> None:
     path = write_records("a.tfrecord", [b"one", b"two"])
-    good = build_index([str(path)], keep_damaged=True)
+    good = build_index(list_files([str(path)]), keep_damaged=True)
     with np.load(index_path(path)) as file:
         arrays = {name: changes.get(name, lambda array: array)(file[name]) for name in file.files}
     np.savez(index_path(path), **arrays)
-    again = build_index([str(path)])
+    again = build_index(list_files([str(path)]))
     assert not again.files[0].cached
     assert again.identity == good.identity
 
@@ -85,9 +86,9 @@ def test_index_of_another_file_is_rebuilt(changes: Any, write_records: Write) ->
 def test_user_cache_is_the_fallback(write_records: Write, cache_folder: Path) -> None:
     path = write_records("a.tfrecord", [b"one"])
     index_path(path).mkdir()  # so that no file can be written there
-    build_index([str(path)])
+    build_index(list_files([str(path)]))
     assert len(list(cache_folder.iterdir())) == 1
-    assert build_index([str(path)]).files[0].cached
+    assert build_index(list_files([str(path)])).files[0].cached
     assert sorted(item.name for item in path.parent.iterdir() if item.is_file()) == ["a.tfrecord"]
 
 
@@ -97,20 +98,20 @@ def test_index_is_built_without_a_writable_cache(
     path = write_records("a.tfrecord", [b"one"])
     index_path(path).mkdir()
     cache_folder.write_text("a file where the folder would be")
-    assert len(build_index([str(path)])) == 1
+    assert len(build_index(list_files([str(path)]))) == 1
     assert "cannot be kept" in caplog.text
 
 
 def test_configured_directory_is_the_only_cache(write_records: Write, tmp_path: Path) -> None:
     paths = [str(write_records(f"{name}/a.tfrecord", [name.encode()])) for name in "xy"]
     directory = tmp_path / "chosen"
-    build_index(paths, str(directory))
+    build_index(list_files(paths), str(directory))
     assert len(list(directory.iterdir())) == 2
-    assert all(file.cached for file in build_index(paths, str(directory)).files)
+    assert all(file.cached for file in build_index(list_files(paths), str(directory)).files)
     assert not index_path(Path(paths[0])).exists()
     (tmp_path / "taken").write_text("")
     with pytest.raises(SourceError, match="cannot write the record index"):
-        build_index(paths, str(tmp_path / "taken"))
+        build_index(list_files(paths), str(tmp_path / "taken"))
 
 
 def test_interrupted_store_leaves_no_file(
@@ -124,6 +125,6 @@ def test_interrupted_store_leaves_no_file(
 
     monkeypatch.setattr(index_cache.np, "savez", write_half)
     with pytest.raises(KeyboardInterrupt):
-        build_index([str(path)])
+        build_index(list_files([str(path)]))
     assert list(path.parent.iterdir()) == [path]
     assert not cache_folder.exists()

@@ -13,8 +13,8 @@ import pytest
 
 from infeed import SampleError, SourceError
 from infeed_server.sources import TFRecordSource
-from infeed_server.sources.file_handles import FileHandle
 from infeed_server.sources.tfrecord.reader import TFRecordReader
+from infeed_server.storage.handles import FileHandle
 
 Write = Callable[..., Path]
 Example = Callable[..., bytes]
@@ -121,7 +121,7 @@ def test_file_overwritten_with_same_lengths_is_refused(
         source.read(np.array([0]))
     write_records("a.tfrecord", [b"six", b"ten"])
     os.utime(path, ns=(1, 1))
-    difference = "the record at byte 19" if opened else "it had 38 bytes and has 38, modified"
+    difference = "it has another etag" if prefix else "it had 38 bytes and has 38, modified"
     with pytest.raises(SourceError, match=f"changed since it was indexed: {difference}"):
         source.read(np.array([1]))
 

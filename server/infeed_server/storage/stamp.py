@@ -1,0 +1,31 @@
+"""Versions of files and objects."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+
+class FileStamp(NamedTuple):
+    """The version of a file: its size in bytes, its modification time, and an object's etag, which
+    then takes the place of the time."""
+
+    size: int
+    mtime_ns: int
+    etag: str = ""
+
+    @classmethod
+    def of(cls, stat: os.stat_result) -> FileStamp:
+        return cls(stat.st_size, stat.st_mtime_ns)
+
+    def difference(self, now: FileStamp) -> str:
+        """Returns the difference to the file's stamp of now, for an error."""
+        how = "with another etag" if self.etag else "modified at another time"
+        return f"it had {self.size} bytes and has {now.size}, {how}"
+
+
+class StoredFile(NamedTuple):
+    """A file or object, as it was listed."""
+
+    path: str
+    stamp: FileStamp
