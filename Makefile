@@ -15,7 +15,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Created last, so that an interrupted set-up runs again.
 READY := $(VENV)/.infeed-ready
-BENCH_READY := $(VENV)/.infeed-bench-ready
 FRAMEWORKS_READY := $(VENV)/.infeed-frameworks-ready
 CODE := client server tfdata tests examples benchmarks deploy tools
 
@@ -82,17 +81,13 @@ test-frameworks: $(FRAMEWORKS_READY) ## Run the tests of the adapters with JAX, 
 durations: $(READY) ## Measure the test files' durations, which set their order.
 	@$(PYTEST) --write-durations $(TESTS)
 
-$(BENCH_READY): $(READY) requirements/bench.txt
-	@$(BIN)/python -m pip install --quiet --requirement requirements/bench.txt
-	@touch $@
-
 # DATA_DIR has images and labels.csv; LOADTEST=--host is for an engine without a bridge network.
 .PHONY: loadtest
 loadtest: ## Run two servers and a load test in containers; the report is in build/loadtest.
 	@deploy/check.sh --loadtest $(LOADTEST)
 
 .PHONY: bench
-bench: $(BENCH_READY) ## Compare infeed with its peers (half an hour); see benchmarks/README.md.
+bench: $(READY) ## Compare infeed with its peers (half an hour); see benchmarks/README.md.
 	@$(BIN)/python -m benchmarks $(BENCH)
 
 .PHONY: chaos

@@ -136,12 +136,3 @@ def test_infeed_serves_the_datasets_of_its_peers():
     datasets = pytest.importorskip("benchmarks.datasets")
     served = yaml.safe_load((ROOT / "benchmarks/pipelines.yaml").read_text())["pipelines"]
     assert set(datasets.BY_NAME) <= set(served)
-
-
-def test_benchmark_packages_are_pinned_in_one_file():
-    pins = [
-        {line.partition("==")[0] for line in (ROOT / path).read_text().splitlines() if "==" in line}
-        for path in ("requirements/bench.txt", "requirements/dev.txt")
-    ]
-    assert "pyarrow" in pins[0]
-    assert not pins[0] & pins[1]

@@ -15,10 +15,8 @@ HEADER = """\
 # This distribution, and the installer.
 EXCLUDED = {"infeed", "pip"}
 
-# Requirements of single targets, excluded too.
-OTHERS = [
-    Path(__file__).parent.parent / "requirements" / name for name in ("bench.txt", "frameworks.txt")
-]
+# Requirements of a single target, excluded too.
+OTHERS = [Path(__file__).parent.parent / "requirements" / "frameworks.txt"]
 
 
 def normalized(name: str) -> str:
