@@ -46,6 +46,8 @@ def _with_size(value: Any) -> Any:
 
 
 def _with_store(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("should be auto, or a mapping such as {store: auto, budget: 8GiB}")
     return {"store": value} if isinstance(value, str) else value
 
 

@@ -82,8 +82,8 @@ class Cache(Transform):
     """Where samples are kept: `disk` survives restarts, and several processes share it; `auto`
     measures what pays, and also chooses the place in the list."""
     budget: Annotated[ByteSize, Field(ge=1 << 20)] = ByteSize(4 << 30)
-    """Bytes at most: of memory, in all processes of the server together; of disk, with the unused
-    caches below `path`."""
+    """Bytes at most, and 1 MiB at least: of memory, in all processes of the server together; of
+    disk, with the unused caches below `path`."""
     path: str | None = None
     """Folder on a local disk; by default `samples` in the
     [user's folder](commands.md#environment-variables)."""

@@ -132,6 +132,8 @@ def test_cache_of_the_pipeline_changes_no_fingerprint(tmp_path: Path) -> None:
         plan(cache="auto", transforms=["cache", *DECODE])
     with pytest.raises(ConfigError, match=r"cache: it is auto, or .* put a cache with store: disk"):
         plan(cache="disk")
+    with pytest.raises(ConfigError, match=r"cache: should be auto, or a mapping .*, not True"):
+        plan(cache=True)
 
 
 def test_folder_that_cannot_be_written_is_refused(planned: Plan, tmp_path: Path) -> None:
