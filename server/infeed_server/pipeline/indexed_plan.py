@@ -108,7 +108,8 @@ def plan_indexed(
             source = map_source(definition, source, maps)
             undo.callback(source.close)
         if prefix is not None and prefix.cache.store == "auto":
-            automatic, all_steps = prefix, [*prefix.steps, *steps]
+            # Fused first: a cache between the two would change bits.
+            automatic, all_steps = prefix, fuse_decode_and_crop([*prefix.steps, *steps])
             prefix, steps = None, all_steps
             if cached and choose is not None:
                 choice = choose(name, definition, source, all_steps, automatic)
