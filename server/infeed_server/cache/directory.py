@@ -134,6 +134,14 @@ def verify(directory: CacheDirectory) -> tuple[int, int]:
         store.close()
 
 
+def delete_left_measurements(root: Path) -> None:
+    """Deletes the folders of measurements by servers that were killed."""
+    for left in root.glob(f"{MEASURED}*"):
+        with suppress(FileNotFoundError):  # its server deletes it
+            if time.time() - left.stat().st_mtime > _LEFT_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
+
+
 def is_in_use(path: Path) -> bool:
     """Returns whether a process uses a directory."""
     try:
@@ -184,9 +192,6 @@ def _rename(path: Path) -> Path:
 def _collect(root: Path, keep: Path, budget: int) -> int:
     """Deletes unused directories, the one first that was not used for longest, until they have at
     most half of the budget. Returns their bytes."""
-    for left in root.glob(f"{MEASURED}*"):  # by a server that was killed
-        if time.time() - left.stat().st_mtime > _LEFT_SECONDS:
-            shutil.rmtree(left, ignore_errors=True)
     for left in root.glob(f"{_DELETED}*"):
         shutil.rmtree(left, ignore_errors=True)
     unused = [one for one in list_directories(root) if one.path != keep and not one.is_in_use]

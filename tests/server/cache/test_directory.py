@@ -19,7 +19,13 @@ from typer.testing import CliRunner
 from infeed.cli import new_app
 from infeed.shared.errors import ConfigError
 from infeed_server.cache import directory
-from infeed_server.cache.directory import OpenDirectory, delete, list_directories, open_directory
+from infeed_server.cache.directory import (
+    OpenDirectory,
+    delete,
+    delete_left_measurements,
+    list_directories,
+    open_directory,
+)
 
 Open = Callable[..., OpenDirectory]
 
@@ -77,12 +83,12 @@ def test_directory_that_cannot_be_opened_may_be_in_use(opened: Open, tmp_path: P
     assert not directory.is_in_use(tmp_path / "deleted")
 
 
-def test_measurements_of_killed_servers_are_deleted(opened: Open, tmp_path: Path) -> None:
+def test_measurements_of_killed_servers_are_deleted(tmp_path: Path) -> None:
     old, new = tmp_path / ".measured-old", tmp_path / ".measured-new"
     for folder in (old, new):
         folder.mkdir()
     os.utime(old, (0, 0))
-    opened("a", 0)
+    delete_left_measurements(tmp_path)
     assert (old.exists(), new.exists()) == (False, True)
 
 

@@ -21,7 +21,12 @@ import numpy as np
 import tensorflow as tf
 
 from infeed.shared.errors import ConfigError, InfeedError
-from infeed_server.cache.directory import MEASURED, default_root
+from infeed_server.cache.directory import (
+    MEASURED,
+    default_root,
+    delete_left_measurements,
+    list_directories,
+)
 from infeed_server.engines.base import Request
 from infeed_server.engines.dry_run import dry_run
 from infeed_server.engines.indexed.engine import IndexedEngine
@@ -33,6 +38,7 @@ from infeed_server.pipeline.indexed_plan import plan_steps
 from infeed_server.pipeline.sample_cache import CacheChoice, CachedSource, CachePrefix
 from infeed_server.processes import cgroup
 from infeed_server.sources.base import READ_THREADS, Columns, Indices, Sample, Source, WrappedSource
+from infeed_server.sources.python.mapped import MappedSource
 from infeed_server.transforms.base import Step
 
 log = logging.getLogger(__name__)
@@ -55,8 +61,11 @@ _SEND_SECONDS_PER_BATCH, _SEND_SECONDS_PER_BYTE = 1.2e-3, 1e-9
 _MIN_GAIN = 1.2
 """Later epochs are this much faster, or nothing is cached."""
 
-_MEMORY_PART = 0.5
-"""Part of the memory that a cache there may have: batches and files need the rest."""
+_PART = 0.5
+"""Part of the memory, or of the free disk, that a cache may have: others need the rest."""
+
+_MIN_FREE_BYTES = 1 << 20
+"""Of a disk that is measured."""
 
 _SIMILAR = 0.9
 """A choice with this part of the best rate is as good, if it needs less."""
@@ -88,15 +97,23 @@ def choose(
     """Measures samples at each possible place, logs the table and the reason, and returns the best.
     `name` is the pipeline's, for the log; `steps` are all transforms of the graph. Raises
     `ConfigError` where no sample is good, or the folder of the cache cannot be written."""
+    if isinstance(source, MappedSource) and source.random:
+        log.info("pipeline %s: %s: no cache: a function in Python is random", name, prefix.path)
+        return Forecast(0, "none", 0, "no cache", 0.0, 0.0, 0.0, 0.0)
     cache = prefix.cache
     root = Path(cache.path) if cache.path else default_root()
     try:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryDirectory(dir=root, prefix=MEASURED) as folder:
-            room = {
-                "memory": min(cache.budget, int(_MEMORY_PART * _memory_bytes())),
-                "disk": min(cache.budget, shutil.disk_usage(root).free),
-            }
+        delete_left_measurements(root)
+        room, folder = {"memory": min(cache.budget, int(_PART * _memory_bytes()))}, ""
+        with ExitStack() as stack:
+            if (free := shutil.disk_usage(root).free) < _MIN_FREE_BYTES:
+                log.warning("pipeline %s: %s: %s is full, and left out", name, prefix.path, root)
+            else:
+                made = tempfile.TemporaryDirectory(dir=root, prefix=MEASURED)
+                folder = stack.enter_context(made)
+                free += sum(one.bytes for one in list_directories(root))  # as at the first start
+                room["disk"] = min(cache.budget, int(_PART * free))
             table = _forecasts(definition, source, steps, prefix, folder, room)
     except OSError as error:
         problem = f"cannot measure in {root}: {error.strerror}"

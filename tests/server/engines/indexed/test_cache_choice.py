@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,10 +15,11 @@ import pytest
 import tensorflow as tf
 
 from infeed.shared.errors import ConfigError
+from infeed_server.engines.indexed import cache_choice
 from infeed_server.engines.indexed.cache_choice import Forecast, choose, pick
 from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed
 from infeed_server.pipeline.load import parse
-from infeed_server.pipeline.sample_cache import CachedSource
+from infeed_server.pipeline.sample_cache import CacheChoice, CachedSource
 from infeed_server.processes import cgroup
 from infeed_server.sources import open_source
 
@@ -151,6 +154,55 @@ def test_memory_has_room_for_a_part_of_the_data(
     with caplog.at_level(logging.INFO):
         planned(arrays, DECODE[0], {"resize": {"field": "image", "size": [400, 400]}}, FLIP)
     assert "cache in disk behind" in caplog.text
+
+
+def test_full_disk_is_left_out_and_the_half_of_one_is_taken(
+    planned: Plan, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrays = {"arrays": {"image": np.array(slow_images(400), object)}}
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    plan = planned(arrays, *DECODE, FLIP)
+    assert place(plan) == 2
+    assert "is full" in caplog.text
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20))
+    one = SimpleNamespace(bytes=2 << 20)  # as a server before has left it
+    monkeypatch.setattr(cache_choice, "list_directories", lambda _: [one])
+    monkeypatch.setattr(cache_choice, "pick", lambda table: table[2])
+    assert planned(arrays, *DECODE).cache._store._budget == 3 << 19
+
+
+def test_cache_does_not_separate_a_crop_from_its_decoding() -> None:
+    # Only the window of a JPEG is decoded, whose outermost columns may have other values.
+    asked: list[Any] = []
+
+    def ask(*arguments: Any) -> CacheChoice:
+        asked.extend(step.display_name for _, step in arguments[3])
+        return CacheChoice(0, "none", 0)
+
+    decode = {"decode_image": {"field": "image", "channels": 3}}
+    crop = {"random_crop": {"field": "image", "size": [8, 8]}}
+    source = {"arrays": {"image": np.array(slow_images(16), object)}}
+    definition = parse(
+        {"source": source, "transforms": [decode, crop], "batch": 8, "cache": "auto"}
+    )
+    plan_indexed("p", definition, open_source(definition.source), choose=ask)
+    assert asked == ["decode_image+random_crop"]
+
+
+def test_random_function_in_python_is_not_cached(tmp_path: Path) -> None:
+    def noisy(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        return {"x": sample["x"] + rng.integers(100)}
+
+    content = {
+        "source": {"arrays": {"x": np.zeros((9, 4), int)}},
+        "transforms": [{"map": {"function": noisy, "python": True}}],
+        "batch": {"size": 1},
+        "cache": {"store": "auto", "path": str(tmp_path)},
+    }
+    definition = parse(content)
+    plan = plan_indexed("p", definition, open_source(definition.source), choose=choose)
+    assert place(plan) is None
+    plan.source.close()
 
 
 def test_data_set_of_one_sample_is_measured(tmp_path: Path) -> None:
