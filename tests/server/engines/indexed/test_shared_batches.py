@@ -230,6 +230,8 @@ def test_payload_counts_as_it_is(opened: Any, size: int, kept: int) -> None:
     assert one.engine.shared.kept_bytes == kept
     read(slow, 8)
     assert one.engine.shared.kept_bytes == 0
+    batch.payload(False, lambda _: SimpleNamespace(size=60_000))  # by one that has it still
+    assert one.engine._budget._kept == 0
 
 
 def test_nothing_is_kept_for_a_stream_that_left(opened: Any) -> None:
