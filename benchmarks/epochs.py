@@ -39,8 +39,9 @@ pipelines:
     transforms:
       - decode_image: {{field: image, channels: 3}}
       {steps}
-      - cache: {{{cache}, path: {folder}/cache}}
+      {listed}
       - random_flip_left_right: {{field: image}}
+    cache: {beside}
     batch: {{size: {batch}}}
 """
 
@@ -138,6 +139,7 @@ def _server(store: str, part: float, options: str = "") -> AbstractContextManage
 
 @contextmanager
 def _serving(steps: str, cache: str) -> Iterator[InfeedServer]:
+    """Serves the photos with a cache of these options: in the list, or, with `auto`, beside it."""
     with tempfile.TemporaryDirectory() as name:
         folder, photos = Path(name), sorted(photo_folder().glob(PATTERN))
         for copy in range(COPIES):
@@ -145,7 +147,17 @@ def _serving(steps: str, cache: str) -> Iterator[InfeedServer]:
             for photo in photos:
                 shutil.copy(photo, folder / "photos" / str(copy) / photo.name)
         definition = folder / "pipelines.yaml"
-        definition.write_text(PIPELINE.format(folder=folder, steps=steps, batch=BATCH, cache=cache))
+        options = f"{{{cache}, path: {folder}/cache}}"
+        is_auto = "auto" in cache
+        definition.write_text(
+            PIPELINE.format(
+                folder=folder,
+                steps=steps,
+                listed="" if is_auto else f"- cache: {options}",
+                beside=options if is_auto else "null",
+                batch=BATCH,
+            )
+        )
         with InfeedServer(definition, folder / "log", http="127.0.0.1:0") as server:
             yield server
 

@@ -109,7 +109,7 @@ def plan_indexed(
             undo.callback(source.close)
         if prefix is not None and prefix.cache.store == "auto":
             # Fused first: a cache between the two would change bits.
-            automatic, all_steps = prefix, fuse_decode_and_crop([*prefix.steps, *steps])
+            automatic, all_steps = prefix, fuse_decode_and_crop(prefix.steps)
             prefix, steps = None, all_steps
             if cached and choose is not None:
                 choice = choose(name, definition, source, all_steps, automatic)

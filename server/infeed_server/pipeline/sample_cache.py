@@ -62,8 +62,13 @@ def split_at_cache(steps: Sequence[Step]) -> tuple[CachePrefix | None, list[Step
     position = positions[0]
     ordinal, cache = steps[position]
     assert isinstance(cache, Cache)
+    if cache.store == "auto":
+        raise ConfigError(
+            f"transforms[{ordinal}].cache: store: auto also chooses the place, so it stands beside "
+            "the transforms, cache: auto; or name memory or disk here"
+        )
     for number, step in steps[:position]:
-        if step.random and cache.store != "auto":
+        if step.random:
             raise ConfigError(
                 f"transforms[{ordinal}].cache: {step.name} (transforms[{number}]) stands before "
                 "it, so every epoch would repeat the same random result; put it behind cache"

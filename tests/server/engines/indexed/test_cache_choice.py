@@ -69,9 +69,9 @@ Plan = Callable[..., IndexedPlan]
 @pytest.fixture
 def planned(tmp_path: Path) -> Plan:
     def make(source: Any, *transforms: Any, **options: Any) -> IndexedPlan:
-        cache = {"cache": {"store": "auto", "path": str(tmp_path), **options}}
+        cache = {"store": "auto", "path": str(tmp_path), **options}
         definition = parse(
-            {"source": source, "transforms": [*transforms, cache], "batch": {"size": 8}}
+            {"source": source, "transforms": transforms, "batch": {"size": 8}, "cache": cache}
         )
         return plan_indexed("p", definition, open_source(definition.source), choose=choose)
 
@@ -115,7 +115,7 @@ def test_bad_samples_are_left_out_of_the_measurement(planned: Plan) -> None:
     images[::7] = b"no image"
     assert place(planned({"arrays": {"image": images}}, *DECODE)) == 2
     images[:] = b"no image"
-    with pytest.raises(ConfigError, match=r"transforms\[2\].cache: cannot measure 64 samples"):
+    with pytest.raises(ConfigError, match=r"cache: cannot measure 64 samples"):
         planned({"arrays": {"image": images}}, *DECODE)
 
 
@@ -135,6 +135,8 @@ def test_cache_of_the_pipeline_changes_no_fingerprint(tmp_path: Path) -> None:
         plan(cache="auto", transforms=["cache", *DECODE])
     with pytest.raises(ConfigError, match=r"cache: it is auto, or .* put a cache with store: disk"):
         plan(cache="disk")
+    with pytest.raises(ConfigError, match=r"transforms\[2\].cache: store: auto also chooses"):
+        plan(transforms=[*DECODE, {"cache": "auto"}])
     with pytest.raises(ConfigError, match=r"cache: should be auto, or a mapping .*, not True"):
         plan(cache=True)
 
