@@ -114,7 +114,7 @@ BUDGETS = {
     "infeed_server.rpc": 1250,
     "infeed_server.runtime": 850,
     "infeed_server.serving": 550,
-    "infeed_server.sources": 3650,
+    "infeed_server.sources": 4650,
     "infeed_server.starter": 1400,
     "infeed_server.storage": 1000,
     "infeed_server.transforms": 2050,

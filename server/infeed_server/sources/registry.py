@@ -12,10 +12,16 @@ from infeed_server.sources.arrays.source import ArraysSource
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback, Source, SourceDefinition
 from infeed_server.sources.dataset.source import DatasetSource
 from infeed_server.sources.images.source import ImagesSource
+from infeed_server.sources.mds.source import MdsSource
 from infeed_server.sources.python.source import PythonSource
+from infeed_server.sources.tfds.source import TfdsSource
 from infeed_server.sources.tfrecord.source import TFRecordSource
 
-_CLASSES = (TFRecordSource, ImagesSource, ArraysSource, PythonSource, DatasetSource)
+_CLASSES = (
+    *(TFRecordSource, ImagesSource, ArraysSource, PythonSource, DatasetSource),
+    MdsSource,
+    TfdsSource,
+)
 
 SOURCE_CLASSES: dict[str, type[SourceDefinition]] = {
     source_class.kind: source_class for source_class in _CLASSES
@@ -37,7 +43,13 @@ def _validate(value: Any) -> Any:
 
 
 AnySource: TypeAlias = Annotated[
-    TFRecordSource | ImagesSource | ArraysSource | PythonSource | DatasetSource,
+    TFRecordSource
+    | ImagesSource
+    | ArraysSource
+    | PythonSource
+    | DatasetSource
+    | MdsSource
+    | TfdsSource,
     BeforeValidator(_validate),
 ]
 """A definition of any source, as a field of a model."""

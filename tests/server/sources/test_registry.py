@@ -14,6 +14,7 @@ from infeed_server.sources import (
     AnySource,
     open_source,
 )
+from infeed_server.sources.registry import SOURCE_CLASSES
 
 
 class Holder(Definition):
@@ -33,6 +34,8 @@ class Holder(Definition):
         ({"arrays": "a.npz"}, {"arrays": "/base/a.npz"}),
         ({"arrays": {"x": "x.npy"}}, {"arrays": {"x": "/base/x.npy"}}),
         ({"arrays": {"x": np.arange(3)}}, {"arrays": {"x": "int64(3,)"}}),
+        ({"mds": "a"}, {"mds": "/base/a"}),
+        ({"tfds": "a", "split": "b", "index": "i"}, {"tfds": "/base/a", "index": "/base/i"}),
         ({"python": "m:make"}, {"python": "m:make"}),
         ({"python": Definition}, {"python": "infeed_server.config.model:Definition"}),
         ({"dataset": open_source}, {"dataset": "infeed_server.sources.registry:open_source"}),
@@ -57,7 +60,7 @@ def test_source_without_a_known_key_is_refused(options: Any) -> None:
         Holder.model_validate({"source": options})
     (error,) = caught.value.errors()
     assert error["loc"] == ("source",)
-    assert error["msg"] == "a source has one of: tfrecord, images, arrays, python, dataset"
+    assert error["msg"] == f"a source has one of: {', '.join(SOURCE_CLASSES)}"
 
 
 def test_option_errors_keep_their_location() -> None:

@@ -1,0 +1,1 @@
+"""The `mds` source: shards of Mosaic Streaming's format."""

@@ -1,0 +1,1 @@
+"""The `tfds` source: folders that TensorFlow Datasets prepared."""
