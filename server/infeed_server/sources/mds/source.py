@@ -76,7 +76,7 @@ class MdsReader(Source):
         progress: ProgressCallback | None = None,
     ) -> None:
         names, encodings, self._sizes = shards[0].columns
-        self.shards = shards
+        self.shards, self.files = shards, files
         folder = files[0].path.removesuffix(shards[0].raw_data.basename)
         for name in fields or ():
             if name not in names:
@@ -110,6 +110,8 @@ class MdsReader(Source):
                     file=folder + INDEX_NAME,
                 ) from None
         self._names = names
+        self.specs = {names[number]: field.spec for number, field in self._fields.items()}
+        """The fields; of `columns`, those whose size varies are byte strings."""
         self.columns = {
             names[number]: tf.TensorSpec((), tf.string) if field.varies else field.spec
             for number, field in self._fields.items()
@@ -123,7 +125,7 @@ class MdsReader(Source):
 
     def provenance(self, index: int) -> Provenance:
         shards, begins, _ = self._places(np.array([index]))
-        return Provenance(self._ranges.files[int(shards[0])].path, int(begins[0]))
+        return Provenance(self.files[int(shards[0])].path, int(begins[0]))
 
     def read(self, indices: Indices) -> Columns:
         """Returns the values of samples. Raises `SampleError` for the first whose bytes are no

@@ -34,7 +34,7 @@ class TFRecordReader(Source):
     def __init__(self, index: RecordIndex, features: Mapping[str, FeatureOptions]) -> None:
         self.index = index
         self._damaged = frozenset(index.damaged.tolist())
-        self._features = features
+        self.features = features
         files = [StoredFile(file.path, file.stamp) for file in index.files]
         self._ranges = RangeReader(files, "it was indexed")
         self.columns = {RECORD_COLUMN: tf.TensorSpec((), tf.string)}
@@ -53,7 +53,7 @@ class TFRecordReader(Source):
     def parse(self, columns: Sample) -> Sample:
         record = columns[RECORD_COLUMN]
         try:
-            return parse_example(record, self._features)
+            return parse_example(record, self.features)
         except tf.errors.InvalidArgumentError as error:  # outside of a graph: of this record alone
             problem = error.message.partition(" [Op:")[0].rstrip(". ")
             raise ValueError(f"{problem}; {preview.describe(record.numpy())}") from error
