@@ -115,7 +115,7 @@ BUDGETS = {
     "infeed_server.runtime": 850,
     "infeed_server.serving": 550,
     "infeed_server.sources": 4650,
-    "infeed_server.starter": 1400,
+    "infeed_server.starter": 1410,
     "infeed_server.storage": 1000,
     "infeed_server.transforms": 2050,
     "infeed_tfdata": 3300,

@@ -8,7 +8,7 @@ from pathlib import Path
 from infeed.shared.errors import SourceError
 from infeed_server.sources.images.listing import EXTENSIONS, list_images
 from infeed_server.starter.arrays import arrays_draft
-from infeed_server.starter.draft import Starter, listed
+from infeed_server.starter.draft import Draft, Starter, listed
 from infeed_server.starter.images import csv_drafts, image_drafts
 from infeed_server.starter.records import is_record_file, record_drafts
 from infeed_server.starter.shards import matching_files
@@ -16,6 +16,9 @@ from infeed_server.storage.faults import error_text
 from infeed_server.storage.files import INDEX_SUFFIX, absolute_path, describe_nearest_folder
 
 _GZIP_MAGIC = b"\x1f\x8b"
+
+_PREPARED = ("index.json", "dataset_info.json")
+"""Files that describe their folder: of Mosaic Streaming, and of TensorFlow Datasets."""
 
 
 def starter_for(path: str, target: Path, labels: str | None = None) -> Starter:
@@ -29,6 +32,8 @@ def starter_for(path: str, target: Path, labels: str | None = None) -> Starter:
             raise SourceError(f"no file or folder {path!r}; {describe_nearest_folder(path)}")
         return _files_starter(files, target, labels, path)
     folder = Path(absolute_path(path))  # absolute, so that the folder has a name
+    if prepared := _prepared_starter([folder / name for name in _PREPARED], target):
+        return prepared
     try:
         list_images(str(folder))
     except SourceError:  # no image in it
@@ -59,6 +64,8 @@ def _files_starter(
         return Starter([arrays_draft([file], target) for file in arrays])
     if arrays := of_kind(".npy"):
         return Starter([arrays_draft(arrays, target)])
+    if prepared := _prepared_starter(files, target):
+        return prepared
     if records := [file for file in files if is_record_file(file)]:
         return Starter([*record_drafts(records, target, pattern)])
     if tables:
@@ -68,6 +75,25 @@ def _files_starter(
 
         return Starter(parquet_drafts(tables, target, pattern))
     raise _unknown(files)
+
+
+def _prepared_starter(files: Sequence[Path], target: Path) -> Starter | None:
+    """Returns the starter for the folders that such files describe, if there are any."""
+    found = [file for file in files if file.name in _PREPARED and file.is_file()]
+    # A merged index has the shards of the indexes below it.
+    found = [file for file in found if not {f.parent for f in found} & {*file.parent.parents}]
+    if not found:
+        return None
+    from infeed_server.starter import prepared  # noqa: PLC0415 - imports TensorFlow
+
+    drafts: list[Draft] = []
+    for file in found:
+        folder = Path(absolute_path(str(file))).parent
+        if file.name == "index.json":
+            drafts.append(prepared.mds_draft(folder, target))
+        else:
+            drafts += prepared.tfds_drafts(folder, target)
+    return Starter(drafts)
 
 
 def _unknown(files: Sequence[Path]) -> SourceError:
@@ -80,7 +106,8 @@ def _unknown(files: Sequence[Path]) -> SourceError:
         return SourceError(f"cannot read {first}: {error_text(error)}", file=first)
     problem = (
         f"unknown kind of data: {listed([file.name for file in files], 3)}; known: folders of "
-        f"{', '.join(EXTENSIONS)}, TFRecords (not compressed), Parquet, .npz, .npy, a CSV of labels"
+        f"{', '.join(EXTENSIONS)}, TFRecords (not compressed), MDS, TFDS, Parquet, .npz, .npy, "
+        "a CSV of labels"
     )
     if first.suffix.lower() in EXTENSIONS:
         problem = f"{first} is one image; give its folder: {first.parent}"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
+from tests.harness import samples
 
 
 @pytest.fixture(autouse=True)
@@ -67,11 +68,4 @@ def example() -> Callable[..., bytes]:
 def parse() -> Callable[..., Any]:
     """`parse(source, index)` returns one sample's fields, through a tf.data graph as a server."""
 
-    def run(source: Any, index: int) -> dict[str, Any]:
-        import numpy as np
-
-        columns = source.read(np.array([index]))
-        dataset = tf.data.Dataset.from_tensor_slices(columns).map(source.parse)
-        return {name: value.numpy() for name, value in next(iter(dataset)).items()}
-
-    return run
+    return samples.parse

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import yaml
 from tests.harness.datasets import jpeg
+from tests.harness.mds import write_mds
+from tests.harness.tfds import IMAGE, LABEL, sequence, tensor, write_tfds
 
 from infeed.shared.errors import MissingExtraError, SourceError
 from infeed_server.starter.detect import starter_for
@@ -258,3 +260,41 @@ def test_parquet_of_many_bytes_is_shuffled_in_windows(
     monkeypatch.setattr("infeed_server.starter.parquet._MAX_SHUFFLED_BYTES", 1)
     shuffle = definitions(tmp_path, ".")["train"]["shuffle"]
     assert shuffle == {"seed": 0, "mode": "window", "block": 5, "window": 20}
+
+
+def test_folder_of_mosaic_streaming(tmp_path: Path) -> None:
+    columns = {
+        "image": ("jpeg", None),
+        "label": ("int", 8),
+        "meta": ("pkl", None),
+        "tokens": ("ndarray:uint8", None),
+    }
+    samples = [
+        {
+            "image": jpeg(number),
+            "label": bytes(8),
+            "meta": b"",
+            "tokens": bytes([4, number, *range(number)]),
+        }
+        for number in range(1, 9)
+    ]
+    write_mds(tmp_path / "data" / "train", columns, [samples])
+    pipeline = definitions(tmp_path, "data")["train"]
+    assert pipeline["source"] == {"mds": "data/train", "fields": ["image", "label"]}
+    assert names(pipeline)[0] == "decode_image"
+    written = text(tmp_path, "data/train")
+    assert "# left out: meta (pkl), tokens (its shape varies: [None])" in written
+    assert written == text(tmp_path, "data/train/index.json")
+
+
+def test_folder_of_tensorflow_datasets(tmp_path: Path) -> None:
+    rows = [{"image": [jpeg(n, (40 + n, 30))], "label": [n % 2]} for n in range(6)]
+    features = {"image": IMAGE, "label": LABEL, "tokens": sequence(tensor("int64"))}
+    folder = tmp_path / "small" / "1.0.0"
+    write_tfds(folder, features, {"train": [rows[:3], rows[3:]], "test": [rows[:2]]})
+    found = definitions(tmp_path, "small")
+    assert found["small-train"]["source"] == {"tfds": "small/1.0.0", "split": "train"}
+    assert names(found["small-train"])[1] == "random_resized_crop"
+    assert names(found["small-test"])[1] == "resize"
+    assert "# left out: tokens (its length varies" in text(tmp_path, "small")
+    assert not list(folder.glob("*.infeed-index.npz"))
