@@ -6,28 +6,25 @@ import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from infeed.shared.errors import SourceError
 from infeed_server.sources.base import ProgressCallback
+from infeed_server.sources.index_cache import Arrays
+from infeed_server.sources.indexing import index_files
 from infeed_server.sources.tfrecord.framing import (
     FRAME_BYTES,
     FileRecords,
     Uint32Array,
     scan_records,
 )
-from infeed_server.sources.tfrecord.index_cache import load_index, store_index
-from infeed_server.storage.files import abbreviate, read_stamp, reading
+from infeed_server.storage.files import abbreviate
 from infeed_server.storage.handles import FileHandle
 from infeed_server.storage.stamp import FileStamp, StoredFile
 
 _log = logging.getLogger(__name__)
-
-_PROGRESS_STEP = 8 << 20
-"""Bytes between two calls of the progress callback."""
 
 
 @dataclass(frozen=True)
@@ -86,25 +83,18 @@ def build_index(
     `directory` is the folder of the cache, instead of the data's own. With `keep_damaged`, all data
     is read once; records that do not match their CRC, or that a file ends inside of, are samples
     that cannot be read, and part of the identity. Raises `SourceError`."""
-    ends = np.cumsum([file.stamp.size for file in files], dtype=np.int64).tolist()
-    report = _limited(progress, ends[-1])
     digest = hashlib.sha256()
     indexed: list[IndexedFile] = []
     columns: list[tuple[npt.NDArray[np.uint64], Uint32Array, Uint32Array]] = []
     damaged: list[int] = []
     first = [0]
-    for (path, stamp), end in zip(files, ends, strict=True):
-        cached = None if rebuild else load_index(path, stamp, directory)
-        if cached is None or (keep_damaged and cached.damaged is None):
-            done = partial(report, end - stamp.size)
-            records = _scan_file(path, stamp, done, verify=keep_damaged)
-            store_index(path, stamp, records, directory)
-        else:
-            records = cached
+    for (path, stamp), records, cached in index_files(
+        files, _RecordFormat(verify=keep_damaged), directory, progress, rebuild=rebuild
+    ):
         lengths, crcs, bad = records
         offsets = _offsets(lengths)
         truncated_at = int(offsets[-1]) if offsets[-1] < stamp.size else None
-        indexed.append(IndexedFile(path, stamp, len(lengths), truncated_at, records is cached))
+        indexed.append(IndexedFile(path, stamp, len(lengths), truncated_at, cached))
         digest.update(np.stack((lengths, crcs), axis=1).astype("<u4").tobytes())
         if not keep_damaged:
             refuse_truncated(indexed[-1])
@@ -124,7 +114,6 @@ def build_index(
             damaged.append(first[-1] + indexed[-1].records)
         columns.append((offsets, lengths, crcs))
         first.append(first[-1] + len(offsets))
-        report(end, 0, at_end=True)
     return RecordIndex(
         tuple(indexed),
         np.array(first, np.int64),
@@ -148,31 +137,35 @@ def refuse_truncated(file: IndexedFile) -> None:
         )
 
 
-def _scan_file(
-    path: str, stamp: FileStamp, on_position: Callable[[int], None], *, verify: bool
-) -> FileRecords:
-    with reading(path), FileHandle(path) as handle:
-        records = scan_records(handle, path, stamp.size, on_position, verify=verify)
-    if read_stamp(path) != stamp:
-        raise SourceError(f"{path} changed while it was indexed; is it being written?", file=path)
-    return records
+class _RecordFormat:
+    """The indexing of a TFRecord file. With `verify`, all data is read."""
+
+    version = "2"
+
+    def __init__(self, *, verify: bool) -> None:
+        self._verify = verify
+
+    def scan(
+        self, handle: FileHandle, path: str, size: int, on_position: Callable[[int], None]
+    ) -> FileRecords:
+        return scan_records(handle, path, size, on_position, verify=self._verify)
+
+    def encode(self, index: FileRecords) -> Arrays:
+        return {name: array for name, array in index._asdict().items() if array is not None}
+
+    def decode(self, arrays: Arrays, size: int) -> FileRecords | None:
+        lengths, crcs, damaged = arrays["lengths"], arrays["crcs"], arrays.get("damaged")
+        valid = lengths.dtype == crcs.dtype == np.uint32 and lengths.shape == crcs.shape
+        if damaged is not None:
+            numbers = np.arange(len(lengths))
+            valid &= damaged.dtype == np.int64 and bool(np.isin(damaged, numbers).all())
+        end = int(lengths.sum(dtype=np.uint64)) + FRAME_BYTES * len(lengths)
+        valid &= lengths.ndim == 1 and end <= size
+        valid &= damaged is not None or not self._verify
+        return FileRecords(lengths, crcs, damaged) if valid else None
 
 
 def _offsets(lengths: Uint32Array) -> npt.NDArray[np.uint64]:
     """Returns the start of each of a file's records, and the end of the last."""
     ends = np.cumsum(lengths.astype(np.uint64) + np.uint64(FRAME_BYTES), dtype=np.uint64)
     return np.concatenate([np.zeros(1, np.uint64), ends])
-
-
-def _limited(progress: ProgressCallback | None, total: int) -> Callable[..., None]:
-    """Returns a function that reports the bytes done, at most once per step."""
-    reported = 0
-
-    def report(begin: int, position: int, *, at_end: bool = False) -> None:
-        nonlocal reported
-        done = begin + position
-        if progress is not None and (at_end or done - reported >= _PROGRESS_STEP):
-            reported = done
-            progress(done, total)
-
-    return report

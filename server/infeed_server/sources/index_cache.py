@@ -1,4 +1,4 @@
-"""The cache of record indices on disk: validated when loaded, replaced atomically.
+"""The cache of indexes of data files on disk: validated when loaded, replaced atomically.
 
 An index is in the folder `directory`, else beside the data, else in the user's cache.
 """
@@ -8,41 +8,47 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from infeed_server.config.cache_dir import user_cache_dir
-from infeed_server.sources.tfrecord.framing import FRAME_BYTES, FileRecords
-from infeed_server.storage.files import (
-    INDEX_SUFFIX,
-    is_remote,
-    reading,
-    write_atomically,
-)
+from infeed_server.storage.files import INDEX_SUFFIX, is_remote, reading, write_atomically
 from infeed_server.storage.stamp import FileStamp
 
 _log = logging.getLogger(__name__)
 
-_VERSION = 2
+Arrays = Mapping[str, npt.NDArray[Any]]
+"""An index as it is stored."""
+
+Index = TypeVar("Index")
+"""The index of one file."""
 
 
-def load_index(path: str, stamp: FileStamp, directory: str | None = None) -> FileRecords | None:
-    """Loads the records of this version of the file; None without a valid index."""
-    loaded = (_load(candidate, stamp) for candidate in _candidates(path, directory))
-    return next((records for records in loaded if records is not None), None)
+def load_index(
+    path: str,
+    stamp: FileStamp,
+    version: str,
+    decode: Callable[[Arrays], Index | None],
+    directory: str | None = None,
+) -> Index | None:
+    """Loads the index of this version of the file; None without a valid one. `version` is the
+    format's, and `decode` returns None, or raises, for arrays that are no index of the file."""
+    key = _key(version, stamp)
+    loaded = (_load(candidate, key, decode) for candidate in _candidates(path, directory))
+    return next((index for index in loaded if index is not None), None)
 
 
 def store_index(
-    path: str, stamp: FileStamp, records: FileRecords, directory: str | None = None
+    path: str, stamp: FileStamp, version: str, arrays: Arrays, directory: str | None = None
 ) -> None:
     """Stores an index, or logs that it cannot be kept. Raises `SourceError` for the `directory`."""
-    arrays = {"stamp": _key(stamp), **records._asdict()}
-    if records.damaged is None:
-        del arrays["damaged"]
-    write = partial(np.savez, **arrays)
+    stored: dict[str, Any] = {"stamp": _key(version, stamp), **arrays}
+    write = partial(np.savez, **stored)
     candidates = _candidates(path, directory)
     if directory is not None:
         with reading(str(candidates[0]), "write the record index"):
@@ -70,23 +76,17 @@ def _candidates(path: str, directory: str | None) -> list[Path]:
     return [*beside, user_cache_dir() / shared]
 
 
-def _key(stamp: FileStamp) -> npt.NDArray[np.str_]:
-    return np.array([str(part) for part in (_VERSION, *stamp)])
+def _key(version: str, stamp: FileStamp) -> npt.NDArray[np.str_]:
+    return np.array([version, *map(str, stamp)])
 
 
-def _load(path: Path, stamp: FileStamp) -> FileRecords | None:
+def _load(
+    path: Path, key: npt.NDArray[np.str_], decode: Callable[[Arrays], Index | None]
+) -> Index | None:
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            if not np.array_equal(file["stamp"], _key(stamp)):
+            if not np.array_equal(file["stamp"], key):
                 return None
-            lengths, crcs = file["lengths"], file["crcs"]
-            damaged = file["damaged"] if "damaged" in file.files else None
-        valid = lengths.dtype == crcs.dtype == np.uint32 and lengths.shape == crcs.shape
-        if damaged is not None:
-            numbers = np.arange(len(lengths))
-            valid &= damaged.dtype == np.int64 and bool(np.isin(damaged, numbers).all())
-        end = int(lengths.sum(dtype=np.uint64)) + FRAME_BYTES * len(lengths)
-        valid &= lengths.ndim == 1 and end <= stamp.size
+            return decode({name: file[name] for name in file.files})
     except Exception:  # noqa: BLE001 - NumPy and zipfile raise many for a byte that changed
         return None
-    return FileRecords(lengths, crcs, damaged) if valid else None

@@ -1,0 +1,82 @@
+"""The indexing of data files: each file's index from the cache, or of a scan of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Generic, Protocol
+
+import numpy as np
+
+from infeed.shared.errors import SourceError
+from infeed_server.sources.base import ProgressCallback
+from infeed_server.sources.index_cache import Arrays, Index, load_index, store_index
+from infeed_server.storage.files import read_stamp, reading
+from infeed_server.storage.handles import FileHandle
+from infeed_server.storage.stamp import StoredFile
+
+_PROGRESS_STEP = 8 << 20
+"""Bytes between two calls of the progress callback."""
+
+
+class IndexFormat(Protocol, Generic[Index]):
+    """The indexing of files of one format."""
+
+    version: str
+    """A text that differs from other formats', and changes with the arrays of the index."""
+
+    def scan(
+        self, handle: FileHandle, path: str, size: int, on_position: Callable[[int], None]
+    ) -> Index:
+        """Returns the index of a file; calls `on_position` with the bytes scanned. Raises
+        `SourceError`."""
+
+    def encode(self, index: Index) -> Arrays:
+        """Returns the arrays that are stored."""
+
+    def decode(self, arrays: Arrays, size: int) -> Index | None:
+        """Returns a stored index of a file with `size` bytes. Returns None, or raises, for arrays
+        that are no such index, or have less than is needed."""
+
+
+def index_files(
+    files: Sequence[StoredFile],
+    index_format: IndexFormat[Index],
+    directory: str | None = None,
+    progress: ProgressCallback | None = None,
+    *,
+    rebuild: bool = False,
+) -> Iterator[tuple[StoredFile, Index, bool]]:
+    """Yields each file with its index, and whether that was in the cache, rather than built now.
+    `directory` is the folder of the cache, instead of the data's own. Raises `SourceError`."""
+    ends = np.cumsum([file.stamp.size for file in files], dtype=np.int64).tolist()
+    report = _limited(progress, ends[-1])
+    for file, end in zip(files, ends, strict=True):
+        path, stamp = file
+        version, decode = index_format.version, partial(index_format.decode, size=stamp.size)
+        index = None if rebuild else load_index(path, stamp, version, decode, directory)
+        cached = index is not None
+        if index is None:
+            done = partial(report, end - stamp.size)
+            with reading(path), FileHandle(path) as handle:
+                index = index_format.scan(handle, path, stamp.size, done)
+            if read_stamp(path) != stamp:
+                text = f"{path} changed while it was indexed; is it being written?"
+                raise SourceError(text, file=path)
+            store_index(path, stamp, version, index_format.encode(index), directory)
+        yield file, index, cached
+        report(end, 0, at_end=True)
+
+
+def _limited(progress: ProgressCallback | None, total: int) -> Callable[..., None]:
+    """Returns a function that reports the bytes done, at most once per step."""
+    reported = 0
+
+    def report(begin: int, position: int, *, at_end: bool = False) -> None:
+        nonlocal reported
+        done = begin + position
+        if progress is not None and (at_end or done - reported >= _PROGRESS_STEP):
+            reported = done
+            progress(done, total)
+
+    return report
