@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from infeed_server.sources.registry import AnySource as AnySource
     from infeed_server.sources.registry import open_source as open_source
     from infeed_server.sources.tfrecord.source import TFRecordSource as TFRecordSource
+    from infeed_server.sources.tokens.source import TokensSource as TokensSource
+    from infeed_server.sources.webdataset.source import WebDatasetSource as WebDatasetSource
 
 
 def __getattr__(name: str) -> Any:

@@ -16,11 +16,19 @@ from infeed_server.sources.mds.source import MdsSource
 from infeed_server.sources.python.source import PythonSource
 from infeed_server.sources.tfds.source import TfdsSource
 from infeed_server.sources.tfrecord.source import TFRecordSource
+from infeed_server.sources.tokens.source import TokensSource
+from infeed_server.sources.webdataset.source import WebDatasetSource
 
 _CLASSES = (
-    *(TFRecordSource, ImagesSource, ArraysSource, PythonSource, DatasetSource),
+    TFRecordSource,
+    ImagesSource,
+    ArraysSource,
+    WebDatasetSource,
     MdsSource,
     TfdsSource,
+    TokensSource,
+    PythonSource,
+    DatasetSource,
 )
 
 SOURCE_CLASSES: dict[str, type[SourceDefinition]] = {
@@ -46,10 +54,12 @@ AnySource: TypeAlias = Annotated[
     TFRecordSource
     | ImagesSource
     | ArraysSource
-    | PythonSource
-    | DatasetSource
+    | WebDatasetSource
     | MdsSource
-    | TfdsSource,
+    | TfdsSource
+    | TokensSource
+    | PythonSource
+    | DatasetSource,
     BeforeValidator(_validate),
 ]
 """A definition of any source, as a field of a model."""

@@ -1,0 +1,1 @@
+"""The `tokens` source: Megatron's pairs of .idx and .bin, with random access."""

@@ -1,0 +1,1 @@
+"""The `webdataset` source: tars of samples, with random access."""

@@ -1,0 +1,52 @@
+"""The `webdataset` source: tars whose members with one key are the fields of a sample."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, field_validator
+
+from infeed.shared.errors import SourceError
+from infeed_server.sources.base import FilesDefinition, ProgressCallback
+from infeed_server.sources.webdataset.fields import default_fields, split_alternatives
+from infeed_server.sources.webdataset.index import build_index
+from infeed_server.sources.webdataset.reader import WebDatasetReader
+from infeed_server.storage.files import PathString, list_files
+
+
+class WebDatasetSource(FilesDefinition):
+    """Tars of samples, uncompressed, in the sorted order of their paths."""
+
+    kind: ClassVar[str] = "webdataset"
+
+    webdataset: PathString | Annotated[list[PathString], Field(min_length=1)]
+    """Tars: a path, a glob, or a list of them."""
+    fields: Annotated[dict[str, str], Field(min_length=1)] | None = None
+    """Fields to serve, by name: an extension, or several as in `jpg;jpeg;png`, of which a sample
+    has one; by default each extension of the first sample, with `_` for its dots."""
+    index: PathString | None = None
+    """Directory of the record index, instead of beside the data."""
+
+    @field_validator("fields")
+    @classmethod
+    def _check(cls, fields: dict[str, str] | None) -> dict[str, str] | None:
+        split_alternatives(fields or {})
+        return fields
+
+    def paths(self) -> dict[str, Any]:
+        return {**super().paths(), "index": self.index}
+
+    def open(
+        self, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
+    ) -> WebDatasetReader:
+        """Opens the source; builds the index of each tar unless one is cached. Raises
+        `SourceError`. With `keep_damaged`, truncated samples are samples that cannot be read."""
+        files = list_files(self.patterns)
+        tars = build_index(files, self.index, progress, keep_damaged=keep_damaged)
+        first = next((tar.members for tar in tars if tar.samples), None)
+        if first is None:
+            text = f"no sample in the {len(files)} files of {', '.join(self.patterns)}"
+            raise SourceError(text, pattern=self.patterns[0])
+        names = first.extensions[first.kinds[first.samples == 0]].tolist()
+        fields = split_alternatives(self.fields or default_fields(names))
+        return WebDatasetReader(tars, fields)
