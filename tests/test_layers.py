@@ -118,7 +118,7 @@ BUDGETS = {
     "infeed_server.starter": 1410,
     "infeed_server.storage": 1000,
     "infeed_server.transforms": 2050,
-    "infeed_tfdata": 3300,
+    "infeed_tfdata": 3310,
 }
 
 MAX_ARGUMENTS = 8

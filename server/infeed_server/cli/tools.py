@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from infeed_server.cli.console import console, index_progress, loading_tensorflow
 from infeed_server.cli.logs import set_up_logging
 
+if TYPE_CHECKING:
+    from infeed_server.storage.stamp import StoredFile
+
 
 def index(
-    pattern: Annotated[str, typer.Argument(help="TFRecord files: a path or a glob.")],
+    pattern: Annotated[str, typer.Argument(help="TFRecord files or tars: a path or a glob.")],
     directory: Annotated[
         str | None, typer.Option(help="Folder of the index. Default: beside the data.")
     ] = None,
@@ -21,10 +25,10 @@ def index(
         bool, typer.Option("--rebuild", help="Build it even if it is up to date.")
     ] = False,
 ) -> None:
-    """Builds the record index of TFRecord files, or checks an existing one.
+    """Builds the record index of TFRecord files or WebDataset tars, or checks an existing one.
 
-    All data is read and verified. Damaged records are bad samples under on_error: substitute or
-    mask.
+    All data of TFRecords is read and verified. Damaged records are bad samples under
+    on_error: substitute or mask. Of tars, the headers are read and verified.
 
     \b
     Example:
@@ -35,8 +39,11 @@ def index(
         from infeed_server.sources.tfrecord.index import build_index, refuse_truncated
         from infeed_server.storage.files import list_files
 
+    files = list_files([pattern])
+    if all(file.path.lower().endswith(".tar") for file in files):
+        _index_tars(files, pattern, directory, rebuild=rebuild)
+        return
     with index_progress(pattern) as progress:
-        files = list_files([pattern])
         found = build_index(files, directory, progress, keep_damaged=True, rebuild=rebuild)
     for file in found.files:
         refuse_truncated(file)
@@ -46,6 +53,19 @@ def index(
     damaged = f", of which {len(found.damaged)} damaged" if len(found.damaged) else ""
     total = f"{len(found)} records in {len(found.files)} files{damaged}"
     print(f"{total}, identity {found.identity[:32]}")
+
+
+def _index_tars(
+    files: Sequence[StoredFile], pattern: str, directory: str | None, *, rebuild: bool
+) -> None:
+    from infeed_server.sources.webdataset.index import build_index
+
+    with index_progress(pattern) as progress:
+        tars = build_index(files, directory, progress, rebuild=rebuild)
+    for tar in tars:
+        state = "checked" if tar.cached else "built"
+        print(f"{tar.file.path}: {tar.samples} samples, index {state}")
+    print(f"{sum(tar.samples for tar in tars)} samples in {len(tars)} files")
 
 
 def token(

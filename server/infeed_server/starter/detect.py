@@ -12,6 +12,8 @@ from infeed_server.starter.draft import Draft, Starter, listed
 from infeed_server.starter.images import csv_drafts, image_drafts
 from infeed_server.starter.records import is_record_file, record_drafts
 from infeed_server.starter.shards import matching_files
+from infeed_server.starter.tars import tar_drafts
+from infeed_server.starter.token_files import token_drafts
 from infeed_server.storage.faults import error_text
 from infeed_server.storage.files import INDEX_SUFFIX, absolute_path, describe_nearest_folder
 
@@ -68,6 +70,10 @@ def _files_starter(
         return prepared
     if records := [file for file in files if is_record_file(file)]:
         return Starter([*record_drafts(records, target, pattern)])
+    if tars := of_kind(".tar"):
+        return Starter([*tar_drafts(tars, target, pattern)])
+    if indexes := of_kind(".idx"):
+        return Starter([*token_drafts(indexes, target, pattern)])
     if tables:
         return Starter(csv_drafts(Path(absolute_path(str(tables[0]))), target, labels))
     if tables := of_kind(".parquet", ".pq"):
@@ -106,8 +112,8 @@ def _unknown(files: Sequence[Path]) -> SourceError:
         return SourceError(f"cannot read {first}: {error_text(error)}", file=first)
     problem = (
         f"unknown kind of data: {listed([file.name for file in files], 3)}; known: folders of "
-        f"{', '.join(EXTENSIONS)}, TFRecords (not compressed), MDS, TFDS, Parquet, .npz, .npy, "
-        "a CSV of labels"
+        f"{', '.join(EXTENSIONS)}, TFRecords and tars (not compressed), MDS, TFDS, Parquet, "
+        "Megatron's .idx, .npz, .npy, a CSV of labels"
     )
     if first.suffix.lower() in EXTENSIONS:
         problem = f"{first} is one image; give its folder: {first.parent}"

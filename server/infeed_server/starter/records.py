@@ -44,7 +44,7 @@ def record_drafts(files: Sequence[Path], target: Path, pattern: str = "") -> Ite
         for feature, (kind, rows) in features.items():
             single = len(rows) == records and all(len(row) == 1 for row in rows)
             look = ImageLook.of_all([row[0] for row in rows]) if single else None
-            text = f"an image: {look.describe()}" if look else _describe(kind, rows)
+            text = f"an image: {look.describe()}" if look else describe_values(kind, rows)
             draft.source.append(f"  {_line(feature, kind, rows, records, text)}")
             if look:
                 look.suggest(draft, feature, features)
@@ -92,7 +92,8 @@ def _line(name: str, kind: str, rows: Sequence[Sequence[Any]], records: int, abo
     return line(name, options, f"{seen}; {about}")
 
 
-def _describe(kind: str, rows: Sequence[Sequence[Any]]) -> str:
+def describe_values(kind: str, rows: Sequence[Sequence[Any]]) -> str:
+    """Returns a text about the values of a feature."""
     values = [value for row in rows for value in row]
     if not values:
         return "empty"

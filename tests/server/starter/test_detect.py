@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import io
+import struct
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +87,48 @@ def test_csv_with_other_columns_is_converted(data: Path) -> None:
     assert "# left out: 1 row of table.csv without an image" in written
     assert "# 2 without a label; others take their places" in written
     assert "column class of table.csv: 3 different values: 0 class 0, 1 class 1, 2 c" in written
+
+
+def test_tars(tmp_path: Path) -> None:
+    for number in range(2):
+        with tarfile.open(tmp_path / f"train-{number}.tar", "w") as tar:
+            for sample in range(10):
+                picture = jpeg(sample)
+                members = {"jpg": picture, "cls": b"%d" % sample, "meta.txt": b"a text"}
+                members |= {} if sample else {"npy": b"of the first sample alone"}
+                for name, content in members.items():
+                    info = tarfile.TarInfo(f"{number}/{sample}.{name}")
+                    info.size = len(content)
+                    tar.addfile(info, io.BytesIO(content))
+    pipeline = definitions(tmp_path, ".")["train"]
+    assert pipeline["source"] == {
+        "webdataset": "train-*.tar",
+        "fields": {"image": "jpg;jpeg;png", "label": "cls", "meta_txt": "meta.txt"},
+    }
+    assert names(pipeline)[0] == "decode_image"
+    written = text(tmp_path, ".")
+    assert "# 2 files; 20 samples looked at" in written
+    assert "# left out, as not all samples have them: npy" in written
+    assert "meta_txt: meta.txt  # text: a text" in written
+    assert "label: cls  # text: 0, 1, 2 and 7 more" in written
+    with tarfile.open(tmp_path / "train-0.tar", "w"):
+        pass
+    with pytest.raises(SourceError, match="no sample in this file; write it again"):
+        starter_for(str(tmp_path / "train-0.tar"), tmp_path)
+
+
+def test_tokens(tmp_path: Path) -> None:
+    lengths, pointers = np.array([3, 5], "<i4"), np.array([0, 6], "<i8")
+    header = struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 8, 2, 0)
+    content = header + lengths.tobytes() + pointers.tobytes()
+    (tmp_path / "web.idx").write_bytes(content)
+    (tmp_path / "web.bin").write_bytes(bytes(16))
+    pipeline = definitions(tmp_path, ".")["web"]
+    assert pipeline["source"] == {"tokens": "web.idx", "length": 8}
+    assert "# 2 sequences of 3 to 5 tokens, in total 8, uint16" in text(tmp_path, ".")
+    (tmp_path / "web.idx").write_bytes(header.replace(b"\x02", b"\0"))
+    with pytest.raises(SourceError, match="no token in this file; write it again"):
+        starter_for(str(tmp_path / "web.idx"), tmp_path)
 
 
 def test_parts_are_pipelines(data: Path) -> None:

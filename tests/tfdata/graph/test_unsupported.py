@@ -62,9 +62,17 @@ def test_function_in_python_is_refused() -> None:
         plan_data_service("p", parse(definition))
 
 
-def test_source_in_python_is_refused() -> None:
-    definition = {"source": {"python": lambda: [1, 2], "identity": "v1"}, "batch": {"size": 2}}
-    with pytest.raises(ConfigError, match=r"source\.python: it is read by Python .*--engine local"):
+@pytest.mark.parametrize(
+    "source",
+    [{"python": lambda: [1, 2], "identity": "v1"}, {"webdataset": "a.tar"}, {"tokens": "a.idx"}],
+    ids=["python", "webdataset", "tokens"],
+)
+def test_source_in_python_is_refused(source: dict[str, Any]) -> None:
+    definition = {"source": source, "batch": {"size": 2}}
+    kind = next(iter(source))
+    with pytest.raises(
+        ConfigError, match=rf"source\.{kind}: it is read by Python .*--engine local"
+    ):
         plan_data_service("p", parse(definition))
 
 

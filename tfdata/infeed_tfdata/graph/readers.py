@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 import tensorflow as tf
 
+from infeed.shared.errors import ConfigError
 from infeed.shared.spec import Array
 from infeed_server.sources import Source
 from infeed_server.sources.arrays.source import ArrayReader, to_wire
@@ -61,7 +62,8 @@ class GraphReader:
 
 
 def graph_reader(source: Source) -> GraphReader:
-    """Returns the reader of a source in files or arrays. Cheap: only `build` makes constants."""
+    """Returns the reader of a source in files or arrays. Cheap: only `build` makes constants.
+    Raises `ConfigError` for a source that only Python reads."""
     if isinstance(source, TFRecordReader):
         index = source.index
         paths = [file.path for file in index.files]
@@ -80,7 +82,8 @@ def graph_reader(source: Source) -> GraphReader:
             if missing := source.labels.missing:
                 constants["labelled"] = ~np.isin(np.arange(len(source)), [*missing])
         return GraphReader(constants, partial(_read_image, source.csv), (source.root,))
-    assert isinstance(source, ArrayReader)
+    if not isinstance(source, ArrayReader):
+        raise ConfigError(f"{type(source).__name__}: no operation of TensorFlow reads it")
     arrays = {name: stored.array for name, stored in source.stored.items()}
     return GraphReader(arrays, _read_row, check=source.check_files)
 

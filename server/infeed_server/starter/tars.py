@@ -1,0 +1,86 @@
+"""Starters for WebDataset tars: the extensions of some samples of several files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from infeed.shared.errors import SourceError
+from infeed_server.sources.webdataset.fields import default_fields, kind_of
+from infeed_server.sources.webdataset.index import read_samples
+from infeed_server.sources.webdataset.members import MemberScan
+from infeed_server.starter.draft import Draft, line, listed
+from infeed_server.starter.image_look import ImageLook, spread
+from infeed_server.starter.records import describe_values
+from infeed_server.starter.shards import shard_groups, shard_pattern
+from infeed_server.storage.files import reading
+from infeed_server.storage.handles import FileHandle
+
+_FILES_READ = 4
+_SAMPLES_READ = 64
+"""Samples read of a file: fewer than a batch would suggest a smaller one."""
+
+_IMAGES = ("jpg", "jpeg", "png")
+
+
+def tar_drafts(files: Sequence[Path], target: Path, pattern: str = "") -> Iterator[Draft]:
+    """Yields a draft for each group of shards; `pattern` is the glob that named them, if any.
+    Raises `SourceError`."""
+    for name, group in shard_groups(files):
+        samples = [sample for n in spread(len(group), _FILES_READ) for sample in _look_at(group[n])]
+        if not samples:
+            text = f"{group[0]}: no sample in this file; write it again"
+            raise SourceError(text, file=group[0])
+        fields = _fields(samples[0])
+        extensions = {extension for sample in samples for extension in sample}
+        known = {extension for text in fields.values() for extension in text.split(";")}
+        lacking = {n for n, text in fields.items() if not all(_value(s, text) for s in samples)}
+        others = sorted(extensions - known) + sorted(fields[n] for n in lacking)
+        about = [f"{len(group)} file{'s' * (len(group) > 1)}; {len(samples)} samples looked at"]
+        about += [f"left out, as not all samples have them: {listed(others)}"] * bool(others)
+        source = [line("webdataset", shard_pattern(group, target, pattern)), "fields:"]
+        draft = Draft(name, about, source, len(samples))
+        for field in [field for field in fields if field not in lacking]:
+            values = [value for sample in samples for value in _value(sample, fields[field])]
+            look = ImageLook.of_all(values) if kind_of(fields[field]) == "bytes" else None
+            text = f"an image: {look.describe()}" if look else _describe(fields[field], values)
+            draft.source.append(f"  {line(field, fields[field], text)}")
+            if look:
+                look.suggest(draft, field, fields)
+        yield draft
+
+
+def _look_at(file: Path) -> list[dict[str, bytes]]:
+    """Returns the members of some samples by extension. Raises `SourceError`."""
+    path = str(file)
+    with reading(path), FileHandle(path) as handle:
+        samples = read_samples(MemberScan(handle, path, file.stat().st_size), path)
+        return [
+            {name: handle.read(member.offset, member.size) for name, member in sample.items()}
+            for _, sample in islice(samples, _SAMPLES_READ)
+        ]
+
+
+def _fields(sample: dict[str, bytes]) -> dict[str, str]:
+    """Returns the fields that are suggested, with usual names for an image and a class."""
+    fields = default_fields([*sample])
+    names = {
+        name: "image" if name in _IMAGES else "label" if name == "cls" else name for name in fields
+    }
+    if len({*names.values()}) < len(names):
+        return fields
+    images = ";".join(_IMAGES)
+    return {
+        new: images if new == "image" and old in _IMAGES else fields[old]
+        for old, new in names.items()
+    }
+
+
+def _value(sample: dict[str, bytes], extensions: str) -> list[bytes]:
+    """Returns the member of a field, if the sample has it."""
+    return [sample[extension] for extension in extensions.split(";") if extension in sample][:1]
+
+
+def _describe(extension: str, values: Sequence[bytes]) -> str:
+    return extension if kind_of(extension) == "npy" else describe_values("bytes", [values])
