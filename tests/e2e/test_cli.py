@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tarfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -81,3 +82,15 @@ def test_index_is_built_then_checked(command_line: Any, tmp_path: Path) -> None:
     assert run.status == 1
     assert "part-0.tfrecord" in run.stderr
     assert "Traceback" not in run.stderr
+
+
+def test_index_of_tars(command_line: Any, tmp_path: Path) -> None:
+    for shard in range(2):
+        with tarfile.open(tmp_path / f"part-{shard}.tar", "w") as tar:
+            for number in range(5 + shard):
+                tar.addfile(tarfile.TarInfo(f"{number}.txt"))
+    for state in ("built", "checked"):
+        run = command_line.run("index", "part-*.tar", cwd=tmp_path)
+        assert run.status == 0, run.stderr
+        assert run.stdout.count(f"index {state}") == 2
+        assert "11 samples in 2 files" in run.stdout
