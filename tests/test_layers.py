@@ -53,7 +53,7 @@ LAYERS = {
         "rpc",
         "runtime",
         "check starter",
-        "__init__ demo profile",
+        "__init__ demo pack profile",
         "cli",
     ),
     "infeed_tfdata": (
@@ -68,7 +68,7 @@ LAYERS = {
 SHARED = ("shared", "v1", "wire")
 """What the server imports of the client, up to the layer of `check`."""
 
-TOOLS = ("check", "demo", "profile", "starter")
+TOOLS = ("check", "demo", "pack", "profile", "starter")
 """What the command line alone imports of the server: without them the rest is complete."""
 
 CLIENT_REQUIREMENTS = {
@@ -100,7 +100,7 @@ BUDGETS = {
     "infeed_server.cache": 720,
     "infeed_server.check": 850,
     "infeed_server.cli": 1450,
-    "infeed_server.config": 900,
+    "infeed_server.config": 910,
     "infeed_server.control": 700,
     "infeed_server.dashboard": 50,
     "infeed_server.datasets": 200,
@@ -108,6 +108,7 @@ BUDGETS = {
     "infeed_server.engines": 3400,
     "infeed_server.observe": 1450,
     "infeed_server.order": 300,
+    "infeed_server.pack": 1650,
     "infeed_server.pipeline": 1300,
     "infeed_server.processes": 850,
     "infeed_server.profile": 900,

@@ -21,6 +21,9 @@ KUSTOMIZATIONS = (
 )
 """The folders that a user applies."""
 
+JOBS = ("pack",)
+"""The folders of what runs once."""
+
 IN_NAMESPACE = ("base", "overlays/production", "overlays/data-service")
 """The folders of servers and roles."""
 
@@ -67,7 +70,7 @@ def pods(manifests: list[Manifest]) -> Iterator[Pod]:
     """Yields the template of each object that creates pods."""
     for manifest in manifests:
         owner = f"{manifest['kind']} {manifest['metadata']['name']}"
-        if manifest["kind"] in ("Deployment", "StatefulSet"):
+        if manifest["kind"] in ("Deployment", "StatefulSet", "Job"):
             templates = [manifest["spec"]["template"]]
         elif manifest["kind"] == "JobSet":
             jobs = manifest["spec"]["replicatedJobs"]

@@ -372,6 +372,25 @@ def test_a_sidecar_shares_its_socket_with_the_trainer() -> None:
         assert mounts(container)["/run/infeed"]["name"] == "socket"
 
 
+def test_a_job_packs_each_part_once() -> None:
+    manifests = render("pack")
+    (job,) = of_kind("Job", manifests)
+    ((pod, container, options),) = roles(manifests)
+    assert_has(pod.spec, {**POD, "restartPolicy": "Never"}, pod.owner)
+    assert_has(container, CONTAINER, pod.owner)
+    spec = job["spec"]
+    assert spec["completionMode"] == "Indexed"
+    assert spec["completions"] == spec["parallelism"] == options["parts"]
+    writable = {path for path, item in mounts(container).items() if not item.get("readOnly")}
+    assert writable == {options["dest"], "/tmp"}
+    volumes = {item["name"]: item for item in pod.spec["volumes"]}
+    config = volumes[mounts(container)["/config"]["name"]]["configMap"]["name"]
+    text = by_name("ConfigMap", manifests)[config]["data"]["pipelines.yaml"]
+    assert options["source"] == "/config/pipelines.yaml"
+    assert options["pipeline"] in yaml.safe_load(text)["pipelines"]
+    assert "`pack`" in README
+
+
 def test_servers_of_another_version_share_nothing_with_the_first(tmp_path: Path) -> None:
     copy = tmp_path / "kubernetes"
     shutil.copytree(FOLDER, copy)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.deploy.manifests import KUSTOMIZATIONS, Manifest, of_kind, render
+from tests.deploy.manifests import JOBS, KUSTOMIZATIONS, Manifest, of_kind, render
 
 VERSIONS = ("1.33", "1.37")
 """The oldest version that has all fields of the manifests (native sidecars), and the newest."""
@@ -68,7 +68,7 @@ def check(manifest: Manifest, version: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("folder", KUSTOMIZATIONS)
+@pytest.mark.parametrize("folder", [*KUSTOMIZATIONS, *JOBS])
 def test_manifests_of_kubernetes_fit_its_schemas(folder: str, version: str) -> None:
     own = [item for item in render(folder) if item["kind"] not in DEFINITIONS]
     for manifest in own:

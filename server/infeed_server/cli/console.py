@@ -96,10 +96,10 @@ def index_progress(name: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def sample_progress(
-    console: Console, name: str, samples: int | None
+    console: Console, name: str, samples: int | None, what: str = "scan of"
 ) -> Iterator[Callable[[int], None]]:
     """Shows a bar of samples; yields a function that adds to it."""
-    with _bars(console, "scan of", MofNCompleteColumn()) as progress:
+    with _bars(console, what, MofNCompleteColumn()) as progress:
         yield partial(progress.advance, progress.add_task(name, total=samples))
 
 

@@ -113,3 +113,11 @@ def parse(file: str) -> Document:
     except RecursionError:
         doc.add(1, "nested too deeply, or within itself")
     return doc
+
+
+def flow(value: Any) -> str:
+    """Returns a value as YAML in one line."""
+    text = yaml.safe_dump(
+        value, default_flow_style=True, sort_keys=False, width=1 << 20, allow_unicode=True
+    )
+    return text.removesuffix("...\n").strip()

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from infeed_server.config.cache_dir import user_cache_dir
+from infeed_server.storage import object_store
 from infeed_server.storage.files import INDEX_SUFFIX, is_remote, reading, write_atomically
 from infeed_server.storage.stamp import FileStamp
 
@@ -38,9 +40,21 @@ def load_index(
 ) -> Index | None:
     """Loads the index of this version of the file; None without a valid one. `version` is the
     format's, and `decode` returns None, or raises, for arrays that are no index of the file."""
-    key = _key(version, stamp)
-    loaded = (_load(candidate, key, decode) for candidate in _candidates(path, directory))
+    keys = (_key(version, stamp), _packed_key(version, stamp.size))
+    candidates = map(str, _candidates(path, directory))
+    # `infeed pack` writes indices into stores; a server does not.
+    beside = [path + INDEX_SUFFIX] if is_remote(path) and directory is None else []
+    loaded = (_load(candidate, keys, decode) for candidate in (*candidates, *beside))
     return next((index for index in loaded if index is not None), None)
+
+
+def packed_index(version: str, arrays: Arrays, size: int) -> bytes:
+    """Returns the index of a file that is complete from its first moment: it is valid for its size,
+    at any time and in any store, since each read checks the CRC of the record in the index."""
+    out = io.BytesIO()
+    stored: dict[str, Any] = {"stamp": _packed_key(version, size), **arrays}
+    np.savez(out, **stored)
+    return out.getvalue()
 
 
 def store_index(
@@ -80,12 +94,17 @@ def _key(version: str, stamp: FileStamp) -> npt.NDArray[np.str_]:
     return np.array([version, *map(str, stamp)])
 
 
+def _packed_key(version: str, size: int) -> npt.NDArray[np.str_]:
+    return np.array(["packed", version, str(size)])
+
+
 def _load(
-    path: Path, key: npt.NDArray[np.str_], decode: Callable[[Arrays], Index | None]
+    path: str, keys: Sequence[npt.NDArray[np.str_]], decode: Callable[[Arrays], Index | None]
 ) -> Index | None:
     try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            if not np.array_equal(file["stamp"], key):
+        content = object_store.read(path) if is_remote(path) else Path(path).read_bytes()
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            if not any(np.array_equal(file["stamp"], key) for key in keys):
                 return None
             return decode({name: file[name] for name in file.files})
     except Exception:  # noqa: BLE001 - NumPy and zipfile raise many for a byte that changed

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from infeed.shared.printable import printable
+from infeed_server.config.document import flow
 
 WRITTEN_LABELS = "-labels.infeed.csv"
 """The end of the name of a CSV of labels that `init` writes, so that it is not taken for one of the
@@ -108,14 +107,6 @@ def relative(path: Path | str, folder: Path) -> str:
     absolute = os.path.abspath(path)  # noqa: PTH100 - links are kept
     below = os.path.relpath(absolute, folder.absolute())
     return absolute if below.startswith("../../..") else below
-
-
-def flow(value: Any) -> str:
-    """Returns a value as YAML in one line."""
-    text = yaml.safe_dump(
-        value, default_flow_style=True, sort_keys=False, width=1 << 20, allow_unicode=True
-    )
-    return text.removesuffix("...\n").strip()
 
 
 def comment(text: str) -> str:

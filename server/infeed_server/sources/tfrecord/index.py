@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from infeed.shared.errors import SourceError
 from infeed_server.sources.base import ProgressCallback
-from infeed_server.sources.index_cache import Arrays
+from infeed_server.sources.index_cache import Arrays, packed_index
 from infeed_server.sources.indexing import index_files
 from infeed_server.sources.tfrecord.framing import (
     FRAME_BYTES,
@@ -124,6 +124,12 @@ def build_index(
         np.array(damaged, np.int64),
         keep_damaged,
     )
+
+
+def packed_records(records: FileRecords, size: int) -> bytes:
+    """Returns the index that is stored beside a packed file of `size` bytes."""
+    record_format = _RecordFormat(verify=False)
+    return packed_index(record_format.version, record_format.encode(records), size)
 
 
 def refuse_truncated(file: IndexedFile) -> None:

@@ -1,0 +1,1 @@
+"""The tool `infeed pack`: any source as a few large files, in a form that is fast to read."""

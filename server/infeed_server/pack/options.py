@@ -1,0 +1,149 @@
+"""The options of a pack that decide its bytes, and the part of it that one process does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, NamedTuple
+
+from infeed.shared.errors import ConfigError
+from infeed_server.config.options import Options, option
+from infeed_server.order import MAX_SEED
+
+SMALLER = "Smaller images"
+"""The title of the options of re-encoding in `infeed pack --help`."""
+
+
+class Format(str, Enum):
+    """A format of shards."""
+
+    TFRECORD = "tfrecord"
+    ARRAYRECORD = "arrayrecord"
+    WEBDATASET = "webdataset"
+
+    @property
+    def suffix(self) -> str:
+        return ".tar" if self is Format.WEBDATASET else f".{self.value}"
+
+
+class OnBad(str, Enum):
+    """What becomes of a sample that cannot be read, or of an image that cannot be decoded."""
+
+    RAISE = "raise"
+    SKIP = "skip"
+    KEEP = "keep"
+
+
+class PackOptions(Options):
+    """What decides the bytes of a pack, besides its source."""
+
+    format: Format = option(Format.TFRECORD, "Format of the shards.")
+    name: str | None = option(
+        None, "Begin of the shards' names. Default: the pipeline's name.", metavar="NAME"
+    )
+    samples_per_shard: int | None = option(
+        None, "Samples of a shard. Default: as many as have the size of --shard-size.", min=1
+    )
+    shard_size: str = option(
+        "256MiB", "Size of a shard, about: by the mean size of 64 samples.", metavar="SIZE"
+    )
+    seed: int | None = option(
+        None,
+        "Pack in a random order, which this seed selects. Default: the order of the source.",
+        min=0,
+        max=MAX_SEED,
+    )
+    on_error: OnBad = option(
+        OnBad.RAISE,
+        "A sample that cannot be read, or an image that cannot be decoded: stop, leave the sample "
+        "out, or keep the image as it is. The manifest lists them.",
+    )
+    short_side: int | None = option(
+        None,
+        "Reduce images to so many pixels at their short side. Default: images are not touched.",
+        SMALLER,
+        min=1,
+    )
+    quality: int = option(90, "Quality of reduced JPEGs.", SMALLER, min=1, max=100)
+    field: list[str] | None = option(
+        None,
+        "Field of images to reduce; can be repeated. Default: all of images.",
+        SMALLER,
+        metavar="FIELD",
+    )
+
+    def shard_bytes(self) -> int:
+        """Returns the size of a shard. Raises `ConfigError`."""
+        match = re.fullmatch(r"(\d+(?:\.\d+)?) *([KMGT]?)(i?)B?", self.shard_size.strip())
+        value = float(match[1]) if match else 0
+        if not match or value <= 0:
+            raise ConfigError(f"--shard-size {self.shard_size!r} is no size; give e.g. 256MiB")
+        base = 1024 if match[3] or not match[2] else 1000
+        return max(1, int(value * base ** " KMGT".index(match[2] or " ")))
+
+    def reduces(self, field: str) -> bool:
+        """Returns whether a field's images are reduced."""
+        return self.short_side is not None and field in (self.field or [field])
+
+    def document(self) -> dict[str, Any]:
+        """Returns the options as JSON has them."""
+        document: dict[str, Any] = self.model_dump(mode="json")
+        return document
+
+
+class Work(Options):
+    """What this command does of a pack, which does not change its bytes."""
+
+    workers: int | None = option(None, "Processes. Default: as many as CPUs.", min=1)
+    part: str | None = option(
+        None,
+        "The part of the shards to pack on this host, 0/4 to 3/4. Default: of a Slurm array its "
+        "task, else all.",
+        metavar="I/N",
+    )
+    parts: int | None = option(
+        None, "Parts, of which JOB_COMPLETION_INDEX is this one's number.", min=1
+    )
+
+
+class Location(NamedTuple):
+    """The definition of a source, which each process opens by itself."""
+
+    file: str
+    """A YAML file, or `module:attr`."""
+    pipeline: str
+
+
+class Part(NamedTuple):
+    """The shards that this command packs: each whose number is `number` modulo `of`."""
+
+    number: int = 0
+    of: int = 1
+
+    def shards(self, total: int) -> range:
+        return range(self.number, total, self.of)
+
+
+def find_part(text: str | None, parts: int | None, environment: Mapping[str, str]) -> Part:
+    """Returns the part of `--part I/N`, of a Kubernetes Job with `--parts`, or of a Slurm array; by
+    default all. Raises `ConfigError`."""
+    if text is not None:
+        match = re.fullmatch(r"(\d+)/(\d+)", text)
+        if not match or int(match[1]) >= int(match[2]):
+            raise ConfigError(f"--part {text!r} is no part; give I/N with I from 0 to N-1: 0/4")
+        return Part(int(match[1]), int(match[2]))
+    if "SLURM_ARRAY_TASK_COUNT" in environment:
+        first = int(environment.get("SLURM_ARRAY_TASK_MIN", 0))
+        step = int(environment.get("SLURM_ARRAY_TASK_STEP", 1))
+        index = (int(environment["SLURM_ARRAY_TASK_ID"]) - first) // step
+        return Part(index, int(environment["SLURM_ARRAY_TASK_COUNT"]))
+    if parts is None or parts == 1:
+        return Part()
+    index_text = environment.get("JOB_COMPLETION_INDEX", "")
+    if not index_text.isdigit() or int(index_text) >= parts:
+        raise ConfigError(
+            f"--parts {parts}: JOB_COMPLETION_INDEX is {index_text!r}, not 0 to {parts - 1}; it is "
+            "set in an Indexed Job of Kubernetes with as many completions; else give --part I/N"
+        )
+    return Part(int(index_text), parts)

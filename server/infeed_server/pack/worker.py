@@ -1,0 +1,28 @@
+"""The handler of a worker process, which loads TensorFlow with the first shard."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+from infeed_server.imports import without_gc
+from infeed_server.processes.banner import without_banner
+
+
+def handle(pickled: bytes) -> Callable[[Any], Any]:
+    """Returns the function of a worker. It opens the source in its first call, so that an error is
+    an answer."""
+    atexit.register(os._exit, 0)  # nothing is left to end, and TensorFlow's modules take seconds
+    opened: list[Callable[[Any], Any]] = []
+
+    def work(item: Any) -> Any:
+        if not opened:
+            with without_gc(), without_banner():
+                from infeed_server.pack.run import open_worker  # noqa: PLC0415 - loads TensorFlow
+            opened.append(open_worker(pickle.loads(pickled)))  # noqa: S301 - of the own process
+        return opened[0](item)
+
+    return work

@@ -1,0 +1,60 @@
+"""The command `infeed pack`: its sources, its output, and its exit status."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from infeed.cli import new_app
+from infeed.shared.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    np.savez(tmp_path / "digits.npz", x=np.arange(10, dtype=np.int32), y=np.zeros((10, 2)))
+    definition = "{source: {arrays: digits.npz}, batch: 4}"
+    text = f"pipelines: {{one: {definition}, two: {definition}}}\n"
+    (tmp_path / "pipelines.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(new_app(), ["pack", *arguments, "--workers", "1"])
+
+
+def test_data_is_packed_and_verified(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run("digits.npz", "packed").exit_code == 0
+    assert capfd.readouterr().out.splitlines() == [
+        "source:",
+        f"  tfrecord: {folder}/packed/digits-*-of-00001.tfrecord",
+        "  features:",
+        "    x: int64",
+        "    y: bytes",
+        "transforms:",
+        "  - cast: {field: x, dtype: int32}",
+        "  - decode_raw: {field: y, dtype: float64, shape: [2]}",
+    ]
+    assert run("digits.npz", "packed", "--verify").exit_code == 0
+    assert capfd.readouterr().out == "good: 10 samples in 1 shards are the source's\n"
+    shard = folder / "packed" / "digits-00000-of-00001.tfrecord"
+    content = shard.read_bytes()
+    shard.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert run("digits.npz", "packed", "--verify").exit_code == 1
+    place = f"{shard.name}, record 9, byte {len(content) - 1}"
+    assert capfd.readouterr().out == f"{place}: differs from the packed one\n"
+
+
+def test_a_pipeline_is_chosen() -> None:
+    result = run("pipelines.yaml", "packed")
+    assert isinstance(result.exception, ConfigError)
+    assert str(result.exception).endswith("has several pipelines; give --pipeline: one, two")
+    result = run("pipelines.yaml", "packed", "--pipeline", "three")
+    assert str(result.exception).endswith("in pipelines.yaml; available: one, two")
+    options = ("--pipeline", "two", "--part", "0/2", "--samples-per-shard", "5")
+    assert run("pipelines.yaml", "packed", *options).exit_code == 0
+    names = {path.name for path in Path("packed").glob("*.tfrecord")}
+    assert names == {"two-00000-of-00002.tfrecord"}

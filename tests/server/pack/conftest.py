@@ -1,0 +1,89 @@
+"""A source of every type of field, and functions that pack and verify it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from tests.harness.datasets import jpeg
+
+from infeed_server.pack.destination import Destination
+from infeed_server.pack.options import Location, PackOptions, Part
+from infeed_server.pack.plan import Plan, make_plan
+from infeed_server.pack.reader import SampleReader
+from infeed_server.pack.run import pack, verify
+from infeed_server.pack.verify import Defect, manifest_options, read_manifest
+
+SAMPLES = 23
+ARRAYS = {
+    "bool": np.arange(SAMPLES) % 2 == 0,
+    "bytes": np.arange(SAMPLES * 12, dtype=np.uint8).reshape(SAMPLES, 4, 3),
+    "class": np.arange(SAMPLES, dtype=np.int32) - 3,
+    "double": np.linspace(0, 1, SAMPLES),
+    "float": np.array([[n / 3, np.nan] for n in range(SAMPLES)], np.float32),
+    "half": np.linspace(-1, 1, SAMPLES, dtype=np.float16),
+    "ids": np.arange(SAMPLES * 2).reshape(SAMPLES, 2) - (1 << 62),
+    "large": np.arange(SAMPLES, dtype=np.uint64) + np.uint64(1 << 63),
+    "text": np.array([f"word {n}" for n in range(SAMPLES)]),
+}
+
+
+class Packed(NamedTuple):
+    plan: Plan
+    destination: Destination
+    manifest: dict[str, Any] | None
+
+
+Pack = Callable[..., Packed]
+
+
+@pytest.fixture
+def arrays(tmp_path: Path) -> Path:
+    """Returns a file with the pipeline `all` of arrays, one of each type."""
+    np.savez(tmp_path / "all.npz", **ARRAYS)  # type: ignore[arg-type]
+    file = tmp_path / "arrays.yaml"
+    file.write_text("pipelines: {all: {source: {arrays: all.npz}, batch: 4}}\n")
+    return file
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Returns a file with the pipeline `all` of images."""
+    for number in range(9):
+        folder = tmp_path / "photos" / f"class {number % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        size = (40 + 10 * number, 30 + number)
+        (folder / f"{number}.jpg").write_bytes(jpeg(number, size))
+    file = tmp_path / "photos.yaml"
+    file.write_text("pipelines: {all: {source: {images: photos, labels: folders}, batch: 4}}\n")
+    return file
+
+
+def run_pack(
+    file: Path, dest: Path | str, part: Part | None = None, workers: int = 1, **options: Any
+) -> Packed:
+    """Packs the pipeline `all` of a file."""
+    location = Location(str(file), "all")
+    chosen = PackOptions(**{"samples_per_shard": 4, **options})
+    reader, destination = SampleReader(location, chosen), Destination(str(dest))
+    plan, _ = make_plan(reader, location, chosen)
+    plan.claim(destination)
+    manifest = pack(plan, destination, reader, workers, part or Part(), lambda _: None)
+    return Packed(plan, destination, manifest)
+
+
+def run_verify(file: Path, dest: Path | str) -> list[Defect]:
+    """Verifies a pack of the pipeline `all` of a file."""
+    location, destination = Location(str(file), "all"), Destination(str(dest))
+    manifest = read_manifest(destination)
+    reader = SampleReader(location, manifest_options(manifest))
+    plan, _ = make_plan(reader, location, reader.options)
+    return list(verify(plan, destination, reader, 1, manifest["shards"], lambda _: None))
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Returns the name and content of each file."""
+    return {file.name: file.read_bytes() for file in folder.iterdir()}

@@ -1,0 +1,229 @@
+"""Packs: the same bytes however they are made, the source's samples, and what is refused."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from tests.harness.datasets import jpeg
+from tests.harness.process import ROOT
+from tests.harness.waiting import TIMEOUT_SECONDS, wait_until
+from tests.server.pack.conftest import ARRAYS, SAMPLES, files_of, run_pack, run_verify
+
+from infeed.shared.errors import ConfigError, SampleError, SourceError
+from infeed_server.pack.options import Part
+from infeed_server.pack.run import serve_lines
+from infeed_server.pipeline.load import parse
+from infeed_server.sources.registry import open_source
+
+FORMATS = ("tfrecord", "arrayrecord", "webdataset")
+
+
+@pytest.mark.parametrize("shard_format", FORMATS)
+def test_parts_and_order_of_work_do_not_change_a_byte(
+    arrays: Path, tmp_path: Path, shard_format: str
+) -> None:
+    run_pack(arrays, tmp_path / "one", format=shard_format)
+    for index in (2, 0, 1):
+        packed = run_pack(arrays, tmp_path / "parts", Part(index, 3), format=shard_format)
+        assert (packed.manifest is not None) == (index == 1)
+    assert files_of(tmp_path / "one") == files_of(tmp_path / "parts")
+    assert run_verify(arrays, tmp_path / "one") == []
+
+
+def test_workers_do_not_change_a_byte(arrays: Path, tmp_path: Path) -> None:
+    for count in (1, 2, 4):
+        run_pack(arrays, tmp_path / str(count), workers=count)
+    files = files_of(tmp_path / "1")
+    assert files == files_of(tmp_path / "2") == files_of(tmp_path / "4")
+
+
+def test_packed_source_serves_the_same_values_in_the_same_order(
+    arrays: Path, tmp_path: Path, serve: Any
+) -> None:
+    import infeed
+
+    packed = run_pack(arrays, tmp_path / "packed")
+    lines = ["pipelines:", "  packed:"]
+    lines += [f"    {line}" for line in serve_lines(packed.plan, packed.destination)]
+    lines += ["    batch: {size: 5, remainder: pad}"]
+    text = "\n".join([*lines, f"  original: {{source: {{arrays: {tmp_path}/all.npz}},"])
+    server = serve(f"{text} batch: {{size: 5, remainder: pad}}}}\n")
+    rows: dict[str, dict[str, list[Any]]] = {}
+    for name in ("packed", "original"):
+        with infeed.connect(str(server.address), name, epochs=1) as feed:
+            fields = rows.setdefault(name, {})
+            for batch in feed:
+                for field in ARRAYS:
+                    array = np.asarray(batch[field])[np.asarray(batch.mask)]
+                    if array.dtype == object:
+                        array = array.astype(bytes)
+                    fields.setdefault(field, []).extend((array.dtype, x.tobytes()) for x in array)
+    assert rows["packed"] == rows["original"]
+    assert len(rows["packed"]["ids"]) == SAMPLES
+
+
+def test_index_is_read_and_not_scanned_also_from_a_store(arrays: Path, tmp_path: Path) -> None:
+    for dest in (f"{tmp_path}/local", f"file://{tmp_path}/store"):
+        packed = run_pack(arrays, dest)
+        lines = [*serve_lines(packed.plan, packed.destination), "batch: 4"]
+        definition = parse(yaml.safe_load("\n".join(lines)))
+        source: Any = open_source(definition.source, keep_damaged=True)
+        assert len(source) == SAMPLES
+        assert all(file.cached for file in source.index.files)
+    assert run_verify(arrays, f"file://{tmp_path}/store") == []
+    assert files_of(tmp_path / "local") == files_of(tmp_path / "store")
+
+
+def test_seed_permutes_and_origins_name_each_sample(photos: Path, tmp_path: Path) -> None:
+    packed = run_pack(photos, tmp_path / "packed", seed=3, samples_per_shard=5)
+    found = []
+    for shard in range(packed.plan.shards):
+        content = packed.destination.read(packed.plan.name(shard) + ".origins.gz")
+        assert content is not None
+        rows = [row.split("\t") for row in gzip.decompress(content).decode().splitlines()]
+        found += [(int(sample), file) for sample, file, _ in rows]
+    files = sorted(f"class {n % 2}/{n}.jpg" for n in range(9))
+    assert sorted(found) == list(enumerate(files))
+    assert found != sorted(found)
+    assert packed.manifest is not None
+    assert packed.manifest["options"]["seed"] == 3
+    assert run_verify(photos, tmp_path / "packed") == []
+
+
+def test_finished_shards_are_skipped_and_others_packed_again(arrays: Path, tmp_path: Path) -> None:
+    dest = tmp_path / "packed"
+    plan = run_pack(arrays, dest).plan
+    before = files_of(dest)
+    times = {file.name: file.stat().st_mtime_ns for file in dest.glob("*.tfrecord")}
+    (dest / f"{plan.name(1)}.json").unlink()
+    os.truncate(dest / plan.name(2), 10)
+    (dest / ".left.unfinished-1").touch()
+    run_pack(arrays, dest)
+    assert files_of(dest) == before
+    changed = {name for name, time in times.items() if (dest / name).stat().st_mtime_ns != time}
+    assert changed == {plan.name(1), plan.name(2)}
+
+
+def test_another_pack_in_the_folder_is_refused(arrays: Path, photos: Path, tmp_path: Path) -> None:
+    dest = tmp_path / "packed"
+    run_pack(arrays, dest)
+    with pytest.raises(ConfigError, match=r"another pack: options\.seed None there, 1 here; name"):
+        run_pack(arrays, dest, seed=1)
+    with pytest.raises(ConfigError, match=r"another pack: source\.identity "):
+        run_pack(photos, dest)
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(arrays: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"cannot write .*/file/: .*; name another folder"):
+        run_pack(arrays, tmp_path / "file")
+
+
+@pytest.mark.parametrize("shard_format", FORMATS)
+def test_full_disk_leaves_what_the_same_command_continues(
+    arrays: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard_format: str
+) -> None:
+    dest, left, fsync = tmp_path / "packed", [1, 1], os.fsync
+
+    def full_at_third(descriptor: int) -> None:
+        if "unfinished" in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
+            if not left:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            left.pop()
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full_at_third)
+    with pytest.raises(ConfigError, match=r"no space is left; .* the same command again"):
+        run_pack(arrays, dest, format=shard_format)
+    assert not list(dest.glob(".*"))
+    monkeypatch.undo()
+    run_pack(arrays, dest, format=shard_format)
+    run_pack(arrays, tmp_path / "other", format=shard_format)
+    assert files_of(dest) == files_of(tmp_path / "other")
+
+
+def test_a_changed_source_ends_the_pack(arrays: Path, tmp_path: Path) -> None:
+    first = run_pack(arrays, tmp_path / "packed", Part(0, 2))
+    np.savez(tmp_path / "all.npz", **{**ARRAYS, "bool": ~ARRAYS["bool"]})  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"another pack: source\.identity"):
+        run_pack(arrays, tmp_path / "packed", Part(1, 2))
+    from infeed_server.pack.reader import SampleReader
+    from infeed_server.pack.work import pack_shard
+
+    reader = SampleReader(first.plan.location, first.plan.options)
+    with pytest.raises(SourceError, match="changed while it was packed; restore it"):
+        pack_shard(first.plan, first.destination, reader, 1)
+
+
+def test_bad_images_end_the_pack_or_are_skipped_or_kept(photos: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "photos/class 1/3.jpg"
+    bad.write_bytes(jpeg(3)[:500])
+    with pytest.raises(
+        SampleError,
+        match=r"sample 6, field 'image', of .*3\.jpg: .*cannot be decoded: .*--on-error skip",
+    ):
+        run_pack(photos, tmp_path / "raise", short_side=20)
+    for choice, samples in (("skip", 8), ("keep", 9)):
+        dest = tmp_path / choice
+        manifest = run_pack(photos, dest, short_side=20, on_error=choice).manifest
+        assert manifest is not None
+        assert manifest["samples"] == samples
+        kind = {"skip": "skipped", "keep": "kept"}[choice]
+        (found,) = [one for shard in manifest["shards"] for one in shard[kind]]
+        assert (found["sample"], found["file"]) == (6, "class 1/3.jpg")
+        assert manifest["changes"] == {"reduced": 8}
+        assert run_verify(photos, dest) == []
+
+
+def command(file: Path, dest: Path) -> list[str]:
+    """Returns the command that packs with two workers, one sample in a shard."""
+    program = "import sys; from infeed.cli import main; sys.exit(main())"
+    options = ("--samples-per-shard=1", "--workers=2")
+    return [sys.executable, "-c", program, "pack", str(file), str(dest), *options]
+
+
+def kill_and_continue(arrays: Path, tmp_path: Path, kills: int) -> None:
+    """Kills packs when random numbers of files are there, then lets one end."""
+    dest = tmp_path / "killed"
+    dest.mkdir()
+    rng = random.Random(0)
+    arguments = command(arrays, dest)
+    for _ in range(kills):
+        child = subprocess.Popen(arguments, cwd=ROOT, stderr=subprocess.PIPE)
+        # Each shard has four files, and is seen as a fifth while it is written.
+        until = len(list(dest.iterdir())) + rng.randrange(1, 1 + 5 * SAMPLES // kills)
+        wait_until(
+            lambda c=child, n=until: c.poll() is not None or len(list(dest.iterdir())) >= n,
+            "files of shards",
+            interval=0.001,
+        )
+        child.kill()
+        child.communicate()
+    result = subprocess.run(
+        arguments, cwd=ROOT, capture_output=True, timeout=TIMEOUT_SECONDS, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    run_pack(arrays, tmp_path / "whole", samples_per_shard=1)
+    assert files_of(dest) == files_of(tmp_path / "whole")
+
+
+def test_killed_packs_continue_with_the_same_bytes(arrays: Path, tmp_path: Path) -> None:
+    kill_and_continue(arrays, tmp_path, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_packs_killed_twenty_times_continue_with_the_same_bytes(
+    arrays: Path, tmp_path: Path
+) -> None:
+    kill_and_continue(arrays, tmp_path, 20)
