@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from infeed_server.sources.arrayrecord.source import ArrayRecordSource as ArrayRecordSource
     from infeed_server.sources.arrays.source import ArraysSource as ArraysSource
     from infeed_server.sources.base import ProgressCallback as ProgressCallback
     from infeed_server.sources.base import Source as Source

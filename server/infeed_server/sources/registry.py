@@ -8,6 +8,7 @@ from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
 from infeed.shared.errors import ConfigError
+from infeed_server.sources.arrayrecord.source import ArrayRecordSource
 from infeed_server.sources.arrays.source import ArraysSource
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback, Source, SourceDefinition
 from infeed_server.sources.dataset.source import DatasetSource
@@ -24,6 +25,7 @@ _CLASSES = (
     ImagesSource,
     ArraysSource,
     WebDatasetSource,
+    ArrayRecordSource,
     MdsSource,
     TfdsSource,
     TokensSource,
@@ -55,6 +57,7 @@ AnySource: TypeAlias = Annotated[
     | ImagesSource
     | ArraysSource
     | WebDatasetSource
+    | ArrayRecordSource
     | MdsSource
     | TfdsSource
     | TokensSource

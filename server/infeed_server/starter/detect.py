@@ -10,7 +10,7 @@ from infeed_server.sources.images.listing import EXTENSIONS, list_images
 from infeed_server.starter.arrays import arrays_draft
 from infeed_server.starter.draft import Draft, Starter, listed
 from infeed_server.starter.images import csv_drafts, image_drafts
-from infeed_server.starter.records import is_record_file, record_drafts
+from infeed_server.starter.records import is_array_record_file, is_record_file, record_drafts
 from infeed_server.starter.shards import matching_files
 from infeed_server.starter.tars import tar_drafts
 from infeed_server.starter.token_files import token_drafts
@@ -27,7 +27,7 @@ def starter_for(path: str, target: Path, labels: str | None = None) -> Starter:
     """Looks at data and returns a starter for it; `target` is the folder of the file to be written.
     `labels` is the value of `--labels`. Raises `SourceError` for data of an unknown kind, and for
     what no pipeline can serve, `UnclearLabelsError` where labels must be chosen, and
-    `MissingExtraError` for Parquet without PyArrow."""
+    `MissingExtraError` for Parquet and ArrayRecords without their libraries."""
     if not Path(path).is_dir():
         files = [Path(path)] if Path(path).is_file() else matching_files(path)
         if not files:
@@ -74,6 +74,8 @@ def _files_starter(
         return Starter([*tar_drafts(tars, target, pattern)])
     if indexes := of_kind(".idx"):
         return Starter([*token_drafts(indexes, target, pattern)])
+    if records := [file for file in files if is_array_record_file(file)]:
+        return Starter([*record_drafts(records, target, pattern)])
     if tables:
         return Starter(csv_drafts(Path(absolute_path(str(tables[0]))), target, labels))
     if tables := of_kind(".parquet", ".pq"):
@@ -112,8 +114,8 @@ def _unknown(files: Sequence[Path]) -> SourceError:
         return SourceError(f"cannot read {first}: {error_text(error)}", file=first)
     problem = (
         f"unknown kind of data: {listed([file.name for file in files], 3)}; known: folders of "
-        f"{', '.join(EXTENSIONS)}, TFRecords and tars (not compressed), MDS, TFDS, Parquet, "
-        "Megatron's .idx, .npz, .npy, a CSV of labels"
+        f"{', '.join(EXTENSIONS)}, TFRecords and tars (not compressed), ArrayRecords, MDS, TFDS, "
+        "Parquet, Megatron's .idx, .npz, .npy, a CSV of labels"
     )
     if first.suffix.lower() in EXTENSIONS:
         problem = f"{first} is one image; give its folder: {first.parent}"

@@ -1,12 +1,13 @@
-"""Starters for TFRecords: the features of some records of several files."""
+"""Starters for TFRecords and ArrayRecords: the features of some records of several files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from infeed.shared.errors import SourceError
+from infeed_server.sources.arrayrecord.reader import read_first as read_first_of_array
 from infeed_server.sources.tfrecord.framing import HEADER_BYTES, masked_crc
 from infeed_server.sources.tfrecord.preview import parse_example, read_first
 from infeed_server.starter.draft import Draft, line, listed
@@ -17,6 +18,9 @@ _FILES_READ = 4
 """Files of a group whose first records are read: more find more of the features."""
 _RECORDS_READ = 64
 """Records read of a file: fewer than a batch would suggest a smaller one."""
+
+_RIEGELI = bytes.fromhex("83af70d10d884a3f")
+"""First bytes of a file in blocks of Riegeli, as ArrayRecord has them."""
 
 Feature = tuple[str, list[list[Any]]]
 """The type of a feature, and its values in each record that has it."""
@@ -33,13 +37,25 @@ def is_record_file(path: Path) -> bool:
     return len(header) == HEADER_BYTES and masked_crc(header[:8]) == crc
 
 
+def is_array_record_file(path: Path) -> bool:
+    """Returns whether a file begins as an ArrayRecord file does."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_RIEGELI)) == _RIEGELI
+    except OSError:
+        return False
+
+
 def record_drafts(files: Sequence[Path], target: Path, pattern: str = "") -> Iterator[Draft]:
-    """Yields a draft for each group of shards; `pattern` is the glob that named them, if any.
-    Raises `SourceError`."""
+    """Yields a draft for each group of shards, of TFRecords or of ArrayRecords; `pattern` is the
+    glob that named them, if any. Raises `SourceError`, and `MissingExtraError` for ArrayRecords."""
     for name, group in shard_groups(files):
-        features, records = _look_at(group)
+        kind, read = "tfrecord", read_first
+        if is_array_record_file(group[0]):
+            kind, read = "arrayrecord", read_first_of_array
+        features, records = _look_at(group, read)
         about = [f"{len(group)} file{'s' * (len(group) > 1)}; features of {records} records"]
-        source = [line("tfrecord", shard_pattern(group, target, pattern)), "features:"]
+        source = [line(kind, shard_pattern(group, target, pattern)), "features:"]
         draft = Draft(name, about, source, records)
         for feature, (kind, rows) in features.items():
             single = len(rows) == records and all(len(row) == 1 for row in rows)
@@ -51,18 +67,20 @@ def record_drafts(files: Sequence[Path], target: Path, pattern: str = "") -> Ite
         yield draft
 
 
-def _look_at(files: Sequence[Path]) -> tuple[Mapping[str, Feature], int]:
+def _look_at(
+    files: Sequence[Path], read: Callable[[str, int], Sequence[bytes]]
+) -> tuple[Mapping[str, Feature], int]:
     """Returns the features of some records, and the number of these records."""
     features: dict[str, Feature] = {}
     records = 0
     for index in spread(len(files), _FILES_READ):
         file = files[index]
-        for record in read_first(str(file), _RECORDS_READ):
+        for record in read(str(file), _RECORDS_READ):
             example = parse_example(record)
             if example is None:
                 raise SourceError(
                     f"{file}: its records are not tf.train.Examples with features; convert them, "
-                    "or serve them as a dataset: module:attr",
+                    "or serve them as a dataset: module:attr, and ArrayRecords without features",
                     file=file,
                 )
             records += 1

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from infeed_server.storage import object_store
 from infeed_server.storage.files import is_remote
@@ -68,17 +68,24 @@ class FileHandle:
         self.close()
 
 
-class FileHandlePool:
+class _Closeable(Protocol):
+    def close(self) -> None: ...
+
+
+Handle = TypeVar("Handle", bound=_Closeable)
+
+
+class FileHandlePool(Generic[Handle]):
     """Handles kept open between reads. The least recently used is closed first."""
 
-    def __init__(self, open_file: Callable[[int], FileHandle]) -> None:
+    def __init__(self, open_file: Callable[[int], Handle]) -> None:
         """`open_file` opens a file by its number."""
         self._open_file = open_file
-        self._idle: list[tuple[int, FileHandle]] = []
+        self._idle: list[tuple[int, Handle]] = []
         self._lock = threading.Lock()
 
     @contextmanager
-    def borrow(self, file: int) -> Iterator[FileHandle]:
+    def borrow(self, file: int) -> Iterator[Handle]:
         """Lends this thread a handle of the file. A handle is closed if the body raises."""
         with self._lock:
             last = max((n for n, (other, _) in enumerate(self._idle) if other == file), default=-1)

@@ -18,6 +18,7 @@ from tests.harness.mds import write_mds
 from tests.harness.tfds import IMAGE, LABEL, sequence, tensor, write_tfds
 
 from infeed.shared.errors import MissingExtraError, SourceError
+from infeed_server.sources.tfrecord.preview import read_first
 from infeed_server.starter.detect import starter_for
 
 
@@ -164,6 +165,21 @@ def test_records(data: Path, path: str) -> None:
     assert "image/encoded: bytes  # an image: JPEG, height 30, width 40" in written
     for comment in ("int64  # 0 to 3", "bytes  # text: cat, dog", "# 1 to 3 values; 0 to 2"):
         assert comment in written
+
+
+def test_array_records(data: Path, tmp_path: Path) -> None:
+    writer_of = pytest.importorskip("array_record.python.array_record_module").ArrayRecordWriter
+    for number in range(2):  # as TensorFlow Datasets names them
+        path = tmp_path / f"photos-train.array_record-{number:05}-of-00002"
+        writer = writer_of(str(path), "group_size:1")
+        for record in read_first(str(data / "records" / "train-00000-of-00002"), 8):
+            writer.write(record)
+        writer.close()
+    (pipeline,) = definitions(tmp_path, ".").values()
+    expected = definitions(data, "records/train-*")["train"]
+    assert pipeline["source"].pop("arrayrecord") == "photos-train.array_record-*-of-00002"
+    assert pipeline["source"] == {"features": expected["source"]["features"]}
+    assert pipeline["transforms"] == expected["transforms"]
 
 
 def test_images_with_boxes_are_not_moved_alone(data: Path, tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import tensorflow as tf
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from infeed_server.config.model import Definition, as_tuple
 from infeed_server.sources.base import Sample, expand_type
+from infeed_server.sources.tfrecord import preview
 
 _FLOAT = ("float32", 0.0, (int, float))
 _TYPES: Mapping[str, Any] = {
@@ -59,7 +60,7 @@ class FeatureOptions(Definition):
     def pad(self, name: str, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the values padded to [max_length], and their original number: int64 scalar."""
         length = tf.size(values, out_type=tf.int64)
-        message = f"tfrecord: feature {name} has more values than its max_length {self.max_length}:"
+        message = f"feature {name} has more values than its max_length {self.max_length}:"
         fits = tf.debugging.Assert(length <= self.max_length, [message, length])
         padding = _TYPES[self.type][1] if self.pad_value is None else self.pad_value
         with tf.control_dependencies([fits]):
@@ -71,7 +72,27 @@ class FeatureOptions(Definition):
 Feature = Annotated[FeatureOptions, BeforeValidator(expand_type)]
 """A feature as YAML has it: the name of a type alone stands for a scalar."""
 
-Features = Annotated[dict[str, Feature], Field(min_length=1)]
+
+def _check_names(features: dict[str, FeatureOptions]) -> dict[str, FeatureOptions]:
+    for name, feature in features.items():
+        if feature.max_length is not None and length_field(name) in features:
+            raise ValueError(
+                f"feature {name!r} adds a field {length_field(name)!r}, which is also the "
+                "name of a feature"
+            )
+    return features
+
+
+Features = Annotated[dict[str, Feature], Field(min_length=1), AfterValidator(_check_names)]
+
+
+def parse_record(record: tf.Tensor, features: Mapping[str, FeatureOptions]) -> Sample:
+    """Parses one serialized Example. Outside of a graph, its error says what the record has."""
+    try:
+        return parse_example(record, features)
+    except tf.errors.InvalidArgumentError as error:
+        problem = error.message.partition(" [Op:")[0].rstrip(". ")
+        raise ValueError(f"{problem}; {preview.describe(record.numpy())}") from error
 
 
 def parse_example(record: tf.Tensor, features: Mapping[str, FeatureOptions]) -> Sample:

@@ -14,8 +14,7 @@ import tensorflow as tf
 
 from infeed.shared.errors import SampleError, SourceError
 from infeed_server.sources.base import Columns, Indices, Provenance, Sample, Source
-from infeed_server.sources.tfrecord import preview
-from infeed_server.sources.tfrecord.features import FeatureOptions, parse_example
+from infeed_server.sources.tfrecord.features import FeatureOptions, parse_record
 from infeed_server.sources.tfrecord.framing import FRAME_BYTES, OtherRecordError, decode_record
 from infeed_server.sources.tfrecord.index import RecordIndex
 from infeed_server.storage.files import changed_error, reading
@@ -51,12 +50,7 @@ class TFRecordReader(Source):
         return Provenance(file.path, int(self.index.offsets[index]))
 
     def parse(self, columns: Sample) -> Sample:
-        record = columns[RECORD_COLUMN]
-        try:
-            return parse_example(record, self.features)
-        except tf.errors.InvalidArgumentError as error:  # outside of a graph: of this record alone
-            problem = error.message.partition(" [Op:")[0].rstrip(". ")
-            raise ValueError(f"{problem}; {preview.describe(record.numpy())}") from error
+        return parse_record(columns[RECORD_COLUMN], self.features)
 
     def read(self, indices: Indices) -> Columns:
         """Returns the records in the order of `indices`. Raises `SampleError` for the first that is

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, model_validator
-from typing_extensions import Self
+from pydantic import Field
 
 from infeed.shared.errors import SourceError
 from infeed_server.sources.base import FilesDefinition, ProgressCallback
-from infeed_server.sources.tfrecord.features import Features, length_field
+from infeed_server.sources.tfrecord.features import Features
 from infeed_server.sources.tfrecord.index import build_index
 from infeed_server.sources.tfrecord.reader import TFRecordReader
 from infeed_server.storage.files import PathString, list_files
@@ -26,16 +25,6 @@ class TFRecordSource(FilesDefinition):
     """Features to parse, by name; each becomes a field."""
     index: PathString | None = None
     """Directory of the record index, instead of beside the data."""
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        for name, feature in self.features.items():
-            if feature.max_length is not None and length_field(name) in self.features:
-                raise ValueError(
-                    f"feature {name!r} adds a field {length_field(name)!r}, which is also the "
-                    "name of a feature"
-                )
-        return self
 
     def paths(self) -> dict[str, Any]:
         return {**super().paths(), "index": self.index}

@@ -1,0 +1,1 @@
+"""The `arrayrecord` source: ArrayRecord files with random access, through their library."""
