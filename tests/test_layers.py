@@ -115,10 +115,10 @@ BUDGETS = {
     "infeed_server.rpc": 1250,
     "infeed_server.runtime": 850,
     "infeed_server.serving": 550,
-    "infeed_server.sources": 4650,
-    "infeed_server.starter": 1410,
+    "infeed_server.sources": 7000,
+    "infeed_server.starter": 1500,
     "infeed_server.storage": 1000,
-    "infeed_server.transforms": 2050,
+    "infeed_server.transforms": 2090,
     "infeed_tfdata": 3310,
 }
 

@@ -48,6 +48,16 @@ class DecodeImage(FieldTransform):
     max_pixels: Positive = 1 << 26
     """Largest image, height times width: an image whose header states more is a bad sample, and no
     memory is taken for it."""
+    scale: Literal[1, 2, 4, 8] = 1
+    """Divisor of height and width, rounded up: a JPEG is decoded at the smaller size, which takes
+    less time; of other formats, blocks of pixels are averaged."""
+
+    @override
+    def identity(self) -> dict[str, Any]:
+        identity = super().identity()
+        if self.scale == 1:  # the same pixels have the fingerprint of versions without the option
+            del identity[self.name]["scale"]
+        return identity
 
     @property
     def decoding(self) -> Decoding:
@@ -57,6 +67,7 @@ class DecodeImage(FieldTransform):
             dtype=self.dtype,
             max_pixels=self.max_pixels,
             oriented=self.exif == "apply",
+            scale=self.scale,
         )
 
     @override
@@ -173,6 +184,6 @@ def fuse_decode_and_crop(steps: Sequence[Step]) -> list[Step]:
 
 def _can_fuse(decode: DecodeImage, crop: Crop) -> bool:
     # Windows of JPEGs are decoded to 1 or 3 channels of uint8 only. With 0, the crop could not know
-    # the shape.
-    is_supported = decode.channels in (1, 3) and decode.dtype == "uint8"
+    # the shape. TensorFlow decodes no window at a smaller scale.
+    is_supported = decode.channels in (1, 3) and decode.dtype == "uint8" and decode.scale == 1
     return decode.field == crop.field and is_supported

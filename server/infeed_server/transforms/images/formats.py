@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from infeed_server.transforms.images.graph import (
     Decoding,
+    average_blocks,
     begins_with,
     call_traced,
     first_bytes,
@@ -94,6 +95,10 @@ def _decode(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
         for decoder in (*_FORMATS.values(), _refuse)
     ]
     pixels = tf.switch_case(index, branches)
+    if decoding.scale > 1:
+        is_jpeg = index == [*_FORMATS.values()].index(_decode_jpeg)
+        small = partial(average_blocks, pixels, decoding.scale)
+        pixels = tf.cond(is_jpeg, lambda: pixels, small)
     return tf.ensure_shape(pixels, [None, None, decoding.channels or None])
 
 

@@ -20,13 +20,14 @@ have them."""
 @dataclass(frozen=True)
 class Decoding:
     """The options of a `decode_image`. `subject` begins the messages: the transform and its field;
-    `oriented` is whether a JPEG is turned upright as its EXIF states."""
+    `oriented` is whether a JPEG is turned upright as its EXIF states; `scale` divides the size."""
 
     subject: str
     channels: int
     dtype: str
     max_pixels: int
     oriented: bool
+    scale: int = 1
 
     def require(
         self, condition: tf.Tensor | bool, problem: str, value: tf.Tensor
@@ -116,6 +117,14 @@ def to_channels(pixels: tf.Tensor, channels: int) -> tf.Tensor:
     # An opaque channel is appended to both, and is the fifth of RGBA.
     paddings = [[0, 0]] * (pixels.shape.rank - 1) + [[0, 1]]
     return tf.pad(pixels, paddings, constant_values=pixels.dtype.max)[..., :4]
+
+
+def average_blocks(pixels: tf.Tensor, scale: int) -> tf.Tensor:
+    """Divides height and width by `scale`, rounded up: averages of blocks, rounded to the nearest
+    integer (halves up). Blocks at the edges are smaller; what is missing is split between both."""
+    # Every sum is exact: of at most 64 numbers of 16 bits.
+    mean = tf.nn.avg_pool2d(tf.cast(pixels, tf.float32)[tf.newaxis], scale, scale, "SAME")[0]
+    return tf.cast(mean + 0.5, pixels.dtype)
 
 
 def luma(pixels: tf.Tensor) -> tf.Tensor:

@@ -24,7 +24,9 @@ def decode_jpeg(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
     shape = tf.io.extract_jpeg_shape(contents)
     with tf.control_dependencies(decoding.require_pixels(shape[0], shape[1])):
         pixels = _decode(
-            lambda channels: tf.io.decode_jpeg(contents, channels), shape[2], decoding.channels
+            lambda channels: tf.io.decode_jpeg(contents, channels, ratio=decoding.scale),
+            shape[2],
+            decoding.channels,
         )
     return to_dtype(pixels, decoding.dtype)
 
