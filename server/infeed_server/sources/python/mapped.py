@@ -12,10 +12,11 @@ import tensorflow as tf
 
 from infeed.shared.errors import SampleError, UserCodeError
 from infeed_server.sources.base import Columns, Indices, Sample, Source, WrappedSource
+from infeed_server.sources.columns import ColumnSource
 from infeed_server.sources.python.backend import Backend
 from infeed_server.sources.python.elements import example_indices
 from infeed_server.sources.python.functions import FunctionOptions, Parts
-from infeed_server.sources.python.source import ColumnSource, PythonReader
+from infeed_server.sources.python.source import PythonReader
 from infeed_server.sources.python.work_meter import PythonWork
 from infeed_server.sources.python.worker import Request
 
@@ -115,7 +116,9 @@ class MappedSource(ColumnSource, WrappedSource):
 
 def python_work(source: Source) -> PythonWork:
     """Returns the work of the user's Python code where a source is read."""
-    return source.backend.meter.work() if isinstance(source, ColumnSource) else PythonWork()
+    if isinstance(source, PythonReader | MappedSource):
+        return source.backend.meter.work()
+    return PythonWork()
 
 
 def read_samples(source: Source, indices: Indices, keys: Keys) -> Columns:

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-import tensorflow as tf
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -18,7 +17,6 @@ from pydantic import (
 )
 from typing_extensions import Self
 
-from infeed.shared.spec import BYTES
 from infeed_server.config.model import Definition, as_tuple
 from infeed_server.sources.base import (
     CodeDefinition,
@@ -27,11 +25,10 @@ from infeed_server.sources.base import (
     Indices,
     ProgressCallback,
     Provenance,
-    Sample,
-    Source,
     check_code_name,
     expand_type,
 )
+from infeed_server.sources.columns import ColumnSource
 from infeed_server.sources.python import values
 from infeed_server.sources.python.backend import Backend
 from infeed_server.sources.python.dataset import DatasetOptions
@@ -122,33 +119,6 @@ class PythonSource(CodeDefinition, IndexedDefinition):
             raise
 
 
-class ColumnSource(Source):
-    """A source whose samples workers read. Arrays that vary are columns of serialized tensors."""
-
-    backend: Backend
-    _fields: tuple[values.Field, ...]
-
-    def set_fields(self, fields: tuple[values.Field, ...]) -> None:
-        self._fields = fields
-        self.columns = {
-            field.name: tf.TensorSpec((), tf.string) if field.varies else _tensor_spec(field)
-            for field in fields
-        }
-        self.parsed = not any(field.varies for field in fields)
-
-    def to_columns(self, columns: Columns) -> Columns:
-        """Returns what a worker read, with arrays that vary as serialized tensors."""
-        for field in self._fields:
-            if field.varies:
-                arrays, dtype = columns[field.name], _tensor_spec(field).dtype
-                for row, array in enumerate(arrays):
-                    arrays[row] = tf.io.serialize_tensor(tf.constant(array, dtype)).numpy()
-        return columns
-
-    def parse(self, columns: Sample) -> Sample:
-        return {field.name: _parse(columns[field.name], field) for field in self._fields}
-
-
 class PythonReader(ColumnSource):
     """Reads elements by index."""
 
@@ -177,15 +147,3 @@ class PythonReader(ColumnSource):
 
     def close(self) -> None:
         self.backend.close()
-
-
-def _tensor_spec(field: values.Field) -> tf.TensorSpec:
-    dtype = tf.string if field.data_type == BYTES else tf.as_dtype(field.data_type)
-    return tf.TensorSpec(field.shape, dtype)
-
-
-def _parse(column: tf.Tensor, field: values.Field) -> tf.Tensor:
-    if not field.varies:
-        return column
-    spec = _tensor_spec(field)
-    return tf.ensure_shape(tf.io.parse_tensor(column, spec.dtype), spec.shape)
