@@ -41,7 +41,7 @@ LAYERS = {
     ),
     "infeed_server": (
         "version imports processes",
-        "config datasets order",
+        "config order",
         "cache",
         "storage",
         "sources",
@@ -103,7 +103,6 @@ BUDGETS = {
     "infeed_server.config": 910,
     "infeed_server.control": 700,
     "infeed_server.dashboard": 50,
-    "infeed_server.datasets": 200,
     "infeed_server.demo": 250,
     "infeed_server.engines": 3400,
     "infeed_server.observe": 1450,

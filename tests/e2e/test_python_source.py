@@ -134,7 +134,6 @@ def documented_pipeline(module: str) -> str:
         ("my_data", "numpy", ("image", (32, 24, 24, 1))),
         ("torch_data", "torch", ("wave", (10, 16))),
         ("hf_data", "datasets", ("text", (10,))),
-        ("parquet_data", "pyarrow", ("text", (10,))),
     ],
 )
 def test_documented_data_set_is_served(
@@ -142,19 +141,9 @@ def test_documented_data_set_is_served(
 ) -> None:
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
-    if package == "pyarrow":
-        write_rows(tmp_path)
     (tmp_path / f"{module}.py").write_text(documented_modules()[module])
     server = serve(documented_pipeline(module))
     (name,) = server.health.parts
     with infeed.connect(str(server.address), name, epochs=1) as feed:
         batch = next(feed)
         assert batch[field[0]].shape == field[1]
-
-
-def write_rows(folder: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    table = pa.table({"text": [f"row {n}" for n in range(100)], "label": list(range(100))})
-    pq.write_table(table, folder / "rows.parquet")

@@ -76,7 +76,7 @@ def init(
         return
     targets = {file: text, **{file.parent / name: made for name, made in starter.files.items()}}
     for target in targets:
-        _check_target(target, force, is_output=target == file)
+        _check_target(target, force)
     for target, content in targets.items():
         target.write_text(content, encoding="utf-8")
     for line in (
@@ -118,21 +118,10 @@ def _is_interactive() -> bool:
     return sys.stdin.isatty() and console.is_terminal
 
 
-def _check_target(path: Path, force: bool, *, is_output: bool) -> None:
+def _check_target(path: Path, force: bool) -> None:
     """Raises `ConfigError` for a file that exists, unless `force` may overwrite it."""
-    from infeed_server.starter.draft import WRITTEN_LABELS, WRITTEN_MODULE
-
     if not os.path.lexists(path):
         return
-    is_own = path.name.endswith(WRITTEN_LABELS) or (
-        path.is_file() and WRITTEN_MODULE in path.read_text(encoding="utf-8", errors="replace")
-    )
-    if not is_output and not is_own:
-        raise ConfigError(
-            f"{path} exists already, and infeed init did not write it; move it, or give --output a "
-            "file in another folder",
-            file=path,
-        )
     if not force:
         raise ConfigError(
             f"{path} exists already; --force overwrites it, --output writes another file", file=path

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from infeed_server.engines.base import Engine
 from infeed_server.engines.indexed.cache_choice import choose
 from infeed_server.engines.indexed.engine import IndexedEngine
@@ -14,6 +16,8 @@ from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.pipeline.sequential_plan import plan_sequential
 from infeed_server.sources import DatasetSource, ProgressCallback, open_source
+
+_log = logging.getLogger(__name__)
 
 
 def build(
@@ -42,5 +46,7 @@ def build(
     except BaseException:  # also a signal
         source.close()
         raise
+    if source.advice and definition.shuffle.mode == "global":
+        _log.warning("%s: %s", name, source.advice)
     file = definition.quarantine or f"quarantine/{name}.jsonl"
     return IndexedEngine(plan, Quarantine(file, name, definition.on_error), monitor, budget)

@@ -59,6 +59,8 @@ class Source(ABC):
     """A hash of the samples, independent of where they are stored."""
     stamp: str = ""
     """A hash of sizes and times of its files, where the identity does not cover the content."""
+    advice: str = ""
+    """What makes samples in a global order cost less; empty where nothing does."""
     parsed: bool = True
     """Whether the columns are the fields already, so that `parse` does nothing."""
 

@@ -10,6 +10,8 @@ from pydantic_core import PydanticCustomError
 from infeed.shared.errors import ConfigError
 from infeed_server.sources.arrayrecord.source import ArrayRecordSource
 from infeed_server.sources.arrays.source import ArraysSource
+from infeed_server.sources.arrow.huggingface import HuggingFaceSource
+from infeed_server.sources.arrow.parquet import ParquetSource
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback, Source, SourceDefinition
 from infeed_server.sources.dataset.source import DatasetSource
 from infeed_server.sources.images.source import ImagesSource
@@ -25,6 +27,8 @@ _CLASSES = (
     ImagesSource,
     ArraysSource,
     WebDatasetSource,
+    ParquetSource,
+    HuggingFaceSource,
     ArrayRecordSource,
     MdsSource,
     TfdsSource,
@@ -57,6 +61,8 @@ AnySource: TypeAlias = Annotated[
     | ImagesSource
     | ArraysSource
     | WebDatasetSource
+    | ParquetSource
+    | HuggingFaceSource
     | ArrayRecordSource
     | MdsSource
     | TfdsSource

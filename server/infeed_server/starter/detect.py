@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from infeed.shared.errors import SourceError
+from infeed_server.sources.arrow.saved_dataset import SPLITS, STATE, read_splits
 from infeed_server.sources.images.listing import EXTENSIONS, list_images
 from infeed_server.starter.arrays import arrays_draft
 from infeed_server.starter.draft import Draft, Starter, listed
 from infeed_server.starter.images import csv_drafts, image_drafts
 from infeed_server.starter.records import is_array_record_file, is_record_file, record_drafts
 from infeed_server.starter.shards import matching_files
+from infeed_server.starter.tables import parquet_drafts, saved_drafts
 from infeed_server.starter.tars import tar_drafts
 from infeed_server.starter.token_files import token_drafts
 from infeed_server.storage.faults import error_text
@@ -27,13 +29,15 @@ def starter_for(path: str, target: Path, labels: str | None = None) -> Starter:
     """Looks at data and returns a starter for it; `target` is the folder of the file to be written.
     `labels` is the value of `--labels`. Raises `SourceError` for data of an unknown kind, and for
     what no pipeline can serve, `UnclearLabelsError` where labels must be chosen, and
-    `MissingExtraError` for Parquet and ArrayRecords without their libraries."""
+    `MissingExtraError` for Parquet, Arrow and ArrayRecords without their libraries."""
     if not Path(path).is_dir():
         files = [Path(path)] if Path(path).is_file() else matching_files(path)
         if not files:
             raise SourceError(f"no file or folder {path!r}; {describe_nearest_folder(path)}")
         return _files_starter(files, target, labels, path)
     folder = Path(absolute_path(path))  # absolute, so that the folder has a name
+    if (folder / STATE).is_file() or (folder / SPLITS).is_file():
+        return Starter([*saved_drafts(read_splits(str(folder)) or [str(folder)], target)])
     if prepared := _prepared_starter([folder / name for name in _PREPARED], target):
         return prepared
     try:
@@ -79,9 +83,7 @@ def _files_starter(
     if tables:
         return Starter(csv_drafts(Path(absolute_path(str(tables[0]))), target, labels))
     if tables := of_kind(".parquet", ".pq"):
-        from infeed_server.starter.parquet import parquet_drafts  # noqa: PLC0415 - needs PyArrow
-
-        return Starter(parquet_drafts(tables, target, pattern))
+        return Starter([*parquet_drafts(tables, target, pattern)])
     raise _unknown(files)
 
 
@@ -99,6 +101,8 @@ def _prepared_starter(files: Sequence[Path], target: Path) -> Starter | None:
         folder = Path(absolute_path(str(file))).parent
         if file.name == "index.json":
             drafts.append(prepared.mds_draft(folder, target))
+        elif (folder / STATE).is_file():
+            drafts += saved_drafts([str(folder)], target)
         else:
             drafts += prepared.tfds_drafts(folder, target)
     return Starter(drafts)
@@ -115,7 +119,7 @@ def _unknown(files: Sequence[Path]) -> SourceError:
     problem = (
         f"unknown kind of data: {listed([file.name for file in files], 3)}; known: folders of "
         f"{', '.join(EXTENSIONS)}, TFRecords and tars (not compressed), ArrayRecords, MDS, TFDS, "
-        "Parquet, Megatron's .idx, .npz, .npy, a CSV of labels"
+        "Parquet, folders of save_to_disk, Megatron's .idx, .npz, .npy, a CSV of labels"
     )
     if first.suffix.lower() in EXTENSIONS:
         problem = f"{first} is one image; give its folder: {first.parent}"

@@ -17,9 +17,6 @@ WRITTEN_LABELS = "-labels.infeed.csv"
 """The end of the name of a CSV of labels that `init` writes, so that it is not taken for one of the
 user's, nor one of the user's for it."""
 
-WRITTEN_MODULE = "Written by infeed init."
-"""Part of a Python module that `init` writes."""
-
 _DEFAULT_BATCH = 64
 _EVALUATION = {"val", "valid", "validation", "test", "eval", "dev"}
 """Words in the name of a part of the data that is not for training."""

@@ -89,17 +89,6 @@ def test_existing_file_is_kept_without_force(folder: Path) -> None:
     assert "photos" in (folder / "pipelines.yaml").read_text()
 
 
-def test_file_of_the_user_is_kept_even_with_force(folder: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
-    parquet.write_table(pytest.importorskip("pyarrow").table({"x": [1, 2]}), folder / "r.parquet")
-    (folder / "r_rows.py").write_text("mine")
-    result = run("r.parquet", "--force")
-    assert str(result.exception).startswith("r_rows.py exists already, and infeed init did not wri")
-    (folder / "r_rows.py").unlink()
-    assert run("r.parquet").exit_code == 0
-    assert run("r.parquet", "--force").exit_code == 0
-
-
 def test_dash_is_standard_output(folder: Path) -> None:
     result = run("digits.npz", "--output", "-")
     assert result.exit_code == 0, result.output

@@ -36,6 +36,8 @@ class Holder(Definition):
         ({"arrays": {"x": np.arange(3)}}, {"arrays": {"x": "int64(3,)"}}),
         ({"mds": "a"}, {"mds": "/base/a"}),
         ({"tfds": "a", "split": "b", "index": "i"}, {"tfds": "/base/a", "index": "/base/i"}),
+        ({"parquet": ["a-*", "s3://b"]}, {"parquet": ["/base/a-*", "s3://b"], "cache": 256 << 20}),
+        ({"huggingface": "a"}, {"huggingface": "/base/a"}),
         ({"python": "m:make"}, {"python": "m:make"}),
         ({"python": Definition}, {"python": "infeed_server.config.model:Definition"}),
         ({"dataset": open_source}, {"dataset": "infeed_server.sources.registry:open_source"}),

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from tests.harness.datasets import jpeg
 from tests.harness.mds import write_mds
+from tests.harness.saved import write_saved
 from tests.harness.tfds import IMAGE, LABEL, sequence, tensor, write_tfds
 
 from infeed.shared.errors import MissingExtraError, SourceError
@@ -260,13 +261,10 @@ def test_what_cannot_be_served_is_explained(tmp_path: Path, path: str, message: 
 def test_parquet_without_pyarrow_names_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    for module in ("datasets.parquet", "starter.parquet"):
-        monkeypatch.delitem(sys.modules, f"infeed_server.{module}", raising=False)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     (tmp_path / "t.parquet").write_bytes(b"PAR1")
-    with pytest.raises(
-        MissingExtraError, match=r"^Parquet files need PyArrow: pip install pyarrow$"
-    ):
+    message = r"^Parquet and Arrow files need PyArrow: pip install 'infeed\[formats\]'$"
+    with pytest.raises(MissingExtraError, match=message):
         starter_for(str(tmp_path), tmp_path)
 
 
@@ -283,6 +281,7 @@ def table(tmp_path: Path) -> Any:
         "box": pyarrow.array([[0.5, number] for number in range(count)]),
         "tokens": [[1] * (number % 3 + 1) for number in range(count)],
         "when": pyarrow.array(range(count), pyarrow.date32()),
+        "price": pyarrow.array([1] * count, pyarrow.decimal128(3)),
     }
     for shard in range(2):
         rows = pyarrow.table(columns).slice(12 * shard, 12)
@@ -292,33 +291,45 @@ def table(tmp_path: Path) -> Any:
 
 @pytest.mark.usefixtures("table")
 def test_parquet(tmp_path: Path) -> None:
-    starter = starter_for(str(tmp_path), tmp_path)
-    text = starter.text("init", "p.yaml")
+    text = starter_for(str(tmp_path), tmp_path).text("init", "p.yaml")
     pipeline = yaml.safe_load(text)["pipelines"]["train"]
     assert pipeline["source"] == {
-        "python": "train_rows:train",
-        "processes": 2,
-        "fields": {
-            "photo.bytes": "bytes",
-            "label": "int32",
-            "name": "bytes",
-            "box": {"type": "float64", "shape": [2]},
-        },
+        "parquet": "train-*-of-2.parquet",
+        "columns": ["photo.bytes", "label", "name", "box", "when"],
+        "shapes": {"box": [2]},
     }
+    assert "# bytes[], int32[], bytes[], float64[?], int64[]" in text
     assert [*pipeline["transforms"][0]] == ["decode_image"]
     assert "24 rows" in text
     (left_out,) = [line for line in text.splitlines() if "left out: " in line]
-    assert "photo.path (null: it has nulls), tokens (list<" in left_out
-    assert "a map with python: true can pad them), when (date32[day]: it has no numbers" in left_out
-    code = starter.files["train_rows.py"]
-    assert "files = [FOLDER / 'train-*-of-2.parquet']" in code
-    assert "columns=['photo.bytes', 'label', 'name', 'box']" in code
+    assert "photo.path (null), price (decimal128(3, 0)), tokens (its lists dif" in left_out
+    assert "a map with python: true can pad them)" in left_out
+
+
+def test_data_set_that_hugging_face_saved(tmp_path: Path) -> None:
+    rows = {"image": [{"bytes": jpeg(number), "path": None} for number in range(8)]}
+    rows["label"] = [number % 2 for number in range(8)]
+    features = {
+        "image": {"_type": "Image"},
+        "label": {"_type": "ClassLabel", "names": ["cat", "dog"]},
+    }
+    for split in ("train", "test"):
+        write_saved(tmp_path / "pets" / split, rows, features)
+    (tmp_path / "pets" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    pipelines = definitions(tmp_path, "pets")
+    assert [*pipelines] == ["pets-train", "pets-test"]
+    assert pipelines["pets-train"]["source"] == {
+        "huggingface": "pets/train",
+        "columns": ["image", "label"],
+    }
+    assert names(pipelines["pets-test"]) == ["decode_image", "resize", "normalize"]
+    assert "# classes: cat, dog" in text(tmp_path, "pets/train")
 
 
 def test_parquet_of_many_bytes_is_shuffled_in_windows(
     table: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("infeed_server.starter.parquet._MAX_SHUFFLED_BYTES", 1)
+    monkeypatch.setattr("infeed_server.starter.tables._MAX_SHUFFLED_BYTES", 1)
     shuffle = definitions(tmp_path, ".")["train"]["shuffle"]
     assert shuffle == {"seed": 0, "mode": "window", "block": 5, "window": 20}
 

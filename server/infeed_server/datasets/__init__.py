@@ -1,1 +1,0 @@
-"""Data sets of usual formats, for the `python` source."""

@@ -1,0 +1,174 @@
+"""The `huggingface` source: folders written by `save_to_disk`, mapped, without `datasets`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from pydantic import field_validator
+
+from infeed.shared.errors import InfeedError, SourceError
+from infeed_server.config.model import Finding
+from infeed_server.sources.arrays.npy_files import MappedFile
+from infeed_server.sources.arrow import fields
+from infeed_server.sources.arrow.saved_dataset import read_saved, require_saved
+from infeed_server.sources.arrow.tables import (
+    ColumnNames,
+    Part,
+    Shapes,
+    TableReader,
+    Tables,
+    part_of_table,
+)
+from infeed_server.sources.base import IndexedDefinition, ProgressCallback, Provenance, find_missing
+from infeed_server.storage.faults import one_line
+from infeed_server.storage.files import PathString, absolute_path, is_remote, reading
+
+
+class HuggingFaceSource(IndexedDefinition):
+    """A data set of Hugging Face that `save_to_disk` wrote, or a split of one."""
+
+    kind: ClassVar[str] = "huggingface"
+
+    huggingface: PathString
+    """Folder with `state.json`, on a local disk: it is memory-mapped."""
+    columns: ColumnNames | None = None
+    """Columns to serve, each a field: `image` for the bytes of an image, `box.left` for a part of
+    a nested one; by default all that can be served."""
+    shapes: Shapes | None = None
+    """Shape of the lists of a column, where all rows have one: `{box: [4]}`; without it, their size
+    varies."""
+
+    @field_validator("huggingface")
+    @classmethod
+    def _check_local(cls, value: str) -> str:
+        if is_remote(value):
+            raise ValueError(
+                "it is memory-mapped, which an object store cannot be; copy it to a local disk, or "
+                "write Parquet, which the source parquet reads from stores: ds.to_parquet(FILE)"
+            )
+        return value
+
+    def paths(self) -> dict[str, Any]:
+        return {"huggingface": self.huggingface}
+
+    def check(self) -> Iterator[Finding]:
+        yield from find_missing(("huggingface",), lambda: require_saved(self.huggingface))
+
+    def open_tables(self) -> RecordBatches:
+        """Maps the files. Raises `SourceError` and `MissingExtraError`."""
+        fields.pyarrow()
+        return RecordBatches(absolute_path(self.huggingface), self.columns, self.shapes or {})
+
+    def open(self, progress: ProgressCallback | None = None, **_: bool) -> TableReader:  # noqa: ARG002
+        """Opens the source, as `open_tables` does."""
+        return TableReader(self.open_tables())
+
+
+class RecordBatches(Tables):
+    """Rows of a saved data set; a part is a record batch of a mapped file."""
+
+    def __init__(self, folder: str, columns: Sequence[str] | None, shapes: Shapes) -> None:
+        saved = read_saved(folder)
+        self._encoded = saved.encoded
+        self.class_names = saved.class_names
+        self._parts: list[Part] = []
+        self._files: list[MappedFile] = []
+        self._file_of: list[int] = []
+        self._checked: set[int] = set()
+        types: dict[str, str] = {}
+        for number, path in enumerate(saved.files):
+            table = self._map(path)
+            sources = self._sources(table)
+            kinds = {name: sources[name][1] for name in sources}
+            if not number:
+                self.set_types(kinds, columns, {**saved.shapes, **shapes}, path)
+                types = {field.name: str(kinds[field.name]) for field in self.fields}
+            elif {name: str(kinds.get(name)) for name in types} != types:
+                raise SourceError(
+                    f"{path} has other columns or types than {saved.files[0]}; save them again",
+                    file=path,
+                )
+            chosen = {field.name: sources[field.name][0] for field in self.fields}
+            for batch in table.to_batches():
+                whole = fields.pyarrow().Table.from_batches([batch])
+                self._parts.append(part_of_table(whole, chosen))
+                self._file_of.append(number)
+        self.set_ends([len(next(iter(part.values()))) for part in self._parts], folder)
+        listed = [f"{field.name}: {field}" for field in self.fields]
+        sizes = [mapped.stamp.size for mapped in self._files]
+        described = f"huggingface {saved.fingerprint} {sizes} {listed}"
+        self.identity = hashlib.sha256(described.encode()).hexdigest()
+        stamps = [mapped.stamp for mapped in self._files]
+        self.stamp = hashlib.sha256(repr(stamps).encode()).hexdigest()
+
+    def load(self, parts: Sequence[int]) -> Iterator[tuple[int, Part]]:
+        for number in parts:
+            mapped = self._files[self._file_of[number]]
+            mapped.check()  # a mapping of a file that became shorter must not be read
+            if number not in self._checked:
+                self._check(number)
+            yield number, self._parts[number]
+            mapped.check()
+
+    def place(self, part: int) -> Provenance:
+        return Provenance(self._files[self._file_of[part]].path)
+
+    def first_part(self, part: int) -> int:
+        return self._file_of.index(self._file_of[part])
+
+    def remedy(self, column: str) -> str:
+        if column not in self._encoded:
+            return ""
+        return (
+            "; the row may have the path of a file alone: load the data set where its files are, "
+            "and write it again with ds.save_to_disk(FOLDER), which writes their bytes"
+        )
+
+    def _map(self, path: str) -> Any:
+        arrow = fields.pyarrow()
+        try:
+            with reading(path, "open"):
+                mapped = MappedFile(path)
+            table = arrow.ipc.open_stream(arrow.memory_map(path)).read_all()
+            mapped.check()
+        except InfeedError:
+            raise
+        except Exception as error:  # PyArrow raises many for bytes that changed
+            raise _damaged(path, "it", error) from error
+        self._files.append(mapped)
+        return table
+
+    def _sources(self, table: Any) -> Mapping[str, tuple[str, Any]]:
+        """Returns the column and the type of each field in a flattened table."""
+        try:
+            kinds = fields.column_types(table.schema)
+        except Exception as error:
+            raise _damaged(self._files[-1].path, "its schema", error) from error
+        names = {f"{name}.bytes": name for name in self._encoded}
+        hidden = [f"{name}.path" for name in self._encoded]
+        return {
+            names.get(column, column): (column, kind)
+            for column, kind in kinds.items()
+            if column not in hidden
+        }
+
+    def _check(self, number: int) -> None:
+        """Raises `SourceError` for offsets that point out of a batch: PyArrow would follow them."""
+        for name, column in self._parts[number].items():
+            try:
+                column.validate(full=True)
+            except Exception as error:
+                path = self._files[self._file_of[number]].path
+                raise _damaged(path, f"the column {name!r}", error) from error
+        self._checked.add(number)
+
+
+def _damaged(path: str, what: str, error: Exception) -> SourceError:
+    return SourceError(
+        f"{path}: {what} cannot be read: {one_line(error)}; put a good copy in its place and "
+        "restart the server",
+        file=path,
+        fault="damaged",
+    )

@@ -1,0 +1,40 @@
+"""The `parquet` source: rows of Parquet files."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import ByteSize, Field
+
+from infeed_server.sources.arrow.fields import pyarrow
+from infeed_server.sources.arrow.row_groups import RowGroups
+from infeed_server.sources.arrow.tables import ColumnNames, Shapes, TableReader
+from infeed_server.sources.base import FilesDefinition, ProgressCallback
+from infeed_server.storage.files import PathString, list_files
+
+
+class ParquetSource(FilesDefinition):
+    """Parquet files, in the sorted order of their paths. A row costs its row group."""
+
+    kind: ClassVar[str] = "parquet"
+
+    parquet: PathString | Annotated[list[PathString], Field(min_length=1)]
+    """Parquet files: a path, a glob, or a list of them."""
+    columns: ColumnNames | None = None
+    """Columns to serve, each a field, such as `label` or, of a nested one, `image.bytes`; by
+    default all that can be served."""
+    shapes: Shapes | None = None
+    """Shape of the lists of a column, where all rows have one: `{box: [4]}`; without it, their size
+    varies."""
+    cache: Annotated[ByteSize, Field(ge=1 << 20)] = ByteSize(256 << 20)
+    """Bytes of row groups that each process keeps in memory, decompressed."""
+
+    def open_tables(self) -> RowGroups:
+        """Opens the files; reads their footers. Raises `SourceError` and `MissingExtraError`."""
+        pyarrow()
+        files = list_files(self.patterns)
+        return RowGroups(files, self.columns, self.shapes or {}, self.cache)
+
+    def open(self, progress: ProgressCallback | None = None, **_: bool) -> TableReader:  # noqa: ARG002
+        """Opens the source, as `open_tables` does."""
+        return TableReader(self.open_tables())

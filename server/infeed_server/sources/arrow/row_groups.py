@@ -1,0 +1,242 @@
+"""Row groups of Parquet files: their index, and their reading and decoding."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from infeed.shared.errors import InfeedError, SourceError
+from infeed_server.sources.arrow import fields
+from infeed_server.sources.arrow.footers import Chunk, Footer, chunks_of, read_footers
+from infeed_server.sources.arrow.part_cache import PartCache
+from infeed_server.sources.arrow.tables import Part, Shapes, Tables, part_of_table
+from infeed_server.sources.base import READ_THREADS, Provenance
+from infeed_server.storage.faults import one_line
+from infeed_server.storage.ranges import RangeReader
+from infeed_server.storage.stamp import StoredFile
+
+_MANY_ROWS = 100
+"""Rows of a row group; with more, a row in a global order costs too many others."""
+
+
+class _Group(NamedTuple):
+    """A row group: its file, its number there, its rows, and the chunks of the columns."""
+
+    file: int
+    number: int
+    rows: int
+    chunks: Sequence[Chunk]
+
+    @property
+    def decompressed(self) -> int:
+        return sum(chunk.decompressed for chunk in self.chunks)
+
+
+class RowGroups(Tables):
+    """Rows of Parquet files; a part is a row group, of which the last ones are kept."""
+
+    def __init__(
+        self,
+        files: Sequence[StoredFile],
+        columns: Sequence[str] | None,
+        shapes: Shapes,
+        cache_bytes: int,
+    ) -> None:
+        """Reads the footers, and nothing else. Raises `SourceError`."""
+        self.files = files
+        self._ranges = RangeReader(files, "it was opened")
+        self._metadata: list[Any] = []
+        self._groups: list[_Group] = []
+        described: dict[str, str] = {}
+        digest = hashlib.sha256(b"parquet\n")
+        for number, footer in enumerate(read_footers(files, self._ranges)):
+            kinds = self._types(number, footer)
+            if not number:
+                self.set_types(kinds, columns, shapes, files[0].path)
+                described = self._describe(kinds)
+            elif (other := self._describe(kinds)) != described:
+                raise self._other_types(number, other, described)
+            self._add_groups(number, footer.metadata)
+            digest.update(footer.content)
+        digest.update(repr(described).encode())
+        self.identity = digest.hexdigest()
+        self.stamp = hashlib.sha256(repr([file.stamp for file in files]).encode()).hexdigest()
+        self.set_ends([group.rows for group in self._groups], files[0].path)
+        self._at_once = max(cache_bytes // READ_THREADS, 1)
+        self._cache = PartCache(cache_bytes, self._read)
+        self.advice = self._advice(cache_bytes)
+
+    @property
+    def group_rows(self) -> list[int]:
+        """Rows of each row group."""
+        return [group.rows for group in self._groups]
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of the columns, decompressed."""
+        return sum(group.decompressed for group in self._groups)
+
+    def load(self, parts: Sequence[int]) -> Iterator[tuple[int, Part]]:
+        for some in self._portions(parts):
+            yield from zip(some, self._cache.get(some), strict=True)
+
+    def place(self, part: int) -> Provenance:
+        group = self._groups[part]
+        offset = min((chunk.begin for chunk in group.chunks), default=None)
+        return Provenance(self.files[group.file].path, offset)
+
+    def first_part(self, part: int) -> int:
+        return part - self._groups[part].number
+
+    def close(self) -> None:
+        self._ranges.close()
+
+    def _types(self, file: int, footer: Footer) -> Mapping[str, Any]:
+        try:
+            return fields.column_types(footer.metadata.schema.to_arrow_schema())
+        except Exception as error:  # PyArrow raises many for bytes that changed
+            raise self._error(file, "its schema", error) from error
+
+    def _describe(self, kinds: Mapping[str, Any]) -> dict[str, str]:
+        """Returns what must be the same in all files."""
+        described = {}
+        for name in (field.name for field in self.fields):
+            field = fields.field_of(name, kinds[name]) if name in kinds else None
+            described[name] = f"{field} {fields.time_unit(kinds[name])}".strip() if field else "no"
+        return described
+
+    def _other_types(
+        self, file: int, other: Mapping[str, str], first: Mapping[str, str]
+    ) -> SourceError:
+        path = self.files[file].path
+        name = next(name for name in first if first[name] != other[name])
+        has = "no field" if other[name] == "no" else other[name]
+        return SourceError(
+            f"{path} has {has} of the column {name!r}, and {self.files[0].path} has {first[name]}; "
+            "serve the files as two data sets, or name the columns that are alike: columns: ...",
+            file=path,
+        )
+
+    def _add_groups(self, file: int, metadata: Any) -> None:
+        try:
+            schema = metadata.schema
+            paths = [schema.column(number).path for number in range(len(schema))]
+            names = tuple(f"{field.name}." for field in self.fields)
+            numbers = [n for n, path in enumerate(paths) if f"{path}.".startswith(names)]
+            for number, chunks in enumerate(chunks_of(metadata, numbers, self.files[file])):
+                rows = metadata.row_group(number).num_rows
+                self._groups.append(_Group(file, number, rows, chunks))
+                if rows < 0:
+                    raise ValueError(f"row group {number} has {rows} rows")
+        except InfeedError:
+            raise
+        except Exception as error:
+            raise self._error(file, "its footer", error) from error
+        self._metadata.append(metadata)
+
+    def _portions(self, parts: Sequence[int]) -> Iterator[list[int]]:
+        """Yields row groups that are read at the same time, and together need little memory."""
+        some: list[int] = []
+        for part in parts:
+            some.append(part)
+            if sum(self._groups[number].decompressed for number in some) >= self._at_once:
+                yield some
+                some = []
+        if some:
+            yield some
+
+    def _read(self, parts: Sequence[int]) -> list[Part]:
+        groups = [self._groups[part] for part in parts]
+        chunks = [(group.file, chunk) for group in groups for chunk in group.chunks]
+        contents = self._ranges.read(
+            np.array([file for file, _ in chunks], np.int64),
+            np.array([chunk.begin for _, chunk in chunks], np.int64),
+            np.array([chunk.size for _, chunk in chunks], np.int64),
+        )
+        left = iter(contents)
+        return [
+            self._decode(group, {chunk.begin: next(left) for chunk in group.chunks})
+            for group in groups
+        ]
+
+    def _decode(self, group: _Group, contents: Mapping[int, bytes]) -> Part:
+        arrow = fields.pyarrow()
+        opened = arrow.PythonFile(_ReadChunks(self._ranges, group.file, contents), mode="r")
+        names = [field.name for field in self.fields]
+        try:
+            # A ParquetFile of its own: one must not be used by several threads.
+            file = arrow.parquet.ParquetFile(
+                opened,
+                metadata=self._metadata[group.file],
+                pre_buffer=False,
+                page_checksum_verification=True,
+            )
+            table = file.read_row_group(group.number, columns=names, use_threads=False)
+            if table.num_rows != group.rows:
+                raise ValueError(f"it has {table.num_rows} rows, and {group.rows} in the footer")
+            return part_of_table(table, {name: name for name in names})
+        except InfeedError:
+            raise
+        except Exception as error:
+            raise self._error(group.file, f"row group {group.number}", error) from error
+
+    def _error(self, file: int, what: str, error: Exception) -> SourceError:
+        path = self.files[file].path
+        return SourceError(
+            f"{path}: {what} cannot be read: {one_line(error)}; put a good copy in its place and "
+            "restart the server",
+            file=path,
+            fault="damaged",
+        )
+
+    def _advice(self, cache_bytes: int) -> str:
+        rows = max(self.group_rows)
+        size = max(group.decompressed for group in self._groups)
+        if rows <= _MANY_ROWS or self.total_bytes <= cache_bytes:
+            return ""
+        return (
+            f"a row costs its row group, of up to {rows} rows and {size >> 20} MiB, and in a "
+            f"global order hardly one of them is kept; set shuffle: {{mode: window, block: {rows}, "
+            f"window: {4 * rows}}}, or write row groups of 16 to {_MANY_ROWS} rows"
+        )
+
+
+class _ReadChunks:
+    """A file of which some chunks are read already; PyArrow calls its methods, in one thread."""
+
+    closed = False
+
+    def __init__(self, ranges: RangeReader, file: int, contents: Mapping[int, bytes]) -> None:
+        self._ranges, self._file, self._contents = ranges, file, contents
+        self._size = ranges.files[file].stamp.size
+        self._position = 0
+
+    def read(self, size: int) -> bytes:
+        begin = self._position
+        size = max(0, min(size, self._size - begin))
+        self._position += size
+        for start, content in self._contents.items():
+            if start <= begin and begin + size <= start + len(content):
+                return content[begin - start : begin - start + size]
+        # Of files by some old writers, PyArrow reads some bytes behind a chunk.
+        one = (np.array([number], np.int64) for number in (self._file, begin, size))
+        return bytes(self._ranges.read(*one)[0])
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._position = offset + (0, self._position, self._size)[whence]
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.closed = True

@@ -1,0 +1,113 @@
+"""Folders that `save_to_disk` of Hugging Face writes: their descriptions, without `datasets`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from infeed.shared.errors import SourceError
+from infeed_server.storage.files import describe_nearest_folder, read_bytes
+
+STATE, INFO, SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
+
+_FILES = ("Image", "Audio", "Video")
+"""Features that are a struct of the bytes and the path of a file."""
+
+
+class SavedDataset(NamedTuple):
+    """A saved data set: its files, its identity, and its features by name."""
+
+    files: Sequence[str]
+    fingerprint: str
+    features: dict[str, Any]
+
+    @property
+    def encoded(self) -> list[str]:
+        """The features whose values are the bytes of files, such as images."""
+        return [name for name in self.features if self._kind(name) in _FILES]
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes of the only label; empty with several."""
+        labels = [name for name in self.features if self._kind(name) == "ClassLabel"]
+        return tuple(map(str, self.features[labels[0]]["names"])) if len(labels) == 1 else ()
+
+    @property
+    def shapes(self) -> dict[str, tuple[int | None, ...]]:
+        """The shapes of the features that have one: Array2D to Array5D."""
+        return {
+            name: tuple(feature["shape"])
+            for name, feature in self.features.items()
+            if (self._kind(name) or "").startswith("Array")
+        }
+
+    def _kind(self, name: str) -> str | None:
+        feature = self.features[name]
+        return feature.get("_type") if isinstance(feature, dict) else None
+
+
+def read_splits(folder: str) -> list[str]:
+    """Returns the splits of a saved DatasetDict; none for another folder. Raises `SourceError`."""
+    file = Path(folder, SPLITS)
+    if not file.is_file():
+        return []
+    try:
+        return [str(Path(folder, name)) for name in json.loads(read_bytes(str(file)))["splits"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(file, error) from error
+
+
+def require_saved(folder: str) -> None:
+    """Raises `SourceError` for a folder that is no saved data set."""
+    if Path(folder, STATE).is_file():
+        return
+    if splits := read_splits(folder):
+        problem = f"{folder!r} is a DatasetDict; name one of its splits: {', '.join(splits)}"
+    elif not Path(folder).is_dir():
+        problem = f"no folder {folder!r}; {describe_nearest_folder(folder)}"
+    elif any(Path(folder).rglob("*.parquet")):
+        problem = f"{folder!r} holds Parquet files; name them: parquet: '{folder}/**/*.parquet'"
+    else:
+        problem = (
+            f"{folder!r} is no saved data set, which has a {STATE}; write one: "
+            "ds.save_to_disk(FOLDER)"
+        )
+    raise SourceError(problem, file=folder)
+
+
+def read_saved(folder: str) -> SavedDataset:
+    """Reads the descriptions of a saved data set. Raises `SourceError`."""
+    require_saved(folder)
+    file = Path(folder, STATE)
+    try:
+        state = json.loads(read_bytes(str(file)))
+        if state.get("_indices_data_files"):
+            raise SourceError(
+                f"{folder}: its rows are chosen by indices.arrow, which is not read; write the "
+                "rows themselves: ds.flatten_indices().save_to_disk(FOLDER)",
+                file=folder,
+            )
+        files = [str(Path(folder, item["filename"])) for item in state["_data_files"]]
+        fingerprint = state["_fingerprint"]
+        if not files or not isinstance(fingerprint, str):
+            raise ValueError("no file, or no fingerprint")
+        file = Path(folder, INFO)
+        saved = SavedDataset(
+            files, fingerprint, dict(json.loads(read_bytes(str(file)))["features"])
+        )
+        _ = saved.encoded, saved.class_names, saved.shapes  # each raises for what it is not
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _damaged(file, error) from error
+    return saved
+
+
+def _damaged(file: Path, error: Exception) -> SourceError:
+    problem = f"no {error}" if isinstance(error, KeyError) else str(error)
+    return SourceError(
+        f"cannot read {str(file)!r} as one of save_to_disk: {problem}; put a good "
+        "copy in its place",
+        file=str(file),
+        fault="damaged",
+    )
