@@ -149,12 +149,12 @@ def _is_list(kind: Any) -> bool:
 
 def _is_text(kind: Any) -> bool:
     types = pyarrow().types
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+    return bool(types.is_string(kind) or types.is_large_string(kind))
 
 
 def _is_binary(kind: Any) -> bool:
     types = pyarrow().types
-    is_varying = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
+    is_varying = types.is_binary(kind) or types.is_large_binary(kind)
     return bool(is_varying or types.is_fixed_size_binary(kind))
 
 

@@ -1,4 +1,4 @@
-"""Footers of Parquet files: their bytes, and where the chunks of columns are."""
+"""Footers of Parquet files."""
 
 from __future__ import annotations
 
@@ -28,14 +28,6 @@ class Footer(NamedTuple):
     metadata: Any
 
 
-class Chunk(NamedTuple):
-    """A column in a row group, and its bytes when it is decompressed."""
-
-    begin: int
-    size: int
-    decompressed: int
-
-
 def read_footers(files: Sequence[StoredFile], ranges: RangeReader) -> Iterator[Footer]:
     """Yields the footer of each file, read at the same time from objects. Raises `SourceError`."""
     sizes = np.array([file.stamp.size for file in files], np.int64)
@@ -49,28 +41,6 @@ def read_footers(files: Sequence[StoredFile], ranges: RangeReader) -> Iterator[F
         ends[long] = _read_ends(part[long], sizes, np.array(lengths)[long], ranges)
         for file, end, length in zip(part.tolist(), ends, lengths, strict=True):
             yield _parse(files[file], end[-length:])
-
-
-def chunks_of(metadata: Any, columns: Sequence[int], file: StoredFile) -> Iterator[list[Chunk]]:
-    """Yields the chunks of these columns, by number, of each row group. Raises `SourceError`."""
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        chunks = []
-        for column in map(group.column, columns):
-            begin = column.data_page_offset
-            if column.has_dictionary_page and 0 < column.dictionary_page_offset < begin:
-                begin = column.dictionary_page_offset
-            size = column.total_compressed_size
-            if begin < 0 or size < 0 or begin + size > file.stamp.size:
-                raise SourceError(
-                    f"{file.path} lacks row group {number} of {metadata.num_row_groups}: the "
-                    f"column {column.path_in_schema} is at byte {begin} to {begin + size}, and the "
-                    f"file has {file.stamp.size} bytes; put a good copy in its place",
-                    file=file.path,
-                    fault="damaged",
-                )
-            chunks.append(Chunk(begin, size, max(column.total_uncompressed_size, 0)))
-        yield chunks
 
 
 def _read_ends(

@@ -132,6 +132,7 @@ class RecordBatches(Tables):
             with reading(path, "open"):
                 mapped = MappedFile(path)
             table = arrow.ipc.open_stream(arrow.memory_map(path)).read_all()
+            table.validate()  # before its structs become columns
             mapped.check()
         except InfeedError:
             raise

@@ -1,4 +1,4 @@
-"""Row groups of Parquet files: their index, and their reading and decoding."""
+"""Row groups of Parquet files: their index, and their reading."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from infeed.shared.errors import InfeedError, SourceError
 from infeed_server.sources.arrow import fields
-from infeed_server.sources.arrow.footers import Chunk, Footer, chunks_of, read_footers
+from infeed_server.sources.arrow.footers import Footer, read_footers
+from infeed_server.sources.arrow.open_group import OpenGroup
 from infeed_server.sources.arrow.part_cache import PartCache
 from infeed_server.sources.arrow.tables import Part, Shapes, Tables, part_of_table
 from infeed_server.sources.base import READ_THREADS, Provenance
@@ -23,16 +24,13 @@ _MANY_ROWS = 100
 
 
 class _Group(NamedTuple):
-    """A row group: its file, its number there, its rows, and the chunks of the columns."""
+    """A row group: its file, its number there, its rows, and the decompressed bytes of all its
+    columns."""
 
     file: int
     number: int
     rows: int
-    chunks: Sequence[Chunk]
-
-    @property
-    def decompressed(self) -> int:
-        return sum(chunk.decompressed for chunk in self.chunks)
+    decompressed: int
 
 
 class RowGroups(Tables):
@@ -50,6 +48,7 @@ class RowGroups(Tables):
         self._ranges = RangeReader(files, "it was opened")
         self._metadata: list[Any] = []
         self._groups: list[_Group] = []
+        self._leaves: list[list[str]] = []
         described: dict[str, str] = {}
         digest = hashlib.sha256(b"parquet\n")
         for number, footer in enumerate(read_footers(files, self._ranges)):
@@ -76,7 +75,7 @@ class RowGroups(Tables):
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of the columns, decompressed."""
+        """Bytes of all columns, decompressed."""
         return sum(group.decompressed for group in self._groups)
 
     def load(self, parts: Sequence[int]) -> Iterator[tuple[int, Part]]:
@@ -84,9 +83,7 @@ class RowGroups(Tables):
             yield from zip(some, self._cache.get(some), strict=True)
 
     def place(self, part: int) -> Provenance:
-        group = self._groups[part]
-        offset = min((chunk.begin for chunk in group.chunks), default=None)
-        return Provenance(self.files[group.file].path, offset)
+        return Provenance(self.files[self._groups[part].file].path)
 
     def first_part(self, part: int) -> int:
         return part - self._groups[part].number
@@ -124,15 +121,14 @@ class RowGroups(Tables):
         try:
             schema = metadata.schema
             paths = [schema.column(number).path for number in range(len(schema))]
-            names = tuple(f"{field.name}." for field in self.fields)
-            numbers = [n for n, path in enumerate(paths) if f"{path}.".startswith(names)]
-            for number, chunks in enumerate(chunks_of(metadata, numbers, self.files[file])):
-                rows = metadata.row_group(number).num_rows
-                self._groups.append(_Group(file, number, rows, chunks))
-                if rows < 0:
-                    raise ValueError(f"row group {number} has {rows} rows")
-        except InfeedError:
-            raise
+            served = tuple(f"{field.name}." for field in self.fields)
+            self._leaves.append([path for path in paths if f"{path}.".startswith(served)])
+            for number in range(metadata.num_row_groups):
+                group = metadata.row_group(number)
+                if group.num_rows < 0:
+                    raise ValueError(f"row group {number} has {group.num_rows} rows")
+                size = max(group.total_byte_size, 0)
+                self._groups.append(_Group(file, number, group.num_rows, size))
         except Exception as error:
             raise self._error(file, "its footer", error) from error
         self._metadata.append(metadata)
@@ -150,33 +146,37 @@ class RowGroups(Tables):
 
     def _read(self, parts: Sequence[int]) -> list[Part]:
         groups = [self._groups[part] for part in parts]
-        chunks = [(group.file, chunk) for group in groups for chunk in group.chunks]
-        contents = self._ranges.read(
-            np.array([file for file, _ in chunks], np.int64),
-            np.array([chunk.begin for _, chunk in chunks], np.int64),
-            np.array([chunk.size for _, chunk in chunks], np.int64),
-        )
-        left = iter(contents)
-        return [
-            self._decode(group, {chunk.begin: next(left) for chunk in group.chunks})
-            for group in groups
-        ]
+        opened: list[OpenGroup] = []
+        try:
+            opened.extend(map(self._open, groups))
+            chunks = [chunk for file in opened for chunk in file.chunks]
+            contents = self._ranges.read(*np.array(chunks, np.int64).reshape(-1, 3).T)
+            left = iter(contents.tolist())
+            for file in opened:
+                file.contents = {begin: next(left) for _, begin, _ in file.chunks}
+            return [self._decode(group, file) for group, file in zip(groups, opened, strict=True)]
+        finally:
+            for file in opened:
+                file.release()
 
-    def _decode(self, group: _Group, contents: Mapping[int, bytes]) -> Part:
-        arrow = fields.pyarrow()
-        opened = arrow.PythonFile(_ReadChunks(self._ranges, group.file, contents), mode="r")
+    def _open(self, group: _Group) -> OpenGroup:
+        metadata = self._metadata[group.file]
+        try:
+            return OpenGroup(
+                self._ranges, group.file, group.number, metadata, self._leaves[group.file]
+            )
+        except InfeedError:
+            raise
+        except Exception as error:
+            raise self._error(group.file, f"row group {group.number}", error) from error
+
+    def _decode(self, group: _Group, opened: OpenGroup) -> Part:
         names = [field.name for field in self.fields]
         try:
-            # A ParquetFile of its own: one must not be used by several threads.
-            file = arrow.parquet.ParquetFile(
-                opened,
-                metadata=self._metadata[group.file],
-                pre_buffer=False,
-                page_checksum_verification=True,
-            )
-            table = file.read_row_group(group.number, columns=names, use_threads=False)
+            table = opened.read_columns(names)
             if table.num_rows != group.rows:
                 raise ValueError(f"it has {table.num_rows} rows, and {group.rows} in the footer")
+            table.validate(full=True)
             return part_of_table(table, {name: name for name in names})
         except InfeedError:
             raise
@@ -202,41 +202,3 @@ class RowGroups(Tables):
             f"global order hardly one of them is kept; set shuffle: {{mode: window, block: {rows}, "
             f"window: {4 * rows}}}, or write row groups of 16 to {_MANY_ROWS} rows"
         )
-
-
-class _ReadChunks:
-    """A file of which some chunks are read already; PyArrow calls its methods, in one thread."""
-
-    closed = False
-
-    def __init__(self, ranges: RangeReader, file: int, contents: Mapping[int, bytes]) -> None:
-        self._ranges, self._file, self._contents = ranges, file, contents
-        self._size = ranges.files[file].stamp.size
-        self._position = 0
-
-    def read(self, size: int) -> bytes:
-        begin = self._position
-        size = max(0, min(size, self._size - begin))
-        self._position += size
-        for start, content in self._contents.items():
-            if start <= begin and begin + size <= start + len(content):
-                return content[begin - start : begin - start + size]
-        # Of files by some old writers, PyArrow reads some bytes behind a chunk.
-        one = (np.array([number], np.int64) for number in (self._file, begin, size))
-        return bytes(self._ranges.read(*one)[0])
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._position = offset + (0, self._position, self._size)[whence]
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self.closed = True

@@ -1,0 +1,265 @@
+"""The `huggingface` source: saved data sets, their features, identity and errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from pydantic import ValidationError
+from tests.harness.saved import write_saved
+
+from infeed.shared.errors import InfeedError, MissingExtraError, SampleError, SourceError
+from infeed_server.sources.arrow.huggingface import HuggingFaceSource
+from infeed_server.sources.arrow.tables import TableReader
+
+pa = pytest.importorskip("pyarrow")
+
+PYTHON = os.environ.get("INFEED_DATASETS_PYTHON", "")
+"""A Python that has the package `datasets`."""
+
+FEATURES = {
+    "image": {"_type": "Image"},
+    "label": {"_type": "ClassLabel", "names": ["cat", "dog"]},
+    "text": {"_type": "Value", "dtype": "string"},
+    "m": {"_type": "Array2D", "shape": [2, 1], "dtype": "int64"},
+    "nested": {"x": {"_type": "Value", "dtype": "float64"}},
+}
+ROWS = 10
+
+
+def columns() -> dict[str, Any]:
+    return {
+        "image": [{"bytes": b"image %d" % n, "path": None} for n in range(ROWS)],
+        "label": [n % 2 for n in range(ROWS)],
+        "text": [f"t{n}" for n in range(ROWS)],
+        "m": [[[n], [n]] for n in range(ROWS)],
+        "nested": [{"x": n / 2} for n in range(ROWS)],
+    }
+
+
+def opened(folder: Path, names: list[str] | None = None, **options: Any) -> TableReader:
+    definition = {"huggingface": str(folder), "columns": names, **options}
+    return HuggingFaceSource.model_validate(definition).open()
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    return write_saved(tmp_path / "pets", columns(), FEATURES, files=2, batch=3)
+
+
+def test_rows_are_read_in_any_order(saved: Path) -> None:
+    source = opened(saved)
+    assert len(source) == ROWS
+    assert source.parsed
+    assert source.columns == {
+        "image": tf.TensorSpec((), tf.string),
+        "label": tf.TensorSpec((), tf.int64),
+        "text": tf.TensorSpec((), tf.string),
+        "m": tf.TensorSpec((2, 1), tf.int64),
+        "nested.x": tf.TensorSpec((), tf.float64),
+    }
+    read = source.read(np.array([9, 0, 4, 4]))
+    assert read["image"].tolist() == [b"image 9", b"image 0", b"image 4", b"image 4"]
+    assert read["label"].tolist() == [1, 0, 0, 0]
+    assert read["m"][0].tolist() == [[9], [9]]
+    assert read["nested.x"].tolist() == [4.5, 0, 2, 2]
+    assert source.class_names == ("cat", "dog")
+    assert source.provenance(9).file == str(saved / "data-00001-of-00002.arrow")
+    assert list(opened(saved, ["label", "image"]).columns) == ["label", "image"]
+
+
+def test_path_without_bytes_is_a_bad_sample(tmp_path: Path) -> None:
+    rows = columns()
+    rows["image"][7] = {"bytes": None, "path": "/photos/7.jpg"}
+    source = opened(write_saved(tmp_path / "pets", rows, FEATURES, files=2), ["image"])
+    with pytest.raises(SampleError, match=r"sample 7 .*data-00001-of-00002.arrow, row 2: its "
+                       r"column 'image' is null, .* a file alone: .*save_to_disk"):  # fmt: skip
+        source.read(np.array([1, 7]))
+
+
+def test_identity_is_the_fingerprint_and_sizes(saved: Path, tmp_path: Path) -> None:
+    same = write_saved(tmp_path / "same", columns(), FEATURES, files=2, batch=3)
+    assert opened(same).identity == opened(saved).identity
+    other = write_saved(tmp_path / "other", columns(), FEATURES, files=2, batch=3, _fingerprint="9")
+    longer = {**columns(), "text": ["longer text"] * ROWS}
+    sized = write_saved(tmp_path / "sized", longer, FEATURES, files=2, batch=3)
+    identities = [opened(folder).identity for folder in (saved, other, sized)]
+    assert len({*identities, opened(saved, ["text"]).identity}) == 4
+
+
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [
+        (
+            lambda f: write_saved(f, columns(), {}, _indices_data_files=[{"filename": "i.arrow"}]),
+            r"chosen by indices.arrow, .*: ds\.flatten_indices\(\)\.save_to_disk\(FOLDER\)",
+        ),
+        (lambda f: (f / "state.json").write_text("{"), "cannot read '.*state.json' as one of"),
+        (lambda f: (f / "state.json").write_text("[]"), "cannot read '.*state.json' as one of"),
+        (lambda f: (f / "state.json").write_text("{}"), "state.json' .*: no '_data_files'"),
+        (
+            lambda f: (f / "dataset_info.json").write_text("{}"),
+            "dataset_info.json' .* no 'features'",
+        ),
+        (
+            lambda f: (f / "dataset_info.json").unlink(),
+            "cannot read '.*dataset_info.json': No such",
+        ),
+        (
+            lambda f: (f / "data-00000-of-00001.arrow").unlink(),
+            "cannot open '.*arrow': No such file",
+        ),
+        (
+            lambda f: os.truncate(f / "data-00000-of-00001.arrow", 900),
+            "data-00000-of-00001.arrow: it cannot be read: .*; put a good copy",
+        ),
+        (
+            lambda f: ((f / "state.json").unlink(), (f / "a.parquet").touch()),
+            r"holds Parquet files; name them: parquet: '.*/\*\*/\*\.parquet'",
+        ),
+        (
+            lambda f: (
+                (f / "state.json").unlink(),
+                (f / "dataset_dict.json").write_text('{"splits": ["train", "test"]}'),
+            ),
+            "is a DatasetDict; name one of its splits: .*/train, .*/test",
+        ),
+        (
+            lambda f: (f / "state.json").unlink(),
+            r"is no saved data set, .*ds\.save_to_disk\(FOLDER\)",
+        ),
+    ],
+)
+def test_folder_that_cannot_be_read(tmp_path: Path, prepare: Any, message: str) -> None:
+    folder = write_saved(tmp_path / "pets", columns(), FEATURES)
+    prepare(folder)
+    with pytest.raises(SourceError, match=message):
+        opened(folder)
+
+
+def test_files_of_other_types_are_refused(saved: Path, tmp_path: Path) -> None:
+    other = write_saved(tmp_path / "other", {"label": ["a"]}, {})
+    (other / "data-00000-of-00001.arrow").replace(saved / "data-00001-of-00002.arrow")
+    with pytest.raises(SourceError, match=r"00001-of-00002.arrow has other columns or types than"):
+        opened(saved, ["label"])
+
+
+def test_unknown_column_and_missing_folder(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        SourceError, match="no column 'labels'; available: image, label, text, m, n"
+    ):
+        opened(saved, ["labels"])
+    ((path, problem),) = HuggingFaceSource(huggingface=str(tmp_path / "no")).check()
+    assert path == ("huggingface",)
+    assert "no folder '" in problem
+    with pytest.raises(ValidationError, match="copy it to a local disk, or write Parquet"):
+        HuggingFaceSource(huggingface="s3://bucket/pets")
+
+
+def test_missing_pyarrow_names_the_extra(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'infeed\[formats\]'"):
+        opened(saved)
+
+
+def test_changed_file_refuses_its_batches(saved: Path) -> None:
+    source = opened(saved)
+    file = saved / "data-00001-of-00002.arrow"
+    os.truncate(file, file.stat().st_size - 8)
+    assert source.read(np.array([0]))["label"].tolist() == [0]
+    with pytest.raises(SourceError, match=r"00001-of-00002.arrow changed since it was opened"):
+        source.read(np.array([9]))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_flipped_bytes_give_rows_or_a_named_error(tmp_path: Path, seed: int) -> None:
+    """Arrow has no checksums: a changed byte of a value is not found."""
+    rng = random.Random(seed)
+    rows = {**columns(), "l": [[n] * (n % 3) for n in range(ROWS)]}
+    rows["d"] = pa.array([f"{n % 3}" for n in range(ROWS)]).dictionary_encode()
+    folder = write_saved(tmp_path / "f", rows, FEATURES, batch=4)
+    file = folder / "data-00000-of-00001.arrow"
+    content = file.read_bytes()
+    for _ in range(75):
+        position = rng.randrange(len(content))
+        flipped = bytes([content[position] ^ (1 << rng.randrange(8))])
+        file.unlink()
+        file.write_bytes(content[:position] + flipped + content[position + 1 :])
+        try:
+            source = opened(folder)
+            read = source.read(np.arange(len(source)))
+        except InfeedError:
+            continue
+        assert {len(values) for values in read.values()} == {len(source)}
+
+
+_SAVE = """
+import io, sys
+import datasets, numpy
+from PIL import Image
+
+def photo(n):
+    out = io.BytesIO()
+    Image.new("RGB", (8, 8), (n, 0, 0)).save(out, "PNG")
+    return {"bytes": out.getvalue(), "path": None}
+
+features = datasets.Features({
+    "image": datasets.Image(),
+    "labels": datasets.ClassLabel(names=["healthy", "rust"]),
+    "text": datasets.Value("string"),
+    "tokens": datasets.Sequence(datasets.Value("int32")),
+    "box": datasets.Sequence(datasets.Value("float32"), length=4),
+    "grid": datasets.Array2D((2, 3), "int64"),
+})
+rows = {
+    "image": [photo(n) for n in range(25)],
+    "labels": [n % 2 for n in range(25)],
+    "text": [f"text {n}" for n in range(25)],
+    "tokens": [[n] * (n % 3) for n in range(25)],
+    "box": [[n, 1, 2, 3] for n in range(25)],
+    "grid": [[[n, 1, 2], [3, 4, 5]] for n in range(25)],
+}
+data = datasets.Dataset.from_dict(rows, features=features)
+chosen = data.select([7, 3, 24])
+both = datasets.DatasetDict({"train": data, "test": chosen})
+both.save_to_disk(sys.argv[1], num_shards={"train": 2, "test": 1})
+data.cast_column("image", datasets.Image(decode=False)).to_parquet(sys.argv[1] + "/all.parquet")
+"""
+
+
+@pytest.mark.skipif(not PYTHON, reason="needs INFEED_DATASETS_PYTHON, a Python with datasets")
+def test_what_the_package_datasets_saves(tmp_path: Path, parse: Any) -> None:
+    from infeed_server.sources.arrow.parquet import ParquetSource
+
+    folder = tmp_path / "beans"
+    subprocess.run([PYTHON, "-c", _SAVE, str(folder)], check=True, timeout=300)
+    train, test = opened(folder / "train"), opened(folder / "test")
+    assert (len(train), len(test)) == (25, 3)
+    assert train.class_names == ("healthy", "rust")
+    assert json.loads((folder / "train" / "state.json").read_text())["_fingerprint"]
+    for source, row, number in ((train, 24, 24), (train, 0, 0), (test, 0, 7), (test, 1, 3)):
+        sample = parse(source, row)
+        pixels = tf.io.decode_png(sample["image"]).numpy()
+        assert pixels.shape == (8, 8, 3)
+        assert set(pixels[..., 0].flat) == {number}
+        assert sample["labels"] == number % 2
+        assert sample["text"] == f"text {number}".encode()
+        assert sample["tokens"].tolist() == [number] * (number % 3)
+        assert sample["box"].tolist() == [number, 1, 2, 3]
+        assert sample["grid"].tolist() == [[number, 1, 2], [3, 4, 5]]
+    table = ParquetSource(
+        parquet=str(folder / "all.parquet"), columns=("image.bytes", "labels", "tokens")
+    ).open()
+    for row in (0, 24):
+        sample, other = parse(table, row), parse(train, row)
+        assert sample["image.bytes"] == other["image"]
+        assert sample["tokens"].tolist() == other["tokens"].tolist()
+        assert sample["labels"] == other["labels"]
