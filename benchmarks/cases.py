@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 
-from benchmarks import epochs, hybrid, memory, records, servers
+from benchmarks import epochs, hybrid, memory, records, servers, stores
 from benchmarks.duel import (
     Goal,
     Plan,
@@ -246,6 +246,9 @@ CASES: dict[str, Case] = {
     ),
     "first-batch": Case("from connect to the first batch of a warm server", _first_batch),
     "index-1m": Case("the record index of a million small records", records.compare),
+    "stores": Case(
+        "JPEGs in an object store 30 ms away, with 1 % errors ÷ local files", stores.compare
+    ),
     "hybrid": Case(
         "JPEGs to float32: a local server on one core and a remote one, 30 ms away, as one target",
         hybrid.compare,

@@ -99,6 +99,11 @@ class DiskStore(Store):
         return kept, damaged
 
     @property
+    def is_full(self) -> bool:
+        """Whether this process has met the end of the budget or of the disk."""
+        return self._is_full
+
+    @property
     def kept_samples(self) -> int:
         """Samples that have an entry. It reads the whole index."""
         return sum(int(np.count_nonzero(entries["size"])) for _, entries in self._entries())

@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import io
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,22 +37,26 @@ def load_index(
     version: str,
     decode: Callable[[Arrays], Index | None],
     directory: str | None = None,
+    *,
+    checked: bool = False,
 ) -> Index | None:
     """Loads the index of this version of the file; None without a valid one. `version` is the
-    format's, and `decode` returns None, or raises, for arrays that are no index of the file."""
-    keys = (_key(version, stamp), _packed_key(version, stamp.size))
-    candidates = map(str, _candidates(path, directory))
-    # `infeed pack` writes indices into stores; a server does not.
-    beside = [path + INDEX_SUFFIX] if is_remote(path) and directory is None else []
-    loaded = (_load(candidate, keys, decode) for candidate in (*candidates, *beside))
-    return next((index for index in loaded if index is not None), None)
+    format's, and `decode` returns None, or raises, for arrays that are no index of the file. With
+    `checked`, reads find a record that is not the index's: then an index beside an object counts
+    that was copied with its file, and so has another time and etag."""
+    key = _key(version, stamp)
+    loaded = (_load(str(one), key, decode) for one in _candidates(path, directory))
+    found = next((index for index in loaded if index is not None), None)
+    if found is None and checked and is_remote(path) and directory is None:
+        return _load(path + INDEX_SUFFIX, key, decode, is_copy=True)
+    return found
 
 
 def packed_index(version: str, arrays: Arrays, size: int) -> bytes:
     """Returns the index of a file that is complete from its first moment: it is valid for its size,
     at any time and in any store, since each read checks the CRC of the record in the index."""
     out = io.BytesIO()
-    stored: dict[str, Any] = {"stamp": _packed_key(version, size), **arrays}
+    stored: dict[str, Any] = {"stamp": np.array([version, str(size)]), **arrays}
     np.savez(out, **stored)
     return out.getvalue()
 
@@ -94,17 +98,18 @@ def _key(version: str, stamp: FileStamp) -> npt.NDArray[np.str_]:
     return np.array([version, *map(str, stamp)])
 
 
-def _packed_key(version: str, size: int) -> npt.NDArray[np.str_]:
-    return np.array(["packed", version, str(size)])
-
-
 def _load(
-    path: str, keys: Sequence[npt.NDArray[np.str_]], decode: Callable[[Arrays], Index | None]
+    path: str,
+    key: npt.NDArray[np.str_],
+    decode: Callable[[Arrays], Index | None],
+    *,
+    is_copy: bool = False,
 ) -> Index | None:
     try:
         content = object_store.read(path) if is_remote(path) else Path(path).read_bytes()
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            if not any(np.array_equal(file["stamp"], key) for key in keys):
+            known = 2 if is_copy or len(file["stamp"]) == 2 else None  # version and size
+            if not np.array_equal(file["stamp"][:known], key[:known]):
                 return None
             return decode({name: file[name] for name in file.files})
     except Exception:  # noqa: BLE001 - NumPy and zipfile raise many for a byte that changed

@@ -25,6 +25,9 @@ class IndexFormat(Protocol, Generic[Index]):
     version: str
     """A text that differs from other formats', and changes with the arrays of the index."""
 
+    checked: bool
+    """Whether reads find a record that is not the index's."""
+
     def scan(
         self, handle: FileHandle, path: str, size: int, on_position: Callable[[int], None]
     ) -> Index:
@@ -54,7 +57,10 @@ def index_files(
     for file, end in zip(files, ends, strict=True):
         path, stamp = file
         version, decode = index_format.version, partial(index_format.decode, size=stamp.size)
-        index = None if rebuild else load_index(path, stamp, version, decode, directory)
+        index = None
+        if not rebuild:
+            checked = index_format.checked
+            index = load_index(path, stamp, version, decode, directory, checked=checked)
         cached = index is not None
         if index is None:
             done = partial(report, end - stamp.size)

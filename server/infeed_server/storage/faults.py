@@ -14,6 +14,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from itertools import count
 from typing import Any, TypeVar
 
 from infeed.shared.errors import InfeedError, SourceError, shorten
@@ -24,6 +25,10 @@ log = logging.getLogger(__name__)
 RETRY_DELAYS_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 """Seconds before each repeated attempt, 3 in total. Longer faults refuse the batch; longer delays
 would hold up the batches that are read after it."""
+
+_PATIENCE_SECONDS = 8.0
+"""A read that has taken this long, with its attempts, is not repeated: as of a store that does not
+answer."""
 
 _FAULT_CODES = (
     *("AbortedError", "CancelledError", "DeadlineExceededError", "NotFoundError"),
@@ -107,19 +112,21 @@ def retry_faults(
     is_fault: Callable[[BaseException], bool] = is_read_fault,
 ) -> Result:
     """Returns the operation's result, repeated after faults. Raises `SourceError`."""
-    delays = iter(RETRY_DELAYS_SECONDS)
-    while True:
+    begin, delays = time.monotonic(), iter(RETRY_DELAYS_SECONDS)
+    for attempt in count(1):
         try:
             return operation()
         except Exception as error:
             if not is_fault(error):
                 raise
             delay = next(delays, None)
-            if delay is None:
+            if delay is None or time.monotonic() - begin > _PATIENCE_SECONDS:
+                subject = getattr(error, "filename", None) or subject
                 raise SourceError(
-                    f"cannot read {subject}: {error_text(error)} ({len(RETRY_DELAYS_SECONDS) + 1} "
-                    "attempts); the batch is refused: make it readable and continue",
+                    f"cannot read {subject}: {error_text(error)} ({attempt} attempts); the batch "
+                    "is refused: make it readable and continue",
                     file=subject,
                 ) from error
             log.debug("%s: %s; trying again in %s s", subject, error_text(error), delay)
         _sleep(delay)
+    raise AssertionError("the attempts are counted without an end")

@@ -176,7 +176,7 @@ def _no_match(pattern: str) -> str:
 def describe_nearest_folder(path: str) -> str:
     """Returns a clause with the deepest folder of the path that exists, and its content."""
     if is_remote(path):
-        return f"look at {path.rpartition('/')[0]!r}"
+        return _describe_nearest_objects(path)
     folder = next(parent for parent in Path(path).absolute().parents if parent.is_dir())
     try:
         entries = sorted(os.listdir(folder))  # noqa: PTH208
@@ -184,3 +184,16 @@ def describe_nearest_folder(path: str) -> str:
         return f"{str(folder)!r} cannot be listed: {error_text(error)}"
     listed = abbreviate(entries) or "nothing"
     return f"the nearest folder that exists is {str(folder)!r}, which holds {listed}"
+
+
+def _describe_nearest_objects(path: str) -> str:
+    folder = path
+    try:
+        while (folder := folder.rpartition("/")[0]).count("/") >= 2:  # the bucket has two
+            if names := object_store.list_names(folder):
+                return f"the nearest folder with objects is {folder!r}, which holds " + abbreviate(
+                    names
+                )
+    except OSError as error:
+        return f"{folder!r} cannot be listed: {error_text(error)}"
+    return "its bucket is empty"

@@ -1,57 +1,40 @@
 """Objects in stores, `gs://`, `s3://`, `az://` and `https://`, through obstore.
 
-All requests of a process run in one thread of its own, which its first request starts: the threads
-of obstore do not survive a fork. Errors are `OSError`, as for local files.
+Errors are `OSError`, as for local files, except for wrong schemes and a missing obstore.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import fnmatch
-import importlib
-import os
 import re
-import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from datetime import timedelta
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from infeed.shared.errors import ConfigError, MissingExtraError
+from infeed.shared.errors import InfeedError
+from infeed_server.storage.object_errors import ChangedObjectError, os_error
+from infeed_server.storage.requests import (
+    ANSWER_SECONDS,
+    Result,
+    obstore,
+    of_process,
+    split_path,
+)
 from infeed_server.storage.stamp import FileStamp, StoredFile
-
-obstore: Any = None  # the extra `stores`
-with contextlib.suppress(ImportError):
-    obstore = importlib.import_module("obstore")
-    stores = importlib.import_module("obstore.store")
-
-SCHEMES = ("gs", "s3", "az", "https", "http", "file")
-"""Schemes of paths: Google Cloud Storage, S3, Azure, web servers, which list no files, and local
-files by the way of objects."""
-
-_IN_FLIGHT = 256
-"""Requests at a time: 110 KB each with a round trip of 30 ms are 900 MB/s."""
-
-_RETRIES: dict[str, Any] = {
-    "max_retries": 4,
-    "retry_timeout": timedelta(seconds=3),
-    "backoff": {"init_backoff": timedelta(milliseconds=50), "base": 2},
-}
-"""Of a request; `retry_faults` repeats the read after them."""
-
-_CLIENT: dict[str, Any] = {
-    "allow_http": True,  # if the user names such an endpoint
-    "connect_timeout": timedelta(seconds=5),
-    "timeout": timedelta(seconds=30),
-    "pool_max_idle_per_host": _IN_FLIGHT,
-}
 
 _MAX_GAP = 4 << 20
 """Bytes at most that are read and not used to save a request."""
 
-Result = TypeVar("Result")
+_MIN_BYTES_PER_SECOND = 1 << 20
+"""A body that arrives slower than this for long is read again."""
+
+_PAGE = 1000
+"""Objects in the answer to a list request."""
+
+_LIST_ATTEMPTS = 4
+"""Of each page: a page that is cut off is no error of a request, which obstore would repeat."""
 
 
 class ObjectRead(NamedTuple):
@@ -62,68 +45,23 @@ class ObjectRead(NamedTuple):
     size: int
 
 
-class ChangedObjectError(OSError):
-    """An object is another one than the one that was listed."""
-
-
-class _Process:
-    """The stores and the thread of requests of this process."""
-
-    def __init__(self) -> None:
-        self.pid = os.getpid()
-        self.stores: dict[str, Any] = {}
-        self.loop = asyncio.new_event_loop()
-        self.in_flight = asyncio.Semaphore(_IN_FLIGHT)
-        self.round_trip, self.bytes_per_second = 0.01, 100e6
-        """Measured; before the first request, the guess of a store nearby."""
-        threading.Thread(target=self.loop.run_forever, name="infeed-objects", daemon=True).start()
-
-    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
-
-    def store(self, root: str) -> Any:
-        if root not in self.stores:
-            self.stores[root] = _open_store(root)
-        return self.stores[root]
-
-
-_lock = threading.Lock()
-_process: _Process | None = None
-
-
-def _of_process() -> _Process:
-    global _process  # noqa: PLW0603 - one for the process, which a fork must not inherit
-    with _lock:
-        if _process is None or _process.pid != os.getpid():
-            _process = _Process()
-        return _process
-
-
-def _after_fork() -> None:
-    global _lock  # noqa: PLW0603 - a thread that is gone may have held it
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
 def max_gap() -> int:
     """Returns the bytes between two ranges up to which one request for both is quicker."""
-    process = _of_process()
+    process = of_process()
     return min(_MAX_GAP, int(process.round_trip * process.bytes_per_second))
 
 
 def read_ranges(reads: Sequence[ObjectRead]) -> list[bytes | OSError]:
     """Reads ranges at the same time; returns the bytes of each, or its error."""
-    return _of_process().run(_gather(reads))
+    return of_process().run(_gather(reads))
 
 
 def read(path: str) -> bytes:
     """Reads a whole object. Raises `OSError`."""
 
     async def get(store: Any, key: str) -> bytes:
-        result = await obstore.get_async(store, key)
-        return bytes(await result.bytes_async())
+        result = await _answer(obstore.get_async(store, key))
+        return bytes(await _body(result, result.meta["size"]))
 
     return _call(path, get)
 
@@ -132,7 +70,7 @@ def stat(path: str) -> FileStamp:
     """Returns the version of an object. Raises `OSError`."""
 
     async def head(store: Any, key: str) -> FileStamp:
-        return _stamp(await obstore.head_async(store, key))
+        return _stamp(await _answer(obstore.head_async(store, key)))
 
     return _call(path, head)
 
@@ -158,20 +96,38 @@ def delete(path: str) -> None:
 def list_files(prefix: str, limit: int | None = None) -> Iterator[StoredFile]:
     """Yields the objects below a folder, or about `limit` of them, with their versions: a request
     for each thousand of them, and none for each. Raises `OSError`."""
-    root, key = _split(prefix)
+    root, key = split_path(prefix)
     if root.startswith("http"):
         raise OSError(errno.EOPNOTSUPP, "a web server lists no files; name each of them")
 
     async def collect(store: Any, key: str) -> list[Any]:
         found: list[Any] = []
-        async for chunk in obstore.list(store, prefix=key or None):
-            found += chunk
-            if limit is not None and len(found) >= limit:
-                break
-        return found
+        failures = 0
+        while True:
+            after = {"offset": found[-1]["path"]} if found else {}
+            pages = aiter(obstore.list(store, prefix=key or None, **after))
+            try:
+                while limit is None or len(found) < limit:
+                    found += await _answer(anext(pages))
+                    failures = 0
+                return found
+            except StopAsyncIteration:
+                return found
+            except Exception as error:
+                failures += 1
+                last = failures == _LIST_ATTEMPTS
+                if last or os_error(error, prefix, 0).errno not in (errno.EIO, errno.EHOSTUNREACH):
+                    raise
+                await asyncio.sleep(0.1 * failures)
 
     for meta in _call(f"{root}/{key.rstrip('/')}", collect):
         yield StoredFile(f"{root}/{meta['path']}", _stamp(meta))
+
+
+def list_names(folder: str) -> list[str]:
+    """Returns names in a folder: of its first thousand objects, and their folders."""
+    found = list_files(folder, limit=_PAGE)
+    return sorted({file.path[len(folder) + 1 :].partition("/")[0] for file in found})
 
 
 def glob_files(pattern: str) -> list[StoredFile]:
@@ -200,8 +156,8 @@ async def _gather(reads: Sequence[ObjectRead]) -> list[bytes | OSError]:
 
 
 async def _read_range(read: ObjectRead) -> bytes | OSError:
-    process, stamp = _of_process(), read.file.stamp
-    root, key = _split(read.file.path)
+    process, stamp = of_process(), read.file.stamp
+    root, key = split_path(read.file.path)
     options: dict[str, Any] = {"range": (read.begin, read.begin + read.size)}
     if stamp.etag and not stamp.etag.startswith("W/"):  # a weak one never matches
         options["if_match"] = stamp.etag
@@ -210,74 +166,50 @@ async def _read_range(read: ObjectRead) -> bytes | OSError:
             return b""
         async with process.in_flight:
             begin = time.perf_counter()
-            result = await obstore.get_async(process.store(root), key, options=options)
+            result = await _answer(obstore.get_async(process.store(root), key, options=options))
             if _stamp(result.meta) != stamp:
                 return ChangedObjectError(errno.ESTALE, stamp.difference(_stamp(result.meta)))
             answered = time.perf_counter()
-            content = bytes(await result.bytes_async())
-        _measure(process, answered - begin, len(content), time.perf_counter() - answered)
+            content = bytes(await _body(result, read.size))
+        process.measure(answered - begin, len(content), time.perf_counter() - answered)
     except Exception as error:  # noqa: BLE001 - obstore's, of which each is mapped
-        return _os_error(error, read.file.path)
+        return os_error(error, read.file.path, ANSWER_SECONDS)
     if len(content) != read.size:
         return OSError(errno.EIO, f"only {len(content)} of {read.size} bytes are read")
     return content
 
 
-def _measure(process: _Process, round_trip: float, size: int, seconds: float) -> None:
-    process.round_trip += (round_trip - process.round_trip) / 16
-    if size >= 1 << 16:
-        rate = size / max(seconds, 1e-4)
-        process.bytes_per_second += (rate - process.bytes_per_second) / 16
+async def _answer(request: Any) -> Any:
+    """Waits for the beginning of an answer: credentials may be looked for, for minutes."""
+
+    async def wait() -> Any:
+        return await request  # obstore's are no coroutines
+
+    return await asyncio.wait_for(wait(), ANSWER_SECONDS)
+
+
+async def _body(result: Any, size: int) -> Any:
+    async def wait() -> Any:
+        return await result.bytes_async()
+
+    return await asyncio.wait_for(wait(), ANSWER_SECONDS + size / _MIN_BYTES_PER_SECOND)
 
 
 def _call(path: str, function: Callable[[Any, str], Coroutine[Any, Any, Result]]) -> Result:
-    root, key = _split(path)
-    process = _of_process()
-    store = process.store(root)
+    root, key = split_path(path)
+    process = of_process()
     try:
-        return process.run(function(store, key))
+        return process.run(function(process.store(root), key))
+    except InfeedError:
+        raise
     except Exception as error:
-        raise _os_error(error, path) from error
-
-
-def _os_error(error: Exception, path: str) -> OSError:
-    """Returns an error of obstore as one of the operating system."""
-    if isinstance(error, OSError):
-        return error
-    if type(error).__name__ == "PreconditionError":
-        return ChangedObjectError(errno.ESTALE, "it has another etag")
-    text = str(error).partition("\n")[0].strip()
-    codes = {
-        "NotFoundError": (errno.ENOENT, "no such object, or no such bucket"),
-        "PermissionDeniedError": (errno.EACCES, "the store denies the access"),
-        "UnauthenticatedError": (errno.EACCES, "the store does not accept the credentials"),
-    }
-    code, problem = codes.get(type(error).__name__, (errno.EIO, text or type(error).__name__))
-    return OSError(code, problem, path)
-
-
-def _split(path: str) -> tuple[str, str]:
-    """Returns the root of a store, such as `gs://bucket`, and the key of an object in it."""
-    scheme, _, rest = path.partition("://")
-    if scheme not in SCHEMES:
-        available = ", ".join(f"{one}://" for one in SCHEMES[:4])
-        raise ConfigError(f"{path!r}: unknown scheme {scheme}://; available: {available}")
-    bucket, _, key = rest.partition("/")
-    return f"{scheme}://{bucket}", key
-
-
-def _open_store(root: str) -> Any:
-    if obstore is None:
-        raise MissingExtraError("object stores need obstore: pip install 'infeed[stores]'")
-    options = {"client_options": _CLIENT, "retry_config": _RETRIES}
-    if root == "file://":
-        return stores.LocalStore("/")
-    if root.startswith("http"):
-        return stores.HTTPStore.from_url(root, **options)
-    return stores.from_url(root, **options)
+        raise os_error(error, path, ANSWER_SECONDS) from error
 
 
 def _stamp(meta: Any) -> FileStamp:
-    modified = int(meta["last_modified"].timestamp() * 1e9)
+    # A list has milliseconds, and an answer to a read has none.
+    modified = int(meta["last_modified"].timestamp()) * 10**9
     etag = meta.get("e_tag") or ""
+    if etag and not etag.endswith('"'):  # some stores list it without the quotes of HTTP
+        etag = f'"{etag}"'
     return FileStamp(meta["size"], 0 if etag else modified, etag)

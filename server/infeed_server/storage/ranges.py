@@ -16,7 +16,9 @@ from infeed_server.storage import object_store
 from infeed_server.storage.faults import retry_faults
 from infeed_server.storage.files import changed_error, is_remote, stat_file
 from infeed_server.storage.handles import FileHandle, FileHandlePool
-from infeed_server.storage.object_store import ChangedObjectError, ObjectRead
+from infeed_server.storage.object_errors import ChangedObjectError
+from infeed_server.storage.object_store import ObjectRead
+from infeed_server.storage.read_cache import read_cache
 from infeed_server.storage.stamp import FileStamp, StoredFile
 
 Int64 = npt.NDArray[np.int64]
@@ -56,6 +58,7 @@ class RangeReader:
         self._since = since
         self._keep_open = keep_open
         self._handles = FileHandlePool(self._open)
+        self._cache = read_cache(files)
         self._pool = ThreadPoolExecutor(threads, "infeed-reads") if threads > 1 else None
 
     def read(self, files: Int64, offsets: Int64, sizes: Int64) -> npt.NDArray[np.object_]:
@@ -63,17 +66,17 @@ class RangeReader:
         `SourceError` for a file that changed, or cannot be read."""
         contents = np.empty(len(files), object)
         remote = np.array([is_remote(self.files[file].path) for file in files.tolist()], bool)
-        for part, gap in ((~remote, _MAX_GAP), (remote, None)):
-            slots = np.flatnonzero(part)
-            if not len(slots):
-                continue
-            if gap is None:
-                groups = list(_grouped(files, offsets, sizes, slots, object_store.max_gap()))
-                self._read_objects(groups, offsets, sizes, contents)
-            else:
+        for part, gap, read in (
+            (~remote, _MAX_GAP, self._read_local),
+            (remote, self._object_gap() if remote.any() else 0, self._read_objects),
+        ):
+            if len(slots := np.flatnonzero(part)):
                 groups = list(_grouped(files, offsets, sizes, slots, gap))
-                self._read_local(groups, offsets, sizes, contents)
+                read(groups, offsets, sizes, contents)
         return contents
+
+    def _object_gap(self) -> int:
+        return 0 if self._cache else object_store.max_gap()
 
     def check(self, file: int) -> None:
         """Raises `SourceError` if a file has changed, `OSError` if it cannot be looked at."""
@@ -81,9 +84,11 @@ class RangeReader:
         self._check_stamp(listed, stat_file(listed.path))
 
     def close(self) -> None:
-        """Ends the reading threads; a read in progress completes, later ones fail."""
+        """Ends the reading threads and the cache; a read in progress completes, later ones fail."""
         if self._pool is not None:
             self._pool.shutdown(wait=False)
+        if self._cache is not None:
+            self._cache.close()
 
     def _read_local(
         self,
@@ -132,8 +137,11 @@ class RangeReader:
         left = list(groups)
 
         def read() -> None:
-            reads = [ObjectRead(self.files[g.file], g.begin, g.end - g.begin) for g in left]
-            results = object_store.read_ranges(reads)
+            if self._cache is not None:
+                results = self._cache.read([(g.file, g.begin, g.end - g.begin) for g in left])
+            else:
+                reads = [ObjectRead(self.files[g.file], g.begin, g.end - g.begin) for g in left]
+                results = object_store.read_ranges(reads)
             failed = []
             for group, result in zip(left, results, strict=True):
                 if isinstance(result, ChangedObjectError):

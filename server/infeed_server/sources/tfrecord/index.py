@@ -147,6 +147,7 @@ class _RecordFormat:
     """The indexing of a TFRecord file. With `verify`, all data is read."""
 
     version = "2"
+    checked = True  # by CRCs
 
     def __init__(self, *, verify: bool) -> None:
         self._verify = verify

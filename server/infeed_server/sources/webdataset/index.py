@@ -128,6 +128,7 @@ class _TarFormat:
     """The indexing of a tar."""
 
     version = "webdataset 1"
+    checked = False
 
     def scan(
         self, handle: FileHandle, path: str, size: int, on_position: Callable[[int], None]

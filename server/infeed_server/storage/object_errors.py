@@ -1,0 +1,83 @@
+"""Errors of object stores, as errors of the operating system: problem, value and remedy."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import re
+
+_CREDENTIALS = "set credentials, see docs/pipelines.md, Object stores"
+
+_NO_CREDENTIALS = (
+    r"169\.254\.169|latest/(api/token|meta-data)|metadata\.google|MissingApiKey"
+    "|NoCredentials|performing token request|security-credentials"
+)
+_WRONG_CREDENTIALS = (
+    "InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|InvalidToken|invalid_grant"
+    "|UnauthenticatedError|401 Unauthorized"
+)
+_BAD_FILE = "(open|decode) service account|credential error"
+_DENIED = "PermissionDeniedError|AccessDenied|403 Forbidden"
+_REGION = "PermanentRedirect|AuthorizationHeaderMalformed|without LOCATION"
+_WHOLE = "Range request not supported|non-partial response|NotPartial|Content-Range"
+_AWAY = "dns error|Connection refused|connect error|error sending request"
+
+_PROBLEMS: tuple[tuple[str, int, str], ...] = (
+    (
+        _NO_CREDENTIALS,
+        errno.EACCES,
+        f"no credentials in the environment, and none from this host's metadata; {_CREDENTIALS}",
+    ),
+    (
+        "RequestTimeTooSkewed",
+        errno.EACCES,
+        "the clock of this host differs too much from the store's; set it, as with chrony",
+    ),
+    ("NoSuchBucket|bucket does not exist", errno.ENOENT, "no such bucket; correct its name"),
+    (
+        _WRONG_CREDENTIALS,
+        errno.EACCES,
+        f"the store does not accept the credentials; {_CREDENTIALS}",
+    ),
+    ("Account must be specified", errno.EINVAL, "no account; set AZURE_STORAGE_ACCOUNT_NAME"),
+    (_BAD_FILE, errno.EINVAL, f"the file of credentials cannot be used; {_CREDENTIALS}"),
+    (_DENIED, errno.EACCES, f"the store denies it; allow to read and to list, or {_CREDENTIALS}"),
+    (_REGION, errno.EREMOTE, "the bucket is in another region; set AWS_REGION"),
+    (
+        _WHOLE,
+        errno.EOPNOTSUPP,
+        "the server ignores Range and sends the whole object; copy it to a store with ranges",
+    ),
+    ("NotFoundError|404 Not Found", errno.ENOENT, "no such object"),
+    (
+        _AWAY,
+        errno.EHOSTUNREACH,
+        "the store cannot be reached; check the endpoint, such as AWS_ENDPOINT_URL",
+    ),
+)
+"""Pattern of an error's type and text → number and message; the first that matches."""
+
+
+class ChangedObjectError(OSError):
+    """An object is another one than the one that was listed."""
+
+
+def os_error(error: Exception, path: str, seconds: float) -> OSError:
+    """Returns an error of obstore, or of a request that took `seconds`, as an `OSError`."""
+    if isinstance(error, asyncio.TimeoutError):
+        problem = f"no answer for {seconds:g} s; check the endpoint, the network and credentials"
+        return OSError(errno.ETIMEDOUT, problem, path)
+    if isinstance(error, OSError) and error.errno is not None:  # obstore's own has no number
+        return error
+    kind, text = type(error).__name__, str(error)
+    if kind == "PreconditionError":
+        return ChangedObjectError(errno.ESTALE, "it has another etag")
+    for pattern, code, problem in _PROBLEMS:
+        if re.search(pattern, f"{kind} {text}", re.IGNORECASE):
+            return OSError(code, problem, path)
+    return OSError(errno.EIO, _shortened(text) or kind, path)
+
+
+def _shortened(text: str) -> str:
+    """Returns the first line of an error of obstore, whose later ones are its representation."""
+    return text.partition("\n")[0].strip()[:300]

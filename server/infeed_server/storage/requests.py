@@ -1,0 +1,125 @@
+"""The thread of requests to object stores, and their clients.
+
+All requests of a process run in one thread of its own, which its first request starts: the threads
+of obstore do not survive a fork.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import os
+import threading
+from collections.abc import Coroutine
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from infeed.shared.errors import ConfigError, MissingExtraError, SourceError
+
+obstore: Any = None  # the extra `stores`
+stores: Any = None
+with contextlib.suppress(ImportError):
+    obstore = importlib.import_module("obstore")
+    stores = importlib.import_module("obstore.store")
+
+SCHEMES = ("gs", "s3", "az", "https", "http", "file")
+"""Schemes of paths: Google Cloud Storage, S3, Azure, web servers, which list no files, and local
+files by the way of objects."""
+
+_IN_FLIGHT = 256
+"""Requests at a time: 110 KB each with a round trip of 30 ms are 900 MB/s."""
+
+ANSWER_SECONDS = 5.0
+"""Bound on an answer's beginning, with its retries and the search for credentials."""
+
+_RETRIES: dict[str, Any] = {
+    "max_retries": 2,
+    "retry_timeout": timedelta(seconds=2),
+    "backoff": {"init_backoff": timedelta(milliseconds=50), "base": 2},
+}
+"""Of a request; `retry_faults` repeats the read after them."""
+
+_CLIENT: dict[str, Any] = {
+    "allow_http": True,  # if the user names such an endpoint
+    "connect_timeout": timedelta(seconds=3),
+    "timeout": timedelta(seconds=30),
+    "pool_max_idle_per_host": str(_IN_FLIGHT),
+}
+
+Result = TypeVar("Result")
+
+
+class Requests:
+    """The stores and the thread of requests of one process."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.loop = asyncio.new_event_loop()
+        self.in_flight = asyncio.Semaphore(_IN_FLIGHT)
+        self.round_trip, self.bytes_per_second = 0.01, 100e6
+        """Measured; before the first request, the guess of a store nearby."""
+        self._stores: dict[str, Any] = {}
+        threading.Thread(target=self.loop.run_forever, name="infeed-objects", daemon=True).start()
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+    def store(self, root: str) -> Any:
+        """Returns the client of a store. Raises errors of obstore, `ConfigError`."""
+        if root not in self._stores:
+            self._stores[root] = _open_store(root)
+        return self._stores[root]
+
+    def measure(self, round_trip: float, size: int, seconds: float) -> None:
+        self.round_trip += (round_trip - self.round_trip) / 16
+        if size >= 1 << 16:
+            rate = size / max(seconds, 1e-4)
+            self.bytes_per_second += (rate - self.bytes_per_second) / 16
+
+
+_lock = threading.Lock()
+_process: Requests | None = None
+
+
+def of_process() -> Requests:
+    """Returns the thread and stores of this process. Raises `SourceError` in a fork of a process
+    that has some: obstore's threads are not in it, and a request would never end."""
+    global _process  # noqa: PLW0603 - one for the process
+    with _lock:
+        _process = _process or Requests()
+        if _process.pid != os.getpid():
+            raise SourceError(
+                f"process {os.getpid()} cannot use object stores: it was forked from process "
+                f"{_process.pid}, which uses them; start it with spawn or forkserver"
+            )
+        return _process
+
+
+def _after_fork() -> None:
+    global _lock  # noqa: PLW0603 - a thread that is gone may have held it
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """Returns the root of a store, such as `gs://bucket`, and the key of an object in it."""
+    scheme, _, rest = path.partition("://")
+    if scheme not in SCHEMES:
+        available = ", ".join(f"{one}://" for one in SCHEMES[:4])
+        raise ConfigError(f"{path!r}: unknown scheme {scheme}://; available: {available}")
+    bucket, _, key = rest.partition("/")
+    return f"{scheme}://{bucket}", key
+
+
+def _open_store(root: str) -> Any:
+    if obstore is None:
+        raise MissingExtraError(f"{root}: object stores need obstore: pip install 'infeed[stores]'")
+    options = {"client_options": _CLIENT, "retry_config": _RETRIES}
+    if root == "file://":
+        return stores.LocalStore("/")
+    if root.startswith("http"):
+        return stores.HTTPStore.from_url(root, **options)
+    return stores.from_url(root, **options)

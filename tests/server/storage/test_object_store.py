@@ -1,0 +1,236 @@
+"""Objects in stores: exact reads through faults, listings, and errors with their remedies."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.harness.object_server import ObjectServer
+from tests.harness.tfrecords import example, write_records
+
+from infeed.shared.errors import ConfigError, MissingExtraError, SourceError
+from infeed_server.sources.images.source import ImagesSource
+from infeed_server.sources.tfrecord.index import build_index
+from infeed_server.sources.tfrecord.source import TFRecordSource
+from infeed_server.storage import object_store, requests
+from infeed_server.storage.files import list_files, read_bytes, read_stamp
+from infeed_server.storage.ranges import RangeReader
+
+SIZE = 3 << 20
+CONTENT = random.Random(1).randbytes(SIZE)
+
+
+def reader(store: ObjectServer, content: bytes = CONTENT) -> RangeReader:
+    store.objects["bkt/a/x y.bin"] = content
+    return RangeReader(list_files(["s3://bkt/a/*"]))
+
+
+def read(ranges: RangeReader, begin: int, size: int) -> bytes:
+    (content,) = ranges.read(np.array([0]), np.array([begin]), np.array([size]))
+    return bytes(content)
+
+
+def test_ranges_are_exact_through_faults(store: ObjectServer) -> None:
+    ranges = reader(store)
+    faults = store.faults
+    faults.error_rate = faults.cut_rate = faults.slow_rate = 0.2
+    faults.slow_seconds = 0.01
+    draw = random.Random(2)
+    begins = np.array([draw.randrange(SIZE) for _ in range(100)])
+    sizes = np.array([draw.randrange(min(4000, SIZE - begin)) for begin in begins.tolist()])
+    contents = ranges.read(np.zeros(100, np.int64), begins, sizes)
+    for begin, size, content in zip(begins.tolist(), sizes.tolist(), contents, strict=True):
+        assert content == CONTENT[begin : begin + size]
+
+
+def test_sources_are_the_same_as_local(store: ObjectServer, tmp_path: Path) -> None:
+    draw = random.Random(3)
+    (tmp_path / "images/cat").mkdir(parents=True)
+    for number in range(40):
+        (tmp_path / f"images/cat/{number}.jpg").write_bytes(draw.randbytes(5000))
+    records = [example({"x": [draw.randbytes(3000)]}) for _ in range(100)]
+    write_records(tmp_path / "a.tfrecord", records)
+    store.put_folder(tmp_path, "bkt")
+    store.faults.error_rate = store.faults.cut_rate = 0.05
+    indices = np.random.default_rng(4).permutation(40)
+    sources = []
+    for root in (str(tmp_path), "s3://bkt"):
+        images = ImagesSource(images=f"{root}/images", labels="folders", identity="size").open()
+        features: Any = {"x": "bytes"}
+        tfrecord = TFRecordSource(tfrecord=f"{root}/*.tfrecord", features=features).open()
+        sources.append((images, tfrecord))
+    for local, remote in zip(*sources, strict=True):
+        assert local.identity == remote.identity
+        expected, found = local.read(indices), remote.read(indices)
+        for name, values in expected.items():
+            assert values.tolist() == found[name].tolist()
+        local.close()
+        remote.close()
+
+
+def test_index_beside_an_object_saves_its_scan(store: ObjectServer, tmp_path: Path) -> None:
+    write_records(tmp_path / "a.tfrecord", [example({"x": [n]}) for n in range(1000)])
+    index = build_index(list_files([f"{tmp_path}/a.tfrecord"]))
+    store.put_folder(tmp_path, "bkt")
+    assert "bkt/a.tfrecord.infeed-index.npz" in store.objects
+    remote = build_index(list_files(["s3://bkt/*"]))
+    assert remote.identity == index.identity
+    assert store.count("GET", "a.tfrecord") == store.count("GET", ".npz") == 1
+
+
+def test_replaced_object_is_a_changed_file(store: ObjectServer) -> None:
+    ranges = reader(store)
+    assert read(ranges, 5, 10) == CONTENT[5:15]
+    store.objects["bkt/a/x y.bin"] = CONTENT[::-1]
+    with pytest.raises(SourceError, match=r"x y\.bin changed since the server listed it") as caught:
+        read(ranges, 5, 10)
+    assert caught.value.metadata["fault"] == "changed"
+
+
+@pytest.mark.parametrize("etag", ['W/"{}"', ""])
+def test_object_without_strong_etag(store: ObjectServer, etag: str) -> None:
+    store.etag_format = etag
+    ranges = reader(store)
+    assert read(ranges, 5, 10) == CONTENT[5:15]
+    store.objects["bkt/a/x y.bin"] = CONTENT[1:]
+    with pytest.raises(SourceError, match="changed since"):
+        read(ranges, 5, 10)
+
+
+def test_store_that_is_away_and_returns(store: ObjectServer, retry_delays: list[float]) -> None:
+    ranges = reader(store)
+    store.faults.error_rate = 1.0
+    with pytest.raises(SourceError, match=r"cannot read s3://.*\(7 attempts\); the batch is"):
+        read(ranges, 5, 10)
+    assert len(retry_delays) == 6
+    store.faults.error_rate = 0.0
+    assert read(ranges, 5, 10) == CONTENT[5:15]
+
+
+def test_file_of_a_web_server(store: ObjectServer) -> None:
+    store.objects["bkt/a/x y.bin"] = CONTENT
+    ranges = RangeReader(list_files([f"{store.url}/bkt/a/x y.bin"]))
+    assert read(ranges, SIZE - 9, 9) == CONTENT[-9:]
+    store.faults.ignores_range = True
+    with pytest.raises(SourceError, match="ignores Range"):
+        read(ranges, 5, 10)
+    with pytest.raises(SourceError, match="a web server lists no files; name each"):
+        list_files([f"{store.url}/bkt/*"])
+
+
+def test_listing_takes_no_request_per_object(store: ObjectServer) -> None:
+    store.objects.update((f"bkt/many/{number:04}.jpg", b"%d" % number) for number in range(2500))
+    source = ImagesSource(images="s3://bkt/many").open()
+    assert len(source) == 2500
+    assert len(store.requests) == 3
+    store.faults.cut_rate = 0.3  # a page that is cut off is requested again
+    assert len(list_files(["s3://bkt/many/*9.jpg"])) == 250
+
+
+def test_no_match_names_what_is_there(store: ObjectServer) -> None:
+    store.objects["bkt/a/b/c.tfrecord"] = b""
+    with pytest.raises(SourceError, match=r"no file matches.*'s3://bkt/a', which holds b$"):
+        list_files(["s3://bkt/a/q/*.tfrecord"])
+    with pytest.raises(SourceError, match="'s3://bkt/a' is a folder; name its files"):
+        list_files(["s3://bkt/a"])
+    with pytest.raises(SourceError, match="no such bucket; correct its name"):
+        list_files(["s3://other/a/*"])
+    with pytest.raises(SourceError, match="no such bucket"):
+        list_files(["s3://other/a/b"])
+    with pytest.raises(SourceError, match="cannot read 's3://bkt/none': no such object"):
+        read_bytes("s3://bkt/none")
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message"),
+    [
+        (403, "AccessDenied", "the store denies it; allow to read and to list"),
+        (403, "RequestTimeTooSkewed", "the clock of this host differs"),
+        (403, "InvalidAccessKeyId", "does not accept the credentials; set credentials"),
+        (403, "SignatureDoesNotMatch", "does not accept the credentials"),
+        (401, "Unauthorized", "does not accept the credentials"),
+        (301, "PermanentRedirect", "another region; set AWS_REGION"),
+        (404, "NoSuchBucket", "no such bucket"),
+    ],
+)
+def test_refusals_have_a_remedy(store: ObjectServer, status: int, code: str, message: str) -> None:
+    store.refusals["bkt"] = (status, code)
+    with pytest.raises(SourceError, match=rf"cannot list 's3://bkt/\*': .*{message}"):
+        list_files(["s3://bkt/*"])
+
+
+def test_store_that_does_not_answer(store: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranges = reader(store)
+    monkeypatch.setattr(object_store, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr("infeed_server.storage.faults._PATIENCE_SECONDS", 0.08)
+    store.faults.delay = 1000.0
+    with pytest.raises(SourceError, match=r"no answer for 0.05 s; check the.*\(2 attempts\)"):
+        read(ranges, 5, 10)
+    with pytest.raises(SourceError, match=r"no answer for 0\.05 s"):
+        read_stamp("s3://bkt/a")
+
+
+def test_wrong_endpoint_and_credentials(
+    store: ObjectServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    store.faults.is_down = True
+    with pytest.raises(SourceError, match="cannot be reached; check the endpoint"):
+        list_files(["s3://bkt/*"])
+    monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", str(tmp_path / "none.json"))
+    with pytest.raises(SourceError, match="the file of credentials cannot be used"):
+        list_files(["gs://bkt/*"])
+    with pytest.raises(SourceError, match="set AZURE_STORAGE_ACCOUNT_NAME"):
+        list_files(["az://bkt/*"])
+
+
+def test_absent_credentials(monkeypatch: pytest.MonkeyPatch, store: ObjectServer) -> None:
+    monkeypatch.delenv("AWS_SKIP_SIGNATURE")
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"{store.url}/metadata")
+    with pytest.raises(SourceError, match="no credentials in the environment"):
+        list_files(["s3://bkt/*"])
+
+
+def test_unknown_scheme_and_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="unknown scheme hdfs://; available: gs://, s3://"):
+        list_files(["hdfs://bkt/*"])
+    monkeypatch.setattr(requests, "obstore", None)
+    monkeypatch.setattr(requests, "_process", None)
+    with pytest.raises(MissingExtraError, match=r"s3://bkt: .* pip install 'infeed\[stores\]'"):
+        list_files(["s3://bkt/*"])
+
+
+def _read_in_child(queue: Any) -> None:
+    try:
+        queue.put(read_bytes("s3://bkt/a/x y.bin"))
+    except SourceError as error:
+        queue.put(error.message)
+    queue.close()
+    queue.join_thread()
+
+
+def in_fork() -> Any:
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_read_in_child, args=(queue,))
+    child.start()
+    found = queue.get(timeout=60)
+    child.join()
+    assert child.exitcode == 0
+    return found
+
+
+def test_forked_child_reads_unless_its_parent_did(store: ObjectServer) -> None:
+    store.objects["bkt/a/x y.bin"] = CONTENT
+    # In another process: other tests have used obstore in this one.
+    script = Path(__file__).with_name("forked_reads.py")
+    done = subprocess.run([sys.executable, str(script)], check=True, stdout=subprocess.PIPE)
+    assert done.stdout.split() == [hashlib.md5(CONTENT).hexdigest().encode()] * 2
+    reader(store)
+    assert "it was forked from process" in in_fork()
