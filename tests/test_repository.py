@@ -87,7 +87,7 @@ def test_readme_has_the_versions_and_extras_of_the_project(project: dict[str, An
     assert f"In a fresh clone, with Python {clone[1]}.{clone[2]} or newer" in readme
     extras = project["optional-dependencies"]
     documented = set(re.findall(r"infeed\[(\w+)\]", readme))
-    for_development = {"bench", "dev", "frameworks"}
+    for_development = {"dev"}
     assert documented == set(extras) - for_development
     (tensorflow,) = map(Requirement, extras["tensorflow"])
     assert extras["tensorflow"][0] in extras["server"]
