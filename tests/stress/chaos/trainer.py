@@ -33,6 +33,7 @@ class Task:
     end_file: str = ""
     cursor: dict[str, Any] | None = None
     epochs: int | None = None
+    seed: int | None = None
     pause: float = 0.0
     prefetch_bytes: int = 40_000_000
     reconnect_timeout: float = 120.0
@@ -79,6 +80,7 @@ def train(task: Task) -> None:
         task.pipeline,
         batch_size=task.batch_size,
         shard=infeed.Shard(task.rank, task.world_size),
+        seed=task.seed,
         state=task.cursor,
         epochs=task.epochs,
         remainder="pad",
