@@ -74,7 +74,8 @@ def server(nursery: Nursery, tmp_path: Path) -> Iterator[InfeedServer]:
     definition = tmp_path / "pipelines.yaml"
     definition.write_text(PIPELINES.format(folder=tmp_path))
     log, http = tmp_path / "server", "127.0.0.1:0"
-    with InfeedServer(definition, log, http=http, launch=nursery.start) as running:
+    limit = ("--memory-limit", "512")
+    with InfeedServer(definition, log, *limit, http=http, launch=nursery.start) as running:
         yield running
 
 
@@ -159,7 +160,8 @@ def test_stopped_trainer_costs_its_window_alone(
     """A trainer is halted, another one does not call `next`: both get the same batches afterwards,
     and a halted one that is killed leaves nothing at the server."""
     task = Task(server.address, "images", 1, 16, prefetch_bytes=WINDOW_BYTES)
-    # Of another seed: the server keeps shared batches for a stopped trainer, within its limit.
+    # Of another seed: the server keeps shared batches for a stopped trainer, and for an idle one,
+    # in half of its memory limit, which is small here, so that it is full before.
     job = replace(task, world_size=OTHERS, seed=1)
     with (
         Job(tmp_path / "others", job, nursery.start) as others,
