@@ -14,7 +14,7 @@ import numpy.typing as npt
 import tensorflow as tf
 from typing_extensions import Self
 
-from infeed.shared.errors import SourceError
+from infeed.shared.errors import SampleError, SourceError
 from infeed_server.config.model import Definition, Finding, KeyPath
 from infeed_server.storage.files import is_remote, list_files, rebase
 
@@ -79,6 +79,19 @@ class Source(ABC):
         """Parses one sample's columns into its fields. Runs inside the pipeline's graph."""
         return columns
 
+    def sample_error(
+        self, index: int, problem: str, place: object = None, **where: Any
+    ) -> SampleError:
+        """Returns the error for a bad sample; `place` is where it is, in words."""
+        found = self.provenance(index)
+        return SampleError(
+            f"sample {index} cannot be read: {place or found}: {problem}",
+            sample_id=index,
+            file=found.file,
+            offset=found.offset,
+            **where,
+        )
+
     def close(self) -> None:  # noqa: B027 - most sources have nothing to end
         """Ends what reads for the source. A read in progress may end with a `SourceError`."""
 
@@ -113,7 +126,8 @@ class SourceDefinition(Definition):
 
     def paths(self) -> dict[str, Any]:
         """Returns the options that are paths and globs, lists of them or mappings to them."""
-        return {}
+        names = {self.kind, "index"} & type(self).model_fields.keys()
+        return {name: getattr(self, name) for name in names}
 
     def resolve(self, base: Path) -> Self:
         """Returns the definition with its relative paths and globs taken from `base`."""
@@ -143,9 +157,6 @@ class FilesDefinition(IndexedDefinition):
     def patterns(self) -> list[str]:
         value = getattr(self, self.kind)
         return [value] if isinstance(value, str) else list(value)
-
-    def paths(self) -> dict[str, Any]:
-        return {self.kind: getattr(self, self.kind)}
 
     def check(self) -> Iterator[Finding]:
         for number, pattern in enumerate(self.patterns):
@@ -177,6 +188,9 @@ def check_code_name(value: Any) -> Any:
 
 class CodeDefinition(SourceDefinition):
     """The options of a source that the user's code makes: an option `kind` has it or its name."""
+
+    def paths(self) -> dict[str, Any]:
+        return {}
 
     @property
     def target(self) -> Any:

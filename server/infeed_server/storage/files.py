@@ -98,6 +98,16 @@ def changed_error(path: str, since: str, difference: str = "", first: str = "") 
     )
 
 
+def damaged_error(
+    path: str,
+    problem: str,
+    remedy: str = "put a good copy in its place and restart the server",
+    **where: Any,
+) -> SourceError:
+    """Returns the error for a file whose bytes are not as they were written."""
+    return SourceError(f"{path}{problem}; {remedy}", file=path, fault="damaged", **where)
+
+
 def read_bytes(path: str) -> bytes:
     """Reads a whole file. Raises `SourceError` when that fails, and for a pipe without end."""
     if os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113

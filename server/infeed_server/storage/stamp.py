@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Iterable
 from typing import NamedTuple
 
 
@@ -29,3 +31,8 @@ class StoredFile(NamedTuple):
 
     path: str
     stamp: FileStamp
+
+
+def hash_stamps(stamps: Iterable[FileStamp]) -> str:
+    """Returns a hash of the versions of files."""
+    return hashlib.sha256(repr([*stamps]).encode()).hexdigest()

@@ -58,9 +58,6 @@ class ArraysSource(IndexedDefinition):
             return value
         return {n: v if isinstance(v, str) else f"{v.dtype}{v.shape}" for n, v in value.items()}
 
-    def paths(self) -> dict[str, Any]:
-        return {"arrays": self.arrays}
-
     def check(self) -> Iterator[Finding]:
         named = {"": self.arrays} if isinstance(self.arrays, str) else self.arrays
         for name, path in named.items():

@@ -50,9 +50,6 @@ class HuggingFaceSource(IndexedDefinition):
             )
         return value
 
-    def paths(self) -> dict[str, Any]:
-        return {"huggingface": self.huggingface}
-
     def check(self) -> Iterator[Finding]:
         yield from find_missing(("huggingface",), lambda: require_saved(self.huggingface))
 

@@ -51,9 +51,6 @@ class MdsSource(IndexedDefinition):
     fields: Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(as_tuple)] | None = None
     """Columns to serve, each a field; by default all."""
 
-    def paths(self) -> dict[str, Any]:
-        return {"mds": self.mds}
-
     def check(self) -> Iterator[Finding]:
         if not is_remote(self.mds):
             yield from find_missing(("mds",), partial(read_index, self.mds))

@@ -6,7 +6,7 @@ import hashlib
 import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import BeforeValidator, Field
@@ -47,9 +47,6 @@ class TfdsSource(IndexedDefinition):
     `NAME_length` (int64) has the length."""
     index: PathString | None = None
     """Directory of the record index, instead of beside the data."""
-
-    def paths(self) -> dict[str, Any]:
-        return {"tfds": self.tfds, "index": self.index}
 
     def check(self) -> Iterator[Finding]:
         if is_remote(self.tfds):

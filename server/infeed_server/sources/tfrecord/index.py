@@ -66,10 +66,6 @@ class RecordIndex:
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def file_of(self, index: int) -> int:
-        """Returns the position in `files` of a record's file."""
-        return int(np.searchsorted(self.first, index, side="right")) - 1
-
 
 def build_index(
     files: Sequence[StoredFile],

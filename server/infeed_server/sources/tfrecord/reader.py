@@ -13,19 +13,19 @@ import numpy as np
 import tensorflow as tf
 
 from infeed.shared.errors import SampleError, SourceError
-from infeed_server.sources.base import Columns, Indices, Provenance, Sample, Source
+from infeed_server.sources.base import Columns, Indices, Sample
+from infeed_server.sources.located import LocatedSource
 from infeed_server.sources.tfrecord.features import FeatureOptions, parse_record
 from infeed_server.sources.tfrecord.framing import FRAME_BYTES, OtherRecordError, decode_record
 from infeed_server.sources.tfrecord.index import RecordIndex
-from infeed_server.storage.files import changed_error, reading
-from infeed_server.storage.ranges import RangeReader
+from infeed_server.storage.files import changed_error, damaged_error, reading
 from infeed_server.storage.stamp import StoredFile
 
 RECORD_COLUMN = "record"
 """The only column: a serialized Example."""
 
 
-class TFRecordReader(Source):
+class TFRecordReader(LocatedSource):
     """Reads records by index and verifies their CRCs each time. Thread-safe."""
 
     parsed = False
@@ -35,19 +35,10 @@ class TFRecordReader(Source):
         self._damaged = frozenset(index.damaged.tolist())
         self.features = features
         files = [StoredFile(file.path, file.stamp) for file in index.files]
-        self._ranges = RangeReader(files, "it was indexed")
+        self.locate(files, np.diff(index.first), index.offsets, "it was indexed")
         self.columns = {RECORD_COLUMN: tf.TensorSpec((), tf.string)}
         options = {name: feature.model_dump_json() for name, feature in features.items()}
         self.identity = hashlib.sha256(f"tfrecord {index.identity} {options}".encode()).hexdigest()
-        stamps = [file.stamp for file in index.files]
-        self.stamp = hashlib.sha256(repr(stamps).encode()).hexdigest()
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def provenance(self, index: int) -> Provenance:
-        file = self.index.files[self.index.file_of(index)]
-        return Provenance(file.path, int(self.index.offsets[index]))
 
     def parse(self, columns: Sample) -> Sample:
         return parse_record(columns[RECORD_COLUMN], self.features)
@@ -58,13 +49,11 @@ class TFRecordReader(Source):
         otherwise, or changed."""
         for index in indices.tolist() if self._damaged else ():
             if index in self._damaged:
-                raise self._sample_error(index)
-        index = self.index
-        files = np.searchsorted(index.first, indices, side="right") - 1
-        offsets = index.offsets[indices].astype(np.int64)
-        lengths = index.lengths[indices].astype(np.int64)
-        records = self._ranges.read(files, offsets, lengths + FRAME_BYTES)
-        crcs = index.crcs[indices].tolist()
+                raise self._bad_sample(index)
+        offsets = self._begins[indices].astype(np.int64)
+        lengths = self.index.lengths[indices].astype(np.int64)
+        records = self._ranges.read(self.files_of(indices), offsets, lengths + FRAME_BYTES)
+        crcs = self.index.crcs[indices].tolist()
         for slot, (frame, length, crc) in enumerate(
             zip(records.tolist(), lengths.tolist(), crcs, strict=True)
         ):
@@ -77,37 +66,29 @@ class TFRecordReader(Source):
     def _wrong_record(self, index: int, error: ValueError) -> SourceError:
         """Returns the error for a record that is not as it was indexed. Raises `SourceError` if its
         file changed."""
-        number = self.index.file_of(index)
-        file, begin = self.index.files[number], int(self.index.offsets[index])
+        number, place = self.file_of(index), self.provenance(index)
         if isinstance(error, OtherRecordError):
             # A saved index is valid while size and time are the same: it would be used again.
             rebuild = "run `infeed index --rebuild`, then "
-            problem = f"the record at byte {begin}: {error}"
-            return changed_error(file.path, "it was indexed", problem, rebuild)
-        with reading(file.path):
+            problem = f"the record at byte {place.offset}: {error}"
+            return changed_error(place.file, "it was indexed", problem, rebuild)
+        with reading(place.file):
             self._ranges.check(number)  # or it is being written
         same_everywhere = "set on_error: substitute or mask"
         if self.index.verified:
             same_everywhere = "run `infeed index --rebuild` and restart, on every server"
-        return SourceError(
-            f"{file.path} is damaged: sample {index} cannot be read, record at byte {begin}: "
-            f"{error}; put a good copy in its place and restart the server, or if every server's "
-            f"copy has this damage, {same_everywhere}",
-            file=file.path,
-            fault="damaged",
-            offset=begin,
+        return damaged_error(
+            place.file,
+            f" is damaged: sample {index} cannot be read, record at byte {place.offset}: {error}",
+            "put a good copy in its place and restart the server, or if every server's copy has "
+            f"this damage, {same_everywhere}",
+            offset=place.offset,
             sample_id=index,
         )
 
-    def _sample_error(self, index: int) -> SampleError:
-        file = self.index.files[self.index.file_of(index)]
-        offset = int(self.index.offsets[index])
+    def _bad_sample(self, index: int) -> SampleError:
+        file, offset = self.index.files[self.file_of(index)], int(self._begins[index])
         reason = "the CRC of its data does not match"
         if offset == file.truncated_at:
             reason = f"the file is truncated inside it, after {file.records} whole records"
-        return SampleError(
-            f"sample {index} cannot be read: {file.path}, record at byte {offset}: {reason}",
-            sample_id=index,
-            file=file.path,
-            offset=offset,
-        )
+        return self.sample_error(index, reason, f"{file.path}, record at byte {offset}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -25,9 +25,6 @@ class TFRecordSource(FilesDefinition):
     """Features to parse, by name; each becomes a field."""
     index: PathString | None = None
     """Directory of the record index, instead of beside the data."""
-
-    def paths(self) -> dict[str, Any]:
-        return {**super().paths(), "index": self.index}
 
     def open(
         self, progress: ProgressCallback | None = None, *, keep_damaged: bool = False

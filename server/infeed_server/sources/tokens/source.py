@@ -17,14 +17,12 @@ from infeed_server.sources.base import (
     FilesDefinition,
     Indices,
     ProgressCallback,
-    Provenance,
     Sample,
-    Source,
 )
+from infeed_server.sources.located import LocatedSource
 from infeed_server.sources.tokens.idx import TokenIndex, read_idx
 from infeed_server.storage.files import PathString, list_files, read_bytes, read_stamp
-from infeed_server.storage.ranges import RangeReader
-from infeed_server.storage.stamp import StoredFile
+from infeed_server.storage.stamp import StoredFile, hash_stamps
 
 _FIELD = "tokens"
 
@@ -45,7 +43,7 @@ class TokensSource(FilesDefinition):
         return TokensReader(list_files(self.patterns), self.length)
 
 
-class TokensReader(Source):
+class TokensReader(LocatedSource):
     """Reads sequences or windows by index. Thread-safe."""
 
     def __init__(self, files: Sequence[StoredFile], length: int | None) -> None:
@@ -66,36 +64,27 @@ class TokensReader(Source):
                 raise SourceError(f"{idx.path}: {text}; leave out length", file=idx.path)
             digest.update(hashlib.sha256(content).digest() + b"%d" % size)
         self.identity = digest.hexdigest()
-        stamps = [file.stamp for file in (*files, *(file for _, file in pairs))]
-        self.stamp = hashlib.sha256(repr(stamps).encode()).hexdigest()
         self._dtype = pairs[0][0].dtype
         places = [_windows(index, length) if length else index[1:] for index, _ in pairs]
         self._lengths = np.concatenate([lengths for lengths, _ in places]).astype(np.int64)
-        self._offsets = np.concatenate([offsets for _, offsets in places])
-        self._first = np.cumsum([0, *(len(offsets) for _, offsets in places)], dtype=np.int64)
-        if not len(self._offsets):
+        begins = np.concatenate([offsets for _, offsets in places])
+        if not len(begins):
             raise SourceError(
                 f"no sequence, or no window of {length} tokens, in {len(files)} files from "
                 f"{files[0].path} on",
                 file=files[0].path,
             )
-        self._ranges = RangeReader([file for _, file in pairs])
+        bins, counts = [file for _, file in pairs], [len(offsets) for _, offsets in places]
+        self.locate(bins, counts, begins, "the server listed it")
+        self.stamp = hash_stamps(file.stamp for file in (*files, *bins))
         self.parsed = length is not None
         tokens = tf.TensorSpec((length,), tf.as_dtype(self._dtype))
         self.columns = {_FIELD: tokens if self.parsed else tf.TensorSpec((), tf.string)}
 
-    def __len__(self) -> int:
-        return len(self._offsets)
-
-    def provenance(self, index: int) -> Provenance:
-        file = int(np.searchsorted(self._first, index, side="right")) - 1
-        return Provenance(self._ranges.files[file].path, int(self._offsets[index]))
-
     def read(self, indices: Indices) -> Columns:
         """Returns the tokens of samples, of sequences as bytes. Raises `SourceError`."""
-        files = np.searchsorted(self._first, indices, side="right") - 1
         sizes = self._lengths[indices] * self._dtype.itemsize
-        rows = self._ranges.read(files, self._offsets[indices], sizes)
+        rows = self._ranges.read(self.files_of(indices), self._begins[indices], sizes)
         if not self.parsed:
             return {_FIELD: rows}
         length = int(self._lengths[0])
@@ -106,9 +95,6 @@ class TokensReader(Source):
         if self.parsed:
             return columns
         return {_FIELD: tf.io.decode_raw(columns[_FIELD], tf.as_dtype(self._dtype))}
-
-    def close(self) -> None:
-        self._ranges.close()
 
 
 def _windows(index: TokenIndex, length: int) -> tuple[npt.NDArray[np.int64], ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
 
@@ -32,9 +32,6 @@ class WebDatasetSource(FilesDefinition):
     def _check(cls, fields: dict[str, str] | None) -> dict[str, str] | None:
         split_alternatives(fields or {})
         return fields
-
-    def paths(self) -> dict[str, Any]:
-        return {**super().paths(), "index": self.index}
 
     def open(
         self, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
