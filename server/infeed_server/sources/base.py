@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,8 +15,8 @@ import tensorflow as tf
 from typing_extensions import Self
 
 from infeed.shared.errors import SampleError, SourceError
-from infeed_server.config.model import Definition, Finding, KeyPath
-from infeed_server.storage.files import is_remote, list_files, rebase
+from infeed_server.config.model import Definition, Finding, KeyPath, did_you_mean
+from infeed_server.storage.files import abbreviate, is_remote, list_files, rebase
 
 READ_THREADS = 4
 """Threads that read a source: enough to hide the latency of a file system, few enough for Python's
@@ -172,6 +172,19 @@ def find_missing(path: KeyPath, find: Callable[[], object]) -> Iterator[Finding]
         find()
     except SourceError as error:
         yield path, error.message
+
+
+def require_names(
+    names: Iterable[str], available: Sequence[str], subject: str, what: str = "column"
+) -> None:
+    """Raises `SourceError` for the first name that `subject`, a path, does not have."""
+    for name in names:
+        if name not in available:
+            raise SourceError(
+                f"{subject} has no {what} {name!r}{did_you_mean(name, [*available])}; "
+                f"available: {abbreviate(available, 12) or 'none'}",
+                file=subject,
+            )
 
 
 def expand_type(value: Any) -> Any:

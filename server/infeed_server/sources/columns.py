@@ -1,21 +1,28 @@
-"""The base of sources of fields, whose arrays may vary in size."""
+"""The bases of sources of fields, whose arrays may vary in size."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import tensorflow as tf
 
 from infeed.shared.spec import BYTES
-from infeed_server.sources.base import Columns, Sample, Source
-from infeed_server.sources.python.values import Field
+from infeed_server.sources.base import Columns, Indices, Sample, Source
+from infeed_server.sources.python.elements import ColumnBuilder
+from infeed_server.sources.python.values import Field, fit
+
+Decode = Callable[[bytes], Any]
+"""Decodes a value. Raises `ValueError`, whose message continues "its field x ..."."""
 
 
 class ColumnSource(Source):
     """A source of fields. Arrays whose size varies are columns of serialized tensors."""
 
-    _fields: tuple[Field, ...]
+    fields: tuple[Field, ...]
 
     def set_fields(self, fields: tuple[Field, ...]) -> None:
-        self._fields = fields
+        self.fields = fields
         self.columns = {
             field.name: tf.TensorSpec((), tf.string) if field.varies else _tensor_spec(field)
             for field in fields
@@ -24,15 +31,33 @@ class ColumnSource(Source):
 
     def to_columns(self, columns: Columns) -> Columns:
         """Returns what was read, with arrays that vary as serialized tensors."""
-        for field in self._fields:
+        for field in self.fields:
             if field.varies:
                 arrays, dtype = columns[field.name], _tensor_spec(field).dtype
                 for row, array in enumerate(arrays):
-                    arrays[row] = tf.io.serialize_tensor(tf.constant(array, dtype)).numpy()
+                    arrays[row] = tf.make_tensor_proto(array, dtype).SerializeToString()
         return columns
 
+    def decode(
+        self,
+        indices: Indices,
+        samples: Iterable[Mapping[str, bytes]],
+        decoders: Mapping[str, Decode],
+    ) -> Columns:
+        """Returns the columns of samples from the bytes of their fields. Raises `SampleError`."""
+        builder = ColumnBuilder(self.fields, len(indices))
+        for row, (index, sample) in enumerate(zip(indices.tolist(), samples, strict=True)):
+            arrays = {}
+            for field in self.fields:
+                try:
+                    arrays[field.name] = fit(decoders[field.name](sample[field.name]), field)
+                except ValueError as error:
+                    raise self.sample_error(index, f"its field {field.name!r} {error}") from error
+            builder.set(row, arrays)
+        return self.to_columns(builder.columns)
+
     def parse(self, columns: Sample) -> Sample:
-        return {field.name: _parse(columns[field.name], field) for field in self._fields}
+        return {field.name: _parse(columns[field.name], field) for field in self.fields}
 
 
 def _tensor_spec(field: Field) -> tf.TensorSpec:

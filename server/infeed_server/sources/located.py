@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from infeed_server.sources.base import Indices, Provenance, Source
 from infeed_server.storage.ranges import RangeReader
-from infeed_server.storage.stamp import StoredFile, hash_stamps
+from infeed_server.storage.stamp import hash_stamps
 
 
 class LocatedSource(Source):
@@ -18,18 +18,15 @@ class LocatedSource(Source):
 
     def locate(
         self,
-        files: Sequence[StoredFile],
+        ranges: RangeReader,
         counts: Iterable[int],
         begins: npt.NDArray[Any],
-        since: str = "the server opened it",
     ) -> None:
-        """Takes the number of samples in each file, and the offset of each sample. `since` says in
-        errors when a file was as it is expected."""
-        self.files = files
+        """Takes the number of samples in each file, and the offset of each sample."""
+        self._ranges, self.files = ranges, ranges.files
         self._first = np.cumsum([0, *counts], dtype=np.int64)
         self._begins = begins
-        self._ranges = RangeReader(files, since)
-        self.stamp = hash_stamps(file.stamp for file in files)
+        self.stamp = hash_stamps(file.stamp for file in self.files)
 
     def __len__(self) -> int:
         return int(self._first[-1])

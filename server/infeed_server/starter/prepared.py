@@ -37,17 +37,15 @@ def mds_draft(folder: Path, target: Path) -> Draft:
     if not fields:
         raise SourceError(f"{folder}: no column that can be served: {listed(left_out)}")
     reader = MdsSource(mds=str(folder), fields=tuple(fields)).open()
-    for name, spec in reader.specs.items():
-        if None in spec.shape:
-            left_out.append(f"{name} (its shape varies: {[*spec.shape]})")
-            fields.remove(name)
+    for field in reader.fields:
+        if field.varies:
+            left_out.append(f"{field.name} (its shape varies: {[*field.shape]})")
+            fields.remove(field.name)
     source = [line("mds", relative(folder, target))]
     source += [line("fields", fields)] * bool(left_out)
     draft = Draft(pipeline_name(folder.name), [f"{len(reader)} samples"], source, len(reader))
     draft.about += [f"left out: {listed(left_out)}"] * bool(left_out)
-    kinds = {
-        name: f"{reader.specs[name].dtype.name}{[*reader.specs[name].shape]}" for name in fields
-    }
+    kinds = {field.name: str(field) for field in reader.fields if not field.varies}
     read = reader.read(np.array(spread(len(reader), _SAMPLES_READ)))
     _describe(draft, kinds, {name: [*values] for name, values in read.items()})
     return draft

@@ -3,39 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from infeed.shared.errors import SourceError
-from infeed.shared.spec.dtypes import BYTES
-
-Shape = tuple[int | None, ...]
-
-
-class Value(NamedTuple):
-    """A value of a sample: the bytes of an array in the order of C, or a byte string."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    content: bytes
-
-
-Decode = Callable[[bytes], Value]
-"""Decodes a value. Raises `ValueError` for bytes that are none."""
+from infeed.shared.spec import Array
+from infeed_server.sources.columns import Decode
 
 _STRINGS = ("bytes", "str", "json", "jpeg", "png")
-
-_SCALARS = {"int": "int64"} | {
-    name: name
-    for name in (
-        *("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
-        *("float16", "float32", "float64"),
-    )
-}
 
 _TEXTS: dict[str, type[np.generic]] = {
     "str_int": np.int64,
@@ -59,6 +35,8 @@ _NUMBERED_TYPES = {
 }
 """Number of a data type in front of an array → the type."""
 
+_SCALARS = {"int": "int64"} | {name: name for name in _NUMBERED_TYPES.values()}
+
 _CHANNELS = {"L": 1, "RGB": 3, "RGBA": 4, "YCbCr": 3, "HSV": 3, "LAB": 3}
 """Mode of Pillow with a byte for each channel → channels."""
 
@@ -68,7 +46,7 @@ def decoder(column: str, encoding: str, size: int | None) -> Decode:
     each of them. Raises `SourceError` for an encoding that cannot be served."""
     name, _, options = encoding.partition(":")
     if encoding in _STRINGS:
-        return _string
+        return bytes
     if encoding in _SCALARS:
         return _array_decoder(column, size, _SCALARS[encoding], ())
     if encoding in _TEXTS:
@@ -106,31 +84,27 @@ def _array_decoder(column: str, size: int | None, dtype: str, shape: tuple[int, 
     return partial(_array, dtype, shape)
 
 
-def _string(data: bytes) -> Value:
-    return Value(BYTES, (), data)
-
-
-def _array(dtype: str, shape: tuple[int, ...], data: bytes) -> Value:
+def _array(dtype: str, shape: tuple[int, ...], data: bytes) -> Array:
     if len(data) != math.prod(shape) * np.dtype(dtype).itemsize:
-        raise ValueError(f"{len(data)} bytes are no {dtype}{list(shape)}")
-    return Value(dtype, shape, data)
+        raise ValueError(f"has {len(data)} bytes, which are no {dtype}{list(shape)}")
+    return np.frombuffer(data, dtype).reshape(shape)
 
 
-def _parsed_text(dtype: type[np.generic], data: bytes) -> Value:
+def _parsed_text(dtype: type[np.generic], data: bytes) -> np.generic:
     try:
-        number = dtype(data.decode("ascii"))
-    except OverflowError as error:
-        raise ValueError(f"{data[:40]!r} does not fit into 64 bits") from error
-    return Value(number.dtype.name, (), number.tobytes())
+        number: np.generic = dtype(data.decode("ascii"))
+    except (OverflowError, ValueError) as error:
+        raise ValueError(f"is {data[:40]!r}, which is no number of 64 bits") from error
+    return number
 
 
-def _described_array(dtype: str, data: bytes) -> Value:
+def _described_array(dtype: str, data: bytes) -> Array:
     """Decodes an array behind its shape, and behind its type unless that is given."""
     begin = 0 if dtype else 1
     if not dtype:
         dtype = _NUMBERED_TYPES.get(data[0] if data else 0, "")
     if not dtype or len(data) <= begin:
-        raise ValueError("it does not begin as an array does")
+        raise ValueError("does not begin as an array does")
     # The number of dimensions, and the number of bits of each: 8, 16, 32 or 64.
     dimensions, width = data[begin] >> 2, 1 << (data[begin] & 3)
     begin, end = begin + 1, begin + 1 + dimensions * width
@@ -138,72 +112,12 @@ def _described_array(dtype: str, data: bytes) -> Value:
     return _array(dtype, tuple(sizes), data[end:])
 
 
-def _picture(data: bytes) -> Value:
+def _picture(data: bytes) -> Array:
     width, height, length = (int.from_bytes(data[n : n + 4], "little") for n in (0, 4, 8))
     mode = data[12 : 12 + length].decode("ascii")
     if mode not in _CHANNELS:
         known = ", ".join(_CHANNELS)
-        raise ValueError(f"a picture of the mode {mode[:20]!r} is no array (known: {known})")
-    return _array("uint8", (height, width, _CHANNELS[mode]), data[12 + length :])
-
-
-class ColumnField(NamedTuple):
-    """A column as a field: its type, and its shape with None for a size that varies."""
-
-    decode: Decode
-    dtype: str
-    shape: Shape
-
-    @property
-    def varies(self) -> bool:
-        return None in self.shape
-
-    @property
-    def spec(self) -> tf.TensorSpec:
-        dtype = tf.string if self.dtype == BYTES else tf.as_dtype(self.dtype)
-        return tf.TensorSpec(self.shape, dtype)
-
-    def encode(self, data: bytes) -> bytes:
-        """Returns the bytes of a value, behind the sizes of an array that varies. Raises
-        `ValueError` for a value that does not fit the field."""
-        value = self.decode(data)
-        if value.dtype != self.dtype or not self._has_shape(value.shape):
-            found, expected = f"{value.dtype}{[*value.shape]}", f"{self.dtype}{[*self.shape]}"
-            raise ValueError(f"{found} does not fit the field, which has {expected}")
-        if self.varies:
-            return np.array(value.shape, np.int64).tobytes() + value.content
-        return value.content
-
-    def _has_shape(self, shape: tuple[int, ...]) -> bool:
-        return len(shape) == len(self.shape) and all(
-            expected in (None, size) for expected, size in zip(self.shape, shape, strict=True)
+        raise ValueError(
+            f"is a picture of the mode {mode[:20]!r}, which is no array (known: {known})"
         )
-
-    def parse(self, content: tf.Tensor) -> tf.Tensor:
-        """Returns the array of a value that varies. Runs inside the pipeline's graph."""
-        head = 8 * len(self.shape)
-        sizes = tf.io.decode_raw(tf.strings.substr(content, 0, head), tf.int64)
-        values = tf.strings.substr(content, head, -1)
-        # TensorFlow decodes no unsigned numbers of these sizes.
-        signed = self.dtype.removeprefix("u") if self.dtype in ("uint32", "uint64") else self.dtype
-        decoded = tf.bitcast(tf.io.decode_raw(values, tf.as_dtype(signed)), self.spec.dtype)
-        return tf.ensure_shape(tf.reshape(decoded, sizes), self.shape)
-
-
-def infer_field(decode: Decode, values: Iterable[bytes]) -> ColumnField:
-    """Returns the field of a column with such values, of which some may be damaged; a size that
-    differs among them varies. Raises `ValueError` for values of several types, or of none."""
-    found, problems = [], []
-    for value in values:
-        try:
-            found.append(decode(value))
-        except ValueError as error:
-            problems.append(error)
-    if not found:
-        raise problems[0]
-    kinds = sorted({f"{value.dtype} of {len(value.shape)} dimensions" for value in found})
-    if len(kinds) > 1:
-        raise ValueError(f"its values differ in their types: {', '.join(kinds)}")
-    sizes = zip(*(value.shape for value in found), strict=True)
-    shape = tuple(one[0] if len(set(one)) == 1 else None for one in sizes)
-    return ColumnField(decode, found[0].dtype, shape)
+    return _array("uint8", (height, width, _CHANNELS[mode]), data[12 + length :])

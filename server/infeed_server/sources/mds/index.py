@@ -6,7 +6,6 @@ shard = samples n: uint32 · offsets: uint32[n + 1] · JSON · samples
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -52,15 +51,6 @@ class Shard(BaseModel):
 class _Index(BaseModel):
     version: int
     shards: list[Shard]
-
-
-class Offsets(NamedTuple):
-    """The samples of all shards."""
-
-    first: npt.NDArray[np.int64]
-    """The index of each shard's first sample, then the number of samples."""
-    bounds: npt.NDArray[np.uint32]
-    """The offsets of each shard's samples in its file, and its end: one more than samples."""
 
 
 def read_index(root: str) -> list[Shard]:
@@ -123,9 +113,9 @@ def list_shards(root: str, shards: list[Shard]) -> list[StoredFile]:
 
 def read_offsets(
     files: RangeReader, shards: Sequence[Shard], on_shards: Callable[[int], None]
-) -> Offsets:
-    """Reads the offsets of all samples, in one range of each shard, and calls `on_shards` with the
-    shards done. Raises `SourceError`."""
+) -> list[npt.NDArray[np.uint32]]:
+    """Reads the offsets of each shard's samples, and its end, in one range of each, and calls
+    `on_shards` with the shards done. Raises `SourceError`."""
     counts = np.array([shard.samples for shard in shards], np.int64)
     sizes = 4 * (counts + 2)
     bounds = []
@@ -138,7 +128,7 @@ def read_offsets(
         for number, head in zip(numbers.tolist(), heads, strict=True):
             bounds.append(_bounds(head, shards[number], files.files[number].path))
         on_shards(begin + len(numbers))
-    return Offsets(np.concatenate([[0], np.cumsum(counts)]), np.concatenate(bounds))
+    return bounds
 
 
 def _bounds(head: bytes, shard: Shard, path: str) -> npt.NDArray[np.uint32]:

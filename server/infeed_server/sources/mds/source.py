@@ -5,27 +5,27 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import accumulate, pairwise
-from typing import Annotated, Any, ClassVar
+from itertools import pairwise
+from typing import Annotated, ClassVar
 
 import numpy as np
-import tensorflow as tf
-from pydantic import BeforeValidator, Field
+import numpy.typing as npt
+from pydantic import BeforeValidator
+from pydantic import Field as Option
 
 from infeed.shared.errors import SampleError, SourceError
-from infeed.shared.spec.dtypes import BYTES
-from infeed_server.config.model import Finding, as_tuple, did_you_mean
+from infeed_server.config.model import Finding, as_tuple
 from infeed_server.sources.base import (
     Columns,
     IndexedDefinition,
     Indices,
     ProgressCallback,
-    Provenance,
-    Sample,
-    Source,
     find_missing,
+    require_names,
 )
-from infeed_server.sources.mds.encodings import ColumnField, decoder, infer_field
+from infeed_server.sources.columns import ColumnSource
+from infeed_server.sources.located import LocatedSource
+from infeed_server.sources.mds.encodings import decoder
 from infeed_server.sources.mds.index import (
     INDEX_NAME,
     Shard,
@@ -33,12 +33,11 @@ from infeed_server.sources.mds.index import (
     read_index,
     read_offsets,
 )
+from infeed_server.sources.python.elements import Example, example_indices, infer_fields, to_values
+from infeed_server.sources.python.values import Field
 from infeed_server.storage.files import PathString, absolute_path, is_remote
 from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.stamp import StoredFile
-
-_MAX_EXAMPLES = 8
-"""Samples that are read at start, for the shapes of arrays."""
 
 
 class MdsSource(IndexedDefinition):
@@ -48,7 +47,9 @@ class MdsSource(IndexedDefinition):
 
     mds: PathString
     """Folder that has `index.json`; the shards are below it, not compressed."""
-    fields: Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(as_tuple)] | None = None
+    fields: Annotated[tuple[str, ...], Option(min_length=1), BeforeValidator(as_tuple)] | None = (
+        None
+    )
     """Columns to serve, each a field; by default all."""
 
     def check(self) -> Iterator[Finding]:
@@ -62,7 +63,7 @@ class MdsSource(IndexedDefinition):
         return MdsReader(shards, list_shards(root, shards), self.fields, progress)
 
 
-class MdsReader(Source):
+class MdsReader(ColumnSource, LocatedSource):
     """Reads samples by index, each in one range. Thread-safe."""
 
     def __init__(
@@ -72,137 +73,76 @@ class MdsReader(Source):
         fields: Sequence[str] | None = None,
         progress: ProgressCallback | None = None,
     ) -> None:
-        names, encodings, self._sizes = shards[0].columns
-        self.shards, self.files = shards, files
-        folder = files[0].path.removesuffix(shards[0].raw_data.basename)
-        for name in fields or ():
-            if name not in names:
-                raise SourceError(
-                    f"{folder}{INDEX_NAME} has no column {name!r}{did_you_mean(name, names)}; "
-                    f"available: {', '.join(names)}",
-                    file=folder + INDEX_NAME,
-                )
-        chosen = [number for number, name in enumerate(names) if fields is None or name in fields]
-        decoders = {n: decoder(names[n], encodings[n], self._sizes[n]) for n in chosen}
-        self._ranges = RangeReader(files, "the server opened it")
+        self._names, _, self._column_sizes = shards[0].columns
+        self.shards = shards
+        path = files[0].path.removesuffix(shards[0].raw_data.basename) + INDEX_NAME
+        require_names(fields or (), self._names, path)
+        ranges = RangeReader(files, "the server opened it")
         ends = np.cumsum([file.stamp.size for file in files]).tolist()
 
         def report(done: int) -> None:
             if progress is not None:
                 progress(ends[done - 1], ends[-1])
 
-        self._first, self._bounds = read_offsets(self._ranges, shards, report)
-        # A shard has one offset more than samples.
-        self._shift = self._first + np.arange(len(self._first))
-        examples = self._examples()
-        self._fields: dict[int, ColumnField] = {}
-        for number, decode in decoders.items():
-            try:
-                values = [sample[number] for sample in examples]
-                self._fields[number] = infer_field(decode, values)
-            except ValueError as error:
-                raise SourceError(
-                    f"{folder}{INDEX_NAME}: the column {names[number]!r} has no type: {error}; "
-                    "name the other columns in fields",
-                    file=folder + INDEX_NAME,
-                ) from None
-        self._names = names
-        self.specs = {names[number]: field.spec for number, field in self._fields.items()}
-        """The fields; of `columns`, those whose size varies are byte strings."""
-        self.columns = {
-            names[number]: tf.TensorSpec((), tf.string) if field.varies else field.spec
-            for number, field in self._fields.items()
+        self._decoders = {
+            name: decoder(name, encoding, size)
+            for name, encoding, size in zip(*shards[0].columns, strict=True)
+            if name in (fields or self._names)
         }
-        self.parsed = not any(field.varies for field in self._fields.values())
-        self.identity = self._hash()
-        self.stamp = hashlib.sha256(repr([file.stamp for file in files]).encode()).hexdigest()
-
-    def __len__(self) -> int:
-        return int(self._first[-1])
-
-    def provenance(self, index: int) -> Provenance:
-        shards, begins, _ = self._places(np.array([index]))
-        return Provenance(self.files[int(shards[0])].path, int(begins[0]))
+        bounds = read_offsets(ranges, shards, report)
+        begins = np.concatenate([of_shard[:-1] for of_shard in bounds])
+        self._sizes = np.concatenate([np.diff(of_shard) for of_shard in bounds])
+        self.locate(ranges, [shard.samples for shard in shards], begins)
+        self.set_fields(self._infer(path))
+        self.identity = self._hash(bounds)
 
     def read(self, indices: Indices) -> Columns:
         """Returns the values of samples. Raises `SampleError` for the first whose bytes are no
         sample, and `SourceError` for a file that cannot be read, or changed."""
-        rows: dict[int, list[bytes]] = {number: [] for number in self._fields}
-        samples = self._ranges.read(*self._places(indices))
+        return self.decode(indices, self._read(indices), self._decoders)
+
+    def _read(self, indices: Indices) -> Iterator[dict[str, bytes]]:
+        """Yields the bytes of each column of samples."""
+        begins, sizes = (part[indices].astype(np.int64) for part in (self._begins, self._sizes))
+        samples = self._ranges.read(self.files_of(indices), begins, sizes)
         for index, data in zip(indices.tolist(), samples, strict=True):
-            values = self._split(index, data)
-            for number, field in self._fields.items():
-                try:
-                    rows[number].append(field.encode(values[number]))
-                except ValueError as error:
-                    raise self._bad(index, f"{self._names[number]}: {error}") from None
-        return {self._names[n]: _column(field, rows[n]) for n, field in self._fields.items()}
+            # In front are the sizes of the columns that vary.
+            head = 4 * self._column_sizes.count(None)
+            varying = iter(np.frombuffer(data[:head], "<u4").tolist() if len(data) >= head else ())
+            ends = [head]
+            for size in self._column_sizes:
+                ends.append(ends[-1] + (next(varying, 0) if size is None else size))
+            if ends[-1] != len(data):
+                problem = f"its columns have {ends[-1]} bytes, and it has {len(data)}"
+                raise self.sample_error(index, problem)
+            contents = (data[begin:end] for begin, end in pairwise(ends))
+            yield dict(zip(self._names, contents, strict=True))
 
-    def parse(self, columns: Sample) -> Sample:
-        return {
-            self._names[number]: field.parse(columns[self._names[number]])
-            if field.varies
-            else columns[self._names[number]]
-            for number, field in self._fields.items()
-        }
-
-    def _places(self, indices: Indices) -> tuple[Indices, Indices, Indices]:
-        """Returns the shard, offset and size of samples."""
-        shards = np.searchsorted(self._first, indices, side="right") - 1
-        places = indices + shards
-        begins = self._bounds[places].astype(np.int64)
-        return shards, begins, self._bounds[places + 1] - begins
-
-    def _split(self, index: int, data: bytes) -> list[bytes]:
-        """Returns the bytes of each column: in front are the sizes of those that vary."""
-        head = 4 * self._sizes.count(None)
-        varying = iter(np.frombuffer(data[:head], "<u4").tolist() if len(data) >= head else ())
-        sizes = [next(varying, 0) if size is None else size for size in self._sizes]
-        ends = list(accumulate(sizes, initial=head))
-        if ends[-1] != len(data):
-            raise self._bad(index, f"its columns have {ends[-1]} bytes, and it has {len(data)}")
-        return [data[begin:end] for begin, end in pairwise(ends)]
-
-    def _examples(self) -> list[list[bytes]]:
-        """Returns the columns of some samples. Raises `SourceError` if none can be read."""
-        last = len(self) - 1
-        looked_at = np.unique(np.linspace(0, last, _MAX_EXAMPLES).astype(np.int64))
-        found, errors = [], []
-        samples = self._ranges.read(*self._places(looked_at))
-        for index, data in zip(looked_at.tolist(), samples, strict=True):
+    def _infer(self, path: str) -> tuple[Field, ...]:
+        """Returns the fields of some samples, without the bad ones. Raises `SourceError`."""
+        examples, errors = [], []
+        for index in example_indices(len(self)):
             try:
-                found.append(self._split(index, data))
-            except SampleError as error:
+                (sample,) = self._read(np.array([index]))
+                values = {name: decode(sample[name]) for name, decode in self._decoders.items()}
+                examples.append(Example(index, to_values(values)))
+            except (SampleError, ValueError) as error:
                 errors.append(error)
-        if not found:
-            raise SourceError(errors[0].message, **errors[0].metadata)
-        return found
+        try:
+            if not examples:
+                raise errors[0]
+            return infer_fields(examples)
+        except (SampleError, ValueError) as error:
+            problem = f"the columns have no type: sample {error}; name the other columns in fields"
+            raise SourceError(f"{path}: {problem}", file=path) from None
 
-    def _bad(self, index: int, problem: str) -> SampleError:
-        place = self.provenance(index)
-        return SampleError(
-            f"sample {index} cannot be read: {place}: {problem}",
-            sample_id=index,
-            file=place.file,
-            offset=place.offset,
-        )
-
-    def _hash(self) -> str:
+    def _hash(self, bounds: Sequence[npt.NDArray[np.uint32]]) -> str:
         """Returns a hash of the columns, and of the samples' sizes with the hashes of shards."""
         digest = hashlib.sha256(f"mds {self.shards[0].columns}\n".encode())
-        for number, field in self._fields.items():
-            digest.update(f"{self._names[number]} {field.dtype}{field.shape}\n".encode())
+        for field in self.fields:
+            digest.update(f"{field.name} {field.data_type}{field.shape}\n".encode())
         for shard in self.shards:
             digest.update(f"{shard.samples} {sorted(shard.raw_data.hashes.items())}\n".encode())
-        digest.update(self._bounds.astype("<u4").tobytes())
+        for of_shard in bounds:
+            digest.update(of_shard.astype("<u4").tobytes())
         return digest.hexdigest()
-
-
-def _column(field: ColumnField, rows: list[bytes]) -> Any:
-    if field.dtype == BYTES or field.varies:
-        column = np.empty(len(rows), object)
-        column[:] = rows
-        return column
-    # A copy, which may be written to.
-    values = np.frombuffer(bytearray().join(rows), field.dtype)
-    return values.reshape(len(rows), *field.shape)

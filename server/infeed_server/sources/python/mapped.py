@@ -52,7 +52,7 @@ class MappedSource(ColumnSource, WrappedSource):
         """Reads the columns of these samples under these keys."""
         request = self._request(indices.tolist())
         try:
-            read = self.backend.read(replace(request, keys=keys, result_fields=self._fields))
+            read = self.backend.read(replace(request, keys=keys, result_fields=self.fields))
         except SampleError as error:
             raise self._sample_error(int(error.metadata["sample_id"]), error.message) from error
         return self.to_columns(read)

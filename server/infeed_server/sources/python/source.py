@@ -140,7 +140,7 @@ class PythonReader(ColumnSource):
         return Provenance(self.backend.label)
 
     def request(self, indices: Sequence[int]) -> Request:
-        return Request(self.backend.label, indices, self._description, self._fields)
+        return Request(self.backend.label, indices, self._description, self.fields)
 
     def read(self, indices: Indices) -> Columns:
         return self.to_columns(self.backend.read(self.request(indices.tolist())))

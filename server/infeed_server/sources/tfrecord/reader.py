@@ -19,6 +19,7 @@ from infeed_server.sources.tfrecord.features import FeatureOptions, parse_record
 from infeed_server.sources.tfrecord.framing import FRAME_BYTES, OtherRecordError, decode_record
 from infeed_server.sources.tfrecord.index import RecordIndex
 from infeed_server.storage.files import changed_error, damaged_error, reading
+from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.stamp import StoredFile
 
 RECORD_COLUMN = "record"
@@ -35,7 +36,7 @@ class TFRecordReader(LocatedSource):
         self._damaged = frozenset(index.damaged.tolist())
         self.features = features
         files = [StoredFile(file.path, file.stamp) for file in index.files]
-        self.locate(files, np.diff(index.first), index.offsets, "it was indexed")
+        self.locate(RangeReader(files, "it was indexed"), np.diff(index.first), index.offsets)
         self.columns = {RECORD_COLUMN: tf.TensorSpec((), tf.string)}
         options = {name: feature.model_dump_json() for name, feature in features.items()}
         self.identity = hashlib.sha256(f"tfrecord {index.identity} {options}".encode()).hexdigest()

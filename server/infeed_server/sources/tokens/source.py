@@ -22,6 +22,7 @@ from infeed_server.sources.base import (
 from infeed_server.sources.located import LocatedSource
 from infeed_server.sources.tokens.idx import TokenIndex, read_idx
 from infeed_server.storage.files import PathString, list_files, read_bytes, read_stamp
+from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.stamp import StoredFile, hash_stamps
 
 _FIELD = "tokens"
@@ -75,7 +76,7 @@ class TokensReader(LocatedSource):
                 file=files[0].path,
             )
         bins, counts = [file for _, file in pairs], [len(offsets) for _, offsets in places]
-        self.locate(bins, counts, begins, "the server listed it")
+        self.locate(RangeReader(bins), counts, begins)
         self.stamp = hash_stamps(file.stamp for file in (*files, *bins))
         self.parsed = length is not None
         tokens = tf.TensorSpec((length,), tf.as_dtype(self._dtype))

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-import tensorflow as tf
 from numpy.lib import format as npy
 
 from infeed.shared.errors import ConfigError
 from infeed.shared.spec import Array
-from infeed_server.sources.arrays.source import to_wire
+from infeed_server.sources.columns import Decode
 from infeed_server.sources.python.values import check_data_type
 
 _INTEGERS = ("cls", "index", "inx", "id")
@@ -40,42 +38,31 @@ def default_fields(extensions: Sequence[str]) -> dict[str, str]:
     return fields
 
 
-class FieldDecoder:
-    """Decodes the bytes of one field's members."""
+def decode_integer(member: bytes) -> int:
+    """Returns the number in a text. Raises `ValueError`."""
+    value = int(member) if _INTEGER.fullmatch(member) else 1 << 63
+    if not -(1 << 63) <= value < 1 << 63:
+        raise ValueError(f"is no int64: {member[:20]!r}")
+    return value
 
-    def __init__(self, extensions: Sequence[str], read_first: Callable[[], bytes]) -> None:
-        """`read_first` returns a member, from which the type and shape of an npy are taken.
-        Raises `ValueError`, also for such an array that cannot be served."""
-        self.extensions = tuple(extensions)
-        self._kind = kind_of(extensions[0])
-        self.spec = tf.TensorSpec((), tf.int64 if self._kind == "int64" else tf.string)
-        if self._kind == "npy":
-            array = _load(read_first())
-            self.spec = tf.TensorSpec(array.shape, tf.as_dtype(array.dtype.newbyteorder("=")))
 
-    def decode(self, member: bytes) -> Any:
-        """Returns the value of a member. Raises `ValueError` with what is wrong in it."""
-        if self._kind == "bytes":
-            return member
-        if self._kind == "int64":
-            return _integer(member)
-        array = _load(member)
-        dtype = array.dtype.newbyteorder("=")
-        if (array.shape, dtype) != (tuple(self.spec.shape), self.spec.dtype.as_numpy_dtype):
-            expected = f"{self.spec.dtype.name}{self.spec.shape.as_list()}"
-            raise ValueError(f"it is {dtype}{[*array.shape]}, but the first one {expected}")
-        return array
+def decode_npy(member: bytes) -> Array:
+    """Returns the array in an npy, without a copy, and without memory for a damaged shape. Raises
+    `ValueError`."""
+    file = io.BytesIO(member)
+    try:
+        version = npy.read_magic(file)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+        check_data_type(np.empty(0, dtype))
+        values = np.frombuffer(member, dtype, offset=file.tell())
+        return values.reshape(shape, order="F" if fortran else "C")
+    except Exception as error:  # NumPy raises many for a byte that changed
+        raise ValueError(f"is no npy that can be served: {error}") from error
 
-    def column(self, values: Sequence[Any]) -> Array:
-        """Returns values as a column."""
-        if self._kind == "int64":
-            return np.array(values, np.int64)
-        if self._kind == "npy" and values:
-            return to_wire(np.stack(values))
-        column = np.empty([len(values), *self.spec.shape], self.spec.dtype.as_numpy_dtype)
-        if values:
-            column[:] = values
-        return column
+
+DECODERS: Mapping[str, Decode] = {"int64": decode_integer, "npy": decode_npy, "bytes": bytes}
+"""What the last part of an extension stands for → decoder of members."""
 
 
 def split_alternatives(fields: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -87,24 +74,3 @@ def split_alternatives(fields: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
         if len(set(map(kind_of, extensions))) > 1:
             raise ValueError(f"{name!r} has extensions of several types; make fields of them")
     return split
-
-
-def _integer(member: bytes) -> int:
-    value = int(member) if _INTEGER.fullmatch(member) else 1 << 63
-    if not -(1 << 63) <= value < 1 << 63:
-        raise ValueError(f"it is no int64: {member[:20]!r}")
-    return value
-
-
-def _load(member: bytes) -> Array:
-    """Returns the array in an npy, without a copy, and without memory for a damaged shape."""
-    file = io.BytesIO(member)
-    try:
-        version = npy.read_magic(file)
-        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, fortran, dtype = read(file)
-        check_data_type(np.empty(0, dtype))
-        values = np.frombuffer(member, dtype, offset=file.tell())
-        return values.reshape(shape, order="F" if fortran else "C")
-    except Exception as error:  # NumPy raises many for a byte that changed
-        raise ValueError(f"it is no npy that can be served: {error}") from error

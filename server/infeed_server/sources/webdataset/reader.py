@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from infeed.shared.errors import SampleError, SourceError
-from infeed_server.sources.base import Columns, Indices, Provenance, Source
-from infeed_server.sources.webdataset.fields import FieldDecoder
+from infeed_server.sources.base import Columns, Indices
+from infeed_server.sources.columns import ColumnSource
+from infeed_server.sources.located import LocatedSource
+from infeed_server.sources.python.values import Field, to_value
+from infeed_server.sources.webdataset.fields import DECODERS, decode_npy, kind_of
 from infeed_server.sources.webdataset.index import IndexedTar, Int64, split_name
 from infeed_server.sources.webdataset.members import MemberScan
 from infeed_server.storage.files import abbreviate, reading
@@ -18,66 +22,51 @@ from infeed_server.storage.handles import FileHandle
 from infeed_server.storage.ranges import RangeReader
 
 
-class WebDatasetReader(Source):
+class WebDatasetReader(ColumnSource, LocatedSource):
     """Reads samples of tars by index. Thread-safe."""
 
     def __init__(self, tars: Sequence[IndexedTar], fields: Mapping[str, Sequence[str]]) -> None:
         """`fields` has the extensions of each field. Raises `SourceError` for a field that no
         sample has, and for arrays that cannot be served."""
         self._tars = tars
-        self._first = np.cumsum([0, *(tar.samples for tar in tars)], dtype=np.int64)
-        self._begins = np.concatenate([tar.members.begins for tar in tars])
-        self._ranges = RangeReader([tar.file for tar in tars], "it was indexed")
+        ranges = RangeReader([tar.file for tar in tars], "it was indexed")
+        begins = np.concatenate([tar.members.begins for tar in tars])
+        self.locate(ranges, [tar.samples for tar in tars], begins)
         self._truncated = {
             int(end) - 1
             for tar, end in zip(tars, self._first[1:], strict=True)
             if tar.members.truncated
         }
+        self._extensions = fields
         places = [self._places(extensions) for extensions in fields.values()]
         self._offsets = np.stack([offsets for offsets, _ in places], axis=1)
         self._sizes = np.stack([sizes for _, sizes in places], axis=1)
         self._is_bad: npt.NDArray[np.bool_] = np.any(self._offsets < 0, axis=1)
         self._is_bad[[*self._truncated]] = True
-        self._decoders = {
-            name: self._decoder(name, extensions, column)
-            for column, (name, extensions) in enumerate(fields.items())
-        }
-        self.columns = {name: decoder.spec for name, decoder in self._decoders.items()}
+        kinds = {name: kind_of(extensions[0]) for name, extensions in fields.items()}
+        self._decoders = {name: DECODERS[kind] for name, kind in kinds.items()}
+        self.set_fields(
+            tuple(self._field(name, kinds[name], column) for column, name in enumerate(fields))
+        )
         digest = hashlib.sha256(b"webdataset\n")
         digest.update("\n".join(str(tar.members.digest) for tar in tars).encode())
-        for name, decoder in self._decoders.items():
-            digest.update(f"\n{name!r} {decoder.extensions} {decoder.spec}".encode())
+        for name, extensions in fields.items():
+            digest.update(f"\n{name!r} {(*extensions,)} {self.columns[name]}".encode())
         self.identity = digest.hexdigest()
-        stamps = [tar.file.stamp for tar in tars]
-        self.stamp = hashlib.sha256(repr(stamps).encode()).hexdigest()
-
-    def __len__(self) -> int:
-        return len(self._begins)
-
-    def provenance(self, index: int) -> Provenance:
-        return Provenance(self._tar_of(index).file.path, int(self._begins[index]))
 
     def read(self, indices: Indices) -> Columns:
         """Returns the fields of samples in the order of `indices`. Raises `SampleError` for the
         first that lacks one or has one that cannot be decoded, and `SourceError` for a tar that
         cannot be read, or changed."""
         if self._is_bad[indices].any():
-            raise self._incomplete(int(indices[self._is_bad[indices]][0]))
-        count = len(self._decoders)
-        files = np.repeat(self._files(indices), count)
+            bad = int(indices[self._is_bad[indices]][0])
+            raise self.sample_error(bad, self._lack(bad))
+        count = len(self.fields)
+        files = np.repeat(self.files_of(indices), count)
         offsets, sizes = self._offsets[indices].ravel(), self._sizes[indices].ravel()
-        members = self._ranges.read(files, offsets, sizes).reshape(-1, count)
-        values: dict[str, list[object]] = {name: [] for name in self._decoders}
-        for row, sample in zip(members.tolist(), indices.tolist(), strict=True):
-            for member, (name, decoder) in zip(row, self._decoders.items(), strict=True):
-                try:
-                    values[name].append(decoder.decode(member))
-                except ValueError as error:
-                    raise self._sample_error(sample, f"its field {name!r}: {error}") from error
-        return {name: self._decoders[name].column(column) for name, column in values.items()}
-
-    def close(self) -> None:
-        self._ranges.close()
+        members = self._ranges.read(files, offsets, sizes).reshape(-1, count).tolist()
+        samples = (dict(zip(self._decoders, row, strict=True)) for row in members)
+        return self.decode(indices, samples, self._decoders)
 
     def _places(self, extensions: Sequence[str]) -> tuple[Int64, Int64]:
         """Returns the offset and the size of a field's member in each sample; without one, -1."""
@@ -89,57 +78,46 @@ class WebDatasetReader(Source):
                 offsets[samples], sizes[samples] = index.offsets[found], index.sizes[found]
         return offsets, sizes
 
-    def _decoder(self, name: str, extensions: Sequence[str], column: int) -> FieldDecoder:
+    def _field(self, name: str, kind: str, column: int) -> Field:
+        """Returns a field: of an npy, as the first sample has it."""
         having = np.flatnonzero(self._offsets[:, column] >= 0)
         if not len(having):
             known = sorted({text for tar in self._tars for text in tar.members.extensions.tolist()})
             raise SourceError(
-                f"source.webdataset.fields.{name}: no sample has {' or '.join(extensions)}; "
-                f"there are: {abbreviate(known, 20)}"
+                f"source.webdataset.fields.{name}: no sample has "
+                f"{' or '.join(self._extensions[name])}; there are: {abbreviate(known, 20)}"
             )
+        if kind != "npy":
+            return Field(name, kind)
         sample = having[:1]
-
-        def read_first() -> bytes:
-            place = self._offsets[sample, column], self._sizes[sample, column]
-            content: bytes = self._ranges.read(self._files(sample), *place)[0]
-            return content
-
+        place = self._offsets[sample, column], self._sizes[sample, column]
         try:
-            return FieldDecoder(extensions, read_first)
+            first = to_value(decode_npy(self._ranges.read(self.files_of(sample), *place)[0]))
         except ValueError as error:
             where = self.provenance(int(sample[0]))
-            problem = f"the first sample's field {name!r}: {error}; leave it out, or repair it"
+            problem = f"the first sample's field {name!r} {error}; leave it out, or repair it"
             raise SourceError(f"{where}: {problem}", file=where.file) from error
+        return Field(name, str(first.data_type), first.array.shape)
 
-    def _files(self, samples: Indices) -> Int64:
-        return np.searchsorted(self._first, samples, side="right").astype(np.int64) - 1
-
-    def _tar_of(self, index: int) -> IndexedTar:
-        return self._tars[int(self._files(np.array([index]))[0])]
-
-    def _incomplete(self, index: int) -> SampleError:
+    def _lack(self, index: int) -> str:
+        """Returns why a sample is bad without its members being read."""
         if index in self._truncated:
-            return self._sample_error(index, "the tar is truncated inside it, or ends after it")
+            return "the tar is truncated inside it, or ends after it"
+        offsets = zip(self._offsets[index], self._extensions.items(), strict=True)
         lacking = [
-            f"{name!r} ({' or '.join(decoder.extensions)})"
-            for offset, (name, decoder) in zip(
-                self._offsets[index], self._decoders.items(), strict=True
-            )
-            if offset < 0
+            f"{name!r} ({' or '.join(texts)})" for offset, (name, texts) in offsets if offset < 0
         ]
-        return self._sample_error(index, f"it lacks {', '.join(lacking)}")
+        return f"it lacks {', '.join(lacking)}"
 
-    def _sample_error(self, index: int, problem: str) -> SampleError:
-        tar, offset = self._tar_of(index), int(self._begins[index])
-        path = tar.file.path
+    def sample_error(
+        self, index: int, problem: str, place: object = None, **where: Any
+    ) -> SampleError:
+        """Returns the error for a bad sample, with its key."""
+        found, number = self.provenance(index), self.file_of(index)
+        path, stamp = self.files[number]
         with reading(path), FileHandle(path) as handle:
-            self._ranges.check(int(self._files(np.array([index]))[0]))
+            self._ranges.check(number)
             # Read again, as the keys of all samples would take much memory.
-            first = next(MemberScan(handle, path, tar.file.stamp.size).members(offset), None)
+            first = next(MemberScan(handle, path, stamp.size).members(found.offset or 0), None)
         key, _ = (split_name(first.name) if first else None) or ("", "")
-        return SampleError(
-            f"sample {index} cannot be read: {key!r} in {path} at byte {offset}: {problem}",
-            sample_id=index,
-            file=path,
-            offset=offset,
-        )
+        return super().sample_error(index, problem, place or f"{key!r} in {found}", **where)

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from tests.harness.mds import write_mds
 
 from infeed import SampleError, SourceError
@@ -129,7 +128,7 @@ def test_arrays_of_several_sizes_vary(tmp_path: Path, parse: Parse, dtype: str) 
     samples = [{"x": array(value, with_type=True)} for value in arrays]
     write_mds(tmp_path, {"x": ("ndarray", None)}, [samples])
     source = open_source(tmp_path)
-    assert source.specs["x"] == tf.TensorSpec([None, 2], dtype)
+    assert list(map(str, source.fields)) == [f"{dtype}[?, 2]"]
     for number, value in enumerate(arrays):
         np.testing.assert_array_equal(parse(source, number)["x"], value)
 
@@ -137,14 +136,26 @@ def test_arrays_of_several_sizes_vary(tmp_path: Path, parse: Parse, dtype: str) 
 @pytest.mark.parametrize(
     ("encoding", "value", "problem"),
     [
-        ("str_int", b"9" * 20, "does not fit into 64 bits"),
+        ("str_int", b"9" * 20, "is no number of 64 bits"),
         ("str_int", b"seven", "seven"),
-        ("ndarray", array(np.zeros((2, 2), np.int32), with_type=True), r"int32\[2, 2\] does not"),
-        ("ndarray", array(np.zeros(2, np.float32), with_type=True), "does not fit the field"),
-        ("ndarray", array(np.zeros(2, np.int32), with_type=True)[:-1], "7 bytes are no int32"),
+        (
+            "ndarray",
+            array(np.zeros((2, 2), np.int32), with_type=True),
+            r"\[2, 2\], not int32\[2\]",
+        ),
+        (
+            "ndarray",
+            array(np.zeros(2, np.float32), with_type=True),
+            r"is float32\[2\], not",
+        ),
+        (
+            "ndarray",
+            array(np.zeros(2, np.int32), with_type=True)[:-1],
+            "7 bytes, .* no int32",
+        ),
         ("ndarray", b"", "does not begin as an array"),
-        ("pil", picture(b"P", np.zeros((1, 1), np.uint8)), "mode 'P' is no array"),
-        ("pil", b"", "mode '' is no array"),
+        ("pil", picture(b"P", np.zeros((1, 1), np.uint8)), "mode 'P', which is no array"),
+        ("pil", b"", "mode '', which is no array"),
     ],
 )
 def test_value_that_does_not_fit_is_a_bad_sample(
@@ -159,7 +170,7 @@ def test_value_that_does_not_fit_is_a_bad_sample(
     samples[1] = {"x": value}  # not one of those that are looked at
     write_mds(tmp_path, {"x": (encoding, None)}, [samples])
     source = open_source(tmp_path)
-    with pytest.raises(SampleError, match=f"sample 1 cannot be read: .*x: .*{problem}") as caught:
+    with pytest.raises(SampleError, match=f"sample 1 cannot be read: .*'x' .*{problem}") as caught:
         source.read(np.array([0, 1, 2]))
     assert caught.value.metadata["sample_id"] == "1"
     assert len(source.read(np.array([0, 2]))["x"]) == 2

@@ -117,15 +117,15 @@ def test_extensions_that_make_no_field(write_tar: Write) -> None:
 @pytest.mark.parametrize(
     ("member", "problem"),
     [
-        (("c.cls", b"1.5"), "its field 'cls': it is no int64: b'1.5'"),
-        (("c.cls", b"9" * 5000), "its field 'cls': it is no int64"),
-        (("c.cls", b"9223372036854775808"), "its field 'cls': it is no int64"),
-        (("c.npy", npy(np.zeros(3))), r"'npy': it is float64\[3\], but the first one float64\[2\]"),
-        (("c.npy", npy(np.zeros(2, int))), r"it is int64\[2\], but the first one float64\[2\]"),
-        (("c.npy", npy(np.zeros(2))[:-1]), "'npy': it is no npy that can be served"),
-        (("c.npy", npy(np.zeros(2)).replace(b"(2,)", b"(9" + b"9" * 9 + b",)")), "it is no npy"),
+        (("c.cls", b"1.5"), "its field 'cls' is no int64: b'1.5'"),
+        (("c.cls", b"9" * 5000), "its field 'cls' is no int64"),
+        (("c.cls", b"9223372036854775808"), "its field 'cls' is no int64"),
+        (("c.npy", npy(np.zeros(3))), r"'npy' is float64\[3\], not float64\[2\]"),
+        (("c.npy", npy(np.zeros(2, int))), r"is int64\[2\], not float64\[2\]"),
+        (("c.npy", npy(np.zeros(2))[:-1]), "'npy' is no npy that can be served"),
+        (("c.npy", npy(np.zeros(2)).replace(b"(2,)", b"(9" + b"9" * 9 + b",)")), "is no npy"),
         (("c.npy", npy(np.array(["text", "x"]))), "unsupported data type <U4"),
-        (("c.npy", b""), "'npy': it is no npy that can be served"),
+        (("c.npy", b""), "'npy' is no npy that can be served"),
         (("c.jpg", b""), r"it lacks 'cls' \(cls\)|it lacks 'npy' \(npy\)"),
     ],
 )
@@ -160,7 +160,7 @@ def test_a_field_that_no_sample_has(write_tar: Write) -> None:
 
 def test_an_npy_of_the_first_sample_that_cannot_be_served(write_tar: Write) -> None:
     path = write_tar("a.tar", [("a.npy", b"x")])
-    with pytest.raises(SourceError, match=r"the first sample's field 'npy': .*; leave it out"):
+    with pytest.raises(SourceError, match=r"the first sample's field 'npy' .*; leave it out"):
         open_source(path)
 
 
