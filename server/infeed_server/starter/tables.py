@@ -14,7 +14,7 @@ import numpy as np
 from infeed.shared.errors import SampleError, SourceError
 from infeed_server.sources.arrow.huggingface import HuggingFaceSource
 from infeed_server.sources.arrow.parquet import ParquetSource
-from infeed_server.sources.arrow.tables import Tables
+from infeed_server.sources.arrow.tables import TableReader
 from infeed_server.sources.python.values import Field
 from infeed_server.starter.draft import Draft, line, listed, pipeline_name, relative
 from infeed_server.starter.image_look import ImageLook, spread
@@ -32,7 +32,7 @@ def parquet_drafts(files: Sequence[Path], target: Path, pattern: str = "") -> It
     did. Raises `SourceError`."""
     for name, group in shard_groups(files):
         source = ParquetSource(parquet=[str(file) for file in group])
-        tables = source.open_tables()
+        tables = source.open()
         draft = Draft(
             name, [], [line("parquet", shard_pattern(group, target, pattern))], len(tables)
         )
@@ -48,13 +48,13 @@ def saved_drafts(folders: Sequence[str], target: Path) -> Iterator[Draft]:
         path = Path(folder)
         name = path.name if len(folders) == 1 else f"{path.parent.name}-{path.name}"
         source = HuggingFaceSource(huggingface=folder)
-        tables = source.open_tables()
+        tables = source.open()
         text = line("huggingface", relative(path, target))
         yield _fill(Draft(pipeline_name(name), [], [text], len(tables)), tables, source, folder)
 
 
 def _fill(
-    draft: Draft, tables: Tables, source: ParquetSource | HuggingFaceSource, file: str
+    draft: Draft, tables: TableReader, source: ParquetSource | HuggingFaceSource, file: str
 ) -> Draft:
     """Returns the draft with the columns that a batch can have."""
     left_out = [f"{name} ({kind})" for name, kind in tables.left_out.items()]
@@ -64,7 +64,7 @@ def _fill(
     for field in tables.fields:
         alone = source.model_copy(update={"columns": (field.name,), "shapes": None})
         try:
-            values = alone.open_tables().read(rows)[field.name]
+            values = alone.open().read_arrays(rows)[field.name]
         except SampleError:
             left_out.append(f"{field.name} (it has nulls)")
             continue

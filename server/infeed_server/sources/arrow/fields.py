@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from infeed.shared.errors import MissingExtraError
+from infeed.shared.errors import InfeedError, MissingExtraError
 from infeed.shared.spec import BYTES, Array
-from infeed.shared.spec.dtypes import numpy_dtype
 from infeed_server.sources.python.values import Field, UnfitError, describe
+from infeed_server.storage.faults import one_line
+from infeed_server.storage.files import damaged_error
 
 
 class RowError(ValueError):
@@ -32,6 +35,19 @@ def pyarrow() -> Any:
     return importlib.import_module("pyarrow")
 
 
+@contextmanager
+def decoding(path: str, what: str) -> Iterator[None]:
+    """Turns errors in the block, of which PyArrow raises many for bytes that changed, into a
+    `SourceError`: what of the file cannot be read."""
+    try:
+        yield
+    except InfeedError:
+        raise
+    except Exception as error:
+        problem = f"no {error}" if isinstance(error, KeyError) else one_line(error)
+        raise damaged_error(path, f": {what} cannot be read: {problem}") from error
+
+
 def flatten(table: Any) -> Any:
     """Returns a table whose columns are the parts of nested ones, with names such as `a.b`."""
     while any(map(pyarrow().types.is_struct, table.schema.types)):
@@ -42,59 +58,46 @@ def flatten(table: Any) -> Any:
 def column_types(schema: Any) -> dict[str, Any]:
     """Returns the types of the columns of a flattened table, by name. Raises `ValueError`."""
     flat = flatten(schema.empty_table()).schema
-    if len(names := set(flat.names)) < len(flat.names):
-        twice = next(name for name in flat.names if flat.names.count(name) > 1 and name in names)
-        raise ValueError(f"two columns have the name {twice!r}")
+    for name in flat.names:
+        if flat.names.count(name) > 1:
+            raise ValueError(f"two columns have the name {name!r}")
     return dict(zip(flat.names, flat.types, strict=True))
 
 
 def field_of(name: str, kind: Any) -> Field | None:
     """Returns the field that a type of Arrow becomes; None for one that cannot be served."""
-    types = pyarrow().types
-    shape: list[int | None] = []
-    kind = _stored(kind)
-    while _is_list(kind):
-        shape.append(kind.list_size if types.is_fixed_size_list(kind) else None)
-        kind = _stored(kind.value_type)
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
-        data_type = np.dtype(kind.to_pandas_dtype()).name
-    elif _is_text(kind) or _is_binary(kind):
-        data_type = BYTES
-    elif _is_time(kind):
-        data_type = "int64"
-    else:
+    plain = _plain(kind)
+    if plain is None:
         return None
+    shape: list[int | None] = []
+    while _is_list(plain):
+        is_fixed = pyarrow().types.is_fixed_size_list(plain)
+        shape.append(plain.list_size if is_fixed else None)
+        plain = plain.value_type
+    if plain == pyarrow().large_binary():
+        data_type = BYTES
+    else:
+        data_type = "int64" if time_unit(kind) else np.dtype(plain.to_pandas_dtype()).name
     return Field(name, data_type, tuple(shape))
 
 
 def time_unit(kind: Any) -> str:
     """Returns the type of times in a column, which has their unit; empty for other values."""
-    kind = _stored(kind)
-    while _is_list(kind):
-        kind = _stored(kind.value_type)
+    while (inner := _inner(kind)) is not None:
+        kind = inner
     return str(kind) if _is_time(kind) else ""
 
 
-def empty(field: Field, rows: int) -> Array:
-    """Returns the array of a column; one whose arrays vary has them as objects."""
-    if field.varies:
-        return np.empty(rows, object)
-    return np.empty((rows, *field.shape), numpy_dtype(field.data_type))  # type: ignore[arg-type]
-
-
-def to_rows(column: Any, field: Field) -> Array:
+def to_rows(array: Any, field: Field) -> Array:
     """Returns the values of a column. Raises `RowError` for the first row without one."""
-    array = column.combine_chunks() if isinstance(column, pyarrow().ChunkedArray) else column
+    array = array.cast(_plain(array.type))
+    array = array.combine_chunks() if isinstance(array, pyarrow().ChunkedArray) else array
     if array.null_count:
         row = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
         raise RowError(row, "is null, which is no value")
     if not field.shape:
-        try:
-            return _dense(array)
-        except UnfitError:  # a dictionary with a null in it
-            return to_rows(array.dictionary_decode(), field)
-    rows = empty(field, len(array))
-    array = array.storage if isinstance(array, pyarrow().ExtensionArray) else array
+        return _dense(array)
+    rows = field.empty(len(array))
     for row, item in enumerate(array):
         try:
             value = _dense(item.values)
@@ -107,55 +110,50 @@ def to_rows(column: Any, field: Field) -> Array:
 
 
 def _dense(array: Any) -> Array:
-    """Returns an array of Arrow as one of NumPy. Raises `UnfitError` for a null in it, and for
-    lists that differ in length."""
-    types = pyarrow().types
-    if isinstance(array, pyarrow().ExtensionArray):
-        array = array.storage
-    if types.is_dictionary(array.type):
-        array = array.dictionary_decode()
+    """Returns an array of a plain type as one of NumPy. Raises `UnfitError` for a null in it, and
+    for lists that differ in length."""
     if array.null_count:
         raise UnfitError("has a null in it, which is no value")
-    kind = array.type
-    if _is_list(kind):
+    if _is_list(array.type):
         sizes = set(array.value_lengths().to_pylist())
         if len(sizes) > 1:
             raise UnfitError("has lists of different lengths")
         inner = _dense(array.flatten())
         return inner.reshape(len(array), *(sizes or {0}), *inner.shape[1:])
-    if _is_text(kind) or _is_binary(kind):
-        binary = pyarrow().large_binary() if types.is_large_string(kind) else pyarrow().binary()
-        content = np.empty(len(array), object)
-        content[:] = (array.cast(binary) if _is_text(kind) else array).to_pylist()
-        return content
+    values: Array = array.to_numpy(zero_copy_only=False)
+    return values
+
+
+def _plain(kind: Any) -> Any:
+    """Returns the type that values are converted to: numbers, bytes, and lists of them; None for
+    one that cannot be served."""
+    arrow, types = pyarrow(), pyarrow().types
+    if _is_list(kind):
+        inner = _plain(kind.value_type)
+        size = kind.list_size if types.is_fixed_size_list(kind) else -1
+        return inner and arrow.list_(inner, size)
+    if (inner := _inner(kind)) is not None:
+        return _plain(inner)
     if _is_time(kind):
         # PyArrow casts no times of 32 bits to 64 bits at once.
-        array = array.cast(f"int{kind.bit_width}").cast("int64")
-    numbers: Array = array.to_numpy(zero_copy_only=False)
-    return numbers
+        return arrow.int32() if kind.bit_width == 32 else arrow.int64()
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
+        return kind
+    texts = types.is_string, types.is_large_string
+    binaries = types.is_binary, types.is_large_binary, types.is_fixed_size_binary
+    return arrow.large_binary() if any(one(kind) for one in (*texts, *binaries)) else None
 
 
-def _stored(kind: Any) -> Any:
-    """Returns the type of the values of a dictionary, or behind an extension of Arrow."""
+def _inner(kind: Any) -> Any:
+    """Returns the type in a list or a dictionary, or behind an extension of Arrow, if it is one."""
     if isinstance(kind, pyarrow().BaseExtensionType):
-        return _stored(kind.storage_type)
-    return _stored(kind.value_type) if pyarrow().types.is_dictionary(kind) else kind
+        return kind.storage_type
+    return kind.value_type if _is_list(kind) or pyarrow().types.is_dictionary(kind) else None
 
 
 def _is_list(kind: Any) -> bool:
     types = pyarrow().types
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
-
-
-def _is_text(kind: Any) -> bool:
-    types = pyarrow().types
-    return bool(types.is_string(kind) or types.is_large_string(kind))
-
-
-def _is_binary(kind: Any) -> bool:
-    types = pyarrow().types
-    is_varying = types.is_binary(kind) or types.is_large_binary(kind)
-    return bool(is_varying or types.is_fixed_size_binary(kind))
 
 
 def _is_time(kind: Any) -> bool:

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from infeed.shared.errors import SourceError
-from infeed_server.sources.arrow.fields import pyarrow
+from infeed_server.sources.arrow.fields import decoding, pyarrow
+from infeed_server.storage.files import damaged_error
 from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.stamp import StoredFile
 
@@ -62,23 +63,13 @@ def _footer_bytes(file: StoredFile, end: bytes) -> int:
         raise SourceError(f"{file.path} {problem}", file=file.path)
     length = int.from_bytes(end[-_TAIL:-4], "little") + _TAIL
     if length + len(_MAGIC) > file.stamp.size:
-        raise _damaged(file, f"it has {length} bytes of the {file.stamp.size} of the file")
+        problem = f"it has {length} bytes of the {file.stamp.size} of the file"
+        raise damaged_error(file.path, f": its footer cannot be read: {problem}")
     return length
 
 
 def _parse(file: StoredFile, content: bytes) -> Footer:
     arrow = pyarrow()
-    try:
+    with decoding(file.path, "its footer"):
         # The footer is at the end of a file, whatever precedes it.
-        metadata = arrow.parquet.read_metadata(arrow.BufferReader(_MAGIC + content))
-    except Exception as error:  # PyArrow raises many for bytes that changed
-        raise _damaged(file, str(error)) from error
-    return Footer(content, metadata)
-
-
-def _damaged(file: StoredFile, problem: str) -> SourceError:
-    return SourceError(
-        f"{file.path}: its footer is damaged: {problem}; put a good copy in its place",
-        file=file.path,
-        fault="damaged",
-    )
+        return Footer(content, arrow.parquet.read_metadata(arrow.BufferReader(_MAGIC + content)))

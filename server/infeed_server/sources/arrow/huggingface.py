@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import field_validator
 
-from infeed.shared.errors import InfeedError, SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.config.model import Finding
 from infeed_server.sources.arrays.npy_files import MappedFile
 from infeed_server.sources.arrow import fields
@@ -18,12 +18,11 @@ from infeed_server.sources.arrow.tables import (
     Part,
     Shapes,
     TableReader,
-    Tables,
     part_of_table,
 )
-from infeed_server.sources.base import IndexedDefinition, ProgressCallback, Provenance, find_missing
-from infeed_server.storage.faults import one_line
+from infeed_server.sources.base import IndexedDefinition, ProgressCallback, find_missing
 from infeed_server.storage.files import PathString, absolute_path, is_remote, reading
+from infeed_server.storage.stamp import hash_stamps
 
 
 class HuggingFaceSource(IndexedDefinition):
@@ -53,17 +52,13 @@ class HuggingFaceSource(IndexedDefinition):
     def check(self) -> Iterator[Finding]:
         yield from find_missing(("huggingface",), lambda: require_saved(self.huggingface))
 
-    def open_tables(self) -> RecordBatches:
+    def open(self, progress: ProgressCallback | None = None, **_: bool) -> RecordBatches:  # noqa: ARG002
         """Maps the files. Raises `SourceError` and `MissingExtraError`."""
         fields.pyarrow()
         return RecordBatches(absolute_path(self.huggingface), self.columns, self.shapes or {})
 
-    def open(self, progress: ProgressCallback | None = None, **_: bool) -> TableReader:  # noqa: ARG002
-        """Opens the source, as `open_tables` does."""
-        return TableReader(self.open_tables())
 
-
-class RecordBatches(Tables):
+class RecordBatches(TableReader):
     """Rows of a saved data set; a part is a record batch of a mapped file."""
 
     def __init__(self, folder: str, columns: Sequence[str] | None, shapes: Shapes) -> None:
@@ -92,13 +87,12 @@ class RecordBatches(Tables):
                 whole = fields.pyarrow().Table.from_batches([batch])
                 self._parts.append(part_of_table(whole, chosen))
                 self._file_of.append(number)
-        self.set_ends([len(next(iter(part.values()))) for part in self._parts], folder)
+        self.set_rows([len(next(iter(part.values()))) for part in self._parts], folder)
         listed = [f"{field.name}: {field}" for field in self.fields]
         sizes = [mapped.stamp.size for mapped in self._files]
         described = f"huggingface {saved.fingerprint} {sizes} {listed}"
         self.identity = hashlib.sha256(described.encode()).hexdigest()
-        stamps = [mapped.stamp for mapped in self._files]
-        self.stamp = hashlib.sha256(repr(stamps).encode()).hexdigest()
+        self.stamp = hash_stamps(mapped.stamp for mapped in self._files)
 
     def load(self, parts: Sequence[int]) -> Iterator[tuple[int, Part]]:
         for number in parts:
@@ -109,11 +103,9 @@ class RecordBatches(Tables):
             yield number, self._parts[number]
             mapped.check()
 
-    def place(self, part: int) -> Provenance:
-        return Provenance(self._files[self._file_of[part]].path)
-
-    def first_part(self, part: int) -> int:
-        return self._file_of.index(self._file_of[part])
+    def place(self, part: int) -> tuple[str, int]:
+        file = self._file_of[part]
+        return self._files[file].path, self._file_of.index(file)
 
     def remedy(self, column: str) -> str:
         if column not in self._encoded:
@@ -125,25 +117,19 @@ class RecordBatches(Tables):
 
     def _map(self, path: str) -> Any:
         arrow = fields.pyarrow()
-        try:
+        with fields.decoding(path, "it"):
             with reading(path, "open"):
                 mapped = MappedFile(path)
             table = arrow.ipc.open_stream(arrow.memory_map(path)).read_all()
             table.validate()  # before its structs become columns
             mapped.check()
-        except InfeedError:
-            raise
-        except Exception as error:  # PyArrow raises many for bytes that changed
-            raise _damaged(path, "it", error) from error
         self._files.append(mapped)
         return table
 
     def _sources(self, table: Any) -> Mapping[str, tuple[str, Any]]:
         """Returns the column and the type of each field in a flattened table."""
-        try:
+        with fields.decoding(self._files[-1].path, "its schema"):
             kinds = fields.column_types(table.schema)
-        except Exception as error:
-            raise _damaged(self._files[-1].path, "its schema", error) from error
         names = {f"{name}.bytes": name for name in self._encoded}
         hidden = [f"{name}.path" for name in self._encoded]
         return {
@@ -154,19 +140,8 @@ class RecordBatches(Tables):
 
     def _check(self, number: int) -> None:
         """Raises `SourceError` for offsets that point out of a batch: PyArrow would follow them."""
+        path = self.place(number)[0]
         for name, column in self._parts[number].items():
-            try:
+            with fields.decoding(path, f"the column {name!r}"):
                 column.validate(full=True)
-            except Exception as error:
-                path = self._files[self._file_of[number]].path
-                raise _damaged(path, f"the column {name!r}", error) from error
         self._checked.add(number)
-
-
-def _damaged(path: str, what: str, error: Exception) -> SourceError:
-    return SourceError(
-        f"{path}: {what} cannot be read: {one_line(error)}; put a good copy in its place and "
-        "restart the server",
-        file=path,
-        fault="damaged",
-    )

@@ -8,7 +8,7 @@ from pydantic import ByteSize, Field
 
 from infeed_server.sources.arrow.fields import pyarrow
 from infeed_server.sources.arrow.row_groups import RowGroups
-from infeed_server.sources.arrow.tables import ColumnNames, Shapes, TableReader
+from infeed_server.sources.arrow.tables import ColumnNames, Shapes
 from infeed_server.sources.base import FilesDefinition, ProgressCallback
 from infeed_server.storage.files import PathString, list_files
 
@@ -29,12 +29,8 @@ class ParquetSource(FilesDefinition):
     cache: Annotated[ByteSize, Field(ge=1 << 20)] = ByteSize(256 << 20)
     """Bytes of row groups that each process keeps in memory, decompressed."""
 
-    def open_tables(self) -> RowGroups:
+    def open(self, progress: ProgressCallback | None = None, **_: bool) -> RowGroups:  # noqa: ARG002
         """Opens the files; reads their footers. Raises `SourceError` and `MissingExtraError`."""
         pyarrow()
         files = list_files(self.patterns)
         return RowGroups(files, self.columns, self.shapes or {}, self.cache)
-
-    def open(self, progress: ProgressCallback | None = None, **_: bool) -> TableReader:  # noqa: ARG002
-        """Opens the source, as `open_tables` does."""
-        return TableReader(self.open_tables())

@@ -8,16 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from infeed.shared.errors import InfeedError, SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.sources.arrow import fields
-from infeed_server.sources.arrow.footers import Footer, read_footers
+from infeed_server.sources.arrow.footers import read_footers
 from infeed_server.sources.arrow.open_group import OpenGroup
 from infeed_server.sources.arrow.part_cache import PartCache
-from infeed_server.sources.arrow.tables import Part, Shapes, Tables, part_of_table
-from infeed_server.sources.base import READ_THREADS, Provenance
-from infeed_server.storage.faults import one_line
+from infeed_server.sources.arrow.tables import Part, Shapes, TableReader, part_of_table
+from infeed_server.sources.base import READ_THREADS
 from infeed_server.storage.ranges import RangeReader
-from infeed_server.storage.stamp import StoredFile
+from infeed_server.storage.stamp import StoredFile, hash_stamps
 
 _MANY_ROWS = 100
 """Rows of a row group; with more, a row in a global order costs too many others."""
@@ -33,7 +32,7 @@ class _Group(NamedTuple):
     decompressed: int
 
 
-class RowGroups(Tables):
+class RowGroups(TableReader):
     """Rows of Parquet files; a part is a row group, of which the last ones are kept."""
 
     def __init__(
@@ -52,7 +51,8 @@ class RowGroups(Tables):
         described: dict[str, str] = {}
         digest = hashlib.sha256(b"parquet\n")
         for number, footer in enumerate(read_footers(files, self._ranges)):
-            kinds = self._types(number, footer)
+            with fields.decoding(files[number].path, "its schema"):
+                kinds = fields.column_types(footer.metadata.schema.to_arrow_schema())
             if not number:
                 self.set_types(kinds, columns, shapes, files[0].path)
                 described = self._describe(kinds)
@@ -62,8 +62,8 @@ class RowGroups(Tables):
             digest.update(footer.content)
         digest.update(repr(described).encode())
         self.identity = digest.hexdigest()
-        self.stamp = hashlib.sha256(repr([file.stamp for file in files]).encode()).hexdigest()
-        self.set_ends([group.rows for group in self._groups], files[0].path)
+        self.stamp = hash_stamps(file.stamp for file in files)
+        self.set_rows(self.group_rows, files[0].path)
         self._at_once = max(cache_bytes // READ_THREADS, 1)
         self._cache = PartCache(cache_bytes, self._read)
         self.advice = self._advice(cache_bytes)
@@ -82,20 +82,12 @@ class RowGroups(Tables):
         for some in self._portions(parts):
             yield from zip(some, self._cache.get(some), strict=True)
 
-    def place(self, part: int) -> Provenance:
-        return Provenance(self.files[self._groups[part].file].path)
-
-    def first_part(self, part: int) -> int:
-        return part - self._groups[part].number
+    def place(self, part: int) -> tuple[str, int]:
+        group = self._groups[part]
+        return self.files[group.file].path, part - group.number
 
     def close(self) -> None:
         self._ranges.close()
-
-    def _types(self, file: int, footer: Footer) -> Mapping[str, Any]:
-        try:
-            return fields.column_types(footer.metadata.schema.to_arrow_schema())
-        except Exception as error:  # PyArrow raises many for bytes that changed
-            raise self._error(file, "its schema", error) from error
 
     def _describe(self, kinds: Mapping[str, Any]) -> dict[str, str]:
         """Returns what must be the same in all files."""
@@ -118,7 +110,7 @@ class RowGroups(Tables):
         )
 
     def _add_groups(self, file: int, metadata: Any) -> None:
-        try:
+        with fields.decoding(self.files[file].path, "its footer"):
             schema = metadata.schema
             paths = [schema.column(number).path for number in range(len(schema))]
             served = tuple(f"{field.name}." for field in self.fields)
@@ -129,8 +121,6 @@ class RowGroups(Tables):
                     raise ValueError(f"row group {number} has {group.num_rows} rows")
                 size = max(group.total_byte_size, 0)
                 self._groups.append(_Group(file, number, group.num_rows, size))
-        except Exception as error:
-            raise self._error(file, "its footer", error) from error
         self._metadata.append(metadata)
 
     def _portions(self, parts: Sequence[int]) -> Iterator[list[int]]:
@@ -160,37 +150,19 @@ class RowGroups(Tables):
                 file.release()
 
     def _open(self, group: _Group) -> OpenGroup:
-        metadata = self._metadata[group.file]
-        try:
-            return OpenGroup(
-                self._ranges, group.file, group.number, metadata, self._leaves[group.file]
-            )
-        except InfeedError:
-            raise
-        except Exception as error:
-            raise self._error(group.file, f"row group {group.number}", error) from error
+        file = group.file
+        with fields.decoding(self.files[file].path, f"row group {group.number}"):
+            metadata, leaves = self._metadata[file], self._leaves[file]
+            return OpenGroup(self._ranges, file, group.number, metadata, leaves)
 
     def _decode(self, group: _Group, opened: OpenGroup) -> Part:
         names = [field.name for field in self.fields]
-        try:
+        with fields.decoding(self.files[group.file].path, f"row group {group.number}"):
             table = opened.read_columns(names)
             if table.num_rows != group.rows:
                 raise ValueError(f"it has {table.num_rows} rows, and {group.rows} in the footer")
             table.validate(full=True)
             return part_of_table(table, {name: name for name in names})
-        except InfeedError:
-            raise
-        except Exception as error:
-            raise self._error(group.file, f"row group {group.number}", error) from error
-
-    def _error(self, file: int, what: str, error: Exception) -> SourceError:
-        path = self.files[file].path
-        return SourceError(
-            f"{path}: {what} cannot be read: {one_line(error)}; put a good copy in its place and "
-            "restart the server",
-            file=path,
-            fault="damaged",
-        )
 
     def _advice(self, cache_bytes: int) -> str:
         rows = max(self.group_rows)

@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from infeed.shared.errors import SourceError
+from infeed_server.sources.arrow.fields import decoding
 from infeed_server.storage.files import describe_nearest_folder, read_bytes
 
 STATE, INFO, SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
 
 _FILES = ("Image", "Audio", "Video")
 """Features that are a struct of the bytes and the path of a file."""
+
+
+_WHAT = "the JSON of save_to_disk"
 
 
 class SavedDataset(NamedTuple):
@@ -53,10 +57,8 @@ def read_splits(folder: str) -> list[str]:
     file = Path(folder, SPLITS)
     if not file.is_file():
         return []
-    try:
+    with decoding(str(file), _WHAT):
         return [str(Path(folder, name)) for name in json.loads(read_bytes(str(file)))["splits"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(file, error) from error
 
 
 def require_saved(folder: str) -> None:
@@ -80,9 +82,9 @@ def require_saved(folder: str) -> None:
 def read_saved(folder: str) -> SavedDataset:
     """Reads the descriptions of a saved data set. Raises `SourceError`."""
     require_saved(folder)
-    file = Path(folder, STATE)
-    try:
-        state = json.loads(read_bytes(str(file)))
+    file = str(Path(folder, STATE))
+    with decoding(file, _WHAT):
+        state = json.loads(read_bytes(file))
         if state.get("_indices_data_files"):
             raise SourceError(
                 f"{folder}: its rows are chosen by indices.arrow, which is not read; write the "
@@ -93,21 +95,8 @@ def read_saved(folder: str) -> SavedDataset:
         fingerprint = state["_fingerprint"]
         if not files or not isinstance(fingerprint, str):
             raise ValueError("no file, or no fingerprint")
-        file = Path(folder, INFO)
-        saved = SavedDataset(
-            files, fingerprint, dict(json.loads(read_bytes(str(file)))["features"])
-        )
+    file = str(Path(folder, INFO))
+    with decoding(file, _WHAT):
+        saved = SavedDataset(files, fingerprint, dict(json.loads(read_bytes(file))["features"]))
         _ = saved.encoded, saved.class_names, saved.shapes  # each raises for what it is not
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _damaged(file, error) from error
     return saved
-
-
-def _damaged(file: Path, error: Exception) -> SourceError:
-    problem = f"no {error}" if isinstance(error, KeyError) else str(error)
-    return SourceError(
-        f"cannot read {str(file)!r} as one of save_to_disk: {problem}; put a good "
-        "copy in its place",
-        file=str(file),
-        fault="damaged",
-    )

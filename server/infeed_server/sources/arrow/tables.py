@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BeforeValidator, Field, NonNegativeInt
 
-from infeed.shared.errors import SampleError, SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.config.model import as_tuple
-from infeed_server.sources.arrow.fields import RowError, empty, field_of, flatten, pyarrow, to_rows
-from infeed_server.sources.base import Columns, Indices, Provenance
+from infeed_server.sources.arrow.fields import RowError, field_of, flatten, pyarrow, to_rows
+from infeed_server.sources.base import Columns, Indices, Provenance, require_names
 from infeed_server.sources.columns import ColumnSource
 from infeed_server.sources.python.values import Field as FieldType
 from infeed_server.storage.files import abbreviate
@@ -30,18 +30,15 @@ Part = Mapping[str, Any]
 """Arrays of Arrow of consecutive rows, by the name of their field."""
 
 
-class Tables(ABC):
-    """Rows of files in parts, such as row groups, that are read as a whole. Thread-safe."""
+class TableReader(ColumnSource):
+    """Reads rows of files by index, in parts such as row groups, which are read as a whole.
+    Thread-safe."""
 
-    fields: tuple[FieldType, ...]
     left_out: Mapping[str, str]
     """Columns that cannot be served, and their types, unless columns are named."""
-    ends: npt.NDArray[np.int64]
-    """The number of rows up to the end of each part."""
-    identity: str
-    stamp: str
-    advice: str = ""
     class_names: tuple[str, ...] = ()
+    _ends: npt.NDArray[np.int64]
+    """The number of rows up to the end of each part."""
 
     def set_types(
         self,
@@ -51,17 +48,16 @@ class Tables(ABC):
         file: str,
     ) -> None:
         """Chooses the fields from the types of the columns; warns of those that are left out."""
-        self.fields = choose_fields(kinds, columns, shapes, file)
-        names = {field.name for field in self.fields}
-        self.left_out = {n: str(kind) for n, kind in kinds.items() if n not in names}
+        self.set_fields(choose_fields(kinds, columns, shapes, file))
+        self.left_out = {n: str(kind) for n, kind in kinds.items() if n not in self.columns}
         if columns is None and self.left_out:
             texts = [f"{name} ({kind})" for name, kind in self.left_out.items()]
             log.warning("%s: left out, as it cannot be served: %s", file, abbreviate(texts))
 
-    def set_ends(self, rows: Sequence[int], file: str) -> None:
+    def set_rows(self, rows: Sequence[int], file: str) -> None:
         """Takes the rows of each part. Raises `SourceError` if there is none."""
-        self.ends = np.cumsum(rows, dtype=np.int64)
-        if not len(self):
+        self._ends = np.cumsum([*rows], dtype=np.int64)
+        if not sum(rows):
             raise SourceError(f"{file}: no row in the files; write them again", file=file)
 
     @abstractmethod
@@ -69,35 +65,30 @@ class Tables(ABC):
         """Yields these parts with their numbers. Raises `SourceError`."""
 
     @abstractmethod
-    def place(self, part: int) -> Provenance:
-        """Returns the location of a part."""
-
-    @abstractmethod
-    def first_part(self, part: int) -> int:
-        """Returns the first part of the file that has a part."""
+    def place(self, part: int) -> tuple[str, int]:
+        """Returns the file of a part, and the first part of the file."""
 
     def remedy(self, column: str) -> str:  # noqa: ARG002 - of some columns
         """Returns what to do about a null, for the end of a message."""
         return ""
 
-    def close(self) -> None:  # noqa: B027 - some have nothing to end
-        """Ends what reads for the tables."""
-
     def __len__(self) -> int:
-        return int(self.ends[-1]) if len(self.ends) else 0
+        return int(self._ends[-1])
 
-    def part_of(self, index: int) -> int:
-        return int(np.searchsorted(self.ends, index, side="right"))
+    def provenance(self, index: int) -> Provenance:
+        return Provenance(self.place(self._part_of(index))[0])
 
     def read(self, indices: Indices) -> Columns:
+        return self.to_columns(self.read_arrays(indices))
+
+    def read_arrays(self, indices: Indices) -> Columns:
         """Reads rows, each part once. Raises `SampleError` for the first row with a null."""
-        parts = np.searchsorted(self.ends, indices, side="right")
-        columns = {field.name: empty(field, len(indices)) for field in self.fields}
+        parts = np.searchsorted(self._ends, indices, side="right")
+        columns = {field.name: field.empty(len(indices)) for field in self.fields}
         bad: dict[int, tuple[str, RowError]] = {}
         for number, part in self.load(np.unique(parts).tolist()):
             slots = np.flatnonzero(parts == number)
-            first = self.ends[number - 1] if number else 0
-            rows = pyarrow().array(indices[slots] - first)
+            rows = pyarrow().array(indices[slots] - self._begin(number))
             for field in self.fields:
                 try:
                     values = to_rows(part[field.name].take(rows), field)
@@ -106,42 +97,17 @@ class Tables(ABC):
                     bad.setdefault(int(slots[error.row]), (field.name, error))
         if bad:
             slot = min(bad)
-            raise self._sample_error(int(indices[slot]), *bad[slot])
+            index, (column, reason) = int(indices[slot]), bad[slot]
+            file, first = self.place(self._part_of(index))
+            problem = f"its column {column!r} {reason}{self.remedy(column)}"
+            raise self.sample_error(index, problem, f"{file}, row {index - self._begin(first)}")
         return columns
 
-    def _sample_error(self, index: int, column: str, error: RowError) -> SampleError:
-        part = self.part_of(index)
-        place, first = self.place(part), self.first_part(part)
-        row = index - int(self.ends[first - 1] if first else 0)
-        return SampleError(
-            f"sample {index} cannot be read: {place.file}, row {row}: its column {column!r} "
-            f"{error}{self.remedy(column)}",
-            sample_id=index,
-            file=place.file,
-            offset=place.offset,
-        )
+    def _part_of(self, index: int) -> int:
+        return int(np.searchsorted(self._ends, index, side="right"))
 
-
-class TableReader(ColumnSource):
-    """Reads rows of tables by index. Thread-safe."""
-
-    def __init__(self, tables: Tables) -> None:
-        self.tables = tables
-        self.set_fields(tables.fields)
-        self.identity, self.stamp, self.advice = tables.identity, tables.stamp, tables.advice
-        self.class_names = tables.class_names
-
-    def __len__(self) -> int:
-        return len(self.tables)
-
-    def provenance(self, index: int) -> Provenance:
-        return self.tables.place(self.tables.part_of(index))
-
-    def read(self, indices: Indices) -> Columns:
-        return self.to_columns(self.tables.read(indices))
-
-    def close(self) -> None:
-        self.tables.close()
+    def _begin(self, part: int) -> int:
+        return int(self._ends[part - 1]) if part else 0
 
 
 def part_of_table(table: Any, sources: Mapping[str, str]) -> Part:
@@ -160,18 +126,15 @@ def choose_fields(
 ) -> tuple[FieldType, ...]:
     """Returns the fields of the named columns, or of all that can be served. Raises
     `SourceError`."""
-    served = {}
-    for name, kind in kinds.items():
-        if (field := field_of(name, kind)) is not None:
-            served[name] = field
-    available = abbreviate([*served], 12) or "none"
-    for name in (*(columns or ()), *shapes):
-        if name not in kinds:
-            raise SourceError(f"{file} has no column {name!r}; available: {available}", file=file)
+    found = {name: field_of(name, kind) for name, kind in kinds.items()}
+    served = {name: field for name, field in found.items() if field is not None}
+    names = [*(columns or ()), *shapes]
+    require_names((name for name in names if name not in kinds), [*served], file)
+    for name in names:
         if name not in served:
             raise SourceError(
                 f"{file}: the column {name!r} is {kinds[name]}, which cannot be served; convert "
-                f"it, or choose from: {available}",
+                f"it, or choose from: {abbreviate([*served], 12) or 'none'}",
                 file=file,
             )
     if not served:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from infeed.shared.spec.dtypes import Array, numpy_dtype
+from infeed.shared.spec.dtypes import Array
 from infeed_server.sources.python.values import (
     Field,
     UnfitError,
@@ -136,7 +136,7 @@ class ColumnBuilder:
 
     def __init__(self, fields: Sequence[Field], rows: int) -> None:
         self._fields = fields
-        self.columns = {field.name: _empty(field, rows) for field in fields}
+        self.columns = {field.name: field.empty(rows) for field in fields}
 
     def set(self, row: int, arrays: Mapping[str, Array]) -> None:
         """Copies arrays, which fit the fields, into a row."""
@@ -170,9 +170,3 @@ def fit_parts(
         except UnfitError as error:
             raise UnfitError(f"does not fit: its field {field.name!r} {error}") from None
     return arrays
-
-
-def _empty(field: Field, rows: int) -> Array:
-    if field.varies:
-        return np.empty(rows, object)
-    return np.empty((rows, *field.shape), numpy_dtype(field.data_type))  # type: ignore[arg-type]

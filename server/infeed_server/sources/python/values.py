@@ -39,6 +39,12 @@ class Field:
             expected in (None, size) for expected, size in zip(self.shape, shape, strict=True)
         )
 
+    def empty(self, rows: int) -> Array:
+        """Returns an array for so many values; arrays that vary are objects in it."""
+        if self.varies:
+            return np.empty(rows, object)
+        return np.empty((rows, *self.shape), numpy_dtype(self.data_type))  # type: ignore[arg-type]
+
     def __str__(self) -> str:
         return describe(self.data_type, self.shape)
 

@@ -313,13 +313,13 @@ def test_files_of_other_types_are_refused(file: Path, tmp_path: Path) -> None:
         ),
         (lambda content: content[: len(content) // 2], "is truncated, or no Parquet file"),
         (lambda _: b"", "is truncated, or no Parquet file"),
-        (lambda _: b"PAR1", "footer is damaged: it has"),
+        (lambda _: b"PAR1", "footer cannot be read: it has"),
         (lambda content: b"PAR1" + content[-2000:], "row group 0 cannot be read: "),
         (
             lambda content: content[:-8] + b"\xff\xff\xff\x7fPAR1",
-            "footer is damaged: it has 2147483",
+            "footer cannot be read: it has 2147483",
         ),
-        (lambda content: content[:-60] + bytes(52) + content[-8:], "footer is damaged: "),
+        (lambda content: content[:-60] + bytes(52) + content[-8:], "footer cannot be read: "),
         (lambda content: content[:-4] + b"PARE", "is encrypted; write it without encryption"),
     ],
 )
