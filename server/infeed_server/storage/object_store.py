@@ -10,7 +10,7 @@ import errno
 import fnmatch
 import re
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from infeed.shared.errors import InfeedError
@@ -61,36 +61,24 @@ def read(path: str) -> bytes:
 
     async def get(store: Any, key: str) -> bytes:
         result = await _answer(obstore.get_async(store, key))
-        return bytes(await _body(result, result.meta["size"]))
+        return await _body(result, result.meta["size"])
 
     return _call(path, get)
 
 
 def stat(path: str) -> FileStamp:
     """Returns the version of an object. Raises `OSError`."""
-
-    async def head(store: Any, key: str) -> FileStamp:
-        return _stamp(await _answer(obstore.head_async(store, key)))
-
-    return _call(path, head)
+    return _stamp(_call(path, lambda store, key: _answer(obstore.head_async(store, key))))
 
 
 def write(path: str, content: bytes) -> None:
     """Creates or replaces an object. Raises `OSError`."""
-
-    async def put(store: Any, key: str) -> None:
-        await obstore.put_async(store, key, content)
-
-    _call(path, put)
+    _call(path, lambda store, key: obstore.put_async(store, key, content))
 
 
 def delete(path: str) -> None:
     """Deletes an object. Raises `OSError`."""
-
-    async def remove(store: Any, key: str) -> None:
-        await obstore.delete_async(store, key)
-
-    _call(path, remove)
+    _call(path, lambda store, key: obstore.delete_async(store, key))  # noqa: PLW0108 - it may be None
 
 
 def list_files(prefix: str, limit: int | None = None) -> Iterator[StoredFile]:
@@ -170,7 +158,7 @@ async def _read_range(read: ObjectRead) -> bytes | OSError:
             if _stamp(result.meta) != stamp:
                 return ChangedObjectError(errno.ESTALE, stamp.difference(_stamp(result.meta)))
             answered = time.perf_counter()
-            content = bytes(await _body(result, read.size))
+            content = await _body(result, read.size)
         process.measure(answered - begin, len(content), time.perf_counter() - answered)
     except Exception as error:  # noqa: BLE001 - obstore's, of which each is mapped
         return os_error(error, read.file.path, ANSWER_SECONDS)
@@ -179,27 +167,31 @@ async def _read_range(read: ObjectRead) -> bytes | OSError:
     return content
 
 
-async def _answer(request: Any) -> Any:
+async def _answer(request: Any, seconds: float = ANSWER_SECONDS) -> Any:
     """Waits for the beginning of an answer: credentials may be looked for, for minutes."""
 
     async def wait() -> Any:
         return await request  # obstore's are no coroutines
 
-    return await asyncio.wait_for(wait(), ANSWER_SECONDS)
+    return await asyncio.wait_for(wait(), seconds)
 
 
-async def _body(result: Any, size: int) -> Any:
-    async def wait() -> Any:
-        return await result.bytes_async()
-
-    return await asyncio.wait_for(wait(), ANSWER_SECONDS + size / _MIN_BYTES_PER_SECOND)
+async def _body(result: Any, size: int) -> bytes:
+    seconds = ANSWER_SECONDS + size / _MIN_BYTES_PER_SECOND
+    return bytes(await _answer(result.bytes_async(), seconds))
 
 
-def _call(path: str, function: Callable[[Any, str], Coroutine[Any, Any, Result]]) -> Result:
+def _call(path: str, function: Callable[[Any, str], Awaitable[Result]]) -> Result:
+    """Returns the answer to a request that `function` makes for a store and a key, in the thread
+    of requests. Raises `OSError`."""
     root, key = split_path(path)
     process = of_process()
+
+    async def request() -> Result:
+        return await function(process.store(root), key)
+
     try:
-        return process.run(function(process.store(root), key))
+        return process.run(request())
     except InfeedError:
         raise
     except Exception as error:

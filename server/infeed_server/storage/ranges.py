@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,13 +30,22 @@ _MAX_READ = 8 << 20
 """Bytes read at once, unless one range is longer."""
 
 
-class _Group(NamedTuple):
+@dataclass
+class _Group:
     """Ranges of one file that are read at once."""
 
     file: int
     begin: int
     end: int
     slots: list[int]
+
+    @property
+    def range(self) -> tuple[int, int, int]:
+        return self.file, self.begin, self.end - self.begin
+
+
+_Put = Callable[[_Group, bytes], None]
+"""A function that takes the bytes of a group."""
 
 
 class RangeReader:
@@ -65,18 +74,19 @@ class RangeReader:
         """Returns the bytes of each range, by number of its file, offset and size. Raises
         `SourceError` for a file that changed, or cannot be read."""
         contents = np.empty(len(files), object)
-        remote = np.array([is_remote(self.files[file].path) for file in files.tolist()], bool)
-        for part, gap, read in (
-            (~remote, _MAX_GAP, self._read_local),
-            (remote, self._object_gap() if remote.any() else 0, self._read_objects),
-        ):
-            if len(slots := np.flatnonzero(part)):
-                groups = list(_grouped(files, offsets, sizes, slots, gap))
-                read(groups, offsets, sizes, contents)
-        return contents
 
-    def _object_gap(self) -> int:
-        return 0 if self._cache else object_store.max_gap()
+        def put(group: _Group, data: bytes) -> None:
+            for slot in group.slots:
+                begin, size = int(offsets[slot]) - group.begin, int(sizes[slot])
+                contents[slot] = data if len(group.slots) == 1 else data[begin : begin + size]
+
+        remote = np.array([is_remote(self.files[file].path) for file in files.tolist()], bool)
+        if len(slots := np.flatnonzero(~remote)):
+            self._read_local(_grouped(files, offsets, sizes, slots, _MAX_GAP), put)
+        if len(slots := np.flatnonzero(remote)):
+            gap = 0 if self._cache else object_store.max_gap()
+            self._read_objects(_grouped(files, offsets, sizes, slots, gap), put)
+        return contents
 
     def check(self, file: int) -> None:
         """Raises `SourceError` if a file has changed, `OSError` if it cannot be looked at."""
@@ -90,17 +100,10 @@ class RangeReader:
         if self._cache is not None:
             self._cache.close()
 
-    def _read_local(
-        self,
-        groups: Sequence[_Group],
-        offsets: Int64,
-        sizes: Int64,
-        contents: npt.NDArray[np.object_],
-    ) -> None:
+    def _read_local(self, groups: Sequence[_Group], put: _Put) -> None:
         def read(group: _Group) -> None:
             path = self.files[group.file].path
-            data = retry_faults(partial(self._read_group, group), path)
-            _split(data, group, offsets, sizes, contents)
+            put(group, retry_faults(partial(self._read_group, group), path))
 
         if self._pool is None:
             for group in groups:
@@ -114,34 +117,28 @@ class RangeReader:
         list(reads)  # raises the first error
 
     def _read_group(self, group: _Group) -> bytes:
-        listed, size = self.files[group.file], group.end - group.begin
-        if self._keep_open:
-            with self._handles.borrow(group.file) as handle:
-                data, stamp = handle.read(group.begin, size), handle.stamp()
-        else:
-            with FileHandle(listed.path) as handle:
-                data, stamp = handle.read(group.begin, size), handle.stamp()
+        number, begin, size = group.range
+        listed = self.files[number]
+        opened = self._handles.borrow(number) if self._keep_open else FileHandle(listed.path)
+        with opened as handle:
+            data, stamp = handle.read(begin, size), handle.stamp()
         # A file that was written over has another time, even if what was read is all right.
         self._check_stamp(listed, stamp)
         if len(data) < size:
             raise OSError(errno.EIO, f"only {len(data)} of {size} bytes are read")
         return data
 
-    def _read_objects(
-        self,
-        groups: Sequence[_Group],
-        offsets: Int64,
-        sizes: Int64,
-        contents: npt.NDArray[np.object_],
-    ) -> None:
-        left = list(groups)
+    def _read_objects(self, groups: Sequence[_Group], put: _Put) -> None:
+        left = groups
 
         def read() -> None:
-            if self._cache is not None:
-                results = self._cache.read([(g.file, g.begin, g.end - g.begin) for g in left])
-            else:
-                reads = [ObjectRead(self.files[g.file], g.begin, g.end - g.begin) for g in left]
-                results = object_store.read_ranges(reads)
+            nonlocal left
+            ranges = [group.range for group in left]
+            results = (
+                self._cache.read(ranges)
+                if self._cache is not None
+                else object_store.read_ranges([ObjectRead(self.files[n], *at) for n, *at in ranges])
+            )
             failed = []
             for group, result in zip(left, results, strict=True):
                 if isinstance(result, ChangedObjectError):
@@ -150,8 +147,8 @@ class RangeReader:
                 if isinstance(result, OSError):
                     failed.append((group, result))
                 else:
-                    _split(result, group, offsets, sizes, contents)
-            left[:] = [group for group, _ in failed]
+                    put(group, result)
+            left = [group for group, _ in failed]
             if failed:
                 raise failed[0][1]
 
@@ -170,34 +167,21 @@ class RangeReader:
 
 def _grouped(
     files: Int64, offsets: Int64, sizes: Int64, slots: Int64, max_gap: int
-) -> Iterator[_Group]:
-    """Yields the ranges in `slots` by file and offset: near to each other, and not too many bytes
+) -> list[_Group]:
+    """Returns the ranges in `slots` by file and offset: near to each other, and not too many bytes
     in total."""
-    order = slots[np.lexsort((offsets[slots], files[slots]))]
-    group: _Group | None = None
-    for slot in order.tolist():
+    groups: list[_Group] = []
+    for slot in slots[np.lexsort((offsets[slots], files[slots]))].tolist():
         file, begin = int(files[slot]), int(offsets[slot])
         end = begin + int(sizes[slot])
-        if group is not None:
-            is_near = file == group.file and begin - group.end <= max_gap
-            if is_near and max(end, group.end) - group.begin <= _MAX_READ:
-                group.slots.append(slot)
-                group = group._replace(end=max(end, group.end))
-                continue
-            yield group
-        group = _Group(file, begin, end, [slot])
-    if group is not None:
-        yield group
-
-
-def _split(
-    data: bytes,
-    group: _Group,
-    offsets: Int64,
-    sizes: Int64,
-    contents: npt.NDArray[np.object_],
-) -> None:
-    for slot in group.slots:
-        begin = int(offsets[slot]) - group.begin
-        size = int(sizes[slot])
-        contents[slot] = data if len(group.slots) == 1 else data[begin : begin + size]
+        last = groups[-1] if groups else None
+        if (
+            last is not None
+            and (file == last.file and begin - last.end <= max_gap)
+            and max(end, last.end) - last.begin <= _MAX_READ
+        ):
+            last.slots.append(slot)
+            last.end = max(end, last.end)
+        else:
+            groups.append(_Group(file, begin, end, [slot]))
+    return groups

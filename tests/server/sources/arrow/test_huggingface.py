@@ -154,7 +154,7 @@ def test_files_of_other_types_are_refused(saved: Path, tmp_path: Path) -> None:
 
 def test_unknown_column_and_missing_folder(saved: Path, tmp_path: Path) -> None:
     with pytest.raises(
-        SourceError, match="no column 'labels' .*'label'.*; available: image, label, text, m"
+        SourceError, match=r"no column 'labels' .*'label'.*; available: image, label, text, m"
     ):
         opened(saved, ["labels"])
     ((path, problem),) = HuggingFaceSource(huggingface=str(tmp_path / "no")).check()
