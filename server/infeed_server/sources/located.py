@@ -1,8 +1,8 @@
-"""The base of sources whose samples are at known offsets of files."""
+"""The bases of sources of files that have a known number of samples."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,29 +10,23 @@ import numpy.typing as npt
 
 from infeed_server.sources.base import Indices, Provenance, Source
 from infeed_server.storage.ranges import RangeReader
-from infeed_server.storage.stamp import hash_stamps
+from infeed_server.storage.stamp import StoredFile, hash_stamps
 
 
-class LocatedSource(Source):
-    """A source of samples in files, numbered file by file, that ranges of the files are read of."""
+class FilesSource(Source):
+    """A source of samples in files, numbered file by file."""
 
-    def locate(
-        self,
-        ranges: RangeReader,
-        counts: Iterable[int],
-        begins: npt.NDArray[Any],
-    ) -> None:
-        """Takes the number of samples in each file, and the offset of each sample."""
-        self._ranges, self.files = ranges, ranges.files
+    def number(self, files: Sequence[StoredFile], counts: Iterable[int]) -> None:
+        """Takes the files, and the number of samples in each."""
+        self.files = files
         self._first = np.cumsum([0, *counts], dtype=np.int64)
-        self._begins = begins
-        self.stamp = hash_stamps(file.stamp for file in self.files)
+        self.stamp = hash_stamps(file.stamp for file in files)
 
     def __len__(self) -> int:
         return int(self._first[-1])
 
     def provenance(self, index: int) -> Provenance:
-        return Provenance(self.files[self.file_of(index)].path, int(self._begins[index]))
+        return Provenance(self.files[self.file_of(index)].path)
 
     def files_of(self, indices: Indices) -> Indices:
         """Returns the number of each sample's file."""
@@ -40,6 +34,18 @@ class LocatedSource(Source):
 
     def file_of(self, index: int) -> int:
         return int(np.searchsorted(self._first, index, side="right")) - 1
+
+
+class LocatedSource(FilesSource):
+    """A source of samples at known offsets, of which ranges of the files are read."""
+
+    def locate(self, ranges: RangeReader, counts: Iterable[int], begins: npt.NDArray[Any]) -> None:
+        """Takes the number of samples in each file, and the offset of each sample."""
+        self.number(ranges.files, counts)
+        self._ranges, self._begins = ranges, begins
+
+    def provenance(self, index: int) -> Provenance:
+        return Provenance(self.files[self.file_of(index)].path, int(self._begins[index]))
 
     def close(self) -> None:
         self._ranges.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, get_args
 
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
@@ -22,23 +22,23 @@ from infeed_server.sources.tfrecord.source import TFRecordSource
 from infeed_server.sources.tokens.source import TokensSource
 from infeed_server.sources.webdataset.source import WebDatasetSource
 
-_CLASSES = (
-    TFRecordSource,
-    ImagesSource,
-    ArraysSource,
-    WebDatasetSource,
-    ParquetSource,
-    HuggingFaceSource,
-    ArrayRecordSource,
-    MdsSource,
-    TfdsSource,
-    TokensSource,
-    PythonSource,
-    DatasetSource,
+_Any: TypeAlias = (
+    TFRecordSource
+    | ImagesSource
+    | ArraysSource
+    | WebDatasetSource
+    | ParquetSource
+    | HuggingFaceSource
+    | ArrayRecordSource
+    | MdsSource
+    | TfdsSource
+    | TokensSource
+    | PythonSource
+    | DatasetSource
 )
 
 SOURCE_CLASSES: dict[str, type[SourceDefinition]] = {
-    source_class.kind: source_class for source_class in _CLASSES
+    source_class.kind: source_class for source_class in get_args(_Any)
 }
 """Configuration key → class of the definition."""
 
@@ -56,21 +56,7 @@ def _validate(value: Any) -> Any:
     raise PydanticCustomError("source_kind", "{message}", {"message": message})
 
 
-AnySource: TypeAlias = Annotated[
-    TFRecordSource
-    | ImagesSource
-    | ArraysSource
-    | WebDatasetSource
-    | ParquetSource
-    | HuggingFaceSource
-    | ArrayRecordSource
-    | MdsSource
-    | TfdsSource
-    | TokensSource
-    | PythonSource
-    | DatasetSource,
-    BeforeValidator(_validate),
-]
+AnySource: TypeAlias = Annotated[_Any, BeforeValidator(_validate)]
 """A definition of any source, as a field of a model."""
 
 

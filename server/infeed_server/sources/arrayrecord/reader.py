@@ -15,10 +15,11 @@ import numpy as np
 import tensorflow as tf
 
 from infeed.shared.errors import MissingExtraError, SourceError
-from infeed_server.sources.base import Columns, Indices, Provenance, Sample, Source
+from infeed_server.sources.base import Columns, Indices, Sample
+from infeed_server.sources.located import FilesSource
 from infeed_server.sources.tfrecord.features import FeatureOptions, parse_record
 from infeed_server.storage.faults import retry_faults
-from infeed_server.storage.files import changed_error, reading, stat_file
+from infeed_server.storage.files import changed_error, damaged_error, reading, stat_file
 from infeed_server.storage.handles import FileHandlePool
 from infeed_server.storage.stamp import StoredFile
 
@@ -83,11 +84,11 @@ def whole(path: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise SourceError(
-            f"{path} is not a whole ArrayRecord file: {_problem(error)}; it is truncated, damaged, "
-            "not closed by its writer, or of another format: copy or write it again",
-            file=path,
-            fault="damaged",
+        raise damaged_error(
+            path,
+            f" is not a whole ArrayRecord file: {_problem(error)}",
+            "it is truncated, damaged, not closed by its writer, or of another format: copy or "
+            "write it again",
         ) from error
 
 
@@ -101,31 +102,21 @@ def _library() -> Any:
         ) from error
 
 
-class ArrayRecordReader(Source):
+class ArrayRecordReader(FilesSource):
     """Reads records by index; a file has a reader for each thread that reads it. Thread-safe."""
 
     def __init__(
         self, files: Sequence[RecordFile], features: Mapping[str, FeatureOptions] | None
     ) -> None:
-        self.files = files
+        self.number([file.file for file in files], [file.records for file in files])
+        self._one_by_one = [file.is_read_one_by_one for file in files]
         self._features = features
         self.parsed = features is None
-        self._first = np.cumsum([0, *(file.records for file in files)], dtype=np.int64)
         self._readers = FileHandlePool(lambda number: open_reader(files[number].file.path))
         self.columns = {RECORD_COLUMN: tf.TensorSpec((), tf.string)}
         options = {name: feature.model_dump_json() for name, feature in (features or {}).items()}
         digests = [file.digest for file in files]
         self.identity = hashlib.sha256(f"arrayrecord {digests} {options}".encode()).hexdigest()
-        stamps = [file.file.stamp for file in files]
-        self.stamp = hashlib.sha256(repr(stamps).encode()).hexdigest()
-
-    def __len__(self) -> int:
-        return int(self._first[-1])
-
-    def provenance(self, index: int) -> Provenance:
-        """Returns the file of a record; the library does not say its offset."""
-        number = int(np.searchsorted(self._first, index, side="right")) - 1
-        return Provenance(self.files[number].file.path)
 
     def parse(self, columns: Sample) -> Sample:
         if self._features is None:
@@ -138,14 +129,12 @@ class ArrayRecordReader(Source):
         records = np.empty(len(indices), object)
         # Sorted, so that records of one group are near to each other.
         slots = np.argsort(indices, kind="stable")
-        numbers = np.searchsorted(self._first, indices[slots], side="right") - 1
+        numbers = self.files_of(indices[slots])
         for number in np.unique(numbers).tolist():
             of_file = slots[numbers == number]
             positions = (indices[of_file] - self._first[number]).tolist()
             read = partial(self._read_file, number, positions)
-            found = retry_faults(read, self.files[number].file.path)
-            for slot, record in zip(of_file.tolist(), found, strict=True):
-                records[slot] = record
+            records[of_file] = retry_faults(read, self.files[number].path)
         return {RECORD_COLUMN: records}
 
     def _read_file(self, number: int, positions: list[int]) -> Sequence[bytes]:
@@ -153,7 +142,7 @@ class ArrayRecordReader(Source):
         self._check(number)
         try:
             with self._readers.borrow(number) as reader:
-                if self.files[number].is_read_one_by_one:
+                if self._one_by_one[number]:
                     records = [reader.read([position])[0] for position in positions]
                 else:
                     records = reader.read(positions)
@@ -168,18 +157,17 @@ class ArrayRecordReader(Source):
 
     def _check(self, number: int) -> None:
         """Raises `SourceError` if the file changed, `OSError` if it cannot be looked at."""
-        path, listed = self.files[number].file
+        path, listed = self.files[number]
         if (stamp := stat_file(path)) != listed:
             raise changed_error(path, "the server opened it", listed.difference(stamp))
 
     def _damaged(self, number: int, position: int, problem: str) -> SourceError:
-        path, index = self.files[number].file.path, int(self._first[number]) + position
-        return SourceError(
-            f"{path} is damaged: sample {index} cannot be read, record {position}: {problem}; put "
-            "a good copy in its place and restart the server, or if every server's copy has this "
-            "damage, write the file again without the record",
-            file=path,
-            fault="damaged",
+        index = int(self._first[number]) + position
+        return damaged_error(
+            self.files[number].path,
+            f" is damaged: sample {index} cannot be read, record {position}: {problem}",
+            "put a good copy in its place and restart the server, or if every server's copy has "
+            "this damage, write the file again without the record",
             sample_id=index,
         )
 
