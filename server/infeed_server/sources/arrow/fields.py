@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -58,8 +59,8 @@ def flatten(table: Any) -> Any:
 def column_types(schema: Any) -> dict[str, Any]:
     """Returns the types of the columns of a flattened table, by name. Raises `ValueError`."""
     flat = flatten(schema.empty_table()).schema
-    for name in flat.names:
-        if flat.names.count(name) > 1:
+    for name, count in Counter(flat.names).items():
+        if count > 1:
             raise ValueError(f"two columns have the name {name!r}")
     return dict(zip(flat.names, flat.types, strict=True))
 

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from infeed.shared.errors import SourceError
-from infeed_server.storage.files import read_bytes, stamps_below
+from infeed_server.sources.described import check_names, read_description
+from infeed_server.storage.files import stamps_below
 from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.stamp import StoredFile
 
@@ -56,13 +57,7 @@ class _Index(BaseModel):
 def read_index(root: str) -> list[Shard]:
     """Returns the shards of a folder. Raises `SourceError`."""
     path = f"{root.rstrip('/')}/{INDEX_NAME}"
-    try:
-        index = _Index.model_validate_json(read_bytes(path))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        problem = f"is no index of Mosaic Streaming: {place or 'JSON'}: {first['msg']}"
-        raise _wrong(path, f"{problem}; write it again") from None
+    index = read_description(path, _Index, "Mosaic Streaming")
     shards = [shard for shard in index.shards if shard.samples]
     if not shards:
         raise _wrong(path, "has no sample")
@@ -79,11 +74,7 @@ def read_index(root: str) -> list[Shard]:
         columns, encodings, sizes = shard.columns
         if not len(set(columns)) == len(columns) == len(encodings) == len(sizes):
             raise _wrong(path, f"{name} has no encoding and size for each column; write it again")
-        if name.startswith("/") or ".." in name.split("/"):
-            raise _wrong(path, f"{name!r} is outside of the folder")
-    names = [shard.raw_data.basename for shard in shards]
-    if len(set(names)) < len(names):
-        raise _wrong(path, "has a shard twice; write it again")
+    check_names(path, [shard.raw_data.basename for shard in shards])
     return shards
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from infeed_server.sources.base import Sample
-from infeed_server.sources.tfds.info import Node, Tensor
+from infeed_server.sources.tfds.info import Node
 from infeed_server.sources.tfrecord.features import FeatureOptions, length_field
 
 Shape = tuple[int, ...]
@@ -102,23 +102,18 @@ def _walk(name: str, node: Node, outer: Shape) -> Iterator[tuple[str, Leaf | str
 
 
 def _leaf(name: str, node: Node, outer: Shape) -> Leaf | str:
+    leaf = Leaf(name, "string", outer)  # a text, or an image as it is encoded
+    tensor = node.tensor or node.bounding_box
     if node.class_label is not None:
-        return _checked(Leaf(name, "int64", outer, is_class=True))
-    if node.text is not None:
-        return _checked(Leaf(name, "string", outer))
-    if node.image is not None:
-        if node.image.dtype.startswith("float"):
-            return "an image of floating-point numbers"
-        return _checked(Leaf(name, "string", outer))
-    tensor: Tensor | None = node.tensor or node.bounding_box
-    if tensor is None or (node.sequence is not None and outer):
-        return "a sequence in a sequence" if outer else node.class_name or "unknown"
-    if tensor.encoding.lower() != "none":
-        return f"encoding {tensor.encoding}"
-    return _checked(Leaf(name, tensor.dtype, (*outer, *tensor.shape.dimensions)))
-
-
-def _checked(leaf: Leaf) -> Leaf | str:
+        leaf = Leaf(name, "int64", outer, is_class=True)
+    elif node.image is not None and node.image.dtype.startswith("float"):
+        return "an image of floating-point numbers"
+    elif node.text is None and node.image is None:
+        if tensor is None or (node.sequence is not None and outer):
+            return "a sequence in a sequence" if outer else node.class_name or "unknown"
+        if tensor.encoding.lower() != "none":
+            return f"encoding {tensor.encoding}"
+        leaf = Leaf(name, tensor.dtype, (*outer, *tensor.shape.dimensions))
     if not any(leaf.dtype in dtypes for dtypes in _STORED.values()):
         return f"data type {leaf.dtype}"
     if _VARIES in leaf.shape[1:] or any(size < 1 for size in leaf.shape if size != _VARIES):

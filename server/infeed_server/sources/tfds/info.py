@@ -5,18 +5,20 @@ They are messages of Protocol Buffers as JSON, where 64-bit numbers are strings.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from infeed.shared.errors import SourceError
-from infeed_server.storage.files import read_bytes, stamps_below
+from infeed_server.sources.described import check_names, read_description
+from infeed_server.storage.files import stamps_below
 from infeed_server.storage.stamp import StoredFile
 
 INFO_NAME = "dataset_info.json"
 FEATURES_NAME = "features.json"
 
+_WRITER = "TensorFlow Datasets"
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 
 
@@ -41,11 +43,11 @@ class Info(_Message):
 
     def split(self, name: str) -> Split:
         """Returns a split by its name. Raises `SourceError`."""
-        for split in self.splits:
-            if split.name == name:
-                return split
-        available = ", ".join(sorted(split.name for split in self.splits)) or "none"
-        raise SourceError(f"{self.name} has no split {name!r}; available: {available}")
+        splits = {split.name: split for split in self.splits}
+        if name not in splits:
+            available = ", ".join(sorted(splits)) or "none"
+            raise SourceError(f"{self.name} has no split {name!r}; available: {available}")
+        return splits[name]
 
 
 class _Shape(_Message):
@@ -91,17 +93,14 @@ class Node(_Message):
         return self.python_class_name.rpartition(".")[2]
 
 
-Message = TypeVar("Message", Info, Node)
-
-
 def read_info(folder: str) -> Info:
     """Reads dataset_info.json. Raises `SourceError`."""
-    return _read(folder, INFO_NAME, Info)
+    return read_description(f"{folder}/{INFO_NAME}", Info, _WRITER)
 
 
 def read_features(folder: str) -> Node:
     """Reads features.json. Raises `SourceError`."""
-    node = _read(folder, FEATURES_NAME, Node)
+    node = read_description(f"{folder}/{FEATURES_NAME}", Node, _WRITER)
     if node.features_dict is None:
         raise SourceError(
             f"{folder}/{FEATURES_NAME} has no features by name, or is of an old version; write it "
@@ -109,17 +108,6 @@ def read_features(folder: str) -> Node:
             file=f"{folder}/{FEATURES_NAME}",
         )
     return node
-
-
-def _read(folder: str, name: str, model: type[Message]) -> Message:
-    path = f"{folder}/{name}"
-    try:
-        return model.model_validate_json(read_bytes(path))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"])) or "JSON"
-        problem = f"is not as TensorFlow Datasets writes it: {place}: {first['msg']}"
-        raise SourceError(f"{path} {problem}; prepare the data set again", file=path) from None
 
 
 def list_shards(folder: str, info: Info, split: Split) -> list[StoredFile]:
@@ -136,9 +124,8 @@ def list_shards(folder: str, info: Info, split: Split) -> list[StoredFile]:
     if not sum(split.shard_lengths):
         problem = f"the split {split.name!r} has no record; prepare the data set again"
         raise SourceError(f"{path}: {problem}", file=path)
-    stamp_of = stamps_below(folder)
     digits = max(5, len(str(count)))
-    files = []
+    names = []
     for number in range(count):
         shard, total = f"{number:0{digits}}", f"{count:0{digits}}"
         name = split.filepath_template.partition("%")[0]  # followed by options of the writer
@@ -146,10 +133,7 @@ def list_shards(folder: str, info: Info, split: Split) -> list[StoredFile]:
         variables |= {"SHARD_INDEX": shard, "NUM_SHARDS": total}
         for variable, value in {**variables, "SHARD_X_OF_Y": f"{shard}-of-{total}"}.items():
             name = name.replace(f"{{{variable}}}", value)
-        if name.startswith("/") or ".." in name.split("/"):
-            raise SourceError(f"{path}: {name!r} is outside of the folder", file=path)
-        files.append(StoredFile(f"{folder}/{name}", stamp_of(f"{folder}/{name}")))
-    if len({file.path for file in files}) < count:
-        problem = f"the template {split.filepath_template!r} has one name for several files"
-        raise SourceError(f"{path}: {problem}", file=path)
-    return files
+        names.append(name)
+    check_names(path, names)
+    stamp_of = stamps_below(folder)
+    return [StoredFile(f"{folder}/{name}", stamp_of(f"{folder}/{name}")) for name in names]

@@ -138,7 +138,7 @@ def test_group_that_was_used_longest_ago_is_evicted(
 
 def _waiters(source: TableReader) -> bool:
     """Returns whether a thread waits for a group that another one loads."""
-    cache = source.tables._cache  # type: ignore[attr-defined]
+    cache = source._cache  # type: ignore[attr-defined]
     return any(future._condition._waiters for future in cache._loading.values())
 
 
@@ -185,9 +185,8 @@ def test_error_of_a_shared_read_reaches_both_and_is_not_kept(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = opened(file, ["id"])
-    tables = source.tables
     with monkeypatch.context() as patch:
-        patch.setattr(tables._cache, "_load", lambda _: (_ for _ in ()).throw(SourceError("away")))  # type: ignore[attr-defined]
+        patch.setattr(source._cache, "_load", lambda _: (_ for _ in ()).throw(SourceError("away")))  # type: ignore[attr-defined]
         with pytest.raises(SourceError, match="away"):
             source.read(np.array([0]))
     assert source.read(np.array([0]))["id"].tolist() == [0]

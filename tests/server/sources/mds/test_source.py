@@ -218,7 +218,7 @@ def test_compressed_shard_is_refused_unless_it_is_there_raw(folder: Path) -> Non
         (lambda i: i["shards"][0].pop("raw_data"), "shards.0.raw_data: Field required"),
         (
             lambda i: i["shards"][0]["raw_data"].update(basename="shard.00001.mds"),
-            "has a shard twice",
+            "has the file 'shard.* twice",
         ),
         (
             lambda i: [shard.update(column_sizes=[4, None]) for shard in i["shards"]],

@@ -205,7 +205,7 @@ def test_folder_without_a_description_is_found_by_a_check(folder: Path) -> None:
         (
             "dataset_info.json",
             lambda i: i["splits"][0].update(filepathTemplate="small-train.tfrecord-00000-of-00002"),
-            "has one name for several files",
+            "has the file 'small-train.* twice",
         ),
         ("dataset_info.json", lambda i: i.pop("splits"), "splits: Field required"),
         ("features.json", lambda f: f.pop("featuresDict"), "is of an old version; write it again"),

@@ -1,0 +1,34 @@
+"""Folders of data files that a JSON file describes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from infeed.shared.errors import SourceError
+from infeed_server.storage.files import read_bytes
+
+Message = TypeVar("Message", bound=BaseModel)
+
+
+def read_description(path: str, model: type[Message], writer: str) -> Message:
+    """Reads a JSON file as `writer` writes it. Raises `SourceError`."""
+    try:
+        return model.model_validate_json(read_bytes(path))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"])) or "JSON"
+        problem = f"is not as {writer} writes it: {place}: {first['msg']}; write it again"
+        raise SourceError(f"{path} {problem}", file=path) from None
+
+
+def check_names(path: str, names: Sequence[str]) -> None:
+    """Raises `SourceError` if a name in the file `path` is outside of its folder, or is repeated."""
+    for name, count in Counter(names).items():
+        if name.startswith("/") or ".." in name.split("/"):
+            raise SourceError(f"{path}: {name!r} is outside of the folder", file=path)
+        if count > 1:
+            raise SourceError(f"{path} has the file {name!r} twice; write it again", file=path)
