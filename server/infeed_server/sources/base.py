@@ -158,6 +158,12 @@ class FilesDefinition(IndexedDefinition):
         value = getattr(self, self.kind)
         return [value] if isinstance(value, str) else list(value)
 
+    def nothing(self, what: str, files: int) -> SourceError:
+        """Returns the error for files without a sample."""
+        patterns = ", ".join(self.patterns)
+        text = f"no {what} in the {files} files of {patterns}; write them again"
+        return SourceError(text, pattern=self.patterns[0])
+
     def check(self) -> Iterator[Finding]:
         for number, pattern in enumerate(self.patterns):
             if not is_remote(pattern):

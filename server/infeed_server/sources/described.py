@@ -26,7 +26,7 @@ def read_description(path: str, model: type[Message], writer: str) -> Message:
 
 
 def check_names(path: str, names: Sequence[str]) -> None:
-    """Raises `SourceError` if a name in the file `path` is outside of its folder, or is repeated."""
+    """Raises `SourceError` if a name in the file `path` is outside of its folder, or repeated."""
     for name, count in Counter(names).items():
         if name.startswith("/") or ".." in name.split("/"):
             raise SourceError(f"{path}: {name!r} is outside of the folder", file=path)

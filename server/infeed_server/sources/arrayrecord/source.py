@@ -10,7 +10,6 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
 
-from infeed.shared.errors import SourceError
 from infeed_server.sources.arrayrecord.reader import (
     ArrayRecordReader,
     RecordFile,
@@ -60,11 +59,7 @@ class ArrayRecordSource(FilesDefinition):
         with ThreadPoolExecutor(_OPENED_AT_ONCE) as pool:
             files = list(pool.map(_look_at, list_files(self.patterns)))
         if not any(file.records for file in files):
-            raise SourceError(
-                f"no record in the {len(files)} files of {', '.join(self.patterns)}; write them "
-                "again",
-                pattern=self.patterns[0],
-            )
+            raise self.nothing("record", len(files))
         _warn_of_groups(files)
         return ArrayRecordReader(files, self.features)
 

@@ -33,7 +33,13 @@ from infeed_server.sources.mds.index import (
     read_index,
     read_offsets,
 )
-from infeed_server.sources.python.elements import Example, example_indices, infer_fields, to_values
+from infeed_server.sources.python.elements import (
+    Example,
+    example_indices,
+    infer_fields,
+    read_good,
+    to_values,
+)
 from infeed_server.sources.python.values import Field
 from infeed_server.storage.files import PathString, absolute_path, is_remote
 from infeed_server.storage.ranges import RangeReader
@@ -120,18 +126,15 @@ class MdsReader(ColumnSource, LocatedSource):
 
     def _infer(self, path: str) -> tuple[Field, ...]:
         """Returns the fields of some samples, without the bad ones. Raises `SourceError`."""
-        examples, errors = [], []
-        for index in example_indices(len(self)):
-            try:
-                (sample,) = self._read(np.array([index]))
-                values = {name: decode(sample[name]) for name, decode in self._decoders.items()}
-                examples.append(Example(index, to_values(values)))
-            except (SampleError, ValueError) as error:
-                errors.append(error)
+
+        def read(index: int) -> Example:
+            (sample,) = self._read(np.array([index]))
+            values = {name: decode(sample[name]) for name, decode in self._decoders.items()}
+            return Example(index, to_values(values))
+
         try:
-            if not examples:
-                raise errors[0]
-            return infer_fields(examples)
+            indices = example_indices(len(self))
+            return infer_fields(read_good(indices, read, SampleError, ValueError))
         except (SampleError, ValueError) as error:
             problem = f"the columns have no type: sample {error}; name the other columns in fields"
             raise SourceError(f"{path}: {problem}", file=path) from None

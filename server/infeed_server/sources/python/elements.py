@@ -5,8 +5,8 @@ A field has one row for each element, of a fixed shape, or else an array of its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from infeed_server.sources.python.values import (
 _MAX_EXAMPLES = 8
 """Elements that are read to find the fields, spread over the data set."""
 
+Result = TypeVar("Result")
+
 SINGLE_VALUE = "value"
 """Field of an element that is neither a dict nor a tuple, unless it is named."""
 
@@ -38,6 +40,23 @@ def example_indices(length: int) -> list[int]:
     """Returns the indices of elements to look at, from the first to the last."""
     count = min(_MAX_EXAMPLES, length)
     return [number * (length - 1) // max(1, count - 1) for number in range(count)]
+
+
+def read_good(
+    indices: Iterable[int], read: Callable[[int], Result], *bad: type[Exception]
+) -> list[Result]:
+    """Returns what is read of samples, without those that raise an error of the types `bad`. Raises
+    the first one if all are bad."""
+    found: list[Result] = []
+    errors: list[Exception] = []
+    for index in indices:
+        try:
+            found.append(read(index))
+        except bad as error:
+            errors.append(error)
+    if not found:
+        raise errors[0]
+    return found
 
 
 def split(element: Any, names: Sequence[str] | None = None) -> Mapping[str, Any]:

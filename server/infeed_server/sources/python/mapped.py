@@ -14,7 +14,7 @@ from infeed.shared.errors import SampleError, UserCodeError
 from infeed_server.sources.base import Columns, Indices, Sample, Source, WrappedSource
 from infeed_server.sources.columns import ColumnSource
 from infeed_server.sources.python.backend import Backend
-from infeed_server.sources.python.elements import example_indices
+from infeed_server.sources.python.elements import example_indices, read_good
 from infeed_server.sources.python.functions import FunctionOptions, Parts
 from infeed_server.sources.python.source import PythonReader
 from infeed_server.sources.python.work_meter import PythonWork
@@ -72,15 +72,11 @@ class MappedSource(ColumnSource, WrappedSource):
         indices = example_indices(len(self.source))
         if isinstance(self.source, PythonReader):
             return self._request(indices)
-        good: list[tuple[int, Parts]] = []
-        errors: list[SampleError | UserCodeError] = []
-        for index in indices:
-            try:
-                good.append((index, self._samples(np.array([index]))[0]))
-            except (SampleError, UserCodeError) as error:
-                errors.append(error)
-        if not good:
-            raise errors[0]
+
+        def read(index: int) -> tuple[int, Parts]:
+            return index, self._samples(np.array([index]))[0]
+
+        good = read_good(indices, read, SampleError, UserCodeError)
         numbers, samples = zip(*good, strict=True)
         return Request(self.backend.label, numbers, samples=samples, functions=self._functions)
 

@@ -22,6 +22,7 @@ from infeed_server.sources.python.elements import (
     Example,
     fit_parts,
     infer_fields,
+    read_good,
     split,
     to_values,
 )
@@ -97,25 +98,24 @@ class Worker:
         """Returns the fields of samples, or of the functions' results, without the bad samples.
         Raises the first error if all are bad, and `ConfigError` for samples that differ."""
         functions = load_functions(request.functions)
-        examples: list[Example] = []
-        errors: list[InfeedError] = []
+        found: dict[int, Example] = {}
 
         def take(_: int, index: int, parts: Mapping[str, Any]) -> None:
             if request.functions:
                 values = functions.inspect(as_parts(self._fitted(request, parts)), index)
             else:
                 values = to_values(parts)
-            examples.append(Example(index, values))
+            found[index] = Example(index, values)
 
-        for row in range(len(request.indices)):
-            try:
-                self._read_each(request.part(slice(row, row + 1)), take)
-            except UserCodeError as error:
-                errors.append(error)
-            except SampleError as error:
-                errors.append(ConfigError(error.message))
-        if not examples:
-            raise errors[0]
+        def read(row: int) -> Example:
+            part = request.part(slice(row, row + 1))
+            self._read_each(part, take)
+            return found[part.indices[0]]
+
+        try:
+            examples = read_good(range(len(request.indices)), read, UserCodeError, SampleError)
+        except SampleError as error:
+            raise ConfigError(error.message) from None
         subject = f"source.python: {request.label}: element"
         if request.functions:
             subject = f"{functions.stages}: the result of sample"

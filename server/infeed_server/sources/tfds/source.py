@@ -51,10 +51,11 @@ class TfdsSource(IndexedDefinition):
     def check(self) -> Iterator[Finding]:
         if is_remote(self.tfds):
             return
-        missing = list(find_missing(("tfds",), partial(read_info, self.folder)))
-        yield from missing
-        if not missing:
+        try:
             info = read_info(self.folder)
+        except SourceError as error:
+            yield ("tfds",), error.message
+        else:
             yield from find_missing(("split",), partial(info.split, self.split))
 
     @property

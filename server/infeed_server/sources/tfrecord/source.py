@@ -6,7 +6,6 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from infeed.shared.errors import SourceError
 from infeed_server.sources.base import FilesDefinition, ProgressCallback
 from infeed_server.sources.tfrecord.features import Features
 from infeed_server.sources.tfrecord.index import build_index
@@ -35,8 +34,5 @@ class TFRecordSource(FilesDefinition):
             list_files(self.patterns), self.index, progress, keep_damaged=keep_damaged
         )
         if not len(index):
-            raise SourceError(
-                f"no record in the {len(index.files)} files of {', '.join(self.patterns)}",
-                pattern=self.patterns[0],
-            )
+            raise self.nothing("record", len(index.files))
         return TFRecordReader(index, self.features)

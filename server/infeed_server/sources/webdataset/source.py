@@ -6,7 +6,6 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
 
-from infeed.shared.errors import SourceError
 from infeed_server.sources.base import FilesDefinition, ProgressCallback
 from infeed_server.sources.webdataset.fields import default_fields, split_alternatives
 from infeed_server.sources.webdataset.index import build_index
@@ -42,8 +41,7 @@ class WebDatasetSource(FilesDefinition):
         tars = build_index(files, self.index, progress, keep_damaged=keep_damaged)
         first = next((tar.members for tar in tars if tar.samples), None)
         if first is None:
-            text = f"no sample in the {len(files)} files of {', '.join(self.patterns)}"
-            raise SourceError(text, pattern=self.patterns[0])
+            raise self.nothing("sample", len(files))
         names = first.extensions[first.kinds[first.samples == 0]].tolist()
         fields = split_alternatives(self.fields or default_fields(names))
         return WebDatasetReader(tars, fields)
