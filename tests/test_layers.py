@@ -114,9 +114,9 @@ BUDGETS = {
     "infeed_server.rpc": 1250,
     "infeed_server.runtime": 850,
     "infeed_server.serving": 550,
-    "infeed_server.sources": 7120,
+    "infeed_server.sources": 6830,
     "infeed_server.starter": 1500,
-    "infeed_server.storage": 1280,
+    "infeed_server.storage": 1265,
     "infeed_server.transforms": 2090,
     "infeed_tfdata": 3310,
 }

@@ -167,18 +167,17 @@ async def _read_range(read: ObjectRead) -> bytes | OSError:
     return content
 
 
-async def _answer(request: Any, seconds: float = ANSWER_SECONDS) -> Any:
-    """Waits for the beginning of an answer: credentials may be looked for, for minutes."""
+async def _answer(request: Any, extra_seconds: float = 0.0) -> Any:
+    """Waits for an answer, or its beginning: credentials may be looked for, for minutes."""
 
     async def wait() -> Any:
         return await request  # obstore's are no coroutines
 
-    return await asyncio.wait_for(wait(), seconds)
+    return await asyncio.wait_for(wait(), ANSWER_SECONDS + extra_seconds)
 
 
 async def _body(result: Any, size: int) -> bytes:
-    seconds = ANSWER_SECONDS + size / _MIN_BYTES_PER_SECOND
-    return bytes(await _answer(result.bytes_async(), seconds))
+    return bytes(await _answer(result.bytes_async(), size / _MIN_BYTES_PER_SECOND))
 
 
 def _call(path: str, function: Callable[[Any, str], Awaitable[Result]]) -> Result:
