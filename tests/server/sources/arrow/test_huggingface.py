@@ -6,7 +6,6 @@ import json
 import os
 import random
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import tensorflow as tf
 from pydantic import ValidationError
 from tests.harness.saved import write_saved
 
-from infeed.shared.errors import InfeedError, MissingExtraError, SampleError, SourceError
+from infeed.shared.errors import InfeedError, SampleError, SourceError
 from infeed_server.sources.arrow.huggingface import HuggingFaceSource
 from infeed_server.sources.arrow.tables import TableReader
 
@@ -162,12 +161,6 @@ def test_unknown_column_and_missing_folder(saved: Path, tmp_path: Path) -> None:
     assert "no folder '" in problem
     with pytest.raises(ValidationError, match="copy it to a local disk, or write Parquet"):
         HuggingFaceSource(huggingface="s3://bucket/pets")
-
-
-def test_missing_pyarrow_names_the_extra(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'infeed\[formats\]'"):
-        opened(saved)
 
 
 def test_changed_file_refuses_its_batches(saved: Path) -> None:

@@ -67,7 +67,11 @@ def test_files_are_named_by_the_template(tmp_path: Path, parse: Parse) -> None:
     template = "{SPLIT}/data-{SHARD_INDEX}.rec"
     write_tfds(tmp_path, {"text": TEXT}, {"train": [rows(0, 2), rows(2, 1)]}, template)
     assert parse(open_source(tmp_path), 2)["text"] == b"text 2"
-    change(tmp_path, "dataset_info.json", lambda i: i["splits"][0].update(filepathTemplate="x"))
+    change(
+        tmp_path,
+        "dataset_info.json",
+        lambda i: i["splits"][0].update(filepathTemplate="x{SHARD_INDEX}"),
+    )
     with pytest.raises(SourceError, match=r"cannot open .*x"):
         open_source(tmp_path)
 
