@@ -119,23 +119,31 @@ def list_names(folder: str) -> list[str]:
 
 
 def glob_files(pattern: str) -> list[StoredFile]:
-    """Returns the objects that a pattern matches; `**` stands for any folders."""
+    """Returns the objects that a pattern matches, as the module `glob` does: `**` stands for any
+    folders, and names that begin with a dot are left out. The name of an object is meant
+    literally."""
     fixed = re.split(r"[*?[]", pattern, maxsplit=1)[0]
     if fixed == pattern:
         try:
             return [StoredFile(pattern, stat(pattern))]
         except FileNotFoundError:
             return []
-    match = _matcher(pattern)
-    return [file for file in list_files(fixed.rpartition("/")[0]) if match(file.path)]
+    match, found = _matcher(pattern), list(list_files(fixed.rpartition("/")[0]))
+    literal = [file for file in found if file.path == pattern]
+    folders = {file.path.rpartition("/")[0] for file in found}  # consoles make objects of them
+    return literal or [
+        file for file in found if match(file.path) and (file.stamp.size or file.path not in folders)
+    ]
 
 
 def _matcher(pattern: str) -> Callable[[str], Any]:
     parts = []
-    for part in pattern.split("/"):
+    for part in (f"{pattern}/*" if pattern.endswith("/**") else pattern).split("/"):
         # As `fnmatch`, but a star ends at a slash.
         translated = fnmatch.translate(part).removeprefix("(?s:").removesuffix(")\\Z")
-        parts.append("(?:.+/)?" if part == "**" else translated.replace(".*", "[^/]*") + "/")
+        visible = "" if part.startswith(".") else r"(?!\.)"
+        name = visible + translated.replace(".*", "[^/]*") + "/"
+        parts.append(r"(?:(?!\.)[^/]+/)*" if part == "**" else name)
     return re.compile("".join(parts).removesuffix("/")).fullmatch
 
 

@@ -134,6 +134,20 @@ def test_listing_takes_no_request_per_object(store: ObjectServer) -> None:
     assert len(list_files(["s3://bkt/many/*9.jpg"])) == 250
 
 
+@pytest.mark.parametrize(
+    "pattern", ["*", "**", "a/*", "a/**", "**/*.x", "*/c.x", ".*", "a[1].x", "[ab]*.x", "a/.h/*"]
+)
+def test_patterns_match_as_on_a_disk(store: ObjectServer, tmp_path: Path, pattern: str) -> None:
+    for name in ("a.x", "b.x", ".c.x", "a[1].x", "a1.x", "a/c.x", "a/.c.x", "a/d/e.x", "a/.h/c.x"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    store.put_folder(tmp_path, "bkt")
+    store.objects["bkt/a/"] = b""  # as consoles make a folder
+    local = [file.path for file in list_files([f"{tmp_path}/{pattern}"])]
+    found = [file.path for file in list_files([f"s3://bkt/{pattern}"])]
+    assert found == [path.replace(str(tmp_path), "s3://bkt") for path in local]
+
+
 def test_no_match_names_what_is_there(store: ObjectServer) -> None:
     store.objects["bkt/a/b/c.tfrecord"] = b""
     with pytest.raises(SourceError, match=r"no file matches.*'s3://bkt/a', which holds b$"):

@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from stat import S_ISREG
 from tokenize import TokenError
 
 import numpy as np
@@ -39,7 +40,10 @@ class MappedFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # Without O_NONBLOCK, which files ignore, opening a pipe waits for its writer.
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        if not S_ISREG(os.fstat(self.fd).st_mode):
+            raise SourceError(f"cannot map {path!r}: it is not a regular file", file=path)
         self.stamp = FileStamp.of(os.fstat(self.fd))
 
     def __del__(self) -> None:

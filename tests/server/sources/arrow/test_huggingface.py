@@ -144,6 +144,14 @@ def test_folder_that_cannot_be_read(tmp_path: Path, prepare: Any, message: str) 
         opened(folder)
 
 
+def test_pipe_is_no_file(tmp_path: Path) -> None:
+    write_saved(tmp_path, columns(), FEATURES)
+    (file := tmp_path / "data-00000-of-00001.arrow").unlink()
+    os.mkfifo(file)
+    with pytest.raises(SourceError, match=r"cannot map '.*arrow': it is not a regular file"):
+        opened(tmp_path)
+
+
 def test_files_of_other_types_are_refused(saved: Path, tmp_path: Path) -> None:
     other = write_saved(tmp_path / "other", {"label": ["a"]}, {})
     (other / "data-00000-of-00001.arrow").replace(saved / "data-00001-of-00002.arrow")
