@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
 from infeed.shared.errors import SourceError
 from infeed_server.sources.webdataset.fields import default_fields, kind_of
 from infeed_server.sources.webdataset.index import read_samples
-from infeed_server.sources.webdataset.members import MemberScan
+from infeed_server.sources.webdataset.members import MemberScan, TruncatedTar
 from infeed_server.starter.draft import Draft, line, listed
 from infeed_server.starter.image_look import ImageLook, spread
 from infeed_server.starter.records import describe_values
@@ -53,13 +54,13 @@ def tar_drafts(files: Sequence[Path], target: Path, pattern: str = "") -> Iterat
 
 def _look_at(file: Path) -> list[dict[str, bytes]]:
     """Returns the members of some samples by extension. Raises `SourceError`."""
-    path = str(file)
-    with reading(path), FileHandle(path) as handle:
+    path, found = str(file), []
+    # That a tar is truncated, `infeed check --scan` says.
+    with reading(path), FileHandle(path) as handle, suppress(TruncatedTar):
         samples = read_samples(MemberScan(handle, path, file.stat().st_size), path)
-        return [
-            {name: handle.read(member.offset, member.size) for name, member in sample.items()}
-            for _, sample in islice(samples, _SAMPLES_READ)
-        ]
+        for _, sample in islice(samples, _SAMPLES_READ):
+            found.append({name: handle.read(m.offset, m.size) for name, m in sample.items()})
+    return found
 
 
 def _fields(sample: dict[str, bytes]) -> dict[str, str]:

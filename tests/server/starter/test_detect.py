@@ -113,10 +113,13 @@ def test_tars(tmp_path: Path) -> None:
     assert "# left out, as not all samples have them: npy" in written
     assert "meta_txt: meta.txt  # text: a text" in written
     assert "label: cls  # text: 0, 1, 2 and 7 more" in written
-    with tarfile.open(tmp_path / "train-0.tar", "w"):
-        pass
-    with pytest.raises(SourceError, match="no sample in this file; write it again"):
-        starter_for(str(tmp_path / "train-0.tar"), tmp_path)
+    whole = (tmp_path / "train-0.tar").read_bytes()
+    for content in (bytes(10240), b"", whole[:100]):
+        (tmp_path / "train-0.tar").write_bytes(content)
+        with pytest.raises(SourceError, match="no sample in this file; write it again"):
+            starter_for(str(tmp_path / "train-0.tar"), tmp_path)
+    (tmp_path / "train-0.tar").write_bytes(whole[:-11_000])  # `check --scan` says where it ends
+    assert "webdataset: train-0.tar" in text(tmp_path, "train-0.tar")
 
 
 def test_tokens(tmp_path: Path) -> None:
