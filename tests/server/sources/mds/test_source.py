@@ -176,6 +176,17 @@ def test_value_that_does_not_fit_is_a_bad_sample(
     assert len(source.read(np.array([0, 2]))["x"]) == 2
 
 
+@pytest.mark.parametrize("place", [1, 2, 3])
+def test_damaged_offsets_are_refused(tmp_path: Path, place: int) -> None:
+    write_mds(tmp_path, {"x": ("bytes", None)}, [[{"x": b"abc"}, {"x": b"de"}]])
+    shard = tmp_path / "shard.00000.mds"
+    content = bytearray(shard.read_bytes())
+    content[4 * place : 4 * place + 4] = bytes(4)
+    shard.write_bytes(content)
+    with pytest.raises(SourceError, match=r"00000\.mds is damaged: the offsets .* copy it again"):
+        open_source(tmp_path)
+
+
 @pytest.mark.parametrize("encoding", ["pkl", "list[jpeg]", "jpeg_array", "tensor", "ndarray:a:b"])
 def test_encoding_that_cannot_be_served_is_left_to_choose(tmp_path: Path, encoding: str) -> None:
     columns = {"x": (encoding, None), "y": ("bytes", None)}
@@ -212,6 +223,7 @@ def test_compressed_shard_is_refused_unless_it_is_there_raw(folder: Path) -> Non
         (lambda i: i["shards"][0].update(samples=6), "has 5 samples, but 6 in index.json"),
         (lambda i: i["shards"][0].update(samples=9**9), "is too small for"),
         (lambda i: i["shards"][0].update(column_sizes=[8]), "other columns than|has no encoding"),
+        (lambda i: [s.update(column_sizes=[8]) for s in i["shards"]], "has no encoding and size"),
         (lambda i: i["shards"][1].update(column_names=["a", "b"]), "has other columns than"),
         (lambda i: i["shards"][0]["raw_data"].update(bytes=9), "bytes, but 9 in index.json"),
         (lambda i: i["shards"][0]["raw_data"].update(basename="../x"), "outside of the folder"),

@@ -209,6 +209,13 @@ def test_any_damage_is_found_or_harmless() -> None:
                 assert sum(names) >= 2
 
 
+def test_file_that_becomes_shorter(write_tar: Write) -> None:
+    content = write_tar("a.tar", [("a.jpg", b"1"), ("b.jpg", b"2")]).read_bytes()
+    handle: Any = Content(content[: 2 * BLOCK + 9])
+    with pytest.raises(SourceError, match=r"a\.tar became shorter while it was indexed"):
+        list(MemberScan(handle, "a.tar", len(content)).members())
+
+
 def test_any_truncation_is_found(write_tar: Write) -> None:
     expected = [("a.jpg", b"1" * 600), (f"{LONG * 2}.cls", b"2"), ("b.jpg", b"3" * 512)]
     for tar_format in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
