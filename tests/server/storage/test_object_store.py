@@ -88,6 +88,7 @@ def test_index_beside_an_object_saves_its_scan(store: ObjectServer, tmp_path: Pa
 def test_replaced_object_is_a_changed_file(store: ObjectServer) -> None:
     ranges = reader(store)
     assert read(ranges, 5, 10) == CONTENT[5:15]
+    assert read(ranges, 5, 0) == b""  # which no range is
     store.objects["bkt/a/x y.bin"] = CONTENT[::-1]
     with pytest.raises(SourceError, match=r"x y\.bin changed since the server listed it") as caught:
         read(ranges, 5, 10)
