@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,8 +29,10 @@ if TYPE_CHECKING:
     from infeed_server.pack.destination import Destination
     from infeed_server.pack.measure import Looks
     from infeed_server.pack.plan import Plan
+    from infeed_server.pack.verify import Defect
 
-_MAX_SHOWN = 10
+_SHOWN = 10
+"""Bad samples that the summary lists."""
 
 
 @with_models
@@ -75,7 +76,8 @@ def pack(
     """
     set_up_logging()
     defer_tensorflow()
-    chosen = find_part(work.part, work.parts, os.environ)
+    part = find_part(work.part, work.parts, os.environ)
+    options.shard_bytes()  # its mistake first
     from infeed_server.pack.destination import Destination
     from infeed_server.processes import cgroup
 
@@ -84,74 +86,56 @@ def pack(
     with redirect_stdout(sys.stderr), _location(source, pipeline, labels) as location:
         with loading_tensorflow():
             load_tensorflow()
-        if verify:
-            _verify(location, destination, count)
-        else:
-            _pack(location, destination, options, count, chosen)
+        from infeed_server.pack.manifest import packed_options, read_manifest
+        from infeed_server.pack.plan import make_plan
+        from infeed_server.pack.reader import open_reader
+        from infeed_server.pack.run import Run
 
-
-def _pack(
-    location: Location, destination: Destination, options: PackOptions, workers: int, part: Part
-) -> None:
-    from infeed_server.pack.plan import make_plan
-    from infeed_server.pack.reader import SampleReader
-    from infeed_server.pack.run import pack as run
-
-    options.shard_bytes()  # its mistake first
-    with index_progress(location.pipeline) as progress:
-        reader = SampleReader(location, options, progress)
-    plan, looks = make_plan(reader, location, options)
-    plan.claim(destination)
-    shards = part.shards(plan.shards)
-    total = sum(len(plan.range(shard)) for shard in shards)
-    with sample_progress(console, location.pipeline, total, "pack of") as advance:
-        manifest = run(plan, destination, reader, workers, part, advance)
-    if manifest is None:
+        finished = read_manifest(destination) if verify else None
+        options = packed_options(finished) if finished else options
+        with index_progress(location.pipeline) as progress:
+            reader = open_reader(location, options, progress)
+        plan, looks = make_plan(reader, location, options)
+        plan.claim(destination)
+        shards = Part().shards(plan.shards) if verify else part.shards(plan.shards)
+        total = sum(len(plan.range(shard)) for shard in shards)
+        what = "check of" if verify else "pack of"
+        with sample_progress(console, location.pipeline, total, what) as advance:
+            run = Run(plan, destination, reader, count, advance)
+            defects = run.verify(finished) if finished else []
+            manifest = finished or run.pack(part)
+    if verify and manifest:
+        _print_defects(plan, destination, manifest, defects)
+    elif manifest:
+        _print_summary(plan, destination, manifest, looks)
+    else:
         text = f"part {part.number}/{part.of} is finished, {len(shards)} of {plan.shards} shards"
         print_line(console, f"{text}; the part that ends last writes the manifest")
-    else:
-        _report(plan, destination, manifest, looks)
 
 
-def _report(plan: Plan, destination: Destination, manifest: dict[str, Any], looks: Looks) -> None:
-    from infeed_server.pack.run import serve_lines
+def _print_summary(
+    plan: Plan, destination: Destination, manifest: dict[str, Any], looks: Looks
+) -> None:
+    from infeed_server.pack.shards import serve_lines
 
-    show = partial(print_line, console)
-    size = manifest["bytes"] / 1e6
-    show(
-        f"{manifest['samples']:,} samples in {plan.shards} shards, {size:,.1f} MB: "
-        f"{destination.path}"
-    )
-    for change, count in manifest["changes"].items():
-        show(f"  {change}: {count:,} images")
+    size = f"{manifest['bytes'] / 1e6:,.1f} MB"
+    lines = [f"{manifest['samples']:,} samples in {plan.shards} shards, {size}: {destination.path}"]
+    lines += [f"  {change}: {count:,} images" for change, count in manifest["changes"].items()]
     for kind in ("skipped", "kept"):
-        bad = [one for shard in manifest["shards"] for one in shard[kind]]
-        if bad:
-            show(f"  bad samples, {kind}: {len(bad):,}; the manifest lists them")
-        for one in bad[:_MAX_SHOWN]:
-            show(f"    {one['sample']}, {one['file']}: {one['problem']}")
-    for text in looks.lines():
-        show(f"  {text}")
-    print("\n".join(serve_lines(plan, destination)), file=sys.__stdout__, flush=True)
+        if bad := [one for shard in manifest["shards"] for one in shard[kind]]:
+            lines.append(f"  bad samples, {kind}: {len(bad):,}; the manifest lists them")
+        lines += [f"    {one['sample']}, {one['file']}: {one['problem']}" for one in bad[:_SHOWN]]
+    for line in (*lines, *(f"  {text}" for text in looks.lines())):
+        print_line(console, line)
+    path = destination.path_of(plan.name(None))
+    print("\n".join(serve_lines(plan.options.format, plan.fields, path)), flush=True)
 
 
-def _verify(location: Location, destination: Destination, workers: int) -> None:
-    from infeed_server.pack import verify
-    from infeed_server.pack.plan import make_plan
-    from infeed_server.pack.reader import SampleReader
-    from infeed_server.pack.run import verify as run
-
-    manifest = verify.read_manifest(destination)
-    options = verify.manifest_options(manifest)
-    with index_progress(location.pipeline) as progress:
-        reader = SampleReader(location, options, progress)
-    plan, _ = make_plan(reader, location, options)
-    plan.claim(destination)
-    entries = manifest["shards"]
-    with sample_progress(console, location.pipeline, plan.samples, "check of") as advance:
-        defects = list(run(plan, destination, reader, workers, entries, advance))
+def _print_defects(
+    plan: Plan, destination: Destination, manifest: dict[str, Any], defects: Sequence[Defect]
+) -> None:
     for defect in defects:
-        print(defect, file=sys.__stdout__)
+        print(defect)
     if defects:
         print_line(
             console,
@@ -159,8 +143,7 @@ def _verify(location: Location, destination: Destination, workers: int) -> None:
             f"{destination.path}, and run the same command without --verify",
         )
         raise typer.Exit(1)
-    text = f"good: {manifest['samples']:,} samples in {plan.shards} shards are the source's"
-    print(text, file=sys.__stdout__)
+    print(f"good: {manifest['samples']:,} samples in {plan.shards} shards are the source's")
 
 
 @contextmanager
@@ -180,9 +163,9 @@ def _location(source: str, pipeline: str | None, labels: str | None) -> Iterator
         elif labels is not None:
             raise ConfigError("--labels: the pipelines have labels already; leave it out")
         names = list(load(file))
-        available = ", ".join(names)
-        if pipeline is None and len(names) > 1:
-            raise ConfigError(f"{source} has several pipelines; give --pipeline: {available}")
-        if pipeline is not None and pipeline not in names:
-            raise ConfigError(f"no pipeline {pipeline!r} in {source}; available: {available}")
-        yield Location(file, pipeline or names[0])
+        name = pipeline or names[0]
+        if name not in names or (pipeline is None and len(names) > 1):
+            problem = f"has no pipeline {name!r}" if pipeline else "has several pipelines"
+            available = ", ".join(names)
+            raise ConfigError(f"{source} {problem}; give --pipeline, one of: {available}")
+        yield Location(file, name)

@@ -20,7 +20,7 @@ _UNFINISHED = ".unfinished-"
 
 
 class Destination:
-    """Files of a pack, by their names. Raises `ConfigError` where they cannot be written."""
+    """Files of a pack, by their names. Raises `ConfigError` where they cannot be used."""
 
     def __init__(self, path: str) -> None:
         self.path = absolute_path(path).rstrip("/")
@@ -28,12 +28,6 @@ class Destination:
 
     def path_of(self, name: str) -> str:
         return f"{self.path}/{name}"
-
-    def prepare(self) -> None:
-        """Makes the folder."""
-        if not self.is_remote:
-            with self.writing(""):
-                Path(self.path).mkdir(parents=True, exist_ok=True)
 
     def read(self, name: str) -> bytes | None:
         """Returns the content of a file; None if there is none."""
@@ -55,47 +49,49 @@ class Destination:
 
     def write(self, name: str, content: bytes) -> None:
         """Creates or replaces a small file."""
-        for is_last in (False, True):
-            try:
-                with self.unfinished(name) as path:
-                    path.write_bytes(content)
-                    self.publish(path, name)
-                return
-            except FileNotFoundError:  # another command was finished, and removed it
-                if is_last:
-                    raise
+        with self.writing(name) as path:
+            path.write_bytes(content)
 
     @contextmanager
-    def unfinished(self, name: str) -> Iterator[Path]:
-        """Yields the path of a local file, which `publish` gives its name; removed with the block,
-        whatever happens. Another process may write the same file at the same time."""
-        with tempfile.TemporaryDirectory() as folder, self.writing(name):
-            unique = f".{name}{_UNFINISHED}{uuid.uuid4().hex}"
-            path = Path(folder if self.is_remote else self.path, unique)
+    def writing(self, name: str) -> Iterator[Path]:
+        """Yields the path of a local file, which gets the name after the block, once its bytes are
+        on the disk or in the store. Processes may write the same file at the same time."""
+        with tempfile.TemporaryDirectory() as temporary, self._explained(name):
+            folder = Path(temporary if self.is_remote else self.path)
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / f".{name}{_UNFINISHED}{uuid.uuid4().hex}"
             try:
                 yield path
+                if self.is_remote:
+                    object_store.write(self.path_of(name), path.read_bytes())
+                    return
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+                path.replace(self.path_of(name))
             finally:
                 path.unlink(missing_ok=True)
 
-    def publish(self, unfinished: Path, name: str) -> None:
-        """Gives a written file its name, once its bytes are on the disk or in the store."""
-        if self.is_remote:
-            object_store.write(self.path_of(name), unfinished.read_bytes())
+    @contextmanager
+    def local(self, name: str) -> Iterator[Path]:
+        """Yields the path of a file on this host, a copy of one in a store."""
+        if not self.is_remote:
+            yield Path(self.path_of(name))
             return
-        with unfinished.open("rb") as file:
-            os.fsync(file.fileno())
-        unfinished.replace(self.path_of(name))
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, name)
+            path.write_bytes(self.read(name) or b"")
+            yield path
 
     def remove_unfinished(self) -> None:
-        """Removes what killed processes have left; a living one notices, and finds its shard
-        finished: to be called when all are."""
+        """Removes what killed processes have left, when all shards are finished. A living process
+        has a `FileNotFoundError` then, and nothing to write any more."""
         for left in [] if self.is_remote else Path(self.path).glob(f".*{_UNFINISHED}*"):
             with suppress(OSError):
                 left.unlink()
 
     @contextmanager
-    def writing(self, name: str) -> Iterator[None]:
-        """Turns errors of the block into a `ConfigError`."""
+    def _explained(self, name: str) -> Iterator[None]:
+        """Turns errors of writing in the block into a `ConfigError`."""
         try:
             yield
         except (OSError, RuntimeError, ValueError) as error:
@@ -104,9 +100,8 @@ class Destination:
             if isinstance(error, FileNotFoundError) or not (is_full or isinstance(error, OSError)):
                 raise
             path = self.path_of(name)
+            problem = f"{error_text(error)}; name another folder or URL, or permit the access"
             if is_full:
-                problem = "no space is left; what is unfinished is removed; free some, and run"
-                problem += " the same command again, which continues"
-            else:
-                problem = f"{error_text(error)}; name another folder or URL, or permit the access"
+                problem = "no space is left; what is unfinished is removed; free some, and run the"
+                problem += " same command again, which continues"
             raise ConfigError(f"cannot write {path}: {problem}", file=path) from error

@@ -16,7 +16,6 @@ import PIL
 from PIL import Image, ImageCms, features
 
 from infeed_server.pack.options import PackOptions
-from infeed_server.storage.faults import is_storage_fault
 
 _MAGIC = {b"\xff\xd8\xff": "jpg", b"\x89PNG\r\n\x1a\n": "png"}
 _ORIENTATION = 0x0112
@@ -72,28 +71,24 @@ def shrink(content: bytes, options: PackOptions) -> Shrunk:
     with _decoding(), Image.open(io.BytesIO(content)) as image:
         if image.format not in ("JPEG", "MPO", "PNG"):
             return Shrunk(content, (OTHER_FORMAT,))
-        orientation = image.getexif().get(_ORIENTATION, 1)
-        turned = orientation in _TURNS
-        kept: tuple[str, ...] = (TURNED,) if turned else ()
-        if min(image.size) <= short_side:
+        turn = _TURNS.get(image.getexif().get(_ORIENTATION, 1))
+        kept = () if turn is None else (TURNED,)
+        is_small = min(image.size) <= short_side
+        if is_small or (image.format == "PNG" and image.mode != "RGB"):
             image.load()  # as the check of its bytes
-            return Shrunk(content, (SMALL, *kept))
-        if image.format == "PNG" and image.mode != "RGB":
-            image.load()
-            return Shrunk(content, (OTHER_MODE, *kept))
+            return Shrunk(content, (SMALL if is_small else OTHER_MODE, *kept))
         scale = short_side / min(image.size)
         size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
         # A large JPEG is decoded at a half, a quarter or an eighth, still twice the result.
         image.draft(image.mode, (2 * size[0], 2 * size[1]))
         image.load()
-        rgb, changes = _to_rgb(image)
-        pixels = rgb.resize(size, Image.Resampling.LANCZOS)
-        if turned:
-            pixels = pixels.transpose(_TURNS[orientation])
-            changes = (*changes, UPRIGHT)
-        pixels.info.clear()
-        out = io.BytesIO()
-        pixels.save(out, "JPEG", quality=options.quality, subsampling="4:2:0", optimize=True)
+        pixels, changes = _to_rgb(image)
+    pixels = pixels.resize(size, Image.Resampling.LANCZOS)
+    if turn is not None:
+        pixels, changes = pixels.transpose(turn), (*changes, UPRIGHT)
+    pixels.info.clear()
+    out = io.BytesIO()
+    pixels.save(out, "JPEG", quality=options.quality, subsampling="4:2:0", optimize=True)
     if len(out.getvalue()) >= len(content):
         return Shrunk(content, (LARGER, *kept))
     return Shrunk(out.getvalue(), (REDUCED, *changes), pixels)
@@ -129,9 +124,5 @@ def _decoding() -> Iterator[None]:
     """Turns what Pillow raises for invalid bytes into `BadImageError`."""
     try:
         yield
-    except (OSError, ValueError, SyntaxError, EOFError, struct.error) as error:
-        if is_storage_fault(error):
-            raise
+    except (OSError, ValueError, SyntaxError, struct.error, Image.DecompressionBombError) as error:
         raise BadImageError(str(error) or type(error).__name__) from error
-    except Image.DecompressionBombError as error:
-        raise BadImageError(str(error)) from error

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
+
+from pydantic import ByteSize, Field, TypeAdapter, ValidationError
 
 from infeed.shared.errors import ConfigError
 from infeed_server.config.options import Options, option
@@ -13,6 +15,9 @@ from infeed_server.order import MAX_SEED
 
 SMALLER = "Smaller images"
 """The title of the options of re-encoding in `infeed pack --help`."""
+
+
+_SIZE = TypeAdapter[int](Annotated[ByteSize, Field(gt=0)])
 
 
 class Format(str, Enum):
@@ -75,21 +80,17 @@ class PackOptions(Options):
 
     def shard_bytes(self) -> int:
         """Returns the size of a shard. Raises `ConfigError`."""
-        match = re.fullmatch(r"(\d+(?:\.\d+)?) *([KMGT]?)(i?)B?", self.shard_size.strip())
-        value = float(match[1]) if match else 0
-        if not match or value <= 0:
-            raise ConfigError(f"--shard-size {self.shard_size!r} is no size; give e.g. 256MiB")
-        base = 1024 if match[3] or not match[2] else 1000
-        return max(1, int(value * base ** " KMGT".index(match[2] or " ")))
+        try:
+            return int(
+                TypeAdapter(Annotated[ByteSize, Field(gt=0)]).validate_python(self.shard_size)
+            )
+        except ValidationError:
+            text = f"--shard-size {self.shard_size!r} is no size; give e.g. 256MiB"
+            raise ConfigError(text) from None
 
     def reduces(self, field: str) -> bool:
         """Returns whether a field's images are reduced."""
         return self.short_side is not None and field in (self.field or [field])
-
-    def document(self) -> dict[str, Any]:
-        """Returns the options as JSON has them."""
-        document: dict[str, Any] = self.model_dump(mode="json")
-        return document
 
 
 class Work(Options):
@@ -133,17 +134,18 @@ def find_part(text: str | None, parts: int | None, environment: Mapping[str, str
         if not match or int(match[1]) >= int(match[2]):
             raise ConfigError(f"--part {text!r} is no part; give I/N with I from 0 to N-1: 0/4")
         return Part(int(match[1]), int(match[2]))
-    if "SLURM_ARRAY_TASK_COUNT" in environment:
-        first = int(environment.get("SLURM_ARRAY_TASK_MIN", 0))
-        step = int(environment.get("SLURM_ARRAY_TASK_STEP", 1))
-        index = (int(environment["SLURM_ARRAY_TASK_ID"]) - first) // step
-        return Part(index, int(environment["SLURM_ARRAY_TASK_COUNT"]))
+    if tasks := int(environment.get("SLURM_ARRAY_TASK_COUNT", 0)):
+        task, first, step = (
+            int(environment.get(f"SLURM_ARRAY_TASK_{name}", default))
+            for name, default in (("ID", 0), ("MIN", 0), ("STEP", 1))
+        )
+        return Part((task - first) // step, tasks)
     if parts is None or parts == 1:
         return Part()
-    index_text = environment.get("JOB_COMPLETION_INDEX", "")
-    if not index_text.isdigit() or int(index_text) >= parts:
+    index = environment.get("JOB_COMPLETION_INDEX", "")
+    if not index.isdigit() or int(index) >= parts:
         raise ConfigError(
-            f"--parts {parts}: JOB_COMPLETION_INDEX is {index_text!r}, not 0 to {parts - 1}; it is "
-            "set in an Indexed Job of Kubernetes with as many completions; else give --part I/N"
+            f"--parts {parts}: JOB_COMPLETION_INDEX is {index!r}, not 0 to {parts - 1}; it is set "
+            "in an Indexed Job of Kubernetes with as many completions; else give --part I/N"
         )
-    return Part(int(index_text), parts)
+    return Part(int(index), parts)

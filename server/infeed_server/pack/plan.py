@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,16 +18,11 @@ from infeed_server.pack.destination import Destination
 from infeed_server.pack.fields import Field, fields_of
 from infeed_server.pack.images import VERSIONS
 from infeed_server.pack.measure import Looks
-from infeed_server.pack.options import Format, Location, OnBad, PackOptions
+from infeed_server.pack.options import Format, Location, PackOptions
 from infeed_server.pack.reader import SampleReader
 
 PLAN = "infeed-pack.plan.json"
 """The file by which commands find out that they write the same pack."""
-
-MANIFEST = "infeed-pack.json"
-"""The file that is written when all shards are finished."""
-
-_VERSION = 1
 
 _LOOKED_AT = 64
 """Samples by which sizes are estimated, spread over the source."""
@@ -51,15 +47,10 @@ class Plan:
     def shards(self) -> int:
         return -(-self.samples // self.per_shard)
 
-    def name(self, shard: int) -> str:
-        """Returns the name of a shard's file."""
-        name = self.options.name or self.location.pipeline
-        return f"{name}-{shard:05}-of-{self.shards:05}{self.options.format.suffix}"
-
-    def pattern(self) -> str:
-        """Returns the glob of the shards' names."""
-        name = self.options.name or self.location.pipeline
-        return f"{name}-*-of-{self.shards:05}{self.options.format.suffix}"
+    def name(self, shard: int | None) -> str:
+        """Returns the name of a shard's file; None: the glob of all."""
+        number = "*" if shard is None else f"{shard:05}"
+        return f"{self._name}-{number}-of-{self.shards:05}{self.options.format.suffix}"
 
     def range(self, shard: int) -> range:
         """Returns the positions of a shard's samples in the pack."""
@@ -71,41 +62,45 @@ class Plan:
         positions = self.range(shard)
         if self.options.seed is None:
             return list(positions)
-        images = permutation(self.samples, self.options.seed).forward(np.array(positions))
-        return [int(image) for image in images]
+        order = permutation(self.samples, self.options.seed).forward(np.array(positions))
+        return [int(index) for index in order]
+
+    def below(self, path: str) -> str:
+        """Returns a file of the source without its root: hosts may mount the data elsewhere."""
+        return path.removeprefix(f"{self.root}/") if self.root else path
 
     def document(self) -> dict[str, Any]:
         """Returns what decides the bytes, as JSON has it."""
-        options = {**self.options.document(), "samples_per_shard": self.per_shard}
-        options["name"] = self.options.name or self.location.pipeline
-        del options["shard_size"]  # it has decided the samples of a shard
-        encoder = VERSIONS if self.options.short_side else None
+        options = self.options.model_dump(mode="json", exclude={"shard_size"})
         return {
-            "version": _VERSION,
+            "version": 1,
             "source": {"identity": self.identity, "samples": self.samples},
-            "options": options,
-            "encoder": encoder,
+            "options": {**options, "samples_per_shard": self.per_shard, "name": self._name},
+            "encoder": VERSIONS if self.options.short_side else None,
             "fields": {field.name: field.document() for field in self.fields},
         }
 
+    @cached_property
     def digest(self) -> str:
-        """Returns a hash of the document."""
+        """A hash of the document."""
         return hashlib.sha256(to_json(self.document())).hexdigest()
 
     def claim(self, destination: Destination) -> None:
         """Writes the plan. Raises `ConfigError` if the destination has another one's shards."""
-        destination.prepare()
         for _ in range(2):  # read again: another command may have written its own
             if content := destination.read(PLAN):
                 self._compare(destination, content)
             else:
                 destination.write(PLAN, to_json(self.document()))
 
+    @property
+    def _name(self) -> str:
+        return self.options.name or self.location.pipeline
+
     def _compare(self, destination: Destination, content: bytes) -> None:
         try:
-            other = json.loads(content)
-            difference = _difference(other, self.document())
-        except (ValueError, AttributeError):
+            difference = _difference(json.loads(content), self.document())
+        except ValueError:
             difference = f"{PLAN} is not readable"
         if difference:
             raise ConfigError(
@@ -118,21 +113,21 @@ class Plan:
 def make_plan(reader: SampleReader, location: Location, options: PackOptions) -> tuple[Plan, Looks]:
     """Returns the plan for a source, and the samples that were looked at for it. Raises
     `ConfigError`, also for options that do not fit the source."""
-    total = len(reader)
+    total = len(reader.source)
     indices = sorted({n * (total - 1) // (_LOOKED_AT - 1) for n in range(_LOOKED_AT)})
     # A bad sample is not one to look at; whether it ends the pack is decided when it is its turn.
-    tolerant = options.model_copy(update={"on_error": OnBad.SKIP})
-    reader.options = tolerant
     looked = [values for _, values in reader.samples(indices) if isinstance(values, Mapping)]
-    reader.options = options
     fields = fields_of(reader.specs, looked)
     _check(fields, options)
     looks = Looks.of(looked, fields, options)
-    per_shard = options.samples_per_shard
-    if per_shard is None:
-        per_shard = max(1, int(options.shard_bytes() / max(1.0, looks.mean_bytes)))
-    root = _root([reader.source.provenance(index).file for index in indices])
-    plan = Plan(location, options, reader.source.identity, total, tuple(fields), per_shard, root)
+    by_size = max(1, int(options.shard_bytes() / max(1.0, looks.mean_bytes)))
+    files = [reader.source.provenance(index).file for index in indices]
+    parts = [file.split("/")[:-1] for file in files]
+    root = "/".join(os.path.commonprefix(parts))  # noqa: RUF071 - of lists, so whole parts
+    plan = Plan(
+        *(location, options, reader.source.identity, total, tuple(fields)),
+        *(options.samples_per_shard or by_size, root),
+    )
     return plan, looks
 
 
@@ -145,26 +140,16 @@ def _check(fields: Sequence[Field], options: PackOptions) -> None:
     images = [field.name for field in fields if field.image]
     if options.short_side and not images:
         raise ConfigError("--short-side: the source has no field of JPEGs or PNGs; leave it out")
-    for name in options.field or ():
-        if name not in images:
+    for name in set(options.field or ()).difference(images):
+        raise ConfigError(
+            f"--field {name!r}: no such field of images; available: {', '.join(images)}"
+        )
+    for field in fields if options.format is Format.WEBDATASET else ():
+        if field.dtype == "string" and field.shape:
             raise ConfigError(
-                f"--field {name!r}: no such field of images; available: {', '.join(images)}"
+                f"--format webdataset: the field {field.name!r} is a list of strings, which a tar "
+                "cannot hold; give --format tfrecord"
             )
-    if options.format is Format.WEBDATASET:
-        for field in fields:
-            if field.dtype == "string" and field.shape:
-                raise ConfigError(
-                    f"--format webdataset: the field {field.name!r} is a list of strings, which "
-                    "a tar cannot hold; give --format tfrecord"
-                )
-
-
-def _root(files: Sequence[str]) -> str:
-    folders = [file.rpartition("/")[0] for file in files]
-    try:
-        return os.path.commonpath(folders) if "://" not in "".join(folders) else min(folders)
-    except ValueError:  # relative names of a source in memory
-        return ""
 
 
 def _difference(other: Any, mine: Any, key: str = "") -> str:

@@ -1,50 +1,41 @@
-"""The formats of shards: writing samples to a file, and reading them again."""
+"""The formats of shards: how samples are written, and the YAML that serves them."""
 
 from __future__ import annotations
 
-import importlib
 import io
 import struct
 import tarfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
-from infeed.shared.errors import MissingExtraError
-from infeed_server.pack.fields import (
-    Field,
-    Value,
-    Values,
-    extensions,
-    from_bytes,
-    from_example,
-    to_example,
-)
+from infeed_server.config.document import flow
+from infeed_server.pack.fields import Field, Value, Values, extensions
 from infeed_server.pack.options import Format
+from infeed_server.sources.arrayrecord.reader import library
 from infeed_server.sources.tfrecord.framing import FileRecords, masked_crc
 
 _KEY_DIGITS = 9
 """Digits of a sample's number in the name of its files in a tar."""
 
-Numbered = Iterable[tuple[int, Values]]
-"""Samples, with their numbers in the pack."""
-
 
 def write_shard(
-    path: Path, shard_format: Format, samples: Numbered, fields: Sequence[Field]
+    path: Path, shard_format: Format, fields: Sequence[Field], samples: Iterable[Values], first: int
 ) -> FileRecords | None:
-    """Writes samples to a file; returns the index of its records, where its format has one."""
+    """Writes samples to a file; returns the index of its records, where its format has one that is
+    stored beside it. `first` is the number of the first sample."""
     if shard_format is Format.WEBDATASET:
-        _write_tar(path, samples, fields)
+        _write_tar(path, fields, samples, first)
         return None
-    records = (to_example(values, fields) for _, values in samples)
+    records = (_example(values, fields) for values in samples)
     if shard_format is Format.TFRECORD:
         return _write_records(path, records)
     # In groups of one, each record is read alone. Images cannot be compressed again.
     code = "uncompressed" if any(field.image for field in fields) else "zstd"
-    writer = _array_record().ArrayRecordWriter(str(path), f"group_size:1,{code}")
+    writer = library().ArrayRecordWriter(str(path), f"group_size:1,{code}")
     try:
         for record in records:
             writer.write(record)
@@ -53,23 +44,23 @@ def write_shard(
     return None
 
 
-def read_shard(
-    path: Path, shard_format: Format, fields: Sequence[Field]
-) -> Iterator[tuple[int | None, Values]]:
-    """Yields the byte of each sample in the file, where its format has one, and its values."""
-    if shard_format is Format.WEBDATASET:
-        yield from _read_tar(path, fields)
-    elif shard_format is Format.ARRAYRECORD:
-        reader = _array_record().ArrayRecordReader(str(path), "max_parallelism:0")
-        for _ in range(reader.num_records()):
-            yield None, from_example(reader.read(), fields)
-    else:
-        with path.open("rb") as file:
-            while header := file.read(12):
-                offset = file.tell() - len(header)
-                record = file.read(int.from_bytes(header[:8], "little"))
-                file.seek(4, io.SEEK_CUR)
-                yield offset, from_example(record, fields)
+def serve_lines(shard_format: Format, fields: Sequence[Field], path: str) -> list[str]:
+    """Returns the YAML that serves shards, with the transforms that restore the fields' types."""
+    is_tar = shard_format is Format.WEBDATASET
+    stored = extensions(fields) if is_tar else {field.name: field.feature() for field in fields}
+    steps = [field.transform() for field in fields if not (is_tar and field.kind == "npy")]
+    transforms = [f"  - {_pair(step)}" for step in steps if step]
+    return [
+        "source:",
+        f"  {_pair({shard_format.value: path})}",
+        "  fields:" if is_tar else "  features:",
+        *(f"    {_pair({name: how})}" for name, how in stored.items()),
+        *(["transforms:", *transforms] if transforms else []),
+    ]
+
+
+def _pair(mapping: dict[str, Any]) -> str:
+    return flow(mapping)[1:-1]
 
 
 def _write_records(path: Path, records: Iterable[bytes]) -> FileRecords:
@@ -83,63 +74,54 @@ def _write_records(path: Path, records: Iterable[bytes]) -> FileRecords:
             lengths.append(len(record))
             crcs.append(crc)
     # No record is damaged: the index is also one of verified data.
-    return FileRecords(
-        np.array(lengths, np.uint32), np.array(crcs, np.uint32), np.zeros(0, np.int64)
-    )
+    none = np.zeros(0, np.int64)
+    return FileRecords(np.array(lengths, np.uint32), np.array(crcs, np.uint32), none)
 
 
-def _write_tar(path: Path, samples: Numbered, fields: Sequence[Field]) -> None:
+def _example(values: Values, fields: Sequence[Field]) -> bytes:
+    """Returns a tf.train.Example, the same bytes for the same values."""
+    features = {field.name: _feature(field, values[field.name]) for field in fields}
+    example = tf.train.Example(features=tf.train.Features(feature=features))
+    serialized: bytes = example.SerializeToString(deterministic=True)
+    return serialized
+
+
+def _feature(field: Field, value: Value) -> Any:
+    if isinstance(value, bytes):
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+    if field.stored == "raw":
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value.tobytes()]))
+    items = value.ravel()
+    if field.stored == "int64":
+        integers = items.astype(np.int64).tolist()
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=integers))
+    if field.stored == "float":
+        return tf.train.Feature(float_list=tf.train.FloatList(value=items.tolist()))
+    return tf.train.Feature(bytes_list=tf.train.BytesList(value=items.tolist()))
+
+
+def _write_tar(path: Path, fields: Sequence[Field], samples: Iterable[Values], first: int) -> None:
     ends = extensions(fields)
     with (
         path.open("wb", 1 << 20) as file,
         tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
-        for number, values in samples:
+        for number, values in enumerate(samples, first):
             for field in fields:
-                content = _to_file(field, values[field.name])
+                content = _member(field, values[field.name])
                 # Its time, owner and mode are constant.
                 member = tarfile.TarInfo(f"{number:0{_KEY_DIGITS}}.{ends[field.name]}")
                 member.size = len(content)
                 tar.addfile(member, io.BytesIO(content))
 
 
-def _to_file(field: Field, value: Value) -> bytes:
+def _member(field: Field, value: Value) -> bytes:
     if isinstance(value, bytes):
         return value
     if field.kind == "cls":
         return str(int(value)).encode()
+    if field.kind == "bin":
+        return value.tobytes()
     out = io.BytesIO()
-    if value.dtype.kind == "V":  # such as bfloat16, which NumPy lacks
-        value = np.frombuffer(value.tobytes(), np.uint8)
     np.lib.format.write_array(out, np.asarray(value, order="C"), version=(1, 0))
     return out.getvalue()
-
-
-def _read_tar(path: Path, fields: Sequence[Field]) -> Iterator[tuple[int, Values]]:
-    with tarfile.open(path) as tar:
-        members = iter(tar)
-        while first := next(members, None):
-            values: dict[str, Value] = {}
-            for field in fields:
-                member = first if not values else next(members)
-                opened = tar.extractfile(member)
-                values[field.name] = _from_file(field, opened.read() if opened else b"")
-            yield first.offset, values
-
-
-def _from_file(field: Field, content: bytes) -> Value:
-    if field.kind in ("jpg", "bin"):
-        return content
-    if field.kind == "cls":
-        return np.array(int(content), field.dtype)
-    array = np.lib.format.read_array(io.BytesIO(content))
-    return from_bytes(array.tobytes(), field)
-
-
-def _array_record() -> Any:
-    try:
-        return importlib.import_module("array_record.python.array_record_module")
-    except ImportError:
-        raise MissingExtraError(
-            "--format arrayrecord needs array_record: pip install 'infeed[formats]'"
-        ) from None

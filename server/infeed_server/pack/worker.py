@@ -6,6 +6,7 @@ import atexit
 import os
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from infeed_server.imports import without_gc
@@ -20,9 +21,11 @@ def handle(pickled: bytes) -> Callable[[Any], Any]:
 
     def work(item: Any) -> Any:
         if not opened:
-            with without_gc(), without_banner():
-                from infeed_server.pack.run import open_worker  # noqa: PLC0415 - loads TensorFlow
-            opened.append(open_worker(pickle.loads(pickled)))  # noqa: S301 - of the own process
+            with without_gc(), without_banner():  # what follows imports TensorFlow
+                function, plan, destination = pickle.loads(pickled)  # noqa: S301 - of the own process
+                from infeed_server.pack.reader import open_reader  # noqa: PLC0415
+            reader = open_reader(plan.location, plan.options)
+            opened.append(partial(function, plan, destination, reader))
         return opened[0](item)
 
     return work

@@ -8,14 +8,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from PIL import Image
 from tests.harness.datasets import jpeg
 
 from infeed_server.pack.destination import Destination
+from infeed_server.pack.manifest import packed_options, read_manifest
 from infeed_server.pack.options import Location, PackOptions, Part
 from infeed_server.pack.plan import Plan, make_plan
-from infeed_server.pack.reader import SampleReader
-from infeed_server.pack.run import pack, verify
-from infeed_server.pack.verify import Defect, manifest_options, read_manifest
+from infeed_server.pack.reader import open_reader
+from infeed_server.pack.run import Run
+from infeed_server.pack.verify import Defect
 
 SAMPLES = 23
 ARRAYS = {
@@ -45,7 +47,7 @@ def arrays(tmp_path: Path) -> Path:
     """Returns a file with the pipeline `all` of arrays, one of each type."""
     np.savez(tmp_path / "all.npz", **ARRAYS)  # type: ignore[arg-type]
     file = tmp_path / "arrays.yaml"
-    file.write_text("pipelines: {all: {source: {arrays: all.npz}, batch: 4}}\n")
+    file.write_text(f"pipelines: {{all: {{source: {{arrays: {tmp_path}/all.npz}}, batch: 4}}}}\n")
     return file
 
 
@@ -62,16 +64,33 @@ def photos(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """Returns a file with the pipeline `all` of 20 JPEGs as of a camera, with labels in a CSV."""
+    rows, rng = ["file,label"], np.random.default_rng(0)
+    (tmp_path / "pictures").mkdir()
+    for number in range(20):
+        coarse = Image.fromarray(rng.integers(0, 256, (4, 5, 3), np.uint8))
+        picture = coarse.resize((120 + 7 * number, 96 + 5 * number), Image.Resampling.BICUBIC)
+        picture.save(tmp_path / "pictures" / f"{number}.jpg", quality=85)
+        rows.append(f"{number}.jpg,{number * 7 % 5}")
+    (tmp_path / "pictures" / "labels.csv").write_text("\n".join(rows) + "\n")
+    source = f"{{images: {tmp_path}/pictures, labels: {tmp_path}/pictures/labels.csv}}"
+    file = tmp_path / "pictures.yaml"
+    file.write_text(f"pipelines: {{all: {{source: {source}, batch: 4}}}}\n")
+    return file
+
+
 def run_pack(
     file: Path, dest: Path | str, part: Part | None = None, workers: int = 1, **options: Any
 ) -> Packed:
     """Packs the pipeline `all` of a file."""
     location = Location(str(file), "all")
     chosen = PackOptions(**{"samples_per_shard": 4, **options})
-    reader, destination = SampleReader(location, chosen), Destination(str(dest))
+    reader, destination = open_reader(location, chosen), Destination(str(dest))
     plan, _ = make_plan(reader, location, chosen)
     plan.claim(destination)
-    manifest = pack(plan, destination, reader, workers, part or Part(), lambda _: None)
+    manifest = Run(plan, destination, reader, workers, lambda _: None).pack(part or Part())
     return Packed(plan, destination, manifest)
 
 
@@ -79,9 +98,10 @@ def run_verify(file: Path, dest: Path | str) -> list[Defect]:
     """Verifies a pack of the pipeline `all` of a file."""
     location, destination = Location(str(file), "all"), Destination(str(dest))
     manifest = read_manifest(destination)
-    reader = SampleReader(location, manifest_options(manifest))
-    plan, _ = make_plan(reader, location, reader.options)
-    return list(verify(plan, destination, reader, 1, manifest["shards"], lambda _: None))
+    options = packed_options(manifest)
+    reader = open_reader(location, options)
+    plan, _ = make_plan(reader, location, options)
+    return Run(plan, destination, reader, 1, lambda _: None).verify(manifest)
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

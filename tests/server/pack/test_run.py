@@ -17,11 +17,12 @@ import yaml
 from tests.harness.datasets import jpeg
 from tests.harness.process import ROOT
 from tests.harness.waiting import TIMEOUT_SECONDS, wait_until
-from tests.server.pack.conftest import ARRAYS, SAMPLES, files_of, run_pack, run_verify
+from tests.server.pack.conftest import ARRAYS, SAMPLES, Packed, files_of, run_pack, run_verify
 
+import infeed
 from infeed.shared.errors import ConfigError, SampleError, SourceError
 from infeed_server.pack.options import Part
-from infeed_server.pack.run import serve_lines
+from infeed_server.pack.shards import serve_lines
 from infeed_server.pipeline.load import parse
 from infeed_server.sources.registry import open_source
 
@@ -47,35 +48,46 @@ def test_workers_do_not_change_a_byte(arrays: Path, tmp_path: Path) -> None:
     assert files == files_of(tmp_path / "2") == files_of(tmp_path / "4")
 
 
-def test_packed_source_serves_the_same_values_in_the_same_order(
-    arrays: Path, tmp_path: Path, serve: Any
+@pytest.mark.parametrize("shard_format", FORMATS)
+@pytest.mark.parametrize("original", ["arrays", "pictures"])
+def test_printed_yaml_serves_the_same_values_in_the_same_order(
+    request: pytest.FixtureRequest, tmp_path: Path, serve: Any, original: str, shard_format: str
 ) -> None:
-    import infeed
+    file = request.getfixturevalue(original)
+    packed = run_pack(file, tmp_path / "packed", format=shard_format)
+    printed = yaml.safe_load("\n".join(printed_lines(packed)))
+    source = yaml.safe_load(file.read_text())["pipelines"]["all"]["source"]
+    batch = {"size": 5, "remainder": "pad"}
+    pipelines = {"packed": {**printed, "batch": batch}, "all": {"source": source, "batch": batch}}
+    server = serve(yaml.safe_dump({"pipelines": pipelines}))
+    served, expected = (served_rows(server, name) for name in ("packed", "all"))
+    assert served == expected
+    assert {len(rows) for rows in served.values()} == {packed.plan.samples}
+    assert run_verify(file, tmp_path / "packed") == []
 
-    packed = run_pack(arrays, tmp_path / "packed")
-    lines = ["pipelines:", "  packed:"]
-    lines += [f"    {line}" for line in serve_lines(packed.plan, packed.destination)]
-    lines += ["    batch: {size: 5, remainder: pad}"]
-    text = "\n".join([*lines, f"  original: {{source: {{arrays: {tmp_path}/all.npz}},"])
-    server = serve(f"{text} batch: {{size: 5, remainder: pad}}}}\n")
-    rows: dict[str, dict[str, list[Any]]] = {}
-    for name in ("packed", "original"):
-        with infeed.connect(str(server.address), name, epochs=1) as feed:
-            fields = rows.setdefault(name, {})
-            for batch in feed:
-                for field in ARRAYS:
-                    array = np.asarray(batch[field])[np.asarray(batch.mask)]
-                    if array.dtype == object:
-                        array = array.astype(bytes)
-                    fields.setdefault(field, []).extend((array.dtype, x.tobytes()) for x in array)
-    assert rows["packed"] == rows["original"]
-    assert len(rows["packed"]["ids"]) == SAMPLES
+
+def printed_lines(packed: Packed) -> list[str]:
+    plan = packed.plan
+    path = packed.destination.path_of(plan.name(None))
+    return serve_lines(plan.options.format, plan.fields, path)
+
+
+def served_rows(server: Any, name: str) -> dict[str, list[tuple[Any, bytes]]]:
+    """Returns the type and the bytes of each value, by field."""
+    rows: dict[str, list[tuple[Any, bytes]]] = {}
+    with infeed.connect(str(server.address), name, epochs=1) as feed:
+        for batch in feed:
+            for field in batch:
+                array = np.asarray(batch[field])[np.asarray(batch.mask)]
+                values = [v if isinstance(v, bytes) else v.tobytes() for v in array]
+                rows.setdefault(field, []).extend((array.dtype, value) for value in values)
+    return rows
 
 
 def test_index_is_read_and_not_scanned_also_from_a_store(arrays: Path, tmp_path: Path) -> None:
     for dest in (f"{tmp_path}/local", f"file://{tmp_path}/store"):
         packed = run_pack(arrays, dest)
-        lines = [*serve_lines(packed.plan, packed.destination), "batch: 4"]
+        lines = [*printed_lines(packed), "batch: 4"]
         definition = parse(yaml.safe_load("\n".join(lines)))
         source: Any = open_source(definition.source, keep_damaged=True)
         assert len(source) == SAMPLES
@@ -157,10 +169,10 @@ def test_a_changed_source_ends_the_pack(arrays: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "all.npz", **{**ARRAYS, "bool": ~ARRAYS["bool"]})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"another pack: source\.identity"):
         run_pack(arrays, tmp_path / "packed", Part(1, 2))
-    from infeed_server.pack.reader import SampleReader
+    from infeed_server.pack.reader import open_reader
     from infeed_server.pack.work import pack_shard
 
-    reader = SampleReader(first.plan.location, first.plan.options)
+    reader = open_reader(first.plan.location, first.plan.options)
     with pytest.raises(SourceError, match="changed while it was packed; restore it"):
         pack_shard(first.plan, first.destination, reader, 1)
 

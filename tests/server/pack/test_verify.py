@@ -10,10 +10,11 @@ import pytest
 from tests.server.pack.conftest import run_pack, run_verify
 
 from infeed.shared.errors import ConfigError
+from infeed_server.pack.manifest import read_manifest
 from infeed_server.pack.options import Location, PackOptions
 from infeed_server.pack.plan import make_plan
-from infeed_server.pack.reader import SampleReader
-from infeed_server.pack.verify import read_manifest, verify_shard
+from infeed_server.pack.reader import open_reader
+from infeed_server.pack.verify import verify_shard
 
 
 def flip_bytes(file: Path, dest: Path, count: int) -> None:
@@ -21,7 +22,7 @@ def flip_bytes(file: Path, dest: Path, count: int) -> None:
     packed = run_pack(file, dest)
     assert packed.manifest is not None
     entries = {entry["name"]: entry for entry in packed.manifest["shards"]}
-    reader = SampleReader(packed.plan.location, packed.plan.options)
+    reader = open_reader(packed.plan.location, packed.plan.options)
     paths = [dest / name for name in entries]
     rng = random.Random(1)
     for _ in range(count):
@@ -85,7 +86,7 @@ def test_a_damaged_manifest_is_refused(arrays: Path, tmp_path: Path) -> None:
 
 def test_shard_size_decides_the_samples_of_a_shard(photos: Path) -> None:
     location, options = Location(str(photos), "all"), PackOptions(shard_size="10KB")
-    reader = SampleReader(location, options)
+    reader = open_reader(location, options)
     plan, looks = make_plan(reader, location, options)
     assert plan.per_shard == int(10_000 / looks.mean_bytes)
     assert sum(len(plan.range(shard)) for shard in range(plan.shards)) == 9

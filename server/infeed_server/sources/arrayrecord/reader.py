@@ -62,7 +62,7 @@ def open_reader(path: str) -> Any:
     """Returns a reader of the library, for one thread at a time. Raises `OSError`, `SourceError`
     for a file that is not whole, and `MissingExtraError`. Its threads do not survive a fork."""
     with whole(path):
-        reader = _library().ArrayRecordReader(
+        reader = library().ArrayRecordReader(
             path, options=_OPTIONS, file_reader_buffer_size=_BUFFER_BYTES
         )
         if not reader.ok():
@@ -93,7 +93,8 @@ def whole(path: str) -> Iterator[None]:
 
 
 @cache
-def _library() -> Any:
+def library() -> Any:
+    """Returns the library's module. Raises `MissingExtraError`."""
     try:
         return importlib.import_module("array_record.python.array_record_module")
     except ImportError as error:
