@@ -27,7 +27,7 @@ from infeed_server.pack.options import Location, PackOptions, Part, Work, find_p
 
 if TYPE_CHECKING:
     from infeed_server.pack.destination import Destination
-    from infeed_server.pack.measure import Looks
+    from infeed_server.pack.images import Looked
     from infeed_server.pack.plan import Plan
     from infeed_server.pack.verify import Defect
 
@@ -86,16 +86,15 @@ def pack(
     with redirect_stdout(sys.stderr), _location(source, pipeline, labels) as location:
         with loading_tensorflow():
             load_tensorflow()
-        from infeed_server.pack.manifest import packed_options, read_manifest
         from infeed_server.pack.plan import make_plan
         from infeed_server.pack.reader import open_reader
-        from infeed_server.pack.run import Run
+        from infeed_server.pack.run import Run, packed_options, read_manifest
 
         finished = read_manifest(destination) if verify else None
         options = packed_options(finished) if finished else options
         with index_progress(location.pipeline) as progress:
             reader = open_reader(location, options, progress)
-        plan, looks = make_plan(reader, location, options)
+        plan, images = make_plan(reader, location, options)
         plan.claim(destination)
         shards = Part().shards(plan.shards) if verify else part.shards(plan.shards)
         total = sum(len(plan.range(shard)) for shard in shards)
@@ -107,15 +106,19 @@ def pack(
     if verify and manifest:
         _print_defects(plan, destination, manifest, defects)
     elif manifest:
-        _print_summary(plan, destination, manifest, looks)
+        _print_summary(plan, destination, manifest, images)
     else:
         text = f"part {part.number}/{part.of} is finished, {len(shards)} of {plan.shards} shards"
         print_line(console, f"{text}; the part that ends last writes the manifest")
 
 
 def _print_summary(
-    plan: Plan, destination: Destination, manifest: dict[str, Any], looks: Looks
+    plan: Plan,
+    destination: Destination,
+    manifest: dict[str, Any],
+    images: Looked,
 ) -> None:
+    from infeed_server.pack.images import figures
     from infeed_server.pack.shards import serve_lines
 
     size = f"{manifest['bytes'] / 1e6:,.1f} MB"
@@ -125,7 +128,7 @@ def _print_summary(
         if bad := [one for shard in manifest["shards"] for one in shard[kind]]:
             lines.append(f"  bad samples, {kind}: {len(bad):,}; the manifest lists them")
         lines += [f"    {one['sample']}, {one['file']}: {one['problem']}" for one in bad[:_SHOWN]]
-    for line in (*lines, *(f"  {text}" for text in looks.lines())):
+    for line in (*lines, *(f"  {text}" for text in figures(images))):
         print_line(console, line)
     path = destination.path_of(plan.name(None))
     print("\n".join(serve_lines(plan.options.format, plan.fields, path)), flush=True)

@@ -11,7 +11,6 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from infeed.shared.errors import ConfigError
-from infeed_server.pack.images import image_kind
 
 Value: TypeAlias = "npt.NDArray[Any] | bytes"
 """A byte string, or an array (0-dimensional for a scalar; of objects for several strings)."""
@@ -21,6 +20,9 @@ Values = Mapping[str, Value]
 
 _INTEGERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 """Types of which a scalar is stored as an int64."""
+
+_MAGIC = {b"\xff\xd8\xff": "jpg", b"\x89PNG\r\n\x1a\n": "png"}
+"""The first bytes of files of images, and their extension."""
 
 _END = re.compile(r"[a-z_][a-z0-9_-]*")
 """Names of fields that can be part of an extension."""
@@ -53,11 +55,6 @@ class Field(NamedTuple):
         is_bytes = self.stored == "bytes" or self.dtype == "bfloat16"  # which NumPy lacks
         return (self.image or "bin") if is_bytes else "npy"
 
-    def document(self) -> dict[str, Any]:
-        """Returns the field as the manifest has it."""
-        document = {"dtype": self.dtype, "shape": list(self.shape), "stored": self.stored}
-        return {**document, "image": self.image} if self.image else document
-
     def feature(self) -> Any:
         """Returns its feature as the YAML of a source has it."""
         if self.stored == "raw" or not self.shape:
@@ -84,7 +81,7 @@ def fields_of(specs: Mapping[str, tf.TensorSpec], examples: Sequence[Values]) ->
                 f"field {name!r} has the shape {spec.shape}, and a packed field has the same in "
                 "each sample; pad it in the source, or give a max_length"
             )
-        kinds = Counter(image_kind(values[name]) for values in examples)
+        kinds = Counter(_image_kind(values[name]) for values in examples)
         (kind, _), *_ = kinds.most_common(1) or [("", 0)]
         found.append(Field(name, spec.dtype.name, tuple(spec.shape), kind))
     return found
@@ -95,18 +92,20 @@ def extensions(fields: Sequence[Field]) -> dict[str, str]:
     are of a kind; `3.jpg` for a name that is no extension."""
     kinds = Counter(field.kind for field in fields)
     ends = {}
-    for number, (name, field) in enumerate((field.name, field) for field in fields):
-        end = name if _END.fullmatch(name) else str(number)
-        ends[name] = field.kind if kinds[field.kind] == 1 else f"{end}.{field.kind}"
+    for number, field in enumerate(fields):
+        begin = f"{field.name if _END.fullmatch(field.name) else number}."
+        ends[field.name] = f"{begin if kinds[field.kind] > 1 else ''}{field.kind}"
     return ends
 
 
-def equal(first: Value, second: Value) -> bool:
-    """Returns whether two values have the same type and bits, also where they are NaN."""
-    if isinstance(first, bytes) or isinstance(second, bytes):
-        return first is second or (type(first) is type(second) and first == second)
-    if first.dtype != second.dtype or first.shape != second.shape:
-        return False
-    if first.dtype == object:
-        return first.tolist() == second.tolist()  # type: ignore[no-any-return]
-    return first.tobytes() == second.tobytes()
+def bits(value: Value) -> object:
+    """Returns what two values have equally if their types and bits are, also where they are NaN."""
+    if isinstance(value, bytes):
+        return value
+    return value.dtype, value.shape, value.tolist() if value.dtype == object else value.tobytes()
+
+
+def _image_kind(value: Value) -> str:
+    if not isinstance(value, bytes):
+        return ""
+    return next((kind for magic, kind in _MAGIC.items() if value.startswith(magic)), "")

@@ -16,7 +16,6 @@ from infeed_server.order import MAX_SEED
 SMALLER = "Smaller images"
 """The title of the options of re-encoding in `infeed pack --help`."""
 
-
 _SIZE = TypeAdapter[int](Annotated[ByteSize, Field(gt=0)])
 
 
@@ -81,9 +80,7 @@ class PackOptions(Options):
     def shard_bytes(self) -> int:
         """Returns the size of a shard. Raises `ConfigError`."""
         try:
-            return int(
-                TypeAdapter(Annotated[ByteSize, Field(gt=0)]).validate_python(self.shard_size)
-            )
+            return _SIZE.validate_python(self.shard_size)
         except ValidationError:
             text = f"--shard-size {self.shard_size!r} is no size; give e.g. 256MiB"
             raise ConfigError(text) from None

@@ -6,8 +6,10 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -15,9 +17,8 @@ import numpy as np
 from infeed.shared.errors import ConfigError
 from infeed_server.order.permutation import permutation
 from infeed_server.pack.destination import Destination
-from infeed_server.pack.fields import Field, fields_of
-from infeed_server.pack.images import VERSIONS
-from infeed_server.pack.measure import Looks
+from infeed_server.pack.fields import Field, Values, fields_of
+from infeed_server.pack.images import VERSIONS, BadImageError, Looked, shrink
 from infeed_server.pack.options import Format, Location, PackOptions
 from infeed_server.pack.reader import SampleReader
 
@@ -77,7 +78,7 @@ class Plan:
             "source": {"identity": self.identity, "samples": self.samples},
             "options": {**options, "samples_per_shard": self.per_shard, "name": self._name},
             "encoder": VERSIONS if self.options.short_side else None,
-            "fields": {field.name: field.document() for field in self.fields},
+            "fields": [{**field._asdict(), "stored": field.stored} for field in self.fields],
         }
 
     @cached_property
@@ -87,31 +88,27 @@ class Plan:
 
     def claim(self, destination: Destination) -> None:
         """Writes the plan. Raises `ConfigError` if the destination has another one's shards."""
+        mine = to_json(self.document())
         for _ in range(2):  # read again: another command may have written its own
-            if content := destination.read(PLAN):
-                self._compare(destination, content)
-            else:
-                destination.write(PLAN, to_json(self.document()))
+            content = destination.read(PLAN)
+            if content is None:
+                destination.write(PLAN, mine)
+            elif content != mine:
+                raise ConfigError(
+                    f"{destination.path} has another pack: {_difference(content, mine)}; name an "
+                    "empty DEST, or give the source and options of that pack",
+                    file=destination.path_of(PLAN),
+                )
 
     @property
     def _name(self) -> str:
         return self.options.name or self.location.pipeline
 
-    def _compare(self, destination: Destination, content: bytes) -> None:
-        try:
-            difference = _difference(json.loads(content), self.document())
-        except ValueError:
-            difference = f"{PLAN} is not readable"
-        if difference:
-            raise ConfigError(
-                f"{destination.path} has another pack: {difference}; name an empty DEST, or give "
-                "the source and options of that pack",
-                file=destination.path_of(PLAN),
-            )
 
-
-def make_plan(reader: SampleReader, location: Location, options: PackOptions) -> tuple[Plan, Looks]:
-    """Returns the plan for a source, and the samples that were looked at for it. Raises
+def make_plan(
+    reader: SampleReader, location: Location, options: PackOptions
+) -> tuple[Plan, Looked]:
+    """Returns the plan for a source, and the images that were looked at for it, reduced. Raises
     `ConfigError`, also for options that do not fit the source."""
     total = len(reader.source)
     indices = sorted({n * (total - 1) // (_LOOKED_AT - 1) for n in range(_LOOKED_AT)})
@@ -119,21 +116,32 @@ def make_plan(reader: SampleReader, location: Location, options: PackOptions) ->
     looked = [values for _, values in reader.samples(indices) if isinstance(values, Mapping)]
     fields = fields_of(reader.specs, looked)
     _check(fields, options)
-    looks = Looks.of(looked, fields, options)
-    by_size = max(1, int(options.shard_bytes() / max(1.0, looks.mean_bytes)))
-    files = [reader.source.provenance(index).file for index in indices]
-    parts = [file.split("/")[:-1] for file in files]
-    root = "/".join(os.path.commonprefix(parts))  # noqa: RUF071 - of lists, so whole parts
-    plan = Plan(
-        *(location, options, reader.source.identity, total, tuple(fields)),
-        *(options.samples_per_shard or by_size, root),
-    )
-    return plan, looks
+    mean_bytes, images = _look(looked, fields, options)
+    by_size = max(1, int(options.shard_bytes() / mean_bytes))
+    files = [reader.source.provenance(index).file.split("/")[:-1] for index in indices]
+    root = "/".join(os.path.commonprefix(files))  # noqa: RUF071 - of lists, so whole parts
+    decided = (location, options, reader.source.identity, total, tuple(fields))
+    return Plan(*decided, options.samples_per_shard or by_size, root), images
 
 
 def to_json(document: Any) -> bytes:
     """Returns JSON for people too, the same for the same document."""
     return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _look(
+    samples: Sequence[Values], fields: Sequence[Field], options: PackOptions
+) -> tuple[float, Looked]:
+    """Returns the mean size of samples when packed, and their images, as they are and reduced."""
+    images: Looked = []
+    total = 0
+    for field, value in ((field, values[field.name]) for values in samples for field in fields):
+        total += len(value) if isinstance(value, bytes) else value.nbytes
+        if isinstance(value, bytes) and field.image and options.reduces(field.name):
+            with suppress(BadImageError):
+                images.append((value, shrink(value, options)))
+                total += len(images[-1][1].content) - len(value)
+    return max(1.0, total / max(1, len(samples))), images
 
 
 def _check(fields: Sequence[Field], options: PackOptions) -> None:
@@ -152,11 +160,8 @@ def _check(fields: Sequence[Field], options: PackOptions) -> None:
             )
 
 
-def _difference(other: Any, mine: Any, key: str = "") -> str:
-    """Returns the first difference of two documents, empty for equal ones."""
-    if not (isinstance(other, dict) and isinstance(mine, dict)):
-        return "" if other == mine else f"{key} {other!r} there, {mine!r} here"
-    for name in {**other, **mine}:
-        if found := _difference(other.get(name), mine.get(name), f"{key}.{name}".lstrip(".")):
-            return found
-    return ""
+def _difference(content: bytes, mine: bytes) -> str:
+    """Returns the first line that differs."""
+    lines = zip_longest(*(text.decode(errors="replace").split("\n") for text in (content, mine)))
+    there, here = next(pair for pair in lines if pair[0] != pair[1])
+    return f"{(there or '').strip(' ,')} there, {(here or '').strip(' ,')} here"

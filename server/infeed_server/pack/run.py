@@ -1,23 +1,29 @@
-"""The run of a pack or of its verification: shards over worker processes."""
+"""The run of a pack, or of its verification: shards over processes, and the manifest of all."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from infeed.shared.errors import ConfigError
 from infeed_server.pack.destination import Destination
-from infeed_server.pack.manifest import write_manifest
-from infeed_server.pack.options import Part
-from infeed_server.pack.plan import Plan
+from infeed_server.pack.options import PackOptions, Part
+from infeed_server.pack.plan import Plan, to_json
 from infeed_server.pack.reader import SampleReader
 from infeed_server.pack.verify import Defect, verify_shard
 from infeed_server.pack.work import pack_shard, read_sidecar
 from infeed_server.processes.worker_pool import WorkerEndedError, WorkerPool
+
+MANIFEST = "infeed-pack.json"
+"""The file that is written when all shards are finished."""
 
 _SIDECARS_AT_ONCE = 16
 
@@ -46,7 +52,7 @@ class Run:
         finished = self._finished(range(self.plan.shards))
         if len(finished) < self.plan.shards:
             return None
-        manifest = write_manifest(self.plan, self.destination, [*finished.values()])
+        manifest = _write_manifest(self.plan, self.destination, [*finished.values()])
         self.destination.remove_unfinished()
         return manifest
 
@@ -89,3 +95,56 @@ class Run:
             read = pool.map(partial(read_sidecar, self.plan, self.destination), shards)
             found = zip(shards, read, strict=True)
             return {shard: sidecar for shard, sidecar in found if sidecar is not None}
+
+
+def _write_manifest(
+    plan: Plan, destination: Destination, sidecars: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Writes the manifest of finished shards, and returns it."""
+    changes: Counter[str] = Counter()
+    for sidecar in sidecars:
+        changes.update(sidecar["changes"])
+    manifest = {
+        **plan.document(),
+        "pack": plan.digest,
+        "root": plan.root,
+        "samples": sum(sidecar["samples"] for sidecar in sidecars),
+        "bytes": sum(sidecar["bytes"] for sidecar in sidecars),
+        "changes": dict(sorted(changes.items())),
+        "shards": [{k: v for k, v in sidecar.items() if k != "pack"} for sidecar in sidecars],
+    }
+    if not manifest["samples"]:
+        raise ConfigError("each sample is bad, so that the pack has none; see --on-error")
+    with suppress(FileNotFoundError):  # another command has written the same, and removed this
+        destination.write(MANIFEST, to_json({**manifest, "sha256": _digest(manifest)}))
+    return manifest
+
+
+def read_manifest(destination: Destination) -> dict[str, Any]:
+    """Returns the manifest. Raises `ConfigError` if there is none, or not the one written."""
+    path, content = destination.path_of(MANIFEST), destination.read(MANIFEST)
+    if content is None:
+        raise ConfigError(
+            f"{path} does not exist: the pack is not finished; run the same command without "
+            "--verify first",
+            file=path,
+        )
+    with suppress(ValueError, KeyError, AttributeError):
+        manifest: dict[str, Any] = json.loads(content)
+        if manifest.pop("sha256") == _digest(manifest):
+            return manifest
+    raise ConfigError(
+        f"{path} is damaged; delete it, and run the same command without --verify, which writes "
+        "it again",
+        file=path,
+    )
+
+
+def packed_options(manifest: Mapping[str, Any]) -> PackOptions:
+    """Returns the options of a finished pack."""
+    return PackOptions.model_validate_json(json.dumps(manifest["options"]))
+
+
+def _digest(manifest: Mapping[str, Any]) -> str:
+    """Returns the hash that a manifest has of itself."""
+    return hashlib.sha256(to_json(manifest)).hexdigest()

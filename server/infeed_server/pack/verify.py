@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
-from collections import Counter
 from collections.abc import Mapping
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import xxhash
 import yaml
 
 from infeed_server.pack.destination import Destination
-from infeed_server.pack.fields import equal
+from infeed_server.pack.fields import bits
 from infeed_server.pack.plan import Plan
 from infeed_server.pack.reader import Bad, SampleReader, check_identity
 from infeed_server.pack.shards import serve_lines
-from infeed_server.pack.work import Report, build_shard, file_hashes, packed
+from infeed_server.pack.work import Report, build_shard, file_hash, packed
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.load import parse
 from infeed_server.sources.registry import open_source
@@ -48,13 +47,13 @@ def verify_shard(
     defects = []
     for suffix, digest in entry["beside"].items():
         content = destination.read(name + suffix)
-        if content is None or xxhash.xxh3_128_hexdigest(content) != digest:
+        if content is None or hashlib.sha256(content).hexdigest() != digest:
             problem = "does not exist" if content is None else "its hash is not the manifest's"
             defects.append(Defect(name + suffix, problem))
     if destination.size(name) < 0:
         return [*defects, Defect(name, "does not exist")]
     with destination.local(name) as path:
-        if any(entry[kind] != digest for kind, digest in file_hashes(path).items()):
+        if file_hash(path) != entry["sha256"]:
             return [*defects, _compare_bytes(plan, reader, entry, path)]
         is_empty = not entry["samples"]  # each of its samples was skipped
         if not (defects or is_empty) and (found := _compare_values(plan, reader, entry, path)):
@@ -89,7 +88,7 @@ def _compare_values(
 ) -> Defect | None:
     """Returns the first record that is served other than it was packed."""
     name, pipeline = entry["name"], _pipeline(plan, path)
-    expected = packed(plan, reader, entry["first"] // plan.per_shard, Report([], [], Counter()))
+    expected = packed(plan, reader, entry["first"] // plan.per_shard, Report())
     source = open_source(pipeline.source)
     found = SampleReader(source, pipeline.transforms).samples(range(len(source)))
     for record, (wanted, served) in enumerate(zip_longest(expected, found)):
@@ -100,7 +99,7 @@ def _compare_values(
         if isinstance(sample, Bad):
             return Defect(name, f"cannot be read: {sample.problem}", record, byte)
         for field, value in wanted[1].items():
-            if not equal(value, sample[field]):
+            if bits(value) != bits(sample[field]):
                 text = f"field {field!r} is not the one of sample {wanted[0]}"
                 return Defect(name, text, record, byte)
     return None

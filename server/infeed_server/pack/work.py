@@ -7,10 +7,9 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import xxhash
+from typing import Any
 
 from infeed.shared.errors import SampleError
 from infeed_server.pack.destination import Destination
@@ -32,12 +31,13 @@ _ORIGINS_SUFFIX = ".origins.gz"
 _HASHED_AT_ONCE = 4 << 20
 
 
-class Report(NamedTuple):
+@dataclass
+class Report:
     """What a shard has besides its samples."""
 
-    skipped: list[Bad]
-    kept: list[Bad]
-    changes: Counter[str]
+    skipped: list[Bad] = field(default_factory=list)
+    kept: list[Bad] = field(default_factory=list)
+    changes: Counter[str] = field(default_factory=Counter)
 
 
 def read_sidecar(plan: Plan, destination: Destination, shard: int) -> dict[str, Any] | None:
@@ -77,7 +77,7 @@ def build_shard(
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Writes a shard to a local file; returns its sidecar, and suffix → content of the other files
     beside it."""
-    report, origins = Report([], [], Counter()), []
+    report, origins = Report(), []
 
     def values() -> Iterator[Values]:
         for index, sample in packed(plan, reader, shard, report):
@@ -99,8 +99,8 @@ def build_shard(
         "first": first,
         "samples": len(origins),
         "bytes": size,
-        **file_hashes(path),
-        "beside": {suffix: xxhash.xxh3_128_hexdigest(beside[suffix]) for suffix in sorted(beside)},
+        "sha256": file_hash(path),
+        "beside": {suffix: hashlib.sha256(beside[suffix]).hexdigest() for suffix in sorted(beside)},
         "skipped": [{**bad._asdict(), "file": plan.below(bad.file)} for bad in report.skipped],
         "kept": [{**bad._asdict(), "file": plan.below(bad.file)} for bad in report.kept],
         "changes": dict(sorted(report.changes.items())),
@@ -125,20 +125,19 @@ def packed(
             report.kept.append(bad)
             yield index, values
         else:
-            field = f", field {bad.field!r}," if bad.field else ""
+            of_field = f", field {bad.field!r}," if bad.field else ""
             remedy = "repair it, or give --on-error skip" + (" or keep" if values else "")
-            text = f"sample {index}{field} of {bad.file}: {bad.problem}; {remedy}"
+            text = f"sample {index}{of_field} of {bad.file}: {bad.problem}; {remedy}"
             raise SampleError(text, sample_id=index, file=bad.file)
 
 
-def file_hashes(path: Path) -> dict[str, str]:
-    """Returns the hashes of a file's bytes."""
-    fast, known = xxhash.xxh3_128(), hashlib.sha256()
+def file_hash(path: Path) -> str:
+    """Returns the hash of a file's bytes."""
+    digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(_HASHED_AT_ONCE):
-            fast.update(chunk)
-            known.update(chunk)
-    return {"xxh3_128": fast.hexdigest(), "sha256": known.hexdigest()}
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def _reduce(
@@ -146,18 +145,18 @@ def _reduce(
 ) -> Bad | None:
     """Reduces the images of a sample; returns what is bad of it."""
     bad = None
-    for field in plan.fields if plan.options.short_side else ():
-        content = values[field.name]
-        if not field.image or not isinstance(content, bytes):
-            continue
+    images = [one.name for one in plan.fields if one.image] if plan.options.short_side else []
+    for name in images:
+        content = values[name]
+        assert isinstance(content, bytes)
         try:
-            if plan.options.reduces(field.name):
+            if plan.options.reduces(name):
                 shrunk = shrink(content, plan.options)
-                values[field.name] = shrunk.content
+                values[name] = shrunk.content
                 report.changes.update(shrunk.changes)
             else:
                 decode(content)
         except BadImageError as error:
             file = str(reader.source.provenance(index))
-            bad = Bad(index, file, f"the image cannot be decoded: {error}", field.name)
+            bad = Bad(index, file, f"the image cannot be decoded: {error}", name)
     return bad

@@ -12,11 +12,10 @@ from PIL import Image
 from tests.harness.datasets import jpeg
 
 from infeed_server.pack.destination import Destination
-from infeed_server.pack.manifest import packed_options, read_manifest
 from infeed_server.pack.options import Location, PackOptions, Part
 from infeed_server.pack.plan import Plan, make_plan
 from infeed_server.pack.reader import open_reader
-from infeed_server.pack.run import Run
+from infeed_server.pack.run import Run, packed_options, read_manifest
 from infeed_server.pack.verify import Defect
 
 SAMPLES = 23
