@@ -56,11 +56,11 @@ class Destination:
     def writing(self, name: str) -> Iterator[Path]:
         """Yields the path of a local file, which gets the name after the block, once its bytes are
         on the disk or in the store. Processes may write the same file at the same time."""
-        with tempfile.TemporaryDirectory() as temporary, self._explained(name):
+        with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary if self.is_remote else self.path)
-            folder.mkdir(parents=True, exist_ok=True)
             path = folder / f".{name}{_UNFINISHED}{uuid.uuid4().hex}"
             try:
+                folder.mkdir(parents=True, exist_ok=True)
                 yield path
                 if self.is_remote:
                     object_store.write(self.path_of(name), path.read_bytes())
@@ -68,8 +68,11 @@ class Destination:
                 with path.open("rb") as file:
                     os.fsync(file.fileno())
                 path.replace(self.path_of(name))
+            except (OSError, RuntimeError, ValueError) as error:
+                self._explain(error, name)
             finally:
-                path.unlink(missing_ok=True)
+                with suppress(OSError):
+                    path.unlink()
 
     @contextmanager
     def local(self, name: str) -> Iterator[Path]:
@@ -89,19 +92,15 @@ class Destination:
             with suppress(OSError):
                 left.unlink()
 
-    @contextmanager
-    def _explained(self, name: str) -> Iterator[None]:
-        """Turns errors of writing in the block into a `ConfigError`."""
-        try:
-            yield
-        except (OSError, RuntimeError, ValueError) as error:
-            # array_record raises other errors, with the text of the system's.
-            is_full = os.strerror(errno.ENOSPC) in str(error)
-            if isinstance(error, FileNotFoundError) or not (is_full or isinstance(error, OSError)):
-                raise
-            path = self.path_of(name)
-            problem = f"{error_text(error)}; name another folder or URL, or permit the access"
-            if is_full:
-                problem = "no space is left; what is unfinished is removed; free some, and run the"
-                problem += " same command again, which continues"
-            raise ConfigError(f"cannot write {path}: {problem}", file=path) from error
+    def _explain(self, error: Exception, name: str) -> None:
+        """Raises the error, one of writing as a `ConfigError`."""
+        # array_record raises other errors, with the text of the system's.
+        is_full = os.strerror(errno.ENOSPC) in str(error)
+        if isinstance(error, FileNotFoundError) or not (is_full or isinstance(error, OSError)):
+            raise error
+        path = self.path_of(name)
+        problem = f"{error_text(error)}; name another folder or URL, or permit the access"
+        if is_full:
+            problem = "no space is left; what is unfinished is removed; free some, and run the same"
+            problem += " command again, which continues"
+        raise ConfigError(f"cannot write {path}: {problem}", file=path) from error

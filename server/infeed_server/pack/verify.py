@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Mapping
+from contextlib import closing
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -89,19 +90,19 @@ def _compare_values(
     """Returns the first record that is served other than it was packed."""
     name, pipeline = entry["name"], _pipeline(plan, path)
     expected = packed(plan, reader, entry["first"] // plan.per_shard, Report())
-    source = open_source(pipeline.source)
-    found = SampleReader(source, pipeline.transforms).samples(range(len(source)))
-    for record, (wanted, served) in enumerate(zip_longest(expected, found)):
-        if wanted is None or served is None:
-            return Defect(name, "has another number of records", record)
-        index, sample = served
-        byte = source.provenance(index).offset
-        if isinstance(sample, Bad):
-            return Defect(name, f"cannot be read: {sample.problem}", record, byte)
-        for field, value in wanted[1].items():
-            if bits(value) != bits(sample[field]):
-                text = f"field {field!r} is not the one of sample {wanted[0]}"
-                return Defect(name, text, record, byte)
+    with closing(open_source(pipeline.source)) as source:
+        found = SampleReader(source, pipeline.transforms).samples(range(len(source)))
+        for wanted, served in zip_longest(expected, found):
+            if wanted is None or served is None:
+                return Defect(name, f"has another number of records than {entry['samples']}")
+            (index, values), (record, sample) = wanted, served
+            byte = source.provenance(record).offset
+            if isinstance(sample, Bad):
+                return Defect(name, f"cannot be read: {sample.problem}", record, byte)
+            for field, value in values.items():
+                if bits(value) != bits(sample[field]):
+                    problem = f"field {field!r} is not the one of sample {index}"
+                    return Defect(name, problem, record, byte)
     return None
 
 

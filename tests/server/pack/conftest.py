@@ -25,7 +25,7 @@ ARRAYS = {
     "class": np.arange(SAMPLES, dtype=np.int32) - 3,
     "double": np.linspace(0, 1, SAMPLES),
     "float": np.array([[n / 3, np.nan] for n in range(SAMPLES)], np.float32),
-    "half": np.linspace(-1, 1, SAMPLES, dtype=np.float16),
+    "Half/16": np.linspace(-1, 1, SAMPLES, dtype=np.float16),
     "ids": np.arange(SAMPLES * 2).reshape(SAMPLES, 2) - (1 << 62),
     "large": np.arange(SAMPLES, dtype=np.uint64) + np.uint64(1 << 63),
     "text": np.array([f"word {n}" for n in range(SAMPLES)]),
