@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import PIL
 import tensorflow as tf
-from PIL import Image, ImageCms, features
+from PIL import Image, ImageCms, ImageOps, features
 
 from infeed_server.pack.options import PackOptions
 
@@ -26,22 +26,12 @@ _REPEATS = 3
 """Decodes of an image whose time is measured."""
 
 _ORIENTATION = 0x0112
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-"""EXIF orientation → what makes it upright."""
 
 SMALL = "kept, small enough"
 LARGER = "kept, the result is larger"
 OTHER_MODE = "kept, a PNG that is no RGB (masks, depths, transparency)"
 OTHER_FORMAT = "kept, neither JPEG nor PNG"
-TURNED = "kept with an EXIF orientation, which decoders do not apply"
+TURNED = "kept with an EXIF orientation, which most decoders do not apply"
 REDUCED = "reduced"
 UPRIGHT = "reduced and turned as EXIF says"
 PROFILE = "reduced and converted from an ICC profile to sRGB"
@@ -75,27 +65,22 @@ def shrink(content: bytes, options: PackOptions) -> Shrunk:
     with _decoding(), Image.open(io.BytesIO(content)) as image:
         if image.format not in ("JPEG", "MPO", "PNG"):
             return Shrunk(content, (OTHER_FORMAT,))
-        turn = _TURNS.get(image.getexif().get(_ORIENTATION, 1))
-        kept = () if turn is None else (TURNED,)
+        is_turned = image.getexif().get(_ORIENTATION, 1) in range(2, 9)
+        kept = (TURNED,) if is_turned else ()
         is_small = min(image.size) <= short_side
         if is_small or (image.format == "PNG" and image.mode != "RGB"):
             image.load()  # as the check of its bytes
             return Shrunk(content, (SMALL if is_small else OTHER_MODE, *kept))
-        scale = short_side / min(image.size)
-        size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
         # A large JPEG is decoded at a half, a quarter or an eighth, still twice the result.
-        image.draft(image.mode, (2 * size[0], 2 * size[1]))
-        image.load()
-        pixels, changes = _to_rgb(image)
-    pixels = pixels.resize(size, Image.Resampling.LANCZOS)
-    if turn is not None:
-        pixels, changes = pixels.transpose(turn), (*changes, UPRIGHT)
+        image.draft(image.mode, _reduced_size(image, 2 * short_side))
+        pixels, changes = _to_rgb(ImageOps.exif_transpose(image))
+    pixels = pixels.resize(_reduced_size(pixels, short_side), Image.Resampling.LANCZOS)
     pixels.info.clear()
     out = io.BytesIO()
     pixels.save(out, "JPEG", quality=options.quality, subsampling="4:2:0", optimize=True)
     if len(out.getvalue()) >= len(content):
         return Shrunk(content, (LARGER, *kept))
-    return Shrunk(out.getvalue(), (REDUCED, *changes), pixels)
+    return Shrunk(out.getvalue(), (REDUCED, *changes, *((UPRIGHT,) if is_turned else ())), pixels)
 
 
 def decode(content: bytes) -> Image.Image:
@@ -124,6 +109,11 @@ def figures(images: Looked) -> list[str]:
         mean = sum(psnr) / len(psnr)
         lines.append(f"PSNR of {len(psnr)} of them: mean {mean:.1f} dB, least {min(psnr):.1f}")
     return lines
+
+
+def _reduced_size(image: Image.Image, short_side: int) -> tuple[int, int]:
+    scale = short_side / min(image.size)
+    return max(1, round(image.width * scale)), max(1, round(image.height * scale))
 
 
 def _to_rgb(image: Image.Image) -> tuple[Image.Image, tuple[str, ...]]:
