@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from infeed_server.pack.reader import SampleReader
 from infeed_server.pack.verify import Defect, verify_shard
 from infeed_server.pack.work import pack_shard, read_sidecar
 from infeed_server.processes.worker_pool import WorkerEndedError, WorkerPool
+from infeed_server.storage.files import is_remote
 
 MANIFEST = "infeed-pack.json"
 """The file that is written when all shards are finished."""
@@ -107,7 +109,7 @@ def _write_manifest(
     manifest = {
         **plan.document(),
         "pack": plan.digest,
-        "root": plan.root,
+        "root": plan.root if is_remote(plan.root) else os.path.normpath(plan.root),
         "samples": sum(sidecar["samples"] for sidecar in sidecars),
         "bytes": sum(sidecar["bytes"] for sidecar in sidecars),
         "changes": dict(sorted(changes.items())),

@@ -136,7 +136,9 @@ def test_another_pack_in_the_folder_is_refused(arrays: Path, photos: Path, tmp_p
 
 def test_a_folder_that_cannot_be_written_is_an_error(arrays: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"cannot write .*/file/: .*; name another folder"):
+    with pytest.raises(
+        ConfigError, match=r"cannot write .*/file/infeed-pack\.plan\.json: .*; name anoth"
+    ):
         run_pack(arrays, tmp_path / "file")
 
 
