@@ -77,6 +77,21 @@ ADAPTER_TESTS := $(addprefix tests/client/,$(FRAMEWORKS))
 test-frameworks: $(FRAMEWORKS_READY) ## Run the tests of the adapters with JAX, PyTorch, Grain, Orbax and others.
 	@for tests in $(or $(TESTS),$(ADAPTER_TESTS) tests/examples); do $(PYTEST) $$tests; done
 
+WRITERS := build/writers
+WRITERS_READY := $(WRITERS)/.infeed-ready
+
+# It sees the packages of .venv, TensorFlow and PyTorch among them.
+$(WRITERS_READY): $(FRAMEWORKS_READY) requirements/writers.txt
+	@$(BIN)/python -m venv $(WRITERS)
+	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	  >"$$($(WRITERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/infeed-venv.pth"
+	@$(WRITERS)/bin/python -m pip install --quiet --no-deps --requirement requirements/writers.txt
+	@touch $@
+
+.PHONY: test-writers
+test-writers: $(WRITERS_READY) ## Read files that webdataset, Mosaic Streaming and others wrote.
+	@INFEED_TEST_WRITERS=$(CURDIR)/$(WRITERS)/bin/python $(PYTEST) $(or $(TESTS),tests/formats)
+
 .PHONY: durations
 durations: $(READY) ## Measure the test files' durations, which set their order.
 	@$(PYTEST) --write-durations $(TESTS)

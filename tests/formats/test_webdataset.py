@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import numpy as np
-import pytest
-from tests.harness.process import ROOT
+from tests.harness.writers import needs_writers, run_writer
 
 from infeed_server.sources import WebDatasetSource
 
-PYTHON = ROOT / "build/webdataset/bin/python"
-"""Of `python3 -m venv build/webdataset`, with the package."""
-
-pytestmark = pytest.mark.skipif(
-    not PYTHON.exists(),
-    reason="needs python3 -m venv build/webdataset, and in it pip install webdataset",
-)
+pytestmark = needs_writers
 
 PROGRAM = """
 import json, sys
@@ -43,9 +35,7 @@ print(json.dumps([{name: value.hex() for name, value in items} for items in fiel
 
 
 def test_samples_are_those_of_the_package(tmp_path: Path) -> None:
-    command = [str(PYTHON), "-c", PROGRAM, str(tmp_path)]
-    run = subprocess.run(command, check=True, capture_output=True, text=True)
-    expected = json.loads(run.stdout)
+    expected = json.loads(run_writer("-c", PROGRAM, tmp_path))
     source = WebDatasetSource(webdataset=str(tmp_path / "train-*.tar")).open()
     assert len(source) == len(expected) == 20
     columns = source.read(np.arange(20))

@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.harness.samples import parse
+from tests.harness.writers import needs_writers, run_writer
 
 from infeed import SourceError
-from infeed_server.sources.images.source import ImagesSource
 from infeed_server.sources.mds.source import MdsReader, MdsSource
 
-PYTHON = "INFEED_TEST_MDS_PYTHON"
-"""Environment variable: a Python that has mosaicml-streaming and Pillow."""
-
-pytestmark = pytest.mark.skipif(
-    not os.environ.get(PYTHON), reason=f"{PYTHON} is not set to a Python with mosaicml-streaming"
-)
+pytestmark = needs_writers
 
 IMPORTS = """
-import importlib.util, json, os, sys, types
-# The package imports transformers and more, of which its writer needs nothing.
-package = types.ModuleType("streaming")
-package.__path__ = importlib.util.find_spec("streaming").submodule_search_locations
-sys.modules["streaming"] = package
+import sys
 from decimal import Decimal
-from pathlib import Path
 import numpy as np
 from PIL import Image
-from streaming.base.format.mds.writer import MDSWriter
-from streaming.base.util import merge_index
+from mosaic import MDSWriter, merge_index
 out = sys.argv[1]
 """
 
@@ -63,17 +50,9 @@ with MDSWriter(out=out, columns={"x": "int"}, compression="zstd") as w:
         w.write({"x": n})
 """
 
-PHOTOS = """
-with MDSWriter(out=out, columns={"image": "jpeg", "label": "int"}, size_limit=1 << 20) as w:
-    for n, path in enumerate(sorted(Path(sys.argv[2]).glob("*.*"))):
-        if path.suffix.lower() in (".jpg", ".jpeg"):
-            w.write({"image": path.read_bytes(), "label": n})
-"""
 
-
-def write(code: str, *arguments: str) -> None:
-    command = [os.environ[PYTHON], "-c", IMPORTS + code, *arguments]
-    subprocess.run(command, check=True, timeout=300)
+def write(code: str, folder: Path) -> None:
+    run_writer("-c", IMPORTS + code, folder)
 
 
 def open_source(folder: Path, *fields: str) -> MdsReader:
@@ -81,7 +60,7 @@ def open_source(folder: Path, *fields: str) -> MdsReader:
 
 
 def test_values_of_merged_folders(tmp_path: Path) -> None:
-    write(TYPES, str(tmp_path))
+    write(TYPES, tmp_path)
     source = open_source(tmp_path)
     index = json.loads((tmp_path / "index.json").read_text())
     assert len(index["shards"]) > 4
@@ -104,14 +83,6 @@ def test_values_of_merged_folders(tmp_path: Path) -> None:
 
 
 def test_compressed_shards_are_refused(tmp_path: Path) -> None:
-    write(COMPRESSED, str(tmp_path / "data"))
+    write(COMPRESSED, tmp_path / "data")
     with pytest.raises(SourceError, match="compressed with zstd"):
         open_source(tmp_path / "data")
-
-
-def test_photos_are_those_of_the_folder(tmp_path: Path, photos: Path) -> None:
-    write(PHOTOS, str(tmp_path / "data"), str(photos))
-    source, images = open_source(tmp_path / "data"), ImagesSource(images=str(photos)).open()
-    assert len(source) == len(images)
-    indices = np.arange(len(source))
-    assert source.read(indices)["image"].tolist() == images.read(indices)["image"].tolist()

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.harness.samples import parse
+from tests.harness.writers import needs_writers, run_writer
 
 from infeed import SourceError
 from infeed_server.sources.images.source import ImagesSource
 from infeed_server.sources.tfds.source import TfdsReader, TfdsSource
 
-PYTHON = "INFEED_TEST_TFDS_PYTHON"
-"""Environment variable: a Python that has tensorflow-datasets and TensorFlow."""
-
-pytestmark = pytest.mark.skipif(
-    not os.environ.get(PYTHON), reason=f"{PYTHON} is not set to a Python with tensorflow-datasets"
-)
+pytestmark = needs_writers
 
 BUILDER = """
 import sys
@@ -73,8 +69,7 @@ builder.download_and_prepare(download_config=config)
 
 
 def prepare(tmp_path: Path, photos: Path, file_format: str = "tfrecord") -> Path:
-    command = [os.environ[PYTHON], "-c", BUILDER, str(tmp_path), str(photos), file_format]
-    subprocess.run(command, check=True, timeout=300)
+    run_writer("-c", BUILDER, tmp_path, photos, file_format)
     return tmp_path / "small" / "1.0.0"
 
 
@@ -82,12 +77,12 @@ def open_source(folder: Path, split: str = "train", **options: Any) -> TfdsReade
     return TfdsSource.model_validate({"tfds": str(folder), "split": split, **options}).open()
 
 
-def test_values_and_photos(tmp_path: Path, photos: Path) -> None:
-    folder = prepare(tmp_path, photos)
+def test_values_and_photos(tmp_path: Path, few_photos: SimpleNamespace) -> None:
+    folder = prepare(tmp_path, few_photos.folder)
     lengths = {"tokens": 4, "objects/box": 2, "objects/kind": 2}
     source, images = (
         open_source(folder, max_length=lengths),
-        ImagesSource(images=str(photos)).open(),
+        ImagesSource(images=str(few_photos.folder)).open(),
     )
     assert source.class_names == ("even", "odd")
     assert len(source) == len(images)
@@ -109,7 +104,7 @@ def test_values_and_photos(tmp_path: Path, photos: Path) -> None:
     assert len(open_source(folder, "test", fields=["name"])) == 3
 
 
-def test_array_records_are_refused(tmp_path: Path, photos: Path) -> None:
-    folder = prepare(tmp_path, photos, "array_record")
+def test_array_records_are_refused(tmp_path: Path, few_photos: SimpleNamespace) -> None:
+    folder = prepare(tmp_path, few_photos.folder, "array_record")
     with pytest.raises(SourceError, match=r"'array_record'.*tfds convert_format"):
         open_source(folder)
