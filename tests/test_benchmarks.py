@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from benchmarks import servers
+from benchmarks import formats, servers
 from benchmarks.cases import CASES
 from benchmarks.duel import Goal, Plan, Side, duel, gigabytes_per_second
 from benchmarks.findings import Figures, Finding, Target
@@ -125,6 +125,17 @@ def test_drawn_photos_are_kept_and_the_same_elsewhere(tmp_path: Path):
     assert list((tmp_path / "a").iterdir()) == [first]
     for file in first.iterdir():
         assert (other / file.name).read_bytes() == file.read_bytes()
+
+
+@pytest.mark.slow
+def test_formats_are_written_and_read(monkeypatch: pytest.MonkeyPatch, photos: SimpleNamespace):
+    pytest.importorskip("array_record")
+    pytest.importorskip("pyarrow")
+    monkeypatch.setenv("INFEED_BENCH_PHOTOS", str(photos.folder))
+    findings = formats.compare(Plan(1, 0.1))
+    assert {finding.measure for finding in findings} == {"images/s, raw", "images/s, decoded"}
+    assert {finding.ours.name for finding in findings} == {*formats.SOURCES} - {formats.PEER}
+    assert all(finding.ratio > 0 for finding in findings)
 
 
 def test_every_case_is_documented():
