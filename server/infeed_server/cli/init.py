@@ -27,8 +27,9 @@ def init(
     path: Annotated[
         str,
         typer.Argument(
-            help="A folder of images, TFRecords, Parquet or arrays, such a file, a glob, or a CSV "
-            "of labels."
+            help="Local data: a folder of images, TFRecords, ArrayRecords, WebDataset tars, "
+            "Parquet, arrays or Megatron's .idx, such a file or a glob in quotes; a folder of MDS, of "
+            "TensorFlow Datasets or of Hugging Face's save_to_disk; or a CSV of labels."
         ),
     ],
     output: Annotated[
@@ -57,6 +58,7 @@ def init(
       infeed init data/photos
       infeed init data/photos --labels data/table.csv:breed
       infeed init 'data/train-*.tfrecord' --output records.yaml
+      infeed init 'data/train-*.tar'
       infeed init data/digits.npz --output -
     """
     set_up_logging()

@@ -17,7 +17,12 @@ from infeed_server.starter.tables import parquet_drafts, saved_drafts
 from infeed_server.starter.tars import tar_drafts
 from infeed_server.starter.token_files import token_drafts
 from infeed_server.storage.faults import error_text
-from infeed_server.storage.files import INDEX_SUFFIX, absolute_path, describe_nearest_folder
+from infeed_server.storage.files import (
+    INDEX_SUFFIX,
+    absolute_path,
+    describe_nearest_folder,
+    is_remote,
+)
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -30,6 +35,12 @@ def starter_for(path: str, target: Path, labels: str | None = None) -> Starter:
     `labels` is the value of `--labels`. Raises `SourceError` for data of an unknown kind, and for
     what no pipeline can serve, `UnclearLabelsError` where labels must be chosen, and
     `MissingExtraError` for Parquet, Arrow and ArrayRecords without their libraries."""
+    if is_remote(path):
+        raise SourceError(
+            f"infeed init looks at local data only, not at {path}; copy some of its files, look at "
+            "these, and write this URL into the file: docs/data.md",
+            file=path,
+        )
     if not Path(path).is_dir():
         files = [Path(path)] if Path(path).is_file() else matching_files(path)
         if not files:

@@ -84,4 +84,5 @@ def _value(sample: dict[str, bytes], extensions: str) -> list[bytes]:
 
 
 def _describe(extension: str, values: Sequence[bytes]) -> str:
-    return extension if kind_of(extension) == "npy" else describe_values("bytes", [values])
+    kind = kind_of(extension)  # int64 is text in the tar, and a number in the field
+    return describe_values("bytes", [values]) if kind == "bytes" else kind
