@@ -28,8 +28,8 @@ def init(
         str,
         typer.Argument(
             help="Local data: a folder of images, TFRecords, ArrayRecords, WebDataset tars, "
-            "Parquet, arrays or Megatron's .idx, such a file or a glob in quotes; a folder of MDS, of "
-            "TensorFlow Datasets or of Hugging Face's save_to_disk; or a CSV of labels."
+            "Parquet, arrays or Megatron's .idx, such a file or a glob in quotes; a folder of MDS, "
+            "of TensorFlow Datasets or of Hugging Face's save_to_disk; or a CSV of labels."
         ),
     ],
     output: Annotated[

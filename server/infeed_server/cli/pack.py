@@ -102,7 +102,11 @@ def pack(
         with sample_progress(console, location.pipeline, total, what) as advance:
             run = Run(plan, destination, reader, count, advance)
             defects = run.verify(finished) if finished else []
-            manifest = finished or run.pack(part)
+            try:
+                manifest = finished or run.pack(part)
+            except KeyboardInterrupt:
+                print_line(console, "interrupted; the same command packs the shards that are left")
+                raise
     if verify and manifest:
         _print_defects(plan, destination, manifest, defects)
     elif manifest:
