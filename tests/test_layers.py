@@ -116,7 +116,7 @@ BUDGETS = {
     "infeed_server.serving": 550,
     "infeed_server.sources": 6830,
     "infeed_server.starter": 1500,
-    "infeed_server.storage": 1275,
+    "infeed_server.storage": 1300,
     "infeed_server.transforms": 2090,
     "infeed_tfdata": 3310,
 }

@@ -7,10 +7,12 @@ of obstore do not survive a fork.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import importlib
 import os
 import threading
+import time
 from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -32,6 +34,8 @@ _IN_FLIGHT = 256
 
 ANSWER_SECONDS = 5.0
 """Bound on an answer's beginning, with its retries and the search for credentials."""
+
+_END_SECONDS = 0.2
 
 _RETRIES: dict[str, Any] = {
     "max_retries": 2,
@@ -60,10 +64,29 @@ class Requests:
         self.round_trip, self.bytes_per_second = 0.01, 100e6
         """Measured; before the first request, the guess of a store nearby."""
         self._stores: dict[str, Any] = {}
-        threading.Thread(target=self.loop.run_forever, name="infeed-objects", daemon=True).start()
+        self._thread = threading.Thread(
+            target=self.loop.run_forever, name="infeed-objects", daemon=True
+        )
+        self._thread.start()
+        atexit.register(self._end)
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+    def _end(self) -> None:
+        """Ends the requests at the process's exit: a thread of obstore that returns to Python while
+        this ends aborts the process."""
+        if self.pid != os.getpid():
+            return
+
+        def stop() -> None:
+            for task in asyncio.all_tasks(self.loop):
+                task.cancel()
+            self.loop.call_soon(self.loop.stop)
+
+        self.loop.call_soon_threadsafe(stop)
+        self._thread.join(_END_SECONDS)
+        time.sleep(_END_SECONDS)  # nothing says when obstore's threads have let go of the answers
 
     def store(self, root: str) -> Any:
         """Returns the client of a store. Raises errors of obstore, `ConfigError`."""

@@ -249,3 +249,15 @@ def test_forked_child_reads_unless_its_parent_did(store: ObjectServer) -> None:
     assert done.stdout.split() == [hashlib.md5(CONTENT).hexdigest().encode()] * 2
     reader(store)
     assert "it was forked from process" in in_fork()
+
+
+def test_process_that_has_read_a_store_ends_well(store: ObjectServer) -> None:
+    # Threads of obstore that return to Python while it ends would abort it.
+    store.objects |= {f"bkt/{number}": b"x" for number in range(100)}
+    code = (
+        "from infeed_server.storage import object_store as o; print(len(o.list_names('s3://bkt')))"
+    )
+    for _ in range(3):
+        words = [sys.executable, "-c", code]
+        ended = subprocess.run(words, check=False, capture_output=True, text=True)
+        assert (ended.returncode, ended.stdout) == (0, "100\n"), ended.stderr
