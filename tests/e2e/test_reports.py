@@ -92,11 +92,12 @@ def test_both_ends_know_the_last_seconds(server: InfeedServer) -> None:
         assert job["world_size"] == 2
         assert job["verdict"]["level"].endswith("input-bound")
         for rank in ranks:
+            before = rank.feed.delivered
             stats = rank.feed.stats()
             assert list(stats.server_reports) == [server.address]
             assert stats.assessment.world_size == 2
             assert stats.verdict == str(stats.assessment)
-            assert stats.report.total_steps == rank.feed.delivered
+            assert before <= stats.report.total_steps <= rank.feed.delivered
     finally:
         for rank in ranks:
             rank.stopping.set()

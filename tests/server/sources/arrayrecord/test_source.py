@@ -245,9 +245,9 @@ def test_files_without_records_are_refused(tmp_path: Path) -> None:
 def test_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "a.array_record", [b"one"])
     monkeypatch.setitem(sys.modules, "array_record.python.array_record_module", None)
-    reader_module._library.cache_clear()
+    reader_module.library.cache_clear()
     try:
         with pytest.raises(MissingExtraError, match=r"pip install 'infeed\[formats\]'"):
             open_source(path)
     finally:
-        reader_module._library.cache_clear()
+        reader_module.library.cache_clear()
