@@ -12,6 +12,7 @@ import asyncio
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -25,6 +26,9 @@ _NAME = re.compile(r"process_(\d+)-of-(\d+)\.json")
 
 _READ_THREADS = 32
 """Files that are read at the same time: an object store takes tens of milliseconds for each."""
+
+_saves: Counter[str] = Counter()
+"""Saves of this process into each folder, the same on all processes."""
 
 
 class Checkpointable:
@@ -44,6 +48,7 @@ class Checkpointable:
         async def write() -> None:
             path = epath.Path(await directory.await_creation())
             await asyncio.to_thread((path / name).write_text, text)
+            await _wait_for_all_processes(path)
 
         return write()
 
@@ -79,6 +84,25 @@ def read_state(directory: str | os.PathLike[str]) -> dict[str, Any]:
                 f"{path.name} differ, as after a filter; restore on as many processes as saved"
             )
     return states[0]
+
+
+async def _wait_for_all_processes(path: epath.Path) -> None:
+    """Waits until each process wrote into a folder, which the first one then renames.
+
+    Orbax waits after that only, so that a slower process would miss the folder.
+    """
+    try:
+        import jax  # noqa: PLC0415 - Grain needs no JAX
+    except ImportError:
+        return
+    if not jax.distributed.is_initialized():
+        return
+    from orbax.checkpoint.experimental.v1 import multihost  # noqa: PLC0415 - Orbax calls this
+
+    # A barrier serves once, and a checkpoint that is overwritten has the folder again.
+    _saves[os.fspath(path)] += 1
+    operation = f"infeed save {_saves[os.fspath(path)]} of {os.fspath(path)}"
+    await multihost.sync_global_processes("written", operation_id=operation)
 
 
 def _own_file_name() -> str:

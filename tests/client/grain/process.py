@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import json
 import sys
+import time
+from typing import Any
 
 import grain
 import jax
 import orbax.checkpoint as ocp
+from etils import epath
 from orbax.checkpoint.experimental import v1
 
 from infeed.grain import FeedDataset
@@ -31,9 +34,23 @@ def main(process: int, coordinator: str, server: str, folder: str) -> None:
     with ocp.CheckpointManager(f"{folder}/handler") as manager:
         save = grain.checkpoint.CheckpointSave(iterator)
         manager.save(1, args=ocp.args.Composite(feed=save))
-    v1.save_checkpointables(f"{folder}/v1", {"feed": iterator})
+    if process == 1:
+        write_late()
+    for _ in range(2):
+        v1.save_checkpointables(f"{folder}/v1", {"feed": iterator}, overwrite=True)
     shard = iterator.feed.shard
     print(json.dumps({"ids": ids, "shard": [shard.rank, shard.world_size]}))
+
+
+def write_late() -> None:
+    """Makes this process write its files after the other one."""
+    write = type(epath.Path()).write_text
+
+    def late(path: epath.Path, *args: Any, **options: Any) -> int:
+        time.sleep(1)
+        return write(path, *args, **options)
+
+    type(epath.Path()).write_text = late
 
 
 if __name__ == "__main__":
