@@ -21,17 +21,9 @@ _TEXTS: dict[str, type[np.generic]] = {
 """Encoding of numbers as text → the type that they are parsed to."""
 
 _NUMBERED_TYPES = {
-    8: "uint8",
-    16: "uint16",
-    32: "uint32",
-    64: "uint64",
-    9: "int8",
-    17: "int16",
-    33: "int32",
-    65: "int64",
-    18: "float16",
-    34: "float32",
-    66: "float64",
+    bits + number: f"{kind}{bits}"
+    for number, kind in enumerate(("uint", "int", "float"))
+    for bits in ((8, 16, 32, 64) if kind != "float" else (16, 32, 64))
 }
 """Number of a data type in front of an array → the type."""
 

@@ -16,16 +16,8 @@ from infeed.shared.errors import SourceError
 
 _HEADER = struct.Struct("<9sQBQQ")
 _MAGIC = b"MMIDIDX\0\0"
-_DATA_TYPES = {
-    1: "uint8",
-    2: "int8",
-    3: "int16",
-    4: "int32",
-    5: "int64",
-    6: "float64",
-    7: "float32",
-    8: "uint16",
-}
+_TYPES = ("uint8", "int8", "int16", "int32", "int64", "float64", "float32", "uint16")
+_DATA_TYPES = dict(enumerate(_TYPES, 1))
 
 
 class TokenIndex(NamedTuple):

@@ -45,7 +45,7 @@ class TarIndex(NamedTuple):
     sizes: Int64
     """Bytes of each member's data."""
     digest: npt.NDArray[np.str_]
-    """A hash of names and sizes, and of how the file is truncated."""
+    """A hash of names, sizes and small contents, and of how the file is truncated."""
     truncated: npt.NDArray[np.bool_]
     """Whether the file ends inside of the last sample, or without an end mark after it."""
 
@@ -127,7 +127,7 @@ def read_samples(scan: MemberScan, path: str) -> Iterator[tuple[str, dict[str, M
 class _TarFormat:
     """The indexing of a tar."""
 
-    version = "webdataset 1"
+    version = "webdataset 2"
     checked = False
 
     def scan(
@@ -145,6 +145,7 @@ class _TarFormat:
                     kind = extensions.setdefault(extension, len(extensions))
                     rows.append((len(begins), kind, member.offset, member.size))
                     digest.update(b"%b\0%d\n" % (os.fsencode(member.name), member.size))
+                    digest.update(member.content)
                 begins.append(next(iter(sample.values())).begin)
         except TruncatedTar as error:
             truncated = True

@@ -19,7 +19,10 @@ BLOCK = 512
 
 _SCAN_WINDOW = 8 << 20
 """Bytes read at once while scanning small members."""
-_SKIP_WINDOW = 4 << 10
+_SMALL = 4 << 10
+"""Bytes. The content of members up to this size, such as labels, is near their headers, and read
+with them."""
+_SKIP_WINDOW = 2 * _SMALL
 """Bytes read at once while scanning large members, whose data is skipped."""
 _SKIP_THRESHOLD = 64 << 10
 """Bytes. Longer data of a local file is skipped: one small read costs less than reading it all."""
@@ -43,12 +46,14 @@ _NAME, _LINK_NAME, _EXTENSION, _DEFAULTS = b"L", b"K", b"xX", b"g"
 
 
 class Member(NamedTuple):
-    """A file in a tar. `begin` is the offset of its first header, `offset` of its data."""
+    """A file in a tar. `begin` is the offset of its first header, `offset` of its data; `content`
+    is its data if that is small, else empty."""
 
     name: str
     begin: int
     offset: int
     size: int
+    content: bytes = b""
 
 
 class TruncatedTar(Exception):  # noqa: N818 - not an error where the whole samples are kept
@@ -99,7 +104,8 @@ class MemberScan:
                 if data + size > self._size:
                     yield Member(name, begin, data, self._size - data)
                     raise TruncatedTar(begin)
-                yield Member(name, begin, data, size)
+                content = self._read(data, size, begin) if size <= _SMALL else b""
+                yield Member(name, begin, data, size, content)
                 self._members += 1
                 data += size
             elif kind in _LINKS:

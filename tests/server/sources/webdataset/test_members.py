@@ -29,8 +29,10 @@ class Content:
 
     def __init__(self, content: bytes) -> None:
         self.content = content
+        self.reads = 0
 
     def read(self, offset: int, size: int) -> bytes:
+        self.reads += 1
         return self.content[offset : offset + size]
 
 
@@ -41,7 +43,7 @@ def scan(content: bytes, path: str = "a.tar") -> list[Member]:
 
 def contents(tar: Path | bytes) -> dict[str, bytes]:
     data = tar if isinstance(tar, bytes) else tar.read_bytes()
-    return {name: data[offset : offset + size] for name, _, offset, size in scan(data)}
+    return {name: data[offset : offset + size] for name, _, offset, size, _ in scan(data)}
 
 
 def header(path: Path, **changes: bytes) -> None:
@@ -74,6 +76,17 @@ def test_members_are_those_of_tarfile(
     expected |= {"kö.txt": b"utf-8", "short": b"", "./a/b.c": b"x"}
     path = write_tar("a.tar", expected.items(), tar_format)
     assert contents(path) == expected
+
+
+def test_small_contents_are_read_with_the_headers(write_tar: Write) -> None:
+    image = bytes(100_000)
+    sample = [("jpg", image), ("txt", b"t" * 4096), ("json", b"j" * 2000), ("cls", b"7")]
+    members = [(f"{number}.{name}", data) for number in range(9) for name, data in sample]
+    handle: Any = Content(write_tar("a.tar", members, tarfile.USTAR_FORMAT).read_bytes())
+    found = list(MemberScan(handle, "a.tar", len(handle.content)).members())
+    small = [data if len(data) <= 4096 else b"" for _, data in members]
+    assert [member.content for member in found] == small
+    assert handle.reads <= 11  # one for each sample, the first bytes, and the end
 
 
 def test_names_as_long_as_they_can_be(write_tar: Write) -> None:

@@ -188,7 +188,7 @@ def test_truncated_tars(write_tar: Write, size: int) -> None:
         source.read(np.array([last]))
 
 
-def test_identity_is_of_names_sizes_and_fields(write_tar: Write, tmp_path: Path) -> None:
+def test_identity_is_of_names_sizes_labels_and_fields(write_tar: Write, tmp_path: Path) -> None:
     members = [("a.jpg", b"1"), ("a.cls", b"2"), ("b.jpg", b"3"), ("b.cls", b"4")]
     path = write_tar("a.tar", members)
     source = open_source(path)
@@ -199,6 +199,7 @@ def test_identity_is_of_names_sizes_and_fields(write_tar: Write, tmp_path: Path)
     assert moved.stamp != source.stamp
     others = [
         [*members[:3], ("b.cls", b"44")],
+        [*members[:3], ("b.cls", b"5")],
         [*members[:3], ("c.cls", b"4")],
         [*members[2:], *members[:2]],
         [*members, ("c.jpg", b"")],
@@ -208,7 +209,7 @@ def test_identity_is_of_names_sizes_and_fields(write_tar: Write, tmp_path: Path)
         open_source(path, fields={"jpg": name}).identity for name in ("jpg", "jpg;png", "cls")
     }
     found |= {source.identity, open_source(path, fields={"x": "jpg"}).identity}
-    assert len(found) == 9
+    assert len(found) == 10
 
 
 def test_a_tar_that_changed_is_refused(write_tar: Write) -> None:
