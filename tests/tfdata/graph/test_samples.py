@@ -17,6 +17,7 @@ from infeed import SourceError
 from infeed_server import Pipeline
 from infeed_server.pipeline.load import parse
 from infeed_server.sources import ArraysSource, open_source
+from infeed_server.sources.arrays import npy_files
 from infeed_tfdata.graph import Variant, plan_data_service, readers, samples
 
 N = 40
@@ -235,6 +236,7 @@ def test_invalid_or_unlabelled_images_are_substituted(album: Path, assert_equal:
 def test_file_changed_while_its_constants_are_made_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(npy_files, "_MAX_LOADED", -1)
     file = tmp_path / "x.npy"
     np.save(file, np.arange(N))
     reader = readers.graph_reader(open_source(ArraysSource(arrays=str(file))))

@@ -1,7 +1,8 @@
-"""Arrays in .npy files, memory-mapped, and in .npz files, in memory."""
+"""Arrays in .npy files, read by row, and in .npz and small .npy files, in memory."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
@@ -9,6 +10,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from stat import S_ISREG
 from tokenize import TokenError
 
@@ -16,23 +18,49 @@ import numpy as np
 
 from infeed.shared.errors import InfeedError, SourceError
 from infeed.shared.spec import Array
-from infeed_server.sources.base import ProgressCallback
-from infeed_server.storage.faults import error_text
+from infeed_server.sources.base import Indices, ProgressCallback
+from infeed_server.storage.faults import error_text, retry_faults
 from infeed_server.storage.files import changed_error, is_remote, read_bytes, read_stamp
 from infeed_server.storage.stamp import FileStamp
 
 _HASH_BLOCK = 8 << 20
 """Bytes hashed between two calls of the progress callback."""
+_MAX_LOADED = 64 << 20
+"""Bytes of a .npy that is kept in memory: more save more calls of the system for small rows."""
 
 
 @dataclass(frozen=True)
 class StoredArray:
-    """One array, its file, a text that identifies its content, and the mapping it is in."""
+    """One array, its file, a text that identifies its content, and the mapping it is in, where its
+    first row begins."""
 
     array: Array
     file: str
     content: str
     mapped: MappedFile | None = None
+    begin: int = 0
+
+    def rows(self, indices: Indices) -> Array:
+        """Returns rows. Raises `SourceError` when a mapped file has changed."""
+        if self.mapped is None:
+            return self.array[indices]
+        read = self._read if self.array.flags.c_contiguous else self.array.__getitem__
+        self.mapped.check()  # a mapping of a file that became shorter must not be read
+        rows: Array = retry_faults(partial(read, indices), self.file)
+        self.mapped.check()
+        return rows
+
+    def _read(self, indices: Indices) -> Array:
+        """Reads the file: to read its mapping ends the process once the file is shorter."""
+        assert self.mapped is not None
+        rows = np.empty((len(indices), *self.array.shape[1:]), self.array.dtype)
+        size = self.array.nbytes // len(self.array)
+        flat = rows.reshape(-1).view(np.uint8).data
+        for row, offset in enumerate((self.begin + indices * size).tolist()):
+            if os.preadv(self.mapped.fd, [flat[row * size : (row + 1) * size]], offset) != size:
+                self.mapped.check()
+                raise OSError(errno.EIO, f"row {indices[row]} cannot be read")
+        return rows
 
 
 class MappedFile:
@@ -59,12 +87,12 @@ class MappedFile:
 def open_npy(path: str, progress: ProgressCallback | None = None) -> StoredArray:
     """Opens the array of a .npy file; hashes its content. Raises `SourceError`."""
     with _reading(path, "npy"):
-        if is_remote(path):
+        if is_remote(path) or read_stamp(path).size <= _MAX_LOADED:
             blob = read_bytes(path)
             return StoredArray(_load(blob), path, hashlib.sha256(blob).hexdigest())
         mapped = MappedFile(path)
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-        if not isinstance(array, np.ndarray) or read_stamp(path) != mapped.stamp:
+        if not isinstance(array, np.memmap) or read_stamp(path) != mapped.stamp:
             raise ValueError("it holds several arrays, or is being written")
         digest = hashlib.sha256()
         with os.fdopen(mapped.fd, "rb", closefd=False) as file:
@@ -73,7 +101,7 @@ def open_npy(path: str, progress: ProgressCallback | None = None) -> StoredArray
                 if progress is not None:
                     progress(file.tell(), mapped.stamp.size)
         mapped.check()
-        return StoredArray(np.asarray(array), path, digest.hexdigest(), mapped)
+        return StoredArray(np.asarray(array), path, digest.hexdigest(), mapped, array.offset)
 
 
 def open_npz(path: str) -> dict[str, StoredArray]:
@@ -94,6 +122,8 @@ def open_npz(path: str) -> dict[str, StoredArray]:
 
 def _load(blob: bytes) -> Array:
     array: Array = np.load(io.BytesIO(blob), allow_pickle=False)
+    if not isinstance(array, np.ndarray):
+        raise ValueError("it holds several arrays")
     return array
 
 

@@ -103,10 +103,7 @@ class ArrayReader(Source):
 
     def read(self, indices: Indices) -> Columns:
         """Gathers the rows. Raises `SourceError` when a mapped file has changed."""
-        self.check_files()  # a mapping of a file that became shorter must not be read
-        rows = {name: to_wire(stored.array[indices]) for name, stored in self.stored.items()}
-        self.check_files()
-        return rows
+        return {name: to_wire(stored.rows(indices)) for name, stored in self.stored.items()}
 
     def check_files(self) -> None:
         """Raises `SourceError` when a mapped file has changed."""

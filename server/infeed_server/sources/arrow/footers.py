@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from infeed.shared.errors import SourceError
 from infeed_server.sources.arrow.fields import decoding, pyarrow
@@ -19,7 +20,7 @@ _TAIL = 8
 """Bytes behind the footer: its length, and the magic."""
 _FIRST_READ = 64 << 10
 """Bytes of the end of a file that are read at once: most footers."""
-_FILES_AT_ONCE = 256
+_FILES_AT_ONCE = 64
 
 
 class Footer(NamedTuple):
@@ -29,29 +30,22 @@ class Footer(NamedTuple):
     metadata: Any
 
 
-def read_footers(files: Sequence[StoredFile], ranges: RangeReader) -> Iterator[Footer]:
-    """Yields the footer of each file, read at the same time from objects. Raises `SourceError`."""
-    sizes = np.array([file.stamp.size for file in files], np.int64)
-    for first in range(0, len(files), _FILES_AT_ONCE):
-        part = np.arange(first, min(first + _FILES_AT_ONCE, len(files)))
-        ends = _read_ends(part, sizes, np.full(len(part), _FIRST_READ), ranges)
-        lengths = [
-            _footer_bytes(files[file], end) for file, end in zip(part.tolist(), ends, strict=True)
-        ]
-        long = np.flatnonzero(np.array(lengths) > _FIRST_READ)
-        ends[long] = _read_ends(part[long], sizes, np.array(lengths)[long], ranges)
-        for file, end, length in zip(part.tolist(), ends, lengths, strict=True):
-            yield _parse(files[file], end[-length:])
+def read_footers(ranges: RangeReader) -> Iterator[Footer]:
+    """Yields the footer of each file, read at the same time. Raises `SourceError`."""
+    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        ends = pool.map(partial(_read_end, ranges), range(len(ranges.files)))
+        for file, end in zip(ranges.files, ends, strict=True):
+            yield _parse(file, end)
 
 
-def _read_ends(
-    part: npt.NDArray[np.int64],
-    sizes: npt.NDArray[np.int64],
-    lengths: npt.NDArray[np.int64],
-    ranges: RangeReader,
-) -> npt.NDArray[np.object_]:
-    lengths = np.minimum(lengths, sizes[part])
-    return ranges.read(part, sizes[part] - lengths, lengths)
+def _read_end(ranges: RangeReader, number: int, length: int = _FIRST_READ) -> bytes:
+    """Reads the footer of a file, with what follows it."""
+    file = ranges.files[number]
+    length = min(length, file.stamp.size)
+    place = number, file.stamp.size - length, length
+    (end,) = ranges.read(*(np.array([part], np.int64) for part in place)).tolist()
+    needed = _footer_bytes(file, end)
+    return end[-needed:] if needed <= length else _read_end(ranges, number, needed)
 
 
 def _footer_bytes(file: StoredFile, end: bytes) -> int:

@@ -22,7 +22,7 @@ from infeed_server.sources.arrow.tables import (
 )
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback, find_missing
 from infeed_server.storage.files import PathString, absolute_path, is_remote, reading
-from infeed_server.storage.stamp import hash_stamps
+from infeed_server.storage.stamp import StoredFile
 
 
 class HuggingFaceSource(IndexedDefinition):
@@ -66,13 +66,14 @@ class RecordBatches(TableReader):
         self._encoded = saved.encoded
         self.class_names = saved.class_names
         self._parts: list[Part] = []
-        self._files: list[MappedFile] = []
-        self._file_of: list[int] = []
+        self._mapped: list[MappedFile] = []
+        """The file of each part."""
         self._checked: set[int] = set()
         types: dict[str, str] = {}
+        sizes: list[int] = []
         for number, path in enumerate(saved.files):
-            table = self._map(path)
-            sources = self._sources(table)
+            mapped, table = _map(path)
+            sources = self._sources(path, table)
             kinds = {name: sources[name][1] for name in sources}
             if not number:
                 self.set_types(kinds, columns, {**saved.shapes, **shapes}, path)
@@ -86,26 +87,22 @@ class RecordBatches(TableReader):
             for batch in table.to_batches():
                 whole = fields.pyarrow().Table.from_batches([batch])
                 self._parts.append(part_of_table(whole, chosen))
-                self._file_of.append(number)
-        self.set_rows([len(next(iter(part.values()))) for part in self._parts], folder)
+                self._mapped.append(mapped)
+            sizes.append(mapped.stamp.size)
+        parts = [StoredFile(mapped.path, mapped.stamp) for mapped in self._mapped]
+        self.set_parts(parts, [len(next(iter(part.values()))) for part in self._parts], folder)
         listed = [f"{field.name}: {field}" for field in self.fields]
-        sizes = [mapped.stamp.size for mapped in self._files]
         described = f"huggingface {saved.fingerprint} {sizes} {listed}"
         self.identity = hashlib.sha256(described.encode()).hexdigest()
-        self.stamp = hash_stamps(mapped.stamp for mapped in self._files)
 
     def load(self, parts: Sequence[int]) -> Iterator[tuple[int, Part]]:
         for number in parts:
-            mapped = self._files[self._file_of[number]]
+            mapped = self._mapped[number]
             mapped.check()  # a mapping of a file that became shorter must not be read
             if number not in self._checked:
                 self._check(number)
             yield number, self._parts[number]
             mapped.check()
-
-    def place(self, part: int) -> tuple[str, int]:
-        file = self._file_of[part]
-        return self._files[file].path, self._file_of.index(file)
 
     def remedy(self, column: str) -> str:
         if column not in self._encoded:
@@ -115,20 +112,9 @@ class RecordBatches(TableReader):
             "and write it again with ds.save_to_disk(FOLDER), which writes their bytes"
         )
 
-    def _map(self, path: str) -> Any:
-        arrow = fields.pyarrow()
-        with fields.decoding(path, "it"):
-            with reading(path, "open"):
-                mapped = MappedFile(path)
-            table = arrow.ipc.open_stream(arrow.memory_map(path)).read_all()
-            table.validate()  # before its structs become columns
-            mapped.check()
-        self._files.append(mapped)
-        return table
-
-    def _sources(self, table: Any) -> Mapping[str, tuple[str, Any]]:
+    def _sources(self, path: str, table: Any) -> Mapping[str, tuple[str, Any]]:
         """Returns the column and the type of each field in a flattened table."""
-        with fields.decoding(self._files[-1].path, "its schema"):
+        with fields.decoding(path, "its schema"):
             kinds = fields.column_types(table.schema)
         names = {f"{name}.bytes": name for name in self._encoded}
         hidden = [f"{name}.path" for name in self._encoded]
@@ -140,8 +126,19 @@ class RecordBatches(TableReader):
 
     def _check(self, number: int) -> None:
         """Raises `SourceError` for offsets that point out of a batch: PyArrow would follow them."""
-        path = self.place(number)[0]
+        path = self._mapped[number].path
         for name, column in self._parts[number].items():
             with fields.decoding(path, f"the column {name!r}"):
                 column.validate(full=True)
         self._checked.add(number)
+
+
+def _map(path: str) -> tuple[MappedFile, Any]:
+    arrow = fields.pyarrow()
+    with fields.decoding(path, "it"):
+        with reading(path, "open"):
+            mapped = MappedFile(path)
+        table = arrow.ipc.open_stream(arrow.memory_map(path)).read_all()
+        table.validate()  # before its structs become columns
+        mapped.check()
+    return mapped, table

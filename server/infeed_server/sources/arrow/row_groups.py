@@ -16,7 +16,7 @@ from infeed_server.sources.arrow.part_cache import PartCache
 from infeed_server.sources.arrow.tables import Part, Shapes, TableReader, part_of_table
 from infeed_server.sources.base import READ_THREADS
 from infeed_server.storage.ranges import RangeReader
-from infeed_server.storage.stamp import StoredFile, hash_stamps
+from infeed_server.storage.stamp import StoredFile
 
 _MANY_ROWS = 100
 """Rows of a row group; with more, a row in a global order costs too many others."""
@@ -43,14 +43,13 @@ class RowGroups(TableReader):
         cache_bytes: int,
     ) -> None:
         """Reads the footers, and nothing else. Raises `SourceError`."""
-        self.files = files
         self._ranges = RangeReader(files, "it was opened")
         self._metadata: list[Any] = []
         self._groups: list[_Group] = []
         self._leaves: list[list[str]] = []
         described: dict[str, str] = {}
         digest = hashlib.sha256(b"parquet\n")
-        for number, footer in enumerate(read_footers(files, self._ranges)):
+        for number, footer in enumerate(read_footers(self._ranges)):
             with fields.decoding(files[number].path, "its schema"):
                 kinds = fields.column_types(footer.metadata.schema.to_arrow_schema())
             if not number:
@@ -62,8 +61,9 @@ class RowGroups(TableReader):
             digest.update(footer.content)
         digest.update(repr(described).encode())
         self.identity = digest.hexdigest()
-        self.stamp = hash_stamps(file.stamp for file in files)
-        self.set_rows(self.group_rows, files[0].path)
+        self.set_parts(
+            [files[group.file] for group in self._groups], self.group_rows, files[0].path
+        )
         self._at_once = max(cache_bytes // READ_THREADS, 1)
         self._cache = PartCache(cache_bytes, self._read)
         self.advice = self._advice(cache_bytes)
@@ -82,10 +82,6 @@ class RowGroups(TableReader):
         for some in self._portions(parts):
             yield from zip(some, self._cache.get(some), strict=True)
 
-    def place(self, part: int) -> tuple[str, int]:
-        group = self._groups[part]
-        return self.files[group.file].path, part - group.number
-
     def close(self) -> None:
         self._ranges.close()
 
@@ -100,17 +96,17 @@ class RowGroups(TableReader):
     def _other_types(
         self, file: int, other: Mapping[str, str], first: Mapping[str, str]
     ) -> SourceError:
-        path = self.files[file].path
+        path, before = self._ranges.files[file].path, self._ranges.files[0].path
         name = next(name for name in first if first[name] != other[name])
         has = "no field" if other[name] == "no" else other[name]
         return SourceError(
-            f"{path} has {has} of the column {name!r}, and {self.files[0].path} has {first[name]}; "
+            f"{path} has {has} of the column {name!r}, and {before} has {first[name]}; "
             "serve the files as two data sets, or name the columns that are alike: columns: ...",
             file=path,
         )
 
     def _add_groups(self, file: int, metadata: Any) -> None:
-        with fields.decoding(self.files[file].path, "its footer"):
+        with fields.decoding(self._ranges.files[file].path, "its footer"):
             schema = metadata.schema
             paths = [schema.column(number).path for number in range(len(schema))]
             served = tuple(f"{field.name}." for field in self.fields)
@@ -151,13 +147,13 @@ class RowGroups(TableReader):
 
     def _open(self, group: _Group) -> OpenGroup:
         file = group.file
-        with fields.decoding(self.files[file].path, f"row group {group.number}"):
+        with fields.decoding(self._ranges.files[file].path, f"row group {group.number}"):
             metadata, leaves = self._metadata[file], self._leaves[file]
             return OpenGroup(self._ranges, file, group.number, metadata, leaves)
 
     def _decode(self, group: _Group, opened: OpenGroup) -> Part:
         names = [field.name for field in self.fields]
-        with fields.decoding(self.files[group.file].path, f"row group {group.number}"):
+        with fields.decoding(self._ranges.files[group.file].path, f"row group {group.number}"):
             table = opened.read_columns(names)
             if table.num_rows != group.rows:
                 raise ValueError(f"it has {table.num_rows} rows, and {group.rows} in the footer")

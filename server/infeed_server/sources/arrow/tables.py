@@ -8,16 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import BeforeValidator, Field, NonNegativeInt
 
 from infeed.shared.errors import SourceError
 from infeed_server.config.model import as_tuple
 from infeed_server.sources.arrow.fields import RowError, field_of, flatten, pyarrow, to_rows
-from infeed_server.sources.base import Columns, Indices, Provenance, require_names
+from infeed_server.sources.base import Columns, Indices, require_names
 from infeed_server.sources.columns import ColumnSource
+from infeed_server.sources.located import FilesSource
 from infeed_server.sources.python.values import Field as FieldType
 from infeed_server.storage.files import abbreviate
+from infeed_server.storage.stamp import StoredFile
 
 log = logging.getLogger(__name__)
 
@@ -30,15 +31,13 @@ Part = Mapping[str, Any]
 """Arrays of Arrow of consecutive rows, by the name of their field."""
 
 
-class TableReader(ColumnSource):
-    """Reads rows of files by index, in parts such as row groups, which are read as a whole.
-    Thread-safe."""
+class TableReader(ColumnSource, FilesSource):
+    """Reads rows of files by index, in parts such as row groups, which are read as a whole; `files`
+    has the file of each part. Thread-safe."""
 
     left_out: Mapping[str, str]
     """Columns that cannot be served, and their types, unless columns are named."""
     class_names: tuple[str, ...] = ()
-    _ends: npt.NDArray[np.int64]
-    """The number of rows up to the end of each part."""
 
     def set_types(
         self,
@@ -54,41 +53,31 @@ class TableReader(ColumnSource):
             texts = [f"{name} ({kind})" for name, kind in self.left_out.items()]
             log.warning("%s: left out, as it cannot be served: %s", file, abbreviate(texts))
 
-    def set_rows(self, rows: Sequence[int], file: str) -> None:
-        """Takes the rows of each part. Raises `SourceError` if there is none."""
-        self._ends = np.cumsum([*rows], dtype=np.int64)
-        if not sum(rows):
-            raise SourceError(f"{file}: no row in the files; write them again", file=file)
+    def set_parts(self, files: Sequence[StoredFile], rows: Sequence[int], first: str) -> None:
+        """Takes the file and the rows of each part. Raises `SourceError` if there is none."""
+        self.number(files, rows)
+        if not len(self):
+            raise SourceError(f"{first}: no row in the files; write them again", file=first)
 
     @abstractmethod
     def load(self, parts: Sequence[int]) -> Iterator[tuple[int, Part]]:
         """Yields these parts with their numbers. Raises `SourceError`."""
 
-    @abstractmethod
-    def place(self, part: int) -> tuple[str, int]:
-        """Returns the file of a part, and the first part of the file."""
-
     def remedy(self, column: str) -> str:  # noqa: ARG002 - of some columns
         """Returns what to do about a null, for the end of a message."""
         return ""
-
-    def __len__(self) -> int:
-        return int(self._ends[-1])
-
-    def provenance(self, index: int) -> Provenance:
-        return Provenance(self.place(self._part_of(index))[0])
 
     def read(self, indices: Indices) -> Columns:
         return self.to_columns(self.read_arrays(indices))
 
     def read_arrays(self, indices: Indices) -> Columns:
         """Reads rows, each part once. Raises `SampleError` for the first row with a null."""
-        parts = np.searchsorted(self._ends, indices, side="right")
+        parts = self.files_of(indices)
         columns = {field.name: field.empty(len(indices)) for field in self.fields}
         bad: dict[int, tuple[str, RowError]] = {}
         for number, part in self.load(np.unique(parts).tolist()):
             slots = np.flatnonzero(parts == number)
-            rows = pyarrow().array(indices[slots] - self._begin(number))
+            rows = pyarrow().array(indices[slots] - self._first[number])
             for field in self.fields:
                 try:
                     values = to_rows(part[field.name].take(rows), field)
@@ -98,16 +87,11 @@ class TableReader(ColumnSource):
         if bad:
             slot = min(bad)
             index, (column, reason) = int(indices[slot]), bad[slot]
-            file, first = self.place(self._part_of(index))
+            file = self.files[self.file_of(index)]
+            row = index - self._first[self.files.index(file)]
             problem = f"its column {column!r} {reason}{self.remedy(column)}"
-            raise self.sample_error(index, problem, f"{file}, row {index - self._begin(first)}")
+            raise self.sample_error(index, problem, f"{file.path}, row {row}")
         return columns
-
-    def _part_of(self, index: int) -> int:
-        return int(np.searchsorted(self._ends, index, side="right"))
-
-    def _begin(self, part: int) -> int:
-        return int(self._ends[part - 1]) if part else 0
 
 
 def part_of_table(table: Any, sources: Mapping[str, str]) -> Part:

@@ -1,4 +1,4 @@
-"""The `arrays` source: mapped files, arrays in memory, and errors."""
+"""The `arrays` source: large files, arrays in memory, and errors."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tests.harness.examples import examples
 
 from infeed import SourceError
 from infeed_server.sources import ArraysSource
+from infeed_server.sources.arrays import npy_files
 from infeed_server.sources.arrays.npy_files import open_npy
 from infeed_server.sources.arrays.source import ArrayReader
 
@@ -59,8 +60,25 @@ def test_rows_of_an_npz_are_read_in_any_order(npz: Path) -> None:
     assert source.provenance(3).file == str(npz)
 
 
-def test_npy_is_mapped(npy: Path) -> None:
-    assert not open_npy(str(npy)).array.flags.owndata
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any .npy is too large for the memory."""
+    monkeypatch.setattr(npy_files, "_MAX_LOADED", -1)
+
+
+@pytest.mark.usefixtures("large")
+def test_large_npy_is_not_in_memory(npy: Path) -> None:
+    stored = open_npy(str(npy))
+    assert not stored.array.flags.owndata
+    rows = stored.rows(np.array([9, 0, 9]))
+    assert (rows == X[[9, 0, 9]]).all()
+    assert rows.flags.owndata
+
+
+def test_small_npy_is_in_memory(npy: Path) -> None:
+    source = open_arrays(npy)
+    os.truncate(npy, 200)
+    np.testing.assert_array_equal(source.read(np.array([9]))["x"], X[[9]])
 
 
 def test_compressed_npz_is_loaded(tmp_path: Path, npz: Path) -> None:
@@ -84,7 +102,7 @@ def test_npy_files_become_fields(tmp_path: Path) -> None:
 @given(
     dtype=st.sampled_from(["<f4", ">f4", "<i8", ">u2", "bool", "u1", "f2", "S5", "<U4", ">U4"]),
     fortran=st.booleans(),
-    storage=st.sampled_from(["npy", "npz", "compressed", "memory", "gfile"]),
+    storage=st.sampled_from(["npy", "large", "npz", "compressed", "memory", "gfile"]),
     indices=st.lists(st.integers(0, 6), max_size=10),
 )
 def test_rows_equal_numpy(
@@ -93,9 +111,11 @@ def test_rows_equal_numpy(
     array = np.arange(42).reshape(7, 3, 2).astype(dtype, order="F" if fortran else "C")
     if storage == "memory":
         source = open_arrays({"a": array})
-    elif storage in ("npy", "gfile"):
+    elif storage in ("npy", "large", "gfile"):
         np.save(tmp_path / "a.npy", array)
-        source = open_arrays(f"{'file://' if storage == 'gfile' else ''}{tmp_path}/a.npy")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(npy_files, "_MAX_LOADED", -1 if storage == "large" else 1 << 20)
+            source = open_arrays(f"{'file://' if storage == 'gfile' else ''}{tmp_path}/a.npy")
     else:
         (np.savez if storage == "npz" else np.savez_compressed)(tmp_path / "a.npz", a=array)
         source = open_arrays(tmp_path / "a.npz")
@@ -211,8 +231,26 @@ def test_invalid_paths_are_refused(tmp_path: Path, npz: Path) -> None:
         ArraysSource(arrays={})
 
 
+@pytest.mark.usefixtures("large")
+def test_file_that_is_truncated_while_it_is_read_is_refused(npy: Path) -> None:
+    stored = open_npy(str(npy))
+    assert stored.mapped is not None
+    check = stored.mapped.check
+
+    def check_and_truncate() -> None:
+        check()
+        os.truncate(npy, 200)
+
+    stored.mapped.check = check_and_truncate  # type: ignore[method-assign]
+    with pytest.raises(SourceError, match="changed since it was opened"):
+        stored.rows(np.array([9]))
+
+
+@pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("before", [True, False])
 def test_mapped_file_that_is_modified_is_refused(npy: Path, before: bool) -> None:
+    np.save(npy, np.asfortranarray(X))  # whose rows are spread over the file
+
     class Rows(np.ndarray[Any, Any]):
         """Rows of a file: to read them ends the process when it has become shorter."""
 
@@ -229,6 +267,7 @@ def test_mapped_file_that_is_modified_is_refused(npy: Path, before: bool) -> Non
         source.read(np.array([0]))
 
 
+@pytest.mark.usefixtures("large")
 def test_mapped_file_is_read_after_its_path_is_replaced(tmp_path: Path, npy: Path) -> None:
     source = open_arrays(npy)
     np.save(tmp_path / "new.npy", X + 1)
