@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Annotated, Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+from pydantic import Field
 from typing_extensions import Self
 
 from infeed.shared.errors import SampleError, SourceError
 from infeed_server.config.model import Definition, Finding, KeyPath, did_you_mean
-from infeed_server.storage.files import abbreviate, is_remote, list_files, rebase
+from infeed_server.storage.files import PathString, abbreviate, is_remote, list_files, rebase
 
 READ_THREADS = 4
 """Threads that read a source: enough to hide the latency of a file system, few enough for Python's
@@ -147,6 +148,10 @@ class IndexedDefinition(SourceDefinition):
         """Opens the source, with the progress of scans of its files. Raises `SourceError`. With
         `keep_damaged`, damaged records that a scan finds are samples that cannot be read."""
         raise NotImplementedError(type(self).__name__)
+
+
+Paths = PathString | Annotated[list[PathString], Field(min_length=1)]
+"""A path or a glob, or a list of them."""
 
 
 class FilesDefinition(IndexedDefinition):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Generic, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -19,8 +19,11 @@ _PROGRESS_STEP = 8 << 20
 """Bytes between two calls of the progress callback."""
 
 
-class IndexFormat(Protocol, Generic[Index]):
-    """The indexing of files of one format."""
+_Index_co = TypeVar("_Index_co", covariant=True)
+
+
+class IndexFormat(Protocol, Generic[_Index_co]):
+    """The indexing of files of one format. An index is a named tuple of arrays, or None."""
 
     version: str
     """A text that differs from other formats', and changes with the arrays of the index."""
@@ -30,14 +33,11 @@ class IndexFormat(Protocol, Generic[Index]):
 
     def scan(
         self, handle: FileHandle, path: str, size: int, on_position: Callable[[int], None]
-    ) -> Index:
+    ) -> _Index_co:
         """Returns the index of a file; calls `on_position` with the bytes scanned. Raises
         `SourceError`."""
 
-    def encode(self, index: Index) -> Arrays:
-        """Returns the arrays that are stored."""
-
-    def decode(self, arrays: Arrays, size: int) -> Index | None:
+    def decode(self, arrays: Arrays, size: int) -> _Index_co | None:
         """Returns a stored index of a file with `size` bytes. Returns None, or raises, for arrays
         that are no such index, or have less than is needed."""
 
@@ -69,9 +69,14 @@ def index_files(
             if read_stamp(path) != stamp:
                 text = f"{path} changed while it was indexed; is it being written?"
                 raise SourceError(text, file=path)
-            store_index(path, stamp, version, index_format.encode(index), directory)
+            store_index(path, stamp, version, to_arrays(index), directory)
         yield file, index, cached
         report(end, 0, at_end=True)
+
+
+def to_arrays(index: Any) -> Arrays:
+    """Returns the arrays of an index that are stored."""
+    return {name: array for name, array in index._asdict().items() if array is not None}
 
 
 def _limited(progress: ProgressCallback | None, total: int) -> Callable[..., None]:

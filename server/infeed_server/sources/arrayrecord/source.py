@@ -6,9 +6,9 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
 from infeed_server.sources.arrayrecord.reader import (
     ArrayRecordReader,
@@ -16,9 +16,9 @@ from infeed_server.sources.arrayrecord.reader import (
     open_reader,
     whole,
 )
-from infeed_server.sources.base import FilesDefinition, ProgressCallback
+from infeed_server.sources.base import FilesDefinition, Paths, ProgressCallback
 from infeed_server.sources.tfrecord.features import Features
-from infeed_server.storage.files import PathString, changed_error, is_remote, list_files, reading
+from infeed_server.storage.files import changed_error, is_remote, list_files, reading
 from infeed_server.storage.handles import FileHandle
 from infeed_server.storage.stamp import StoredFile
 
@@ -37,7 +37,7 @@ class ArrayRecordSource(FilesDefinition):
 
     kind: ClassVar[str] = "arrayrecord"
 
-    arrayrecord: PathString | Annotated[list[PathString], Field(min_length=1)]
+    arrayrecord: Paths
     """Local ArrayRecord files: a path, a glob, or a list of them."""
     features: Features | None = None
     """Features of records that are `tf.train.Example`, as of `tfrecord`; each becomes a field.
@@ -50,7 +50,8 @@ class ArrayRecordSource(FilesDefinition):
             if is_remote(path):
                 raise ValueError(
                     f"{path!r} is in a store, and ArrayRecord's library reads local files only; "
-                    "copy the files to this host, or store TFRecords and use tfrecord"
+                    "copy the files to this host, or store them as TFRecords, with infeed pack "
+                    "COPY STORE, and use tfrecord"
                 )
         return value
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,15 +23,9 @@ _FIRST_READ = 64 << 10
 _FILES_AT_ONCE = 64
 
 
-class Footer(NamedTuple):
-    """The footer of a file: its bytes, and what PyArrow made of them."""
-
-    content: bytes
-    metadata: Any
-
-
-def read_footers(ranges: RangeReader) -> Iterator[Footer]:
-    """Yields the footer of each file, read at the same time. Raises `SourceError`."""
+def read_footers(ranges: RangeReader) -> Iterator[tuple[bytes, Any]]:
+    """Yields the bytes of each file's footer, read at the same time, and what PyArrow made of them.
+    Raises `SourceError`."""
     with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
         ends = pool.map(partial(_read_end, ranges), range(len(ranges.files)))
         for file, end in zip(ranges.files, ends, strict=True):
@@ -62,8 +56,8 @@ def _footer_bytes(file: StoredFile, end: bytes) -> int:
     return length
 
 
-def _parse(file: StoredFile, content: bytes) -> Footer:
+def _parse(file: StoredFile, content: bytes) -> tuple[bytes, Any]:
     arrow = pyarrow()
     with decoding(file.path, "its footer"):
         # The footer is at the end of a file, whatever precedes it.
-        return Footer(content, arrow.parquet.read_metadata(arrow.BufferReader(_MAGIC + content)))
+        return content, arrow.parquet.read_metadata(arrow.BufferReader(_MAGIC + content))

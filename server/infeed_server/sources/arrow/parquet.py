@@ -9,8 +9,8 @@ from pydantic import ByteSize, Field
 from infeed_server.sources.arrow.fields import pyarrow
 from infeed_server.sources.arrow.row_groups import RowGroups
 from infeed_server.sources.arrow.tables import ColumnNames, Shapes
-from infeed_server.sources.base import FilesDefinition, ProgressCallback
-from infeed_server.storage.files import PathString, list_files
+from infeed_server.sources.base import FilesDefinition, Paths, ProgressCallback
+from infeed_server.storage.files import list_files
 
 
 class ParquetSource(FilesDefinition):
@@ -18,7 +18,7 @@ class ParquetSource(FilesDefinition):
 
     kind: ClassVar[str] = "parquet"
 
-    parquet: PathString | Annotated[list[PathString], Field(min_length=1)]
+    parquet: Paths
     """Parquet files: a path, a glob, or a list of them."""
     columns: ColumnNames | None = None
     """Columns to serve, each a field, such as `label` or, of a nested one, `image.bytes`; by

@@ -49,16 +49,16 @@ class RowGroups(TableReader):
         self._leaves: list[list[str]] = []
         described: dict[str, str] = {}
         digest = hashlib.sha256(b"parquet\n")
-        for number, footer in enumerate(read_footers(self._ranges)):
+        for number, (content, metadata) in enumerate(read_footers(self._ranges)):
             with fields.decoding(files[number].path, "its schema"):
-                kinds = fields.column_types(footer.metadata.schema.to_arrow_schema())
+                kinds = fields.column_types(metadata.schema.to_arrow_schema())
             if not number:
                 self.set_types(kinds, columns, shapes, files[0].path)
                 described = self._describe(kinds)
             elif (other := self._describe(kinds)) != described:
                 raise self._other_types(number, other, described)
-            self._add_groups(number, footer.metadata)
-            digest.update(footer.content)
+            self._add_groups(number, metadata)
+            digest.update(content)
         digest.update(repr(described).encode())
         self.identity = digest.hexdigest()
         self.set_parts(

@@ -8,13 +8,12 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from stat import S_ISREG
-from typing import NamedTuple
 
 from infeed.shared.errors import SourceError
 from infeed_server.storage import object_store
 from infeed_server.storage.faults import error_text
 from infeed_server.storage.files import describe_nearest_folder, is_folder, is_remote
-from infeed_server.storage.stamp import FileStamp
+from infeed_server.storage.stamp import FileStamp, StoredFile
 
 log = logging.getLogger(__name__)
 
@@ -25,19 +24,13 @@ _DANGLING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 """Errors of a link to no file: to a name that is not there, below a file, or back to itself."""
 
 
-class ImageFile(NamedTuple):
-    """An image file: its path below the folder, separated by `/`, and its stamp."""
-
-    path: str
-    stamp: FileStamp
-
-
 @dataclass(frozen=True)
 class ImageListing:
-    """The images below a folder, sorted by path, and the names of its direct subfolders."""
+    """The images below a folder, sorted by their path in it, which `/` separates, and the names of
+    its direct subfolders."""
 
     root: str
-    images: tuple[ImageFile, ...]
+    images: tuple[StoredFile, ...]
     folders: tuple[str, ...]
 
 
@@ -60,7 +53,7 @@ def list_images(root: str) -> ImageListing:
     return ImageListing(root, tuple(sorted(images)), tuple(sorted(folders)))
 
 
-def _local_images(root: str, dangling: list[str]) -> tuple[list[ImageFile], set[str]]:
+def _local_images(root: str, dangling: list[str]) -> tuple[list[StoredFile], set[str]]:
     images, folders, base = [], set(), root.rstrip("/") + "/"
     for folder, names in _walk(root):
         prefix = f"{folder.rstrip('/')}/"[len(base) :]
@@ -68,13 +61,13 @@ def _local_images(root: str, dangling: list[str]) -> tuple[list[ImageFile], set[
             folders.add(prefix.partition("/")[0])
         for path in (prefix + name for name in names if _is_image(name)):
             if stamp := _regular_stamp(base + path):
-                images.append(ImageFile(path, stamp))
+                images.append(StoredFile(path, stamp))
             else:
                 dangling.append(path)
     return images, folders
 
 
-def _objects(root: str) -> tuple[list[ImageFile], set[str]]:
+def _objects(root: str) -> tuple[list[StoredFile], set[str]]:
     images, base = [], root.rstrip("/") + "/"
     files = list(object_store.list_files(root))
     if not files:
@@ -82,7 +75,7 @@ def _objects(root: str) -> tuple[list[ImageFile], set[str]]:
     for file in files:
         *folders, name = file.path.removeprefix(base).split("/")
         if _is_image(name) and not any(folder.startswith(".") for folder in folders):
-            images.append(ImageFile(file.path.removeprefix(base), file.stamp))
+            images.append(StoredFile(file.path.removeprefix(base), file.stamp))
     return images, {image.path.partition("/")[0] for image in images if "/" in image.path}
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from infeed.shared.errors import SourceError
 from infeed_server.sources.base import ProgressCallback
 from infeed_server.sources.index_cache import Arrays, packed_index
-from infeed_server.sources.indexing import index_files
+from infeed_server.sources.indexing import index_files, to_arrays
 from infeed_server.sources.tfrecord.framing import (
     FRAME_BYTES,
     FileRecords,
@@ -124,8 +124,7 @@ def build_index(
 
 def packed_records(records: FileRecords, size: int) -> bytes:
     """Returns the index that is stored beside a packed file of `size` bytes."""
-    record_format = _RecordFormat(verify=False)
-    return packed_index(record_format.version, record_format.encode(records), size)
+    return packed_index(_RecordFormat.version, to_arrays(records), size)
 
 
 def refuse_truncated(file: IndexedFile) -> None:
@@ -152,9 +151,6 @@ class _RecordFormat:
         self, handle: FileHandle, path: str, size: int, on_position: Callable[[int], None]
     ) -> FileRecords:
         return scan_records(handle, path, size, on_position, verify=self._verify)
-
-    def encode(self, index: FileRecords) -> Arrays:
-        return {name: array for name, array in index._asdict().items() if array is not None}
 
     def decode(self, arrays: Arrays, size: int) -> FileRecords | None:
         lengths, crcs, damaged = arrays["lengths"], arrays["crcs"], arrays.get("damaged")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from pydantic import Field
-
-from infeed_server.sources.base import FilesDefinition, ProgressCallback
+from infeed_server.sources.base import FilesDefinition, Paths, ProgressCallback
 from infeed_server.sources.tfrecord.features import Features
 from infeed_server.sources.tfrecord.index import build_index
 from infeed_server.sources.tfrecord.reader import TFRecordReader
@@ -18,7 +16,7 @@ class TFRecordSource(FilesDefinition):
 
     kind: ClassVar[str] = "tfrecord"
 
-    tfrecord: PathString | Annotated[list[PathString], Field(min_length=1)]
+    tfrecord: Paths
     """TFRecord files: a path, a glob, or a list of them."""
     features: Features
     """Features to parse, by name; each becomes a field."""

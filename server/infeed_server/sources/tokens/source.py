@@ -16,12 +16,13 @@ from infeed_server.sources.base import (
     Columns,
     FilesDefinition,
     Indices,
+    Paths,
     ProgressCallback,
     Sample,
 )
 from infeed_server.sources.located import LocatedSource
 from infeed_server.sources.tokens.idx import TokenIndex, read_idx
-from infeed_server.storage.files import PathString, list_files, read_bytes, read_stamp
+from infeed_server.storage.files import list_files, read_bytes, read_stamp
 from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.stamp import StoredFile, hash_stamps
 
@@ -33,7 +34,7 @@ class TokensSource(FilesDefinition):
 
     kind: ClassVar[str] = "tokens"
 
-    tokens: PathString | Annotated[list[PathString], Field(min_length=1)]
+    tokens: Paths
     """The `.idx` files: a path, a glob, or a list of them. The `.bin` of each is beside it."""
     length: Annotated[int, Field(gt=0, lt=1 << 31)] | None = None
     """Tokens of a sample: the sequences of a file, joined, are cut into windows of so many, and the

@@ -160,9 +160,6 @@ class _TarFormat:
             np.array(truncated),
         )
 
-    def encode(self, index: TarIndex) -> Arrays:
-        return index._asdict()
-
     def decode(self, arrays: Arrays, size: int) -> TarIndex | None:
         index = TarIndex(*(arrays[name] for name in TarIndex._fields))
         members = (index.samples, index.kinds, index.offsets, index.sizes)

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
 
-from infeed_server.sources.base import FilesDefinition, ProgressCallback
+from infeed_server.sources.base import FilesDefinition, Paths, ProgressCallback
 from infeed_server.sources.webdataset.fields import default_fields, split_alternatives
 from infeed_server.sources.webdataset.index import build_index
 from infeed_server.sources.webdataset.reader import WebDatasetReader
@@ -18,7 +18,7 @@ class WebDatasetSource(FilesDefinition):
 
     kind: ClassVar[str] = "webdataset"
 
-    webdataset: PathString | Annotated[list[PathString], Field(min_length=1)]
+    webdataset: Paths
     """Tars: a path, a glob, or a list of them."""
     fields: Annotated[dict[str, str], Field(min_length=1)] | None = None
     """Fields to serve, by name: an extension, or several as in `jpg;jpeg;png`, of which a sample
