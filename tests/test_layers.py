@@ -114,7 +114,7 @@ BUDGETS = {
     "infeed_server.rpc": 1250,
     "infeed_server.runtime": 850,
     "infeed_server.serving": 550,
-    "infeed_server.sources": 6810,
+    "infeed_server.sources": 6770,
     "infeed_server.starter": 1500,
     "infeed_server.storage": 1300,
     "infeed_server.transforms": 2090,

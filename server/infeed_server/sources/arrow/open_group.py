@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,14 +16,12 @@ class _RecordedError(Exception):
     """The end of a read that was only to be recorded."""
 
 
-class OpenGroup:
+class OpenGroup(io.RawIOBase):
     """A row group as a file of PyArrow's, which calls its methods in one thread.
 
     Where the chunks of columns are, PyArrow shows by what it asks for: its own description of a
     chunk ends the process if the footer is damaged.
     """
-
-    closed = False
 
     def __init__(
         self, ranges: RangeReader, file: int, number: int, metadata: Any, leaves: Sequence[str]
@@ -56,7 +55,7 @@ class OpenGroup:
         """Frees the memory: PyArrow's file and this one refer to each other, unseen by Python."""
         self._parquet = self.contents = None
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int = -1) -> bytes:
         begin = self._position
         size = max(0, min(size, self._size - begin))
         if self.contents is None:
@@ -74,14 +73,8 @@ class OpenGroup:
         self._position = offset + (0, self._position, self._size)[whence]
         return self._position
 
-    def tell(self) -> int:
-        return self._position
-
-    def seekable(self) -> bool:
-        return True
-
     def readable(self) -> bool:
         return True
 
-    def close(self) -> None:
-        self.closed = True
+    def seekable(self) -> bool:
+        return True

@@ -23,25 +23,11 @@ from infeed_server.sources.base import (
     Source,
     find_missing,
 )
-from infeed_server.sources.images.labels import (
-    FileNameLabels,
-    Labels,
-    labels_from_csv,
-    labels_from_file_names,
-    labels_from_folders,
-)
-from infeed_server.sources.images.listing import (
-    ImageListing,
-    list_images,
-    require_images,
-)
-from infeed_server.storage.files import (
-    PathString,
-    abbreviate,
-    absolute_path,
-    expand_globs,
-    is_remote,
-)
+from infeed_server.sources.images import labels as images_labels
+from infeed_server.sources.images.labels import FileNameLabels, Labels
+from infeed_server.sources.images.listing import ImageListing, list_images, require_images
+from infeed_server.storage import files
+from infeed_server.storage.files import PathString, absolute_path, is_remote
 from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.stamp import FileStamp, StoredFile
 
@@ -79,7 +65,7 @@ class ImagesSource(IndexedDefinition):
             yield from find_missing(("images",), partial(require_images, root))
         labels = self.labels
         if isinstance(labels, str) and labels != _FOLDERS and not is_remote(labels):
-            for path, problem in find_missing(("labels",), partial(expand_globs, [labels])):
+            for path, problem in find_missing(("labels",), partial(files.expand_globs, [labels])):
                 yield path, f"{problem}; give a CSV of file,label, or: {_FOLDERS}"
 
     def open(self, progress: ProgressCallback | None = None, **_: bool) -> ImageReader:  # noqa: ARG002
@@ -90,18 +76,18 @@ class ImagesSource(IndexedDefinition):
         csv = None
         labels = None
         if isinstance(self.labels, FileNameLabels):
-            labels = labels_from_file_names(self.labels.file_name, listing)
+            labels = images_labels.labels_from_file_names(self.labels.file_name, listing)
         elif self.labels == _FOLDERS:
-            labels = labels_from_folders(listing)
+            labels = images_labels.labels_from_folders(listing)
         elif self.labels is not None:
             csv = absolute_path(self.labels)
-            labels = labels_from_csv(csv, listing)
+            labels = images_labels.labels_from_csv(csv, listing)
             if labels.missing:
                 names = [listing.images[number].path for number in sorted(labels.missing)]
                 log.warning(
                     "%s has no row for %d of the %d images in %r: %s; each is a bad sample, see "
                     "on_error",
-                    *(csv, len(names), len(listing.images), listing.root, abbreviate(names)),
+                    *(csv, len(names), len(listing.images), listing.root, files.abbreviate(names)),
                 )
         return ImageReader(listing, labels, csv, _identity(listing, labels, identity))
 

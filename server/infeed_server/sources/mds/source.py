@@ -26,13 +26,7 @@ from infeed_server.sources.base import (
 from infeed_server.sources.columns import ColumnSource
 from infeed_server.sources.located import LocatedSource
 from infeed_server.sources.mds.encodings import decoder
-from infeed_server.sources.mds.index import (
-    INDEX_NAME,
-    Shard,
-    list_shards,
-    read_index,
-    read_offsets,
-)
+from infeed_server.sources.mds.index import INDEX_NAME, Shard, list_shards, read_index, read_offsets
 from infeed_server.sources.python.elements import (
     Example,
     example_indices,
