@@ -74,7 +74,10 @@ class ObjectServer(HttpServer):
         prefix = f"{bucket}/{query.get('prefix', '')}"
         after = f"{bucket}/{query.get('continuation-token') or query.get('start-after', '')}"
         names = sorted(n for n in self.objects if n.startswith(prefix) and n > after)
-        page, entries = names[:_PAGE], ""
+        entries = ""
+        if "delimiter" in query:
+            names = [name for name in names if "/" not in name.removeprefix(prefix)]
+        page = names[:_PAGE]
         for name in page:
             content = self.objects[name]
             key = name.partition("/")[2]

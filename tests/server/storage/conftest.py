@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 from tests.harness.object_server import ObjectServer
+from tests.harness.real_stores import proxy
 from tests.server.sources.conftest import cache_folder, retry_delays
 
 from infeed_server.storage import requests
 
-__all__ = ["cache_folder", "retry_delays", "store"]
+__all__ = ["cache_folder", "proxy", "retry_delays", "store"]
 
 
 @pytest.fixture
