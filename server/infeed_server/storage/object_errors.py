@@ -33,7 +33,11 @@ _PROBLEMS: tuple[tuple[str, int, str], ...] = (
         errno.EACCES,
         "the clock of this host differs too much from the store's; set it, as with chrony",
     ),
-    ("NoSuchBucket|bucket does not exist", errno.ENOENT, "no such bucket; correct its name"),
+    (
+        "NoSuchBucket|bucket does not exist|ContainerNotFound",
+        errno.ENOENT,
+        "no such bucket; correct its name",
+    ),
     (
         _WRONG_CREDENTIALS,
         errno.EACCES,
@@ -58,6 +62,10 @@ _PROBLEMS: tuple[tuple[str, int, str], ...] = (
 """Pattern of an error's type and text → number and message; the first that matches."""
 
 
+_KEY = re.compile(r'Path "(.*?)"(?:: Encountered| contained)', re.DOTALL)
+"""The key in obstore's error for one that it cannot read."""
+
+
 class ChangedObjectError(OSError):
     """An object is another one than the one that was listed."""
 
@@ -72,6 +80,9 @@ def os_error(error: Exception, path: str, seconds: float) -> OSError:
     kind, text = type(error).__name__, str(error)
     if kind == "PreconditionError":
         return ChangedObjectError(errno.ESTALE, "it has another etag")
+    if key := _KEY.search(text):
+        problem = f"the key {key[1]!r} has an empty part, '.', '..' or a control character; rename "
+        return OSError(errno.EINVAL, problem + "that object, or name a folder without it", path)
     for pattern, code, problem in _PROBLEMS:
         if re.search(pattern, f"{kind} {text}", re.IGNORECASE):
             return OSError(code, problem, path)

@@ -37,6 +37,10 @@ _LIST_ATTEMPTS = 4
 """Of each page: a page that is cut off is no error of a request, which obstore would repeat."""
 
 
+_FLAT_SECONDS = 60.0
+"""Bound on the listing of one folder, whose pages obstore joins."""
+
+
 class ObjectRead(NamedTuple):
     """A range of an object, which must be as it was listed."""
 
@@ -81,9 +85,12 @@ def delete(path: str) -> None:
     _call(path, lambda store, key: obstore.delete_async(store, key))  # noqa: PLW0108 - it may be None
 
 
-def list_files(prefix: str, limit: int | None = None) -> Iterator[StoredFile]:
+def list_files(
+    prefix: str, limit: int | None = None, *, is_flat: bool = False
+) -> Iterator[StoredFile]:
     """Yields the objects below a folder, or about `limit` of them, with their versions: a request
-    for each thousand of them, and none for each. Raises `OSError`."""
+    for each thousand of them, and none for each. Raises `OSError`, for a key that cannot be read
+    too; if `is_flat`, not for one in a folder below, and what is there may be left out."""
     root, key = split_path(prefix)
     if root.startswith("http"):
         raise OSError(errno.EOPNOTSUPP, "a web server lists no files; name each of them")
@@ -103,8 +110,11 @@ def list_files(prefix: str, limit: int | None = None) -> Iterator[StoredFile]:
                 return found
             except Exception as error:
                 failures += 1
-                last = failures == _LIST_ATTEMPTS
-                if last or os_error(error, prefix, 0).errno not in (errno.EIO, errno.EHOSTUNREACH):
+                code = os_error(error, prefix, 0).errno
+                if code == errno.EINVAL and is_flat:
+                    request = obstore.list_with_delimiter_async(store, key or None)
+                    return list((await _answer(request, _FLAT_SECONDS))["objects"])
+                if failures == _LIST_ATTEMPTS or code not in (errno.EIO, errno.EHOSTUNREACH):
                     raise
                 await asyncio.sleep(0.1 * failures)
 
@@ -128,7 +138,10 @@ def glob_files(pattern: str) -> list[StoredFile]:
             return [StoredFile(pattern, stat(pattern))]
         except FileNotFoundError:
             return []
-    match, found = _matcher(pattern), list(list_files(fixed.rpartition("/")[0]))
+    folder = fixed.rpartition("/")[0]
+    below = pattern.removeprefix(f"{folder}/")
+    is_flat = "/" not in below and "**" not in below
+    match, found = _matcher(pattern), list(list_files(folder, is_flat=is_flat))
     literal = [file for file in found if file.path == pattern]
     folders = {file.path.rpartition("/")[0] for file in found}  # consoles make objects of them
     return literal or [

@@ -149,6 +149,18 @@ def test_patterns_match_as_on_a_disk(store: ObjectServer, tmp_path: Path, patter
     assert found == [path.replace(str(tmp_path), "s3://bkt") for path in local]
 
 
+@pytest.mark.parametrize("name", ["new\nline", "/x", "../y", "./z", "tab\tx"])
+def test_key_that_cannot_be_read_is_named(store: ObjectServer, name: str) -> None:
+    store.objects |= {f"bkt/d/bad/{name}": b"x", "bkt/d/a.x": b"a", "bkt/e/b.x": b"b"}
+    for pattern in ("s3://bkt/d/*.x", "s3://bkt/e/**"):  # it cannot match these
+        assert [file.stamp.size for file in list_files([pattern])] == [1]
+    for pattern in ("s3://bkt/d/**", "s3://bkt/d/bad/*", f"s3://bkt/d/bad/{name}"):
+        with pytest.raises(SourceError, match=r"the key .+ has an empty part") as caught:
+            list_files([pattern])
+        assert repr(f"d/bad/{name}") in caught.value.message
+        assert "rename that object, or name a folder" in caught.value.message
+
+
 def test_no_match_names_what_is_there(store: ObjectServer) -> None:
     store.objects["bkt/a/b/c.tfrecord"] = b""
     with pytest.raises(SourceError, match=r"no file matches.*'s3://bkt/a', which holds b$"):
