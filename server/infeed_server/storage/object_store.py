@@ -11,9 +11,10 @@ import fnmatch
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
 from typing import Any, NamedTuple
 
-from infeed.shared.errors import InfeedError
+from infeed.shared.errors import InfeedError, SourceError
 from infeed_server.storage.object_errors import ChangedObjectError, os_error
 from infeed_server.storage.requests import (
     ANSWER_SECONDS,
@@ -57,7 +58,34 @@ def max_gap() -> int:
 
 def read_ranges(reads: Sequence[ObjectRead]) -> list[bytes | OSError]:
     """Reads ranges at the same time; returns the bytes of each, or its error."""
-    return of_process().run(_gather(reads))
+    return of_process().start(_gather(reads)).result()
+
+
+class RangeRequests:
+    """Reads of ranges that `close` ends, even where a store does not answer. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._running: set[Future[list[bytes | OSError]]] = set()
+        self._is_closed = False
+
+    def read(self, reads: Sequence[ObjectRead]) -> list[bytes | OSError]:
+        """Does what `read_ranges` does. Raises `SourceError` after `close`."""
+        future = of_process().start(_gather(reads))
+        self._running.add(future)
+        if self._is_closed:
+            future.cancel()
+        try:
+            return future.result()
+        except CancelledError as error:
+            path = reads[0].file.path
+            raise SourceError(f"{path}: the source is closed", file=path) from error
+        finally:
+            self._running.discard(future)
+
+    def close(self) -> None:
+        self._is_closed = True
+        for future in [*self._running]:
+            future.cancel()
 
 
 def read(path: str) -> bytes:
@@ -211,7 +239,7 @@ def _call(path: str, function: Callable[[Any, str], Awaitable[Result]]) -> Resul
         return await function(process.store(root), key)
 
     try:
-        return process.run(request())
+        return process.start(request()).result()
     except InfeedError:
         raise
     except Exception as error:

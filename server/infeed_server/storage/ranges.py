@@ -17,8 +17,8 @@ from infeed_server.storage.faults import retry_faults
 from infeed_server.storage.files import changed_error, is_remote, stat_file
 from infeed_server.storage.handles import FileHandle, FileHandlePool
 from infeed_server.storage.object_errors import ChangedObjectError
-from infeed_server.storage.object_store import ObjectRead
-from infeed_server.storage.read_cache import read_cache
+from infeed_server.storage.object_store import ObjectRead, RangeRequests
+from infeed_server.storage.read_cache import Range, read_cache
 from infeed_server.storage.stamp import FileStamp, StoredFile
 
 Int64 = npt.NDArray[np.int64]
@@ -40,7 +40,7 @@ class _Group:
     slots: list[int]
 
     @property
-    def range(self) -> tuple[int, int, int]:
+    def range(self) -> Range:
         return self.file, self.begin, self.end - self.begin
 
 
@@ -67,7 +67,8 @@ class RangeReader:
         self._since = since
         self._keep_open = keep_open
         self._handles = FileHandlePool(self._open)
-        self._cache = read_cache(files)
+        self._requests = RangeRequests()
+        self._cache = read_cache(files, self._request)
         self._pool = ThreadPoolExecutor(threads, "infeed-reads") if threads > 1 else None
 
     def read(self, files: Int64, offsets: Int64, sizes: Int64) -> npt.NDArray[np.object_]:
@@ -94,7 +95,9 @@ class RangeReader:
         self._check_stamp(listed, stat_file(listed.path))
 
     def close(self) -> None:
-        """Ends the reading threads and the cache; a read in progress completes, later ones fail."""
+        """Ends the reading threads, the cache and the requests: reads of objects fail, even those
+        in progress."""
+        self._requests.close()
         if self._pool is not None:
             self._pool.shutdown(wait=False)
         if self._cache is not None:
@@ -133,12 +136,8 @@ class RangeReader:
 
         def read() -> None:
             nonlocal left
-            ranges = [group.range for group in left]
-            results = (
-                self._cache.read(ranges)
-                if self._cache is not None
-                else object_store.read_ranges([ObjectRead(self.files[n], *at) for n, *at in ranges])
-            )
+            request = self._request if self._cache is None else self._cache.read
+            results = request([group.range for group in left])
             failed = []
             for group, result in zip(left, results, strict=True):
                 if isinstance(result, ChangedObjectError):
@@ -153,6 +152,9 @@ class RangeReader:
                 raise failed[0][1]
 
         retry_faults(read, self.files[groups[0].file].path)
+
+    def _request(self, ranges: Sequence[Range]) -> list[bytes | OSError]:
+        return self._requests.read([ObjectRead(self.files[n], *at) for n, *at in ranges])
 
     def _open(self, number: int) -> FileHandle:
         listed = self.files[number]

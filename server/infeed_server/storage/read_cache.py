@@ -7,13 +7,11 @@ permutation in each epoch, no replacement has more hits.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +21,7 @@ from pydantic import ByteSize, TypeAdapter
 from infeed.shared.errors import ConfigError
 from infeed_server.cache.directory import VERSION, OpenDirectory, open_directory
 from infeed_server.cache.disk import DiskStore
-from infeed_server.storage import object_store
-from infeed_server.storage.object_store import ObjectRead
+from infeed_server.storage.flights import Flights
 from infeed_server.storage.stamp import StoredFile
 
 VARIABLE = "INFEED_READ_CACHE"
@@ -38,13 +35,19 @@ _BLOCK = 32 * _CHUNK
 Range = tuple[int, int, int]
 """Number of a file, first byte, size."""
 
+Request = Callable[[Sequence[Range]], list[bytes | OSError]]
+"""Returns the bytes of ranges in a store, or their errors."""
+
 
 class ReadCache:
     """The kept ranges of a list of objects. Thread-safe."""
 
-    def __init__(self, files: Sequence[StoredFile], root: Path, budget: int) -> None:
+    def __init__(
+        self, files: Sequence[StoredFile], request: Request, root: Path, budget: int
+    ) -> None:
         """Raises `ConfigError` if the folder cannot be written."""
-        self._files, self._root, self._budget = files, root, budget
+        self._files, self._request = files, request
+        self._root, self._budget = root, budget
         digest = hashlib.sha256(b"reads %d\n" % VERSION)
         counts = []
         for file in files:
@@ -54,8 +57,8 @@ class ReadCache:
         self._first = np.cumsum([0, *counts]).tolist()
         """Number of each file's first block."""
         self._lock = threading.Lock()
-        self._flights: dict[int, Future[bytes | OSError]] = {}
-        """Blocks that are being requested, by number."""
+        self._flights = Flights(self._find, self._load)
+        """Blocks by number."""
         self._opened: OpenDirectory | None = None
         self._pid = 0
         self._open().close()  # a folder that cannot be written is an error now
@@ -67,10 +70,10 @@ class ReadCache:
         slots = [slot for slot, content in enumerate(contents) if content is None]
         missing = [ranges[slot] for slot in slots]
         if store.is_full:  # a block would be requested for each of its ranges
-            found = self._request(missing)
+            found = self._request(missing) if missing else []
         else:
             numbers = sorted({number for one in missing for number in self._blocks(one)})
-            blocks = dict(zip(numbers, self._fetch(store, numbers), strict=True))
+            blocks = dict(zip(numbers, self._flights.get(numbers), strict=True))
             found = [self._cut(one, blocks) for one in missing]
         for slot, content in zip(slots, found, strict=True):
             contents[slot] = content
@@ -117,40 +120,17 @@ class ReadCache:
         skipped = begin % _CHUNK
         return b"".join(chunks)[skipped : skipped + size]
 
-    def _fetch(self, store: DiskStore, numbers: Sequence[int]) -> list[bytes | OSError]:
-        """Requests blocks and keeps them; those that another thread requests are its results."""
-        with self._lock:
-            own = [number for number in numbers if number not in self._flights]
-            self._flights.update((number, Future()) for number in own)
-            flights = {number: self._flights[number] for number in numbers}
-        try:
-            ranges = {number: self._range(number) for number in own}
-            # Another thread may have kept one since this one looked.
-            kept = {number: self._kept(store, one) for number, one in ranges.items()}
-            absent = [number for number in own if kept[number] is None]
-            results = self._request([ranges[number] for number in absent])
-            for number, content in zip(absent, results, strict=True):
-                if isinstance(content, bytes):
-                    self._keep(store, number, content)
-                flights[number].set_result(content)
-            for number in set(own).difference(absent):
-                flights[number].set_result(kept[number] or b"")
-        finally:
-            with self._lock:
-                for number in own:
-                    del self._flights[number]
-                    if not flights[number].done():
-                        flights[number].set_result(OSError(errno.EIO, "the request was ended"))
-        return [flights[number].result() for number in numbers]
+    def _find(self, number: int) -> bytes | OSError | None:
+        return self._kept(self._store(), self._range(number))
 
-    def _request(self, ranges: Sequence[Range]) -> list[bytes | OSError]:
-        reads = [ObjectRead(self._files[file], begin, size) for file, begin, size in ranges]
-        return object_store.read_ranges(reads) if reads else []
-
-    def _keep(self, store: DiskStore, number: int, content: bytes) -> None:
-        for part in range(0, len(content), _CHUNK):
-            index = (number * _BLOCK + part) // _CHUNK
-            store.put(index, content[part : part + _CHUNK])
+    def _load(self, numbers: Sequence[int]) -> list[bytes | OSError]:
+        """Requests blocks, and keeps them."""
+        contents, store = self._request([self._range(number) for number in numbers]), self._store()
+        for number, content in zip(numbers, contents, strict=True):
+            for part in range(0, 0 if isinstance(content, OSError) else len(content), _CHUNK):
+                index = (number * _BLOCK + part) // _CHUNK
+                store.put(index, content[part : part + _CHUNK])  # type: ignore[index]
+        return contents
 
     def _cut(self, one: Range, blocks: Mapping[int, bytes | OSError]) -> bytes | OSError:
         """Returns the bytes of a range in its blocks, or the first error."""
@@ -164,7 +144,7 @@ class ReadCache:
         return b"".join(parts)[skipped : skipped + one[2]]
 
 
-def read_cache(files: Sequence[StoredFile]) -> ReadCache | None:
+def read_cache(files: Sequence[StoredFile], request: Request) -> ReadCache | None:
     """Returns the cache that the environment asks for; None without one, for local files, and where
     a file has no etag. Raises `ConfigError`."""
     folder = os.environ.get(VARIABLE)
@@ -176,4 +156,4 @@ def read_cache(files: Sequence[StoredFile]) -> ReadCache | None:
     except ValueError as error:
         problem = f"{BUDGET_VARIABLE}={text!r} should be bytes, or a size such as 64GiB"
         raise ConfigError(problem) from error
-    return ReadCache(files, Path(folder), budget)
+    return ReadCache(files, request, Path(folder), budget)

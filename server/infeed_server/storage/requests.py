@@ -14,6 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -70,8 +71,8 @@ class Requests:
         self._thread.start()
         atexit.register(self._end)
 
-    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+    def start(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def _end(self) -> None:
         """Ends the requests at the process's exit: a thread of obstore that returns to Python while

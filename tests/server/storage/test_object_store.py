@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import multiprocessing
 import random
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.harness.http_faults import Request, Response
 from tests.harness.object_server import ObjectServer
+from tests.harness.spawned import SpawnedProcess
 from tests.harness.tfrecords import example, write_records
+from tests.harness.waiting import wait_until
 
 from infeed.shared.errors import ConfigError, MissingExtraError, SourceError
 from infeed_server.sources.images.source import ImagesSource
@@ -263,13 +268,35 @@ def test_forked_child_reads_unless_its_parent_did(store: ObjectServer) -> None:
     assert "it was forked from process" in in_fork()
 
 
-def test_process_that_has_read_a_store_ends_well(store: ObjectServer) -> None:
-    # Threads of obstore that return to Python while it ends would abort it.
-    store.objects |= {f"bkt/{number}": b"x" for number in range(100)}
-    code = (
-        "from infeed_server.storage import object_store as o; print(len(o.list_names('s3://bkt')))"
-    )
-    for _ in range(3):
-        words = [sys.executable, "-c", code]
-        ended = subprocess.run(words, check=False, capture_output=True, text=True)
-        assert (ended.returncode, ended.stdout) == (0, "100\n"), ended.stderr
+def test_close_ends_a_read_without_answer(store: ObjectServer) -> None:
+    ranges = reader(store)
+    store.faults.delay = 1000.0
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(read, ranges, 5, 10)
+        wait_until(lambda: store.count("GET", "x%20y.bin") == 1, "the range is requested")
+        ranges.close()
+        with pytest.raises(SourceError, match=r"x y\.bin: the source is closed"):
+            result.result()
+    with pytest.raises(SourceError, match="the source is closed"):
+        read(ranges, 5, 10)
+
+
+def test_answers_while_a_process_ends(
+    store: ObjectServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # Threads of obstore that return to Python then print errors, or abort it.
+    store.objects["bkt/a"] = b"content"
+    answers, is_ending = store._handle, asyncio.Event()
+
+    async def answer(request: Request) -> Response:
+        await is_ending.wait()
+        return await answers(request)
+
+    monkeypatch.setattr(store, "_handle", answer)
+    script = Path(__file__).with_name("ending_reads.py")
+    ended = SpawnedProcess([sys.executable, str(script)], tmp_path / "log", reads_stdin=True)
+    wait_until(lambda: store.count("GET", "bkt/a") == 50, "all ranges are requested")
+    ended.send_line("end")
+    ended.wait_until(lambda: "ending" in ended.stdout, "the process ends")
+    store._loop.call_soon_threadsafe(is_ending.set)
+    assert (ended.wait(), ended.stderr) == (0, "")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 
 from infeed_server.sources.arrow.tables import Part
+from infeed_server.storage.flights import Flights
 
 
 class PartCache:
@@ -20,43 +20,23 @@ class PartCache:
         self._kept: dict[int, tuple[Part, int]] = {}
         """Part and its bytes; the one used last is the last."""
         self._bytes = 0
-        self._loading: dict[int, Future[Part]] = {}
+        self._flights = Flights(self._find, self._load_parts)
+        self.get = self._flights.get
+        """Returns parts by number. Raises the errors of loading, which are not kept."""
 
-    def get(self, numbers: Sequence[int]) -> list[Part]:
-        """Returns parts: kept ones, and those that this thread or another one loads. Raises the
-        errors of loading, which are not kept."""
-        found: dict[int, Part] = {}
-        loading: dict[int, Future[Part]] = {}
-        own: list[int] = []
+    def _find(self, number: int) -> Part | None:
         with self._lock:
-            for number in numbers:
-                if number in self._kept:
-                    self._kept[number] = self._kept.pop(number)
-                    found[number] = self._kept[number][0]
-                    continue
-                if number not in self._loading:
-                    self._loading[number] = Future()
-                    own.append(number)
-                loading[number] = self._loading[number]
-        # Its own first: another thread may wait for them, and this one for the other's.
-        if own:
-            self._load_own(own)
-        found |= {number: future.result() for number, future in loading.items()}
-        return [found[number] for number in numbers]
+            if number not in self._kept:
+                return None
+            self._kept[number] = self._kept.pop(number)
+            return self._kept[number][0]
 
-    def _load_own(self, numbers: Sequence[int]) -> None:
-        try:
-            parts = self._load(numbers)
-        except BaseException as error:
-            with self._lock:
-                futures = [self._loading.pop(number) for number in numbers]
-            for future in futures:
-                future.set_exception(error)
-            raise
+    def _load_parts(self, numbers: Sequence[int]) -> Sequence[Part]:
+        parts = self._load(numbers)
         with self._lock:
             for number, part in zip(numbers, parts, strict=True):
                 self._keep(number, part)
-                self._loading.pop(number).set_result(part)
+        return parts
 
     def _keep(self, number: int, part: Part) -> None:
         size = sum(column.nbytes for column in part.values())

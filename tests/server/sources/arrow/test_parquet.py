@@ -138,8 +138,8 @@ def test_group_that_was_used_longest_ago_is_evicted(
 
 def _waiters(source: TableReader) -> bool:
     """Returns whether a thread waits for a group that another one loads."""
-    cache = source._cache  # type: ignore[attr-defined]
-    return any(future._condition._waiters for future in cache._loading.values())
+    flights = source._cache._flights._flights  # type: ignore[attr-defined]
+    return any(future._condition._waiters for future in flights.values())
 
 
 def test_group_that_two_threads_need_is_read_once(
