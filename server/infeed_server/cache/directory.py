@@ -66,10 +66,11 @@ class OpenDirectory:
 
 
 def open_directory(
-    root: Path, fingerprint: str, pipeline: str, samples: int, budget: int
+    root: Path, fingerprint: str, pipeline: str, samples: int, budget: int, *, shared: bool = False
 ) -> OpenDirectory:
     """Opens or creates the directory of a fingerprint, after unused ones were deleted as the budget
-    requires. Raises `ConfigError` if it cannot be written."""
+    requires. A `shared` budget is for all directories that are in use together. Raises
+    `ConfigError` if it cannot be written."""
     path = root / fingerprint
     try:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -90,7 +91,8 @@ def open_directory(
                 written.write_bytes(about)
                 written.replace(file)
             file.touch()
-        return OpenDirectory(DiskStore(path, samples, budget - kept), lock)
+        budget -= 0 if shared else kept
+        return OpenDirectory(DiskStore(path, samples, budget, root if shared else path), lock)
     except OSError as error:
         problem = f"cannot use the cache {path}: {error.strerror}"
         raise ConfigError(f"{problem}; give a path that can be written") from error

@@ -43,9 +43,13 @@ _STEP_DIVISOR = 128
 class DiskStore(Store):
     """The records of one directory, with at most `budget` bytes in all of its processes."""
 
-    def __init__(self, directory: Path, samples: int, budget: int) -> None:
-        """Raises `OSError`. The directory exists, and `lock` holds it."""
+    def __init__(
+        self, directory: Path, samples: int, budget: int, counted: Path | None = None
+    ) -> None:
+        """Raises `OSError`. The directory exists, and `lock` holds it. The budget is for all
+        stores below `counted`, by default for this one."""
         self.directory = directory
+        self._counted = counted or directory
         self._budget = budget
         self._step = max(1 << 16, budget // _STEP_DIVISOR)
         self._index = os.open(directory / "index", os.O_RDWR | os.O_CREAT, 0o600)
@@ -111,13 +115,13 @@ class DiskStore(Store):
     @property
     def used_bytes(self) -> int:
         """Bytes that all segments take on disk."""
-        return sum(512 * stat.st_blocks for stat in self._stats())
+        return sum(512 * stat.st_blocks for stat in self._stats(self.directory))
 
     def _reserved_bytes(self) -> int:
-        return sum(stat.st_size for stat in self._stats())
+        return sum(stat.st_size for stat in self._stats(self._counted))
 
-    def _stats(self) -> Iterator[os.stat_result]:
-        for path in self.directory.glob("segment-*"):
+    def _stats(self, folder: Path) -> Iterator[os.stat_result]:
+        for path in folder.glob("**/segment-*"):
             with suppress(FileNotFoundError):  # it is deleted meanwhile
                 yield path.stat()
 
@@ -156,7 +160,7 @@ class DiskStore(Store):
     def _grow(self, record: bytes) -> bool:
         """Reserves space in the segment of this process, which shows in the size of its file."""
         try:
-            with locked(self.directory / "lock"):
+            with locked(self._counted / "lock"):
                 if self._own is None:
                     self._own = self._take_segment()
                 free = self._budget - self._reserved_bytes() + (self._reserved - self._end)

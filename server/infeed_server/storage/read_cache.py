@@ -94,7 +94,8 @@ class ReadCache:
     def _open(self) -> OpenDirectory:
         chunks = self._first[-1] * _BLOCK // _CHUNK
         about = f"reads of {self._files[0].path}"
-        return open_directory(self._root, self._fingerprint, about, chunks, self._budget)
+        root, name = self._root, self._fingerprint
+        return open_directory(root, name, about, chunks, self._budget, shared=True)
 
     def _blocks(self, one: Range) -> range:
         """Returns the numbers of the blocks of a range."""

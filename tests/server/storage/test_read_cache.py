@@ -92,9 +92,13 @@ def test_budget_bounds_the_cache(
     ranges = opened()
     for seed in range(5):
         check(ranges, seed=seed)
+    other = RangeReader(list_files(["s3://bkt/a"]))  # the budget is of the whole folder
+    (content,) = other.read(np.array([0]), np.array([5]), np.array([SIZE - 5]))
+    assert content == CONTENT[5:]
     files = list(folder.glob("*/segment-*"))
     assert 4 << 20 <= sum(file.stat().st_size for file in files) <= 5 << 20
     ranges.close()
+    other.close()
 
 
 def test_replaced_object_is_another_cache(store: ObjectServer, folder: Path) -> None:
