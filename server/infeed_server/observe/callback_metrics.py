@@ -26,6 +26,8 @@ _WAIT = "Share of its last seconds that the rank waited which waits most, 0 to 1
 _STATE = "Seconds of waiting for a request, a stream with room (no_budget), source or transforms."
 _ORIGIN = "Samples of started requests, by origin: computed, shared or recomputed."
 _CACHE = "Samples that were looked up in the cache, by result: hits or misses."
+_REQUESTS = "Requests for bytes of objects in stores; obstore's own repetitions are not counted."
+_RECEIVED = "Bytes of objects that were received from stores."
 
 GAUGES_READ: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("infeed_queued_requests", "Requests that wait for their batch.", _PIPELINE),
@@ -42,10 +44,12 @@ GAUGES_READ: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 """Gauges whose values a function returns at every scrape; none before `Metrics.read`."""
 
-COUNTERS_READ = (
+COUNTERS_READ: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("infeed_pipeline_state_seconds", _STATE, ("pipeline", "state")),
     ("infeed_requested_samples", _ORIGIN, ("pipeline", "origin")),
     ("infeed_cache_reads", _CACHE, ("pipeline", "result")),
+    ("infeed_store_requests", _REQUESTS, ()),
+    ("infeed_store_received_bytes", _RECEIVED, ()),
 )
 """Counters whose values a function returns."""
 

@@ -15,6 +15,7 @@ from infeed_server.observe.jobs import Jobs
 from infeed_server.observe.metrics import Metrics
 from infeed_server.observe.pipeline_reports import PipelineReports
 from infeed_server.observe.status import Document, Status
+from infeed_server.storage.requests import traffic
 
 UPDATE_INTERVAL_SECONDS = 1.0
 """Seconds: a longer interval makes figures older, a shorter one costs more."""
@@ -53,6 +54,8 @@ class Observer:
                 "infeed_pipeline_state_seconds": self._state_seconds,
                 "infeed_requested_samples": partial(self._sample_counts, is_cache=False),
                 "infeed_cache_reads": partial(self._sample_counts, is_cache=True),
+                "infeed_store_requests": lambda: {(): traffic()[0]},
+                "infeed_store_received_bytes": lambda: {(): traffic()[1]},
             }
         )
 

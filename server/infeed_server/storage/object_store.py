@@ -203,11 +203,13 @@ async def _read_range(read: ObjectRead) -> bytes | OSError:
             return b""
         async with process.in_flight:
             begin = time.perf_counter()
+            process.requests += 1
             result = await _answer(obstore.get_async(process.store(root), key, options=options))
             if _stamp(result.meta) != stamp:
                 return ChangedObjectError(errno.ESTALE, stamp.difference(_stamp(result.meta)))
             answered = time.perf_counter()
             content = await _body(result, read.size)
+            process.received_bytes += len(content)
         process.measure(answered - begin, len(content), time.perf_counter() - answered)
     except Exception as error:  # noqa: BLE001 - obstore's, of which each is mapped
         return os_error(error, read.file.path, ANSWER_SECONDS)

@@ -64,6 +64,8 @@ class Requests:
         self.in_flight = asyncio.Semaphore(_IN_FLIGHT)
         self.round_trip, self.bytes_per_second = 0.01, 100e6
         """Measured; before the first request, the guess of a store nearby."""
+        self.requests = self.received_bytes = 0
+        """Requests for bytes of objects, and what they have brought."""
         self._stores: dict[str, Any] = {}
         self._thread = threading.Thread(
             target=self.loop.run_forever, name="infeed-objects", daemon=True
@@ -118,6 +120,11 @@ def of_process() -> Requests:
                 f"{_process.pid}, which uses them; start it with spawn or forkserver"
             )
         return _process
+
+
+def traffic() -> tuple[int, int]:
+    """Returns the requests of this process for bytes of objects so far, and the bytes."""
+    return (_process.requests, _process.received_bytes) if _process else (0, 0)
 
 
 def _after_fork() -> None:

@@ -50,7 +50,11 @@ def test_ranges_are_exact_through_faults(store: ObjectServer) -> None:
     draw = random.Random(2)
     begins = np.array([draw.randrange(SIZE) for _ in range(100)])
     sizes = np.array([draw.randrange(min(4000, SIZE - begin)) for begin in begins.tolist()])
+    before, began = len(store.requests), requests.traffic()
     contents = ranges.read(np.zeros(100, np.int64), begins, sizes)
+    asked, received = np.subtract(requests.traffic(), began)
+    assert 0 < asked <= len(store.requests) - before  # obstore repeats some
+    assert sum(map(len, contents)) <= received <= store.sent_bytes
     for begin, size, content in zip(begins.tolist(), sizes.tolist(), contents, strict=True):
         assert content == CONTENT[begin : begin + size]
 
