@@ -97,7 +97,7 @@ BUDGETS = {
     "infeed.torch": 700,
     "infeed.wire": 750,
     "infeed_server": 150,
-    "infeed_server.cache": 730,
+    "infeed_server.cache": 700,
     "infeed_server.check": 850,
     "infeed_server.cli": 1450,
     "infeed_server.config": 910,
@@ -116,7 +116,7 @@ BUDGETS = {
     "infeed_server.serving": 550,
     "infeed_server.sources": 6770,
     "infeed_server.starter": 1500,
-    "infeed_server.storage": 1300,
+    "infeed_server.storage": 1340,
     "infeed_server.transforms": 2090,
     "infeed_tfdata": 3310,
 }

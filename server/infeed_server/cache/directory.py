@@ -11,7 +11,7 @@ import logging
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,21 +53,9 @@ class CacheDirectory:
     is_in_use: bool
 
 
-class OpenDirectory:
-    """A directory that this process uses, and the store in it."""
-
-    def __init__(self, store: DiskStore, lock: ExitStack) -> None:
-        self.store = store
-        self._lock = lock
-
-    def close(self) -> None:
-        self.store.close()
-        self._lock.close()
-
-
 def open_directory(
     root: Path, fingerprint: str, pipeline: str, samples: int, budget: int, *, shared: bool = False
-) -> OpenDirectory:
+) -> DiskStore:
     """Opens or creates the directory of a fingerprint, after unused ones were deleted as the budget
     requires. A `shared` budget is for all directories that are in use together. Raises
     `ConfigError` if it cannot be written."""
@@ -92,7 +80,9 @@ def open_directory(
                 written.replace(file)
             file.touch()
         budget -= 0 if shared else kept
-        return OpenDirectory(DiskStore(path, samples, budget, root if shared else path), lock)
+        store = DiskStore(path, samples, budget, root if shared else path)
+        store.held = lock
+        return store
     except OSError as error:
         problem = f"cannot use the cache {path}: {error.strerror}"
         raise ConfigError(f"{problem}; give a path that can be written") from error
@@ -120,20 +110,14 @@ def delete(directory: CacheDirectory) -> bool:
 
 def kept_samples(directory: CacheDirectory) -> int:
     """Returns the number of samples that are kept, without reading them."""
-    store = DiskStore(directory.path, directory.samples, 0)
-    try:
+    with closing(DiskStore(directory.path, directory.samples, 0)) as store:
         return store.kept_samples
-    finally:
-        store.close()
 
 
 def verify(directory: CacheDirectory) -> tuple[int, int]:
     """Reads all samples; returns the number of those that are kept, and of damaged ones."""
-    store = DiskStore(directory.path, directory.samples, 0)
-    try:
+    with closing(DiskStore(directory.path, directory.samples, 0)) as store:
         return store.verify()
-    finally:
-        store.close()
 
 
 def delete_left_measurements(root: Path) -> None:

@@ -16,7 +16,7 @@ import os
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -62,8 +62,8 @@ class DiskStore(Store):
         self._end = self._reserved = 0
         """Offsets in that segment: of its last record's end, and up to which it may write."""
         self._is_full = False
-        self._replaced: list[int] = []
-        """Descriptors with a lock, of segments that are read through another one."""
+        self.held = ExitStack()
+        """What `close` lets go."""
         self._lock = threading.Lock()
 
     def get(self, index: int) -> bytes | None:
@@ -129,11 +129,11 @@ class DiskStore(Store):
         with self._lock:
             self._is_full = True
             index = [] if self._index < 0 else [self._index]
-            for descriptor in (*self._segments.values(), *self._replaced, *index):
+            for descriptor in (*self._segments.values(), *index):
                 os.close(descriptor)
             self._segments.clear()
-            self._replaced.clear()
             self._index = -1
+            self.held.close()
 
     def _entry(self, index: int) -> tuple[int, int, int, int]:
         entry: Any = _ENTRY.unpack(os.pread(self._index, _ENTRY.size, index * _ENTRY.size))
@@ -147,10 +147,10 @@ class DiskStore(Store):
                 return
             yield first, np.frombuffer(data, _ENTRY_TYPE, len(data) // _ENTRY.size)
 
-    def _descriptor(self, segment: int) -> int:
+    def _descriptor(self, segment: int, flags: int = 0) -> int:
         descriptor = self._segments.get(segment)
         if descriptor is None:
-            descriptor = os.open(self.directory / f"segment-{segment}", os.O_RDWR)
+            descriptor = os.open(self.directory / f"segment-{segment}", os.O_RDWR | flags, 0o600)
             kept = self._segments.setdefault(segment, descriptor)
             if kept != descriptor:  # another thread was faster
                 os.close(descriptor)
@@ -179,15 +179,11 @@ class DiskStore(Store):
         """Returns a segment that no process writes, old or new, and takes it over."""
         numbers = [int(path.name.partition("-")[2]) for path in self.directory.glob("segment-*")]
         for number in (*sorted(numbers), max(numbers, default=0) + 1):
-            path = self.directory / f"segment-{number}"
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            descriptor = self._descriptor(number, os.O_CREAT)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                os.close(descriptor)
                 continue
-            if self._segments.setdefault(number, descriptor) != descriptor:
-                self._replaced.append(descriptor)
             self._reserved = os.fstat(descriptor).st_size
             self._end = self._written(number)
             return number
@@ -210,23 +206,15 @@ class DiskStore(Store):
         )
 
 
-class locked:  # noqa: N801 - used as a function
-    """A lock of a file that one process holds in a `with` block."""
-
-    def __init__(self, path: Path, mode: int = fcntl.LOCK_EX) -> None:
-        self._path, self._mode = path, mode
-
-    def __enter__(self) -> int:
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(self._descriptor, self._mode)
-        except BaseException:
-            os.close(self._descriptor)
-            raise
-        return self._descriptor
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
+@contextmanager
+def locked(path: Path, mode: int = fcntl.LOCK_EX) -> Iterator[None]:
+    """Holds a lock of a file, as one process at a time does."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, mode)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _digest(index: int, record: bytes) -> int:

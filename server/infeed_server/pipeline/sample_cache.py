@@ -96,7 +96,8 @@ class CachedSource(WrappedSource):
             for name, spec in self._fields.items()
         }
         self._format = RecordFormat([_record_field(*item) for item in self.columns.items()])
-        self._store, self.release = _open_store(source, prefix, pipeline, self.columns)
+        self._store = _open_store(source, prefix, pipeline, self.columns)
+        self.release = self._store.close
         self._jobs: Callable[[], Sequence[Job]] = tuple
         self._clock = 0.0
         """Samples that each job has read so far: the time of `_next_uses`."""
@@ -175,13 +176,12 @@ class CachedSource(WrappedSource):
 
 def _open_store(
     source: Source, prefix: CachePrefix, pipeline: str, columns: sample_graph.Specs
-) -> tuple[Store, Callable[[], None]]:
-    """Returns the store of a `cache` step, and what closes it."""
+) -> Store:
+    """Returns the store of a `cache` step."""
     cache = prefix.cache
     if cache.store == "memory":
         kind = NextUseStore if cache.evict == "next_use" else MemoryStore
-        memory = kind(cache.budget // cgroup.process_count())
-        return memory, memory.close
+        return kind(cache.budget // cgroup.process_count())
     has_own_code = any(isinstance(step, Map) for _, step in prefix.steps)
     name = fingerprint(
         version=VERSION,
@@ -192,16 +192,16 @@ def _open_store(
     )
     root = Path(cache.path) if cache.path else default_root()
     try:
-        opened = open_directory(root, name, pipeline, len(source), cache.budget)
+        store = open_directory(root, name, pipeline, len(source), cache.budget)
     except ConfigError as error:
         raise ConfigError(f"{prefix.path}: {error.message}") from error
-    if kept := opened.store.kept_samples:
-        size = f"{opened.store.used_bytes / 1e6:,.0f} MB"
+    if kept := store.kept_samples:
+        size = f"{store.used_bytes / 1e6:,.0f} MB"
         log.info(
             "pipeline %s: warm start: %s has %d of %d samples, %s, in %s",
             *(pipeline, prefix.path, kept, len(source), size, root / name),
         )
-    return opened.store, opened.close
+    return store
 
 
 def _record_field(name: str, spec: tf.TensorSpec) -> RecordField:

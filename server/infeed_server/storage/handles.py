@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from infeed_server.storage import object_store
 from infeed_server.storage.files import is_remote
-from infeed_server.storage.object_store import ObjectRead
+from infeed_server.storage.object_store import ObjectRead, RangeRequests
 from infeed_server.storage.stamp import FileStamp, StoredFile
 
 MAX_IDLE_HANDLES = 128
@@ -37,7 +37,7 @@ class FileHandle:
         also for an object that is not the one that was opened."""
         if self._object is not None:
             size = max(0, min(size, self._object.stamp.size - offset))
-            (content,) = object_store.read_ranges([ObjectRead(self._object, offset, size)])
+            (content,) = RangeRequests().read([ObjectRead(self._object, offset, size)])
             if isinstance(content, OSError):
                 raise content
             return content

@@ -22,42 +22,27 @@ _REGION = "PermanentRedirect|AuthorizationHeaderMalformed|without LOCATION"
 _WHOLE = "Range request not supported|non-partial response|NotPartial|Content-Range"
 _AWAY = "dns error|Connection refused|connect error|error sending request"
 
+_NO_BUCKET = "NoSuchBucket|bucket does not exist|ContainerNotFound"
+_REFUSED = f"the store does not accept the credentials; {_CREDENTIALS}"
+_NONE = f"no credentials in the environment, and none from this host's metadata; {_CREDENTIALS}"
+_CLOCK = "the clock of this host differs too much from the store's; set it, as with chrony"
+_CLOSED = f"the store denies it; allow to read and to list, or {_CREDENTIALS}"
+_COPY = "the server ignores Range and sends the whole object; copy it to a store with ranges"
+_ENDPOINT = "the store cannot be reached; check the endpoint, such as AWS_ENDPOINT_URL"
+_ACCOUNT = "no account; set AZURE_STORAGE_ACCOUNT_NAME"
+
 _PROBLEMS: tuple[tuple[str, int, str], ...] = (
-    (
-        _NO_CREDENTIALS,
-        errno.EACCES,
-        f"no credentials in the environment, and none from this host's metadata; {_CREDENTIALS}",
-    ),
-    (
-        "RequestTimeTooSkewed",
-        errno.EACCES,
-        "the clock of this host differs too much from the store's; set it, as with chrony",
-    ),
-    (
-        "NoSuchBucket|bucket does not exist|ContainerNotFound",
-        errno.ENOENT,
-        "no such bucket; correct its name",
-    ),
-    (
-        _WRONG_CREDENTIALS,
-        errno.EACCES,
-        f"the store does not accept the credentials; {_CREDENTIALS}",
-    ),
-    ("Account must be specified", errno.EINVAL, "no account; set AZURE_STORAGE_ACCOUNT_NAME"),
+    (_NO_CREDENTIALS, errno.EACCES, _NONE),
+    ("RequestTimeTooSkewed", errno.EACCES, _CLOCK),
+    (_NO_BUCKET, errno.ENOENT, "no such bucket; correct its name"),
+    (_WRONG_CREDENTIALS, errno.EACCES, _REFUSED),
+    ("Account must be specified", errno.EINVAL, _ACCOUNT),
     (_BAD_FILE, errno.EINVAL, f"the file of credentials cannot be used; {_CREDENTIALS}"),
-    (_DENIED, errno.EACCES, f"the store denies it; allow to read and to list, or {_CREDENTIALS}"),
+    (_DENIED, errno.EACCES, _CLOSED),
     (_REGION, errno.EREMOTE, "the bucket is in another region; set AWS_REGION"),
-    (
-        _WHOLE,
-        errno.EOPNOTSUPP,
-        "the server ignores Range and sends the whole object; copy it to a store with ranges",
-    ),
+    (_WHOLE, errno.EOPNOTSUPP, _COPY),
     ("NotFoundError|404 Not Found", errno.ENOENT, "no such object"),
-    (
-        _AWAY,
-        errno.EHOSTUNREACH,
-        "the store cannot be reached; check the endpoint, such as AWS_ENDPOINT_URL",
-    ),
+    (_AWAY, errno.EHOSTUNREACH, _ENDPOINT),
 )
 """Pattern of an error's type and text → number and message; the first that matches."""
 
@@ -86,9 +71,5 @@ def os_error(error: Exception, path: str, seconds: float) -> OSError:
     for pattern, code, problem in _PROBLEMS:
         if re.search(pattern, f"{kind} {text}", re.IGNORECASE):
             return OSError(code, problem, path)
-    return OSError(errno.EIO, _shortened(text) or kind, path)
-
-
-def _shortened(text: str) -> str:
-    """Returns the first line of an error of obstore, whose later ones are its representation."""
-    return text.partition("\n")[0].strip()[:300]
+    # The later lines are its representation.
+    return OSError(errno.EIO, text.partition("\n")[0].strip()[:300] or kind, path)

@@ -56,11 +56,6 @@ def max_gap() -> int:
     return min(_MAX_GAP, int(process.round_trip * process.bytes_per_second))
 
 
-def read_ranges(reads: Sequence[ObjectRead]) -> list[bytes | OSError]:
-    """Reads ranges at the same time; returns the bytes of each, or its error."""
-    return of_process().start(_gather(reads)).result()
-
-
 class RangeRequests:
     """Reads of ranges that `close` ends, even where a store does not answer. Thread-safe."""
 
@@ -69,7 +64,8 @@ class RangeRequests:
         self._is_closed = False
 
     def read(self, reads: Sequence[ObjectRead]) -> list[bytes | OSError]:
-        """Does what `read_ranges` does. Raises `SourceError` after `close`."""
+        """Reads ranges at the same time; returns the bytes of each, or its error. Raises
+        `SourceError` after `close`."""
         future = of_process().start(_gather(reads))
         self._running.add(future)
         if self._is_closed:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,8 +18,7 @@ import numpy as np
 from pydantic import ByteSize, TypeAdapter
 
 from infeed.shared.errors import ConfigError
-from infeed_server.cache.directory import VERSION, OpenDirectory, open_directory
-from infeed_server.cache.disk import DiskStore
+from infeed_server.cache.directory import VERSION, open_directory
 from infeed_server.storage.flights import Flights
 from infeed_server.storage.stamp import StoredFile
 
@@ -47,29 +45,26 @@ class ReadCache:
     ) -> None:
         """Raises `ConfigError` if the folder cannot be written."""
         self._files, self._request = files, request
-        self._root, self._budget = root, budget
         digest = hashlib.sha256(b"reads %d\n" % VERSION)
         counts = []
         for file in files:
             digest.update(f"{file.path}\0{file.stamp}\n".encode())
             counts.append(-(-file.stamp.size // _BLOCK))
-        self._fingerprint = digest.hexdigest()
         self._first = np.cumsum([0, *counts]).tolist()
         """Number of each file's first block."""
-        self._lock = threading.Lock()
         self._flights = Flights(self._find, self._load)
         """Blocks by number."""
-        self._opened: OpenDirectory | None = None
-        self._pid = 0
-        self._open().close()  # a folder that cannot be written is an error now
+        name, about = digest.hexdigest(), f"reads of {files[0].path}"
+        chunks = self._first[-1] * _BLOCK // _CHUNK
+        self._store = open_directory(root, name, about, chunks, budget, shared=True)
+        self.close = self._store.close
 
     def read(self, ranges: Sequence[Range]) -> list[bytes | OSError]:
         """Returns the bytes of each range, or its error."""
-        store = self._store()
-        contents: list[Any] = [self._kept(store, one) for one in ranges]
+        contents: list[Any] = [self._kept(one) for one in ranges]
         slots = [slot for slot, content in enumerate(contents) if content is None]
         missing = [ranges[slot] for slot in slots]
-        if store.is_full:  # a block would be requested for each of its ranges
+        if self._store.is_full:  # a block would be requested for each of its ranges
             found = self._request(missing) if missing else []
         else:
             numbers = sorted({number for one in missing for number in self._blocks(one)})
@@ -78,24 +73,6 @@ class ReadCache:
         for slot, content in zip(slots, found, strict=True):
             contents[slot] = content
         return contents
-
-    def close(self) -> None:
-        with self._lock:
-            if self._opened is not None and self._pid == os.getpid():
-                self._opened.close()
-            self._opened = None
-
-    def _store(self) -> DiskStore:
-        with self._lock:
-            if self._opened is None or self._pid != os.getpid():  # a writer is of one process
-                self._opened, self._pid = self._open(), os.getpid()
-            return self._opened.store
-
-    def _open(self) -> OpenDirectory:
-        chunks = self._first[-1] * _BLOCK // _CHUNK
-        about = f"reads of {self._files[0].path}"
-        root, name = self._root, self._fingerprint
-        return open_directory(root, name, about, chunks, self._budget, shared=True)
 
     def _blocks(self, one: Range) -> range:
         """Returns the numbers of the blocks of a range."""
@@ -109,12 +86,12 @@ class ReadCache:
         begin = (number - self._first[file]) * _BLOCK
         return file, begin, min(_BLOCK, self._files[file].stamp.size - begin)
 
-    def _kept(self, store: DiskStore, one: Range) -> bytes | None:
+    def _kept(self, one: Range) -> bytes | None:
         """Returns the bytes of a range whose chunks are all kept."""
         file, begin, size = one
         chunks, base = [], self._first[file] * (_BLOCK // _CHUNK)
         for number in range(begin // _CHUNK, -(-(begin + size) // _CHUNK)):
-            chunk = store.get(base + number)
+            chunk = self._store.get(base + number)
             if chunk is None:
                 return None
             chunks.append(chunk)
@@ -122,15 +99,15 @@ class ReadCache:
         return b"".join(chunks)[skipped : skipped + size]
 
     def _find(self, number: int) -> bytes | OSError | None:
-        return self._kept(self._store(), self._range(number))
+        return self._kept(self._range(number))
 
     def _load(self, numbers: Sequence[int]) -> list[bytes | OSError]:
         """Requests blocks, and keeps them."""
-        contents, store = self._request([self._range(number) for number in numbers]), self._store()
+        contents = self._request([self._range(number) for number in numbers])
         for number, content in zip(numbers, contents, strict=True):
-            for part in range(0, 0 if isinstance(content, OSError) else len(content), _CHUNK):
-                index = (number * _BLOCK + part) // _CHUNK
-                store.put(index, content[part : part + _CHUNK])  # type: ignore[index]
+            kept = b"" if isinstance(content, OSError) else content
+            for part in range(0, len(kept), _CHUNK):
+                self._store.put((number * _BLOCK + part) // _CHUNK, kept[part : part + _CHUNK])
         return contents
 
     def _cut(self, one: Range, blocks: Mapping[int, bytes | OSError]) -> bytes | OSError:

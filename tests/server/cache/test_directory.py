@@ -20,14 +20,14 @@ from infeed.cli import new_app
 from infeed.shared.errors import ConfigError
 from infeed_server.cache import directory
 from infeed_server.cache.directory import (
-    OpenDirectory,
     delete,
     delete_left_measurements,
     list_directories,
     open_directory,
 )
+from infeed_server.cache.disk import DiskStore
 
-Open = Callable[..., OpenDirectory]
+Open = Callable[..., DiskStore]
 
 
 @pytest.fixture
@@ -35,11 +35,11 @@ def opened(tmp_path: Path) -> Iterator[Open]:
     """`opened(name, records, budget)`: a directory with so many records of 10,000 bytes."""
     with ExitStack() as stack:
 
-        def make(name: str, records: int = 10, budget: int = 1 << 20) -> OpenDirectory:
+        def make(name: str, records: int = 10, budget: int = 1 << 20) -> DiskStore:
             result = open_directory(tmp_path, name, f"pipeline {name}", 100, budget)
             stack.callback(result.close)
             for index in range(records):
-                result.store.put(index, os.urandom(10_000))
+                result.put(index, os.urandom(10_000))
             return result
 
         yield make
@@ -72,7 +72,7 @@ def test_looking_at_directories_in_use_leaves_no_descriptors(opened: Open, tmp_p
 
 def test_directory_that_is_opened_again_makes_no_room(opened: Open) -> None:
     opened("a", 80).close()  # more than half of the budget
-    assert opened("a", 0).store.get(3) is not None
+    assert opened("a", 0).get(3) is not None
 
 
 def test_directory_that_cannot_be_opened_may_be_in_use(opened: Open, tmp_path: Path) -> None:
@@ -108,8 +108,8 @@ def test_unused_directories_make_room_oldest_first(opened: Open, tmp_path: Path)
     new = opened("e", 100, 700_000)
     assert names(tmp_path) == ["c", "d", "e"]
     unused = sum(one.bytes for one in list_directories(tmp_path) if one.path.name == "c")
-    assert new.store._reserved_bytes() + unused <= 700_000
-    assert used.store.get(3) is not None
+    assert new._reserved_bytes() + unused <= 700_000
+    assert used.get(3) is not None
 
 
 def test_damaged_description_is_no_directory(opened: Open, tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_damaged_description_is_no_directory(opened: Open, tmp_path: Path) -> No
     (tmp_path / "a" / "about.json").write_text("{")
     (tmp_path / "b").mkdir()
     assert names(tmp_path) == []
-    assert opened("a", 0).store.get(3) is not None
+    assert opened("a", 0).get(3) is not None
     assert names(tmp_path) == ["a"]
 
 
@@ -148,7 +148,7 @@ def test_full_disk_is_no_reason_not_to_open(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    assert opened("a", 0).store.get(3) is not None
+    assert opened("a", 0).get(3) is not None
     assert list_directories(tmp_path)[0].used_at > 0
     with pytest.raises(ConfigError, match="No space left"):
         opened("b")
