@@ -1,9 +1,11 @@
-"""Imports of TensorFlow: without garbage collection, which would take a second, or deferred."""
+"""Imports of TensorFlow: without garbage collection, which would take a second, without its banner,
+or deferred."""
 
 from __future__ import annotations
 
 import gc
 import importlib
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -12,6 +14,9 @@ from types import ModuleType
 from typing import Any
 
 _TENSORFLOW = "tensorflow"
+
+LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+"""TensorFlow's environment variable. With "0", its banner is shown."""
 
 
 @contextmanager
@@ -31,6 +36,24 @@ def without_gc() -> Iterator[None]:
             gc.enable()
 
 
+@contextmanager
+def loading_tensorflow() -> Iterator[None]:
+    """Imports TensorFlow in the block, quickly, and discards standard error: TensorFlow writes a
+    banner to it before it reads its log level."""
+    with without_gc():
+        if is_tensorflow_loaded() or os.environ.get(LOG_LEVEL) == "0":
+            yield
+            return
+        stderr, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 2)
+        os.close(null)
+        try:
+            yield
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+
+
 def defer_tensorflow() -> None:
     """Makes `import tensorflow` return a module that loads TensorFlow when it is first used.
 
@@ -46,7 +69,7 @@ def load_tensorflow() -> None:
     if isinstance(module, _DeferredTensorFlow):
         module.load()
     else:
-        with without_gc():
+        with loading_tensorflow():
             importlib.import_module(_TENSORFLOW)
 
 
@@ -74,6 +97,6 @@ class _DeferredTensorFlow(ModuleType):
         with self._lock:
             if sys.modules.get(_TENSORFLOW) is self:
                 del sys.modules[_TENSORFLOW]
-                with without_gc():
+                with loading_tensorflow():
                     return importlib.import_module(_TENSORFLOW)
         return sys.modules[_TENSORFLOW]

@@ -20,7 +20,6 @@ from infeed.shared.printable import printable_lines
 from infeed_server.cli.console import (
     console,
     index_progress,
-    loading_tensorflow,
     print_line,
     report_console,
     sample_progress,
@@ -110,8 +109,7 @@ def check(
     if not problems:
         # What the user's code prints is not the result. A progress bar hides the cursor.
         with redirect_stdout(sys.stderr), exit_after_interrupt(console.show_cursor):
-            with loading_tensorflow():
-                load_tensorflow()
+            load_tensorflow()
             started = time.monotonic()
             problems = _first_batches(pipelines, names, scan)
             if scan and not problems:

@@ -14,10 +14,10 @@ from infeed_server.cli import logs
 from infeed_server.cli.console import (
     announce,
     console,
-    loading_tensorflow,
     named_progress,
     server_panel,
 )
+from infeed_server.imports import loading_tensorflow
 from infeed_server.runtime.engines import configure_engine, engine_options
 from infeed_server.runtime.options import ServeOptions, ServerOptions
 

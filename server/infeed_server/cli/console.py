@@ -26,8 +26,6 @@ from rich.table import Table
 from rich.text import Text
 
 from infeed.shared.printable import printable, printable_lines
-from infeed_server.imports import without_gc
-from infeed_server.processes.banner import without_banner
 from infeed_server.version import VERSION
 
 if TYPE_CHECKING:
@@ -58,13 +56,6 @@ def report_console(file: TextIO | None = None) -> Console:
 def print_line(out: Console, text: str) -> None:
     """Prints text as it is: a path that is wrapped at the terminal's width cannot be copied."""
     out.print(printable_lines(text), highlight=False, markup=False, soft_wrap=True)
-
-
-@contextmanager
-def loading_tensorflow() -> Iterator[None]:
-    """Imports TensorFlow in the block, quickly and without its banner."""
-    with without_gc(), without_banner():
-        yield
 
 
 def announce(address: str, http: str | None, out: TextIO | None = None) -> None:

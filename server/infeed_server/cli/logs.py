@@ -22,7 +22,7 @@ from typing_extensions import override
 from infeed.shared.errors import ConfigError, shorten
 from infeed.shared.printable import printable_lines
 from infeed_server.cli.console import console
-from infeed_server.processes.banner import LOG_LEVEL
+from infeed_server.imports import LOG_LEVEL
 from infeed_server.rpc.log_context import log_fields
 
 FORMAT_VARIABLE = "INFEED_LOG_FORMAT"

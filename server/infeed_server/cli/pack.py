@@ -17,7 +17,6 @@ from infeed.shared.errors import ConfigError
 from infeed_server.cli.console import (
     console,
     index_progress,
-    loading_tensorflow,
     print_line,
     sample_progress,
 )
@@ -84,8 +83,7 @@ def pack(
     destination, count = Destination(dest), work.workers or cgroup.cpu_count()
     # What the user's code prints is not the result.
     with redirect_stdout(sys.stderr), _location(source, pipeline, labels) as location:
-        with loading_tensorflow():
-            load_tensorflow()
+        load_tensorflow()
         from infeed_server.pack.plan import make_plan
         from infeed_server.pack.reader import open_reader
         from infeed_server.pack.run import Run, packed_options, read_manifest

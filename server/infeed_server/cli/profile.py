@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from infeed_server.cli.console import StepProgress, console, index_progress, loading_tensorflow
+from infeed_server.cli.console import StepProgress, console, index_progress
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import defer_tensorflow, load_tensorflow
 
@@ -106,8 +106,7 @@ def profile(
     # What the user's code prints is not the result.
     with redirect_stdout(sys.stderr), exit_after_interrupt(partial(show, complete=False)):
         try:
-            with loading_tensorflow():
-                load_tensorflow()
+            load_tensorflow()
             from infeed_server.processes.malloc import keep_freed_memory
             from infeed_server.profile.measure import Options, measure
 

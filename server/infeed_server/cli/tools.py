@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from infeed_server.cli.console import console, index_progress, loading_tensorflow
+from infeed_server.cli.console import console, index_progress
 from infeed_server.cli.logs import set_up_logging
+from infeed_server.imports import loading_tensorflow
 
 if TYPE_CHECKING:
     from infeed_server.storage.stamp import StoredFile

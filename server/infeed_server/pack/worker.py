@@ -9,8 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from infeed_server.imports import without_gc
-from infeed_server.processes.banner import without_banner
+from infeed_server.imports import loading_tensorflow
 
 
 def handle(pickled: bytes) -> Callable[[Any], Any]:
@@ -21,7 +20,7 @@ def handle(pickled: bytes) -> Callable[[Any], Any]:
 
     def work(item: Any) -> Any:
         if not opened:
-            with without_gc(), without_banner():  # what follows imports TensorFlow
+            with loading_tensorflow():  # by what follows
                 function, plan, destination = pickle.loads(pickled)  # noqa: S301 - of the own process
                 from infeed_server.pack.reader import open_reader  # noqa: PLC0415
             reader = open_reader(plan.location, plan.options)

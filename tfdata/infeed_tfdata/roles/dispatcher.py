@@ -9,7 +9,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from infeed.shared.errors import ConfigError
-from infeed_server.processes.banner import without_banner
+from infeed_server.imports import loading_tensorflow
 from infeed_tfdata.options import DispatcherOptions
 from infeed_tfdata.roles.address import derive
 from infeed_tfdata.roles.base import Role
@@ -53,7 +53,7 @@ class DispatcherRole(Role):
     def start(self) -> None:
         """Starts to serve. Raises `ConfigError` when the address or the journal cannot be used."""
         # Imported after all checks, since it takes seconds.
-        with without_banner():
+        with loading_tensorflow():
             import tensorflow as tf  # noqa: PLC0415
         from tensorflow.core.protobuf.service_config_pb2 import DispatcherConfig  # noqa: PLC0415
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from infeed.shared.errors import InfeedError, ServerUnavailableError
 from infeed_server.control.health import Readiness
-from infeed_server.processes.banner import without_banner
+from infeed_server.imports import loading_tensorflow
 from infeed_server.processes.periodic import PeriodicTask
 from infeed_tfdata.options import WorkerOptions, parse_dispatcher
 from infeed_tfdata.roles.address import derive, find_reach_problem, with_port
@@ -70,7 +70,7 @@ class WorkerRole(Role):
         check_listen_address(self._listen, insecure=self._insecure)
         self._wait_until_found(lambda: find_reach_problem(self._listen, advertised))
         # Imported after all checks, since it takes seconds.
-        with without_banner():
+        with loading_tensorflow():
             import tensorflow as tf  # noqa: PLC0415
         from tensorflow.core.protobuf.service_config_pb2 import WorkerConfig  # noqa: PLC0415
 
