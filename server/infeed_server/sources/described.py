@@ -9,7 +9,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from infeed.shared.errors import SourceError
-from infeed_server.storage.files import read_bytes
+from infeed_server.storage.files import describe_nearest_folder, read_bytes
 
 Message = TypeVar("Message", bound=BaseModel)
 
@@ -18,6 +18,9 @@ def read_description(path: str, model: type[Message], writer: str) -> Message:
     """Reads a JSON file as `writer` writes it. Raises `SourceError`."""
     try:
         return model.model_validate_json(read_bytes(path))
+    except SourceError as error:
+        problem = f"{error.message}; {describe_nearest_folder(path)}"
+        raise SourceError(problem, file=path) from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "JSON"

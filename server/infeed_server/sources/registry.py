@@ -8,6 +8,7 @@ from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
 from infeed.shared.errors import ConfigError
+from infeed_server.config.model import did_you_mean
 from infeed_server.sources.arrayrecord.source import ArrayRecordSource
 from infeed_server.sources.arrays.source import ArraysSource
 from infeed_server.sources.arrow.huggingface import HuggingFaceSource
@@ -50,9 +51,15 @@ def _validate(value: Any) -> Any:
     if len(kinds) == 1:
         # Its errors keep their locations: pydantic puts them below the source's.
         return SOURCE_CLASSES[kinds[0]].model_validate(value)
-    message = f"a source has one of: {', '.join(SOURCE_CLASSES)}"
+    known = [*SOURCE_CLASSES]
+    message = f"a source has one of: {', '.join(known)}"
     if kinds:
         message += f"; this one has {' and '.join(kinds)}"
+    elif isinstance(value, dict):
+        options = {name for kind in SOURCE_CLASSES.values() for name in kind.model_fields}
+        hints = {key: did_you_mean(str(key), known) for key in value if key not in options}
+        unknown = [f"unknown key {key!r}{hint}; " for key, hint in hints.items() if hint]
+        message = f"{''.join(unknown[:1])}{message}"
     raise PydanticCustomError("source_kind", "{message}", {"message": message})
 
 

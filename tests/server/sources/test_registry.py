@@ -65,6 +65,12 @@ def test_source_without_a_known_key_is_refused(options: Any) -> None:
     assert error["msg"] == f"a source has one of: {', '.join(SOURCE_CLASSES)}"
 
 
+def test_wrong_key_of_a_source_has_a_hint() -> None:
+    expected = r"unknown key 'webdatset' \(did you mean 'webdataset'\?\); a source has one of: "
+    with pytest.raises(ValidationError, match=expected):
+        Holder.model_validate({"source": {"fields": {}, "webdatset": "a.tar"}})
+
+
 def test_option_errors_keep_their_location() -> None:
     with pytest.raises(ValidationError) as caught:
         Holder.model_validate(

@@ -73,8 +73,8 @@ def require_saved(folder: str) -> None:
         problem = f"{folder!r} holds Parquet files; name them: parquet: '{folder}/**/*.parquet'"
     else:
         problem = (
-            f"{folder!r} is no saved data set, which has a {STATE}; write one: "
-            "ds.save_to_disk(FOLDER)"
+            f"{folder!r} is no saved data set, which has a {STATE}; "
+            f"{describe_nearest_folder(f'{folder}/{STATE}')}; write one: ds.save_to_disk(FOLDER)"
         )
     raise SourceError(problem, file=folder)
 
