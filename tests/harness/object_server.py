@@ -74,17 +74,22 @@ class ObjectServer(HttpServer):
         prefix = f"{bucket}/{query.get('prefix', '')}"
         after = f"{bucket}/{query.get('continuation-token') or query.get('start-after', '')}"
         names = sorted(n for n in self.objects if n.startswith(prefix) and n > after)
-        entries = ""
-        if "delimiter" in query:
-            names = [name for name in names if "/" not in name.removeprefix(prefix)]
-        page = names[:_PAGE]
+        page, entries = names[:_PAGE], ""
+        folders = set()
         for name in page:
             content = self.objects[name]
             key = name.partition("/")[2]
+            if "delimiter" in query and "/" in name[len(prefix) :]:
+                folders.add(f"{key[: key.index('/', len(query.get('prefix', '')))]}/")
+                continue
             entries += (
                 f"<Contents><Key>{escape(key)}</Key><LastModified>{_TIME}</LastModified>"
                 f"<ETag>{escape(self._etag(content))}</ETag><Size>{len(content)}</Size></Contents>"
             )
+        entries += "".join(
+            f"<CommonPrefixes><Prefix>{escape(folder)}</Prefix></CommonPrefixes>"
+            for folder in sorted(folders)
+        )
         more = "false"
         if len(names) > _PAGE:
             more = "true"

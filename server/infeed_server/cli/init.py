@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,11 +26,11 @@ _STDOUT = "-"
 
 def init(
     path: Annotated[
-        str,
+        list[str],
         typer.Argument(
-            help="Local data: a folder of images, TFRecords, ArrayRecords, WebDataset tars, "
-            "Parquet, arrays or Megatron's .idx, such a file or a glob in quotes; a folder of MDS, "
-            "of TensorFlow Datasets or of Hugging Face's save_to_disk; or a CSV of labels."
+            help="Data, as a path or URL: a folder of images, TFRecords, ArrayRecords, WebDataset "
+            "tars, Parquet, arrays or Megatron's .idx, such a file or a glob in quotes; a folder "
+            "of MDS, of TensorFlow Datasets or of Hugging Face's save_to_disk; or a CSV of labels.",
         ),
     ],
     output: Annotated[
@@ -43,6 +44,10 @@ def init(
             "Default: class folders, else the one column of a CSV that is clearly the label.",
         ),
     ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(help="Key of the source, such as webdataset, where the data fits several."),
+    ] = None,
     force: Annotated[
         bool,
         typer.Option("--force", help="Overwrite the output, and what init wrote beside it."),
@@ -50,7 +55,7 @@ def init(
 ) -> None:
     """Looks at data and writes a commented pipelines.yaml that serves it.
 
-    It reads names, headers of images, the first records of files, and arrays.
+    It reads names, headers of images, the first records of files, and arrays, also in a store.
     It overwrites no file without --force, and never a file of labels of yours.
 
     \b
@@ -59,15 +64,22 @@ def init(
       infeed init data/photos --labels data/table.csv:breed
       infeed init 'data/train-*.tfrecord' --output records.yaml
       infeed init 'data/train-*.tar'
+      infeed init s3://bucket/train --source webdataset
       infeed init data/digits.npz --output -
     """
     set_up_logging()
     defer_tensorflow()
+    data = path[0]
+    if len(path) > 1:
+        raise ConfigError(
+            f"{len(path)} paths, such as {data} and {path[1]}, but one pattern or folder is "
+            "needed; put a pattern in quotes, so that the shell leaves it as it is"
+        )
     file = Path("pipelines.yaml" if output == _STDOUT else output)
-    starter, labels = _starter(path, file, output, labels)
-    chosen = f" --labels {shlex.quote(labels)}" if labels else ""
+    options = {"labels": labels, "source": source}
+    starter = _starter(data, file, output, options)
     shown = shlex.quote(str(file))
-    text = starter.text(f"infeed init {shlex.quote(path)}{chosen}", shown)
+    text = starter.text(_command(data, options), shown)
     if output == _STDOUT:
         if starter.files:
             raise ConfigError(
@@ -77,8 +89,8 @@ def init(
         typer.echo(text, nl=False)
         return
     targets = {file: text, **{file.parent / name: made for name, made in starter.files.items()}}
-    for target in targets:
-        _check_target(target, force)
+    for target, content in targets.items() if not force else ():
+        _check_target(target, content, "" if target == file else "in another folder ")
     for target, content in targets.items():
         target.write_text(content, encoding="utf-8")
     for line in (
@@ -90,41 +102,47 @@ def init(
         print_line(console, line)
 
 
-def _starter(path: str, file: Path, output: str, labels: str | None) -> tuple[Starter, str | None]:
-    """Returns the starter, and the labels that were chosen, on a terminal by a question. Raises
+def _starter(path: str, file: Path, output: str, options: dict[str, str | None]) -> Starter:
+    """Returns the starter. Sets the options that are chosen, on a terminal by a question. Raises
     `ConfigError` with the commands that choose them."""
     from infeed_server.starter.detect import starter_for
-    from infeed_server.starter.labels import UnclearLabelsError
+    from infeed_server.starter.draft import UnclearError
 
     while True:
         try:
-            return starter_for(path, file.parent, labels), labels
-        except UnclearLabelsError as error:
+            return starter_for(path, file.parent, **options)
+        except UnclearError as error:
             if not _is_interactive():
-                given = "" if output == "pipelines.yaml" else f" --output {shlex.quote(output)}"
+                given = {} if output == "pipelines.yaml" else {"output": output}
                 commands = [
-                    f"  infeed init {shlex.quote(path)}{given} --labels {shlex.quote(option)}"
+                    f"  {_command(path, {**given, **options, error.option: value})}"
                     f"  # {printable(text)}"
-                    for option, text in error.options
+                    for value, text in error.choices
                 ]
                 raise ConfigError("\n".join([f"{error.message}:", *commands])) from None
             print_line(console, f"{error.message}:")
-            for number, (option, text) in enumerate(error.options, 1):
-                print_line(console, f"  {number}  {printable(option)}  ({printable(text)})")
-            numbers = [str(number) for number in range(1, len(error.options) + 1)]
+            for number, (value, text) in enumerate(error.choices, 1):
+                print_line(console, f"  {number}  {printable(value)}  ({printable(text)})")
+            numbers = [str(number) for number in range(1, len(error.choices) + 1)]
             number = IntPrompt.ask("number", console=console, choices=numbers)
-            labels, _ = error.options[number - 1]
+            options[error.option], _ = error.choices[number - 1]
+
+
+def _command(path: str, options: Mapping[str, str | None]) -> str:
+    """Returns the command with these options."""
+    given = [f" --{name} {shlex.quote(value)}" for name, value in options.items() if value]
+    return f"infeed init {shlex.quote(path)}{''.join(given)}"
 
 
 def _is_interactive() -> bool:
     return sys.stdin.isatty() and console.is_terminal
 
 
-def _check_target(path: Path, force: bool) -> None:
-    """Raises `ConfigError` for a file that exists, unless `force` may overwrite it."""
-    if not os.path.lexists(path):
-        return
-    if not force:
+def _check_target(path: Path, content: str, where: str) -> None:
+    """Raises `ConfigError` for a file that exists with other content; --output `where` writes
+    another one."""
+    if os.path.lexists(path) and not (path.is_file() and path.read_bytes() == content.encode()):
         raise ConfigError(
-            f"{path} exists already; --force overwrites it, --output writes another file", file=path
+            f"{path} exists already; --force overwrites it, --output {where}writes another file",
+            file=path,
         )

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
 
 from infeed.shared.errors import SourceError
 from infeed.shared.spec import Array
 from infeed_server.sources.arrays.npy_files import open_npy, open_npz
-from infeed_server.starter.draft import Draft, comment, line, pipeline_name, relative, step
+from infeed_server.starter.draft import Draft, comment, line, relative, step
 from infeed_server.starter.image_look import FLIP, NORMALIZE, attached_field
+from infeed_server.starter.shards import Shards
 
 
-def arrays_draft(files: Sequence[Path], target: Path) -> Draft:
-    """Returns a draft for a `.npz` or for `.npy` files of one length. Raises `SourceError`."""
-    first, paths = files[0], {file.stem: relative(file, target) for file in files}
-    if first.suffix == ".npz":
+def array_drafts(shards: Shards) -> Iterator[Draft]:
+    """Yields the draft for a `.npz`, or for `.npy` files of one length. Raises `SourceError`."""
+    first, *others = files = shards.files
+    if first.suffix.lower() == ".npz":
         stored = open_npz(str(first))
     else:
         stored = {file.stem: open_npy(str(file)) for file in files}
@@ -31,15 +31,15 @@ def arrays_draft(files: Sequence[Path], target: Path) -> Draft:
             "file of its own: np.savez('train.npz', image=..., label=...)",
             file=first,
         )
-    name = first.stem if len(files) == 1 else first.absolute().parent.name
-    source = [line("arrays", paths if len(files) > 1 else paths[first.stem])]
+    paths = {file.stem: relative(file, shards.target) for file in files}
+    source = [line("arrays", paths if others else paths[first.stem])]
     (count,) = lengths
-    draft = Draft(pipeline_name(name), [f"{count} samples"], source, count)
+    draft = Draft(shards.name, [f"{count} samples"], source, count)
     for field, array in arrays.items():
         draft.about.append(f"{field}: {_describe(array)}")
         attached = attached_field(other for other in arrays if other != field)
         draft.transforms += _transforms(field, array, draft.is_for_training, attached)
-    return draft
+    yield draft
 
 
 def _describe(array: Array) -> str:

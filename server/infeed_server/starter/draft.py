@@ -10,16 +10,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from infeed.shared.errors import SourceError
 from infeed.shared.printable import printable
 from infeed_server.config.document import flow
+from infeed_server.starter.paths import DataPath
+from infeed_server.storage.files import is_remote
 
 WRITTEN_LABELS = "-labels.infeed.csv"
 """The end of the name of a CSV of labels that `init` writes, so that it is not taken for one of the
 user's, nor one of the user's for it."""
 
 _DEFAULT_BATCH = 64
+_SHUFFLE = "{seed: 0}"
 _EVALUATION = {"val", "valid", "validation", "test", "eval", "dev"}
 """Words in the name of a part of the data that is not for training."""
+
+
+class UnclearError(SourceError):
+    """An option must be chosen. `choices` has its values, each with a description."""
+
+    def __init__(self, message: str, option: str, choices: Sequence[tuple[str, str]]) -> None:
+        super().__init__(message)
+        self.option, self.choices = option, choices
 
 
 @dataclass
@@ -36,7 +48,7 @@ class Draft:
     """The lines below `transforms:`."""
     on_error: str = ""
     """Why bad samples are expected; empty if they are not."""
-    shuffle: str = "{seed: 0}"
+    shuffle: str = _SHUFFLE
     """The options of the order, if it is for training."""
     label: str = ""
     """What was taken as the label, for the terminal and a comment; empty where nothing was."""
@@ -47,6 +59,12 @@ class Draft:
     def is_for_training(self) -> bool:
         """Whether the data is shuffled and augmented."""
         return _EVALUATION.isdisjoint(re.split(r"[^a-z]+", self.name.lower()))
+
+    def shuffle_in_blocks(self) -> None:
+        """Chooses an order whose reads of a store are few."""
+        if self.is_for_training and self.shuffle == _SHUFFLE:
+            self.shuffle = "{seed: 0, mode: window}"
+            self.about.append("mode: window joins the reads of a block to few requests to a store")
 
     def lines(self, suffix: str) -> Iterator[str]:
         """Yields the lines below the key `pipelines`; the name gets a suffix."""
@@ -99,8 +117,10 @@ class Starter:
         return [printable(f"{draft.name}: {draft.label}") for draft in self.drafts if draft.label]
 
 
-def relative(path: Path | str, folder: Path) -> str:
-    """Returns a path as a file in `folder` names it: absolute where it is far away."""
+def relative(path: DataPath | str, folder: Path) -> str:
+    """Returns a path as a file in `folder` names it: absolute where it is far away or remote."""
+    if is_remote(str(path)):
+        return str(path)
     absolute = os.path.abspath(path)  # noqa: PTH100 - links are kept
     below = os.path.relpath(absolute, folder.absolute())
     return absolute if below.startswith("../../..") else below
@@ -124,9 +144,3 @@ def step(name: str, about: str = "", **options: Any) -> str:
 def pipeline_name(text: str) -> str:
     """Returns a name of letters, digits and dashes, made of a path's."""
     return re.sub(r"[^\w]+", "-", text).strip("-_") or "data"
-
-
-def listed(names: Sequence[str], most: int = 8) -> str:
-    """Returns the first names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

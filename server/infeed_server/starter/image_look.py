@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from PIL import ExifTags, Image
 
 from infeed_server.starter.draft import Draft, comment, step
+from infeed_server.starter.paths import READ_THREADS, read_head
 
 MAX_LOOKED_AT = 64
 """Images that are opened, evenly spread: enough for sizes, few enough for a slow file system."""
@@ -30,6 +32,11 @@ _GEOMETRY_WORDS = {
     *("mask", "masks", "segmentation", "depth"),
 }
 """Words in the name of a field that has places in the image."""
+
+_MAX_HEAD = 16 << 20
+
+_Header = tuple[str, tuple[int, int], bool, bool]
+"""Format, height and width, whether it is grey, and turned or mirrored by EXIF."""
 
 _TURNED = (5, 6, 7, 8)
 """Orientations in EXIF whose height is the width of the file."""
@@ -51,19 +58,10 @@ class ImageLook:
     @classmethod
     def at(cls, images: Sequence[Any]) -> ImageLook | None:
         """Reads the headers of images, given as contents or paths; None if none is an image."""
-        formats, sizes, grey, turned = set(), [], 0, 0
-        for image in images:
-            try:
-                with Image.open(io.BytesIO(image) if isinstance(image, bytes) else image) as opened:
-                    orientation = _orientation(opened)
-                    size = (opened.height, opened.width)
-                    formats.add(str(opened.format))
-                    sizes.append(size[::-1] if orientation in _TURNED else size)
-                    grey += opened.mode in _GREY_MODES
-                    turned += orientation != 1
-            except (OSError, ValueError, Image.DecompressionBombError):
-                continue
-        return cls(frozenset(formats), tuple(sizes), grey, turned) if sizes else None
+        with ThreadPoolExecutor(READ_THREADS) as pool:
+            found = [header for header in pool.map(_header, images) if header]
+        formats, sizes, grey, turned = zip(*found, strict=True) if found else [()] * 4
+        return cls(frozenset(formats), sizes, sum(grey), sum(turned)) if sizes else None
 
     @classmethod
     def of_all(cls, values: Sequence[Any]) -> ImageLook | None:
@@ -123,6 +121,19 @@ def attached_field(names: Iterable[str]) -> str:
         if not _GEOMETRY_WORDS.isdisjoint(word.lower() for word in words):
             return name
     return ""
+
+
+def _header(image: Any, size: int = 64 << 10) -> _Header | None:
+    """Returns the header of an image, given as content or path, in its first bytes."""
+    try:
+        content = image if isinstance(image, bytes) else read_head(image, size)
+        with Image.open(io.BytesIO(content)) as opened:
+            turn = _orientation(opened)
+            shape = opened.size if turn in _TURNED else opened.size[::-1]
+            return str(opened.format), shape, opened.mode in _GREY_MODES, turn != 1
+    except (OSError, ValueError, Image.DecompressionBombError):
+        # A long profile or preview can be in front.
+        return None if isinstance(image, bytes) or size >= _MAX_HEAD else _header(image, _MAX_HEAD)
 
 
 def _orientation(image: Image.Image) -> int:

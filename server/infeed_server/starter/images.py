@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from infeed.shared.errors import SourceError
-from infeed_server.sources.images.listing import ImageListing, list_images
+from infeed_server.sources.images.listing import EXTENSIONS, ImageListing, list_images
 from infeed_server.starter.draft import (
     WRITTEN_LABELS,
     Draft,
     comment,
     line,
-    listed,
     pipeline_name,
     relative,
     step,
@@ -31,6 +32,8 @@ from infeed_server.starter.labels import (
     find_labels,
     is_number,
 )
+from infeed_server.starter.paths import DataPath, data_path, files_below
+from infeed_server.storage.files import abbreviate
 
 _PARTS = ("train", "training", "val", "valid", "validation", "test", "eval", "dev")
 """Names of folders that are parts of a data set, not classes."""
@@ -38,9 +41,12 @@ _OTHER_FORMATS = (".avif", ".bmp", ".gif", ".heic", ".tif", ".tiff", ".webp")
 """Endings of images that the source does not list."""
 
 
-def image_drafts(folder: Path, target: Path, labels: str | None) -> list[Draft]:
-    """Returns a draft for each part of a folder of images, with these labels if they are given.
-    Raises `SourceError`, and `UnclearLabelsError` where the label must be chosen."""
+def image_drafts(
+    folder: DataPath, files: Sequence[DataPath], target: Path, labels: str | None
+) -> list[Draft]:
+    """Returns a draft for each part of a folder of images, of which these are the files, with these
+    labels if they are given. Raises `SourceError`, and `UnclearError` where the label must be
+    chosen."""
     listing = list_images(str(folder))
     names = [name for name in listing.folders if name.lower() in _PARTS]
     if names and all(image.path.partition("/")[0] in names for image in listing.images):
@@ -49,21 +55,21 @@ def image_drafts(folder: Path, target: Path, labels: str | None) -> list[Draft]:
     else:
         folders, parts = [folder], [Part(listing, listing)]
         if folder.name.lower() in _PARTS:
-            folders = [path for path in folder.parent.iterdir() if path.name.lower() in _PARTS]
+            folders = [path for path in folder.parent.glob("*") if path.name.lower() in _PARTS]
     classes = _classes_of_parts(folders)
     drafts = []
     for part in parts:
-        draft = _draft(f"{folder.name}-{part.prefix}", part.listing, target)
+        draft = _draft(f"{folder.name}-{part.prefix}", part.listing, files, target)
         _label(draft, part, target, labels, classes)
         drafts.append(draft)
     return drafts
 
 
-def csv_drafts(file: Path, target: Path, labels: str | None) -> list[Draft]:
+def csv_drafts(file: DataPath, target: Path, labels: str | None) -> list[Draft]:
     """Returns the drafts for a CSV of labels, whose images are beside it. Raises `SourceError`."""
-    try:
-        listing = list_images(str(file.parent))
-    except SourceError:
+    files = files_below(file.parent)
+    images = [path for path in files if path.suffix.lower() in EXTENSIONS]
+    if not images:
         shown = shlex.quote(str(file))
         raise SourceError(
             f"{file}: there are no images beside it; give their folder: infeed init FOLDER "
@@ -71,15 +77,17 @@ def csv_drafts(file: Path, target: Path, labels: str | None) -> list[Draft]:
             "file: np.savez('data.npz', **{name: df[name].to_numpy() for name in df}) with "
             "df = pandas.read_csv(...)",
             file=file,
-        ) from None
-    folders = {image.path.partition("/")[0] for image in listing.images}
-    (only,) = folders if len(folders) == 1 else ("",)  # all images are in one folder beside it
-    folder = file.parent / only if only in listing.folders else file.parent
-    return image_drafts(folder, target, labels or str(file))
+        )
+    return image_drafts(common_folder(images), files, target, labels or str(file))
 
 
-def _draft(name: str, listing: ImageListing, target: Path) -> Draft:
-    paths = [f"{listing.root}/{image.path}" for image in listing.images]
+def common_folder(files: Sequence[DataPath]) -> DataPath:
+    """Returns the deepest folder that has all files below it."""
+    return type(files[0])(os.path.commonpath([file.parent for file in files]))
+
+
+def _draft(name: str, listing: ImageListing, files: Sequence[DataPath], target: Path) -> Draft:
+    paths = [data_path(f"{listing.root}/{image.path}") for image in listing.images]
     chosen = [paths[index] for index in spread(len(paths))]
     look = ImageLook.at(chosen)
     if look is None:
@@ -90,7 +98,7 @@ def _draft(name: str, listing: ImageListing, target: Path) -> Draft:
     about = [f"{len(paths)} images; of {len(chosen)} looked at: {look.describe()}"]
     if damaged := len(chosen) - len(look.sizes):
         about.append(f"of these, {damaged} cannot be opened: infeed check --scan names all")
-    others = Counter(path.suffix.lower() for path in Path(listing.root).rglob("*.*"))
+    others = Counter(path.suffix.lower() for path in files if path.is_relative_to(listing.root))
     if left := [f"{others[ending]} {ending}" for ending in _OTHER_FORMATS if others[ending]]:
         about.append(f"left out: {', '.join(left)}; convert them to JPEG or PNG")
     source = [line("images", relative(listing.root, target))]
@@ -99,15 +107,13 @@ def _draft(name: str, listing: ImageListing, target: Path) -> Draft:
     return draft
 
 
-def _classes_of_parts(folders: Sequence[Path]) -> Sequence[str]:
+def _classes_of_parts(folders: Sequence[DataPath]) -> Sequence[str]:
     """Returns the class folders of all parts together, if one part lacks some; otherwise none. A
     part without folders has no labels, and does not count."""
     names = []
     for folder in folders:
-        try:
+        with suppress(SourceError):  # no image in it
             names.append(list_images(str(folder)).folders)
-        except SourceError:  # no image in it
-            continue
     union = sorted({name for part in names for name in part})
     return union if any(part and list(part) != union for part in names) else []
 
@@ -157,7 +163,7 @@ def _add_folders(draft: Draft, part: Part, classes: Sequence[str]) -> None:
     first, folder = next(iter(folders.items()))
     draft.label = (
         f"label is the class folder: {len(classes)} classes, in each folder {of} images: "
-        f"{listed(_numbered(classes))}; {first} has {classes.index(folder)}"
+        f"{abbreviate(_numbered(classes))}; {first} has {classes.index(folder)}"
     )
     draft.about += [
         f"{file.name} is not used; for its labels: --labels {relative(file, Path.cwd())}"
@@ -188,7 +194,7 @@ def _add_column(draft: Draft, part: Part, column: Column, target: Path) -> None:
     first, label = next(iter(labels.items()))
     draft.label = (
         f"label is the column {column.name} of {name}: {len(values)} different values: "
-        f"{listed([value[:40] for value in values])}; {first} has {str(label)[:40]}"
+        f"{abbreviate([value[:40] for value in values])}; {first} has {str(label)[:40]}"
     )
     texts = [text for text in column.labels.values() if not text.lstrip("+-").isdecimal()]
     if texts and all(map(is_number, column.labels.values())):

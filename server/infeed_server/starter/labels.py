@@ -12,7 +12,9 @@ from pathlib import Path
 from infeed.shared.errors import SourceError
 from infeed_server.sources.images.labels import read_csv
 from infeed_server.sources.images.listing import EXTENSIONS, ImageListing
-from infeed_server.starter.draft import WRITTEN_LABELS, listed, relative
+from infeed_server.starter.draft import WRITTEN_LABELS, UnclearError, relative
+from infeed_server.starter.paths import DataPath, data_path
+from infeed_server.storage.files import abbreviate
 
 FOLDERS, NONE = "folders", "none"
 _SAME_VALUES = "all images have the same values"
@@ -28,20 +30,11 @@ _LABEL_WORDS = {
 """Words in the name of a column of labels, or of a file of two columns without a header."""
 
 
-class UnclearLabelsError(SourceError):
-    """Several columns could be the label, or one that is not certain to be.
-
-    `options` has the values of `--labels`, each with a description.
-    """
-
-    def __init__(self, part: Part, columns: Iterable[Column]) -> None:
-        super().__init__(
-            f"{part.listing.root}: it is not clear which column is the label, if any; choose it"
-        )
-        self.options = [
-            *(column.option(part) for column in columns),
-            (NONE, "images without labels"),
-        ]
+def _unclear(part: Part, columns: Iterable[Column]) -> UnclearError:
+    """Returns the error for several columns that could be the label, or one that is not certain."""
+    problem = "it is not clear which column is the label, if any; choose it"
+    choices = [*(column.option(part) for column in columns), (NONE, "images without labels")]
+    return UnclearError(f"{part.listing.root}: {problem}", "labels", choices)
 
 
 @dataclass(frozen=True)
@@ -53,19 +46,19 @@ class Part:
     prefix: str = ""
     """The path of the part below the whole, with a slash at its end."""
 
-    def csv_files(self) -> list[Path]:
+    def csv_files(self) -> list[DataPath]:
         """Returns the CSVs in the folders and beside them, but not those that `init` wrote."""
-        whole = Path(self.whole.root)
-        folders = [*dict.fromkeys([whole, Path(self.listing.root)]), whole.parent]
-        found = [file for folder in folders for file in sorted(folder.glob("*.csv"))]
-        return [file for file in found if not file.name.endswith(WRITTEN_LABELS)]
+        whole = data_path(self.whole.root)
+        folders = [*dict.fromkeys([whole, data_path(self.listing.root)]), whole.parent]
+        found = [path for folder in folders for path in sorted(map(str, folder.glob("*.csv")))]
+        return [data_path(path) for path in found if not path.endswith(WRITTEN_LABELS)]
 
 
 @dataclass(frozen=True)
 class Column:
     """A column of a CSV that could be the label of a part's images."""
 
-    file: Path
+    file: DataPath
     name: str
     labels: Mapping[str, str]
     """The label of each image that has one, by its path below the part's folder."""
@@ -92,14 +85,14 @@ class Column:
         """Returns the value of `--labels` that chooses it, and its description."""
         values = list(dict.fromkeys(self.labels.values()))
         images = f"{len(self.labels)} of {len(part.listing.images)} images"
-        shown = listed([value[:20] for value in values], 3)
+        shown = abbreviate([value[:20] for value in values], 3)
         name = relative(self.file, Path.cwd())
         return f"{name}:{self.name}", f"{len(values)} different values for {images}: {shown}"
 
 
 def find_labels(part: Part, notes: list[str]) -> Column | None:
     """Returns the column that is clearly the label; None if no CSV names the images. Appends why a
-    CSV in the folder is not used. Raises `UnclearLabelsError` for any other case."""
+    CSV in the folder is not used. Raises `UnclearError` for any other case."""
     columns: list[Column] = []
     for file in part.csv_files():
         try:
@@ -113,21 +106,21 @@ def find_labels(part: Part, notes: list[str]) -> Column | None:
             notes.append(f"{file.name} is not used: {reason}")
     clear = [column for column in columns if column.is_clear]
     if columns and len(clear) != 1:
-        raise UnclearLabelsError(part, columns)
+        raise _unclear(part, columns)
     return clear[0] if clear else None
 
 
 def chosen_labels(part: Part, option: str) -> Column | None:
     """Returns the column that `--labels` names; None if it has no label for the part's images.
-    Raises `SourceError`, and `UnclearLabelsError` for one of several columns."""
-    file, _, name = (option, "", "") if Path(option).is_file() else option.rpartition(":")
-    if not Path(file).is_file():
+    Raises `SourceError`, and `UnclearError` for one of several columns."""
+    file, _, name = (option, "", "") if data_path(option).is_file() else option.rpartition(":")
+    if not data_path(file).is_file():
         problem = "no regular file" if Path(option).exists() else "no such file"
         raise SourceError(
             f"--labels {option}: {problem}; give a CSV, CSV:COLUMN, {FOLDERS} or {NONE}",
             file=option,
         )
-    table = read_columns(Path(file).absolute(), part, chosen=True)
+    table = read_columns(data_path(file).absolute(), part, chosen=True)
     if not table:
         raise SourceError(
             f"--labels {file}: no column names images below {part.listing.root!r}, which are "
@@ -141,11 +134,11 @@ def chosen_labels(part: Part, option: str) -> Column | None:
     named = [column for column in columns if has_label_word(column.name)]
     columns = named if len(named) == 1 else columns
     if len(columns) > 1:
-        raise UnclearLabelsError(part, columns)
+        raise _unclear(part, columns)
     return columns[0] if columns and columns[0].labels else None
 
 
-def read_columns(file: Path, part: Part, *, chosen: bool = False) -> list[Column]:
+def read_columns(file: DataPath, part: Part, *, chosen: bool = False) -> list[Column]:
     """Returns the columns of a CSV beside the one that names images; empty for another table. A CSV
     in the part's folder names the part's images, another one the images of the whole. One that is
     `chosen` may name few. Raises `SourceError` for a file that is no CSV."""
@@ -187,7 +180,7 @@ def read_columns(file: Path, part: Part, *, chosen: bool = False) -> list[Column
 
 
 def _images(
-    file: Path, rows: Sequence[Mapping[str, str]], listing: ImageListing, *, chosen: bool
+    file: DataPath, rows: Sequence[Mapping[str, str]], listing: ImageListing, *, chosen: bool
 ) -> tuple[str, list[str]]:
     """Returns the column that names most images, empty if too few, and each row's image or none."""
     names = _names(listing)
@@ -215,12 +208,12 @@ def _names(listing: ImageListing) -> dict[str, str]:
     return names | {image.path: image.path for image in listing.images}
 
 
-def _find(cell: str, names: Mapping[str, str], file: Path, root: str) -> str:
+def _find(cell: str, names: Mapping[str, str], file: DataPath, root: str) -> str:
     """Returns the image that a cell names, by its path or the end of it; empty for none."""
     parts = posixpath.normpath(cell.replace("\\", "/")).split("/")
     ends = ("/".join(parts[start:]) for start in range(len(parts)))
-    image, here = next(filter(None, map(names.get, ends)), ""), file.parent / cell
-    try:  # the row can be of another file with the same name
+    image, here = next(filter(None, map(names.get, ends)), ""), Path(str(file.parent), cell)
+    try:  # of a local file, the row can be of another file with the same name
         is_other = image and here.is_file() and not here.samefile(f"{root}/{image}")
     except (OSError, ValueError):  # a cell can be any text
         return image

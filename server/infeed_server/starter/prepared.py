@@ -1,12 +1,8 @@
-"""Starters for folders that describe themselves: of Mosaic Streaming and of TensorFlow Datasets.
-
-Their sources import TensorFlow.
-"""
+"""Starters for folders that describe themselves: of Mosaic Streaming and of TensorFlow Datasets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,14 +14,17 @@ from infeed_server.sources.mds.source import MdsSource
 from infeed_server.sources.tfds.features import Leaves
 from infeed_server.sources.tfds.info import list_shards, read_features, read_info
 from infeed_server.sources.tfrecord.preview import parse_example, read_first
-from infeed_server.starter.draft import Draft, line, listed, pipeline_name, relative
+from infeed_server.starter.draft import Draft, line, pipeline_name
 from infeed_server.starter.image_look import ImageLook, spread
+from infeed_server.starter.shards import Shards
+from infeed_server.storage.files import abbreviate
 
 _SAMPLES_READ = 16
 
 
-def mds_draft(folder: Path, target: Path) -> Draft:
-    """Returns a draft for a folder of index.json. Raises `SourceError`."""
+def mds_drafts(shards: Shards) -> Iterator[Draft]:
+    """Yields the draft for a folder of index.json. Raises `SourceError`."""
+    (folder,) = shards.files
     fields, left_out = [], []
     columns = zip(*read_index(str(folder))[0].columns, strict=True)
     for name, encoding, size in columns:
@@ -35,39 +34,40 @@ def mds_draft(folder: Path, target: Path) -> Draft:
         except SourceError:
             left_out.append(f"{name} ({encoding})")
     if not fields:
-        raise SourceError(f"{folder}: no column that can be served: {listed(left_out)}")
+        raise SourceError(f"{folder}: no column that can be served: {abbreviate(left_out)}")
     reader = MdsSource(mds=str(folder), fields=tuple(fields)).open()
     for field in reader.fields:
         if field.varies:
             left_out.append(f"{field.name} (its shape varies: {[*field.shape]})")
             fields.remove(field.name)
-    source = [line("mds", relative(folder, target))]
+    source = [line("mds", shards.pattern)]
     source += [line("fields", fields)] * bool(left_out)
-    draft = Draft(pipeline_name(folder.name), [f"{len(reader)} samples"], source, len(reader))
-    draft.about += [f"left out: {listed(left_out)}"] * bool(left_out)
+    draft = Draft(shards.name, [f"{len(reader)} samples"], source, len(reader))
+    draft.about += [f"left out: {abbreviate(left_out)}"] * bool(left_out)
     kinds = {field.name: str(field) for field in reader.fields if not field.varies}
     read = reader.read(np.array(spread(len(reader), _SAMPLES_READ)))
     _describe(draft, kinds, {name: [*values] for name, values in read.items()})
-    return draft
+    yield draft
 
 
-def tfds_drafts(folder: Path, target: Path) -> Iterator[Draft]:
+def tfds_drafts(shards: Shards) -> Iterator[Draft]:
     """Yields a draft for each split below dataset_info.json. Raises `SourceError`."""
-    info = read_info(str(folder))
-    leaves = Leaves.of(read_features(str(folder)))
+    folder = str(shards.files[0])
+    info = read_info(folder)
+    leaves = Leaves.of(read_features(folder))
     leaves.require_lengths({})
     left_out = [f"{name} ({reason})" for name, reason in leaves.left_out.items()]
     if not leaves.found:
-        raise SourceError(f"{folder}: no feature that can be served: {listed(left_out)}")
+        raise SourceError(f"{folder}: no feature that can be served: {abbreviate(left_out)}")
     for split in info.splits:
         count = sum(split.shard_lengths)
-        files = list_shards(str(folder), info, split)
+        files = list_shards(folder, info, split)
         records = read_first(files[0].path, _SAMPLES_READ)
         rows = [parse_example(record) or {} for record in records]
-        source = [line("tfds", relative(folder, target)), line("split", split.name)]
+        source = [line("tfds", shards.pattern), line("split", split.name)]
         name = pipeline_name(f"{info.name}-{split.name}")
         draft = Draft(name, [f"{count} samples, {len(files)} files"], source, count)
-        draft.about += [f"left out: {listed(left_out)}"] * bool(left_out)
+        draft.about += [f"left out: {abbreviate(left_out)}"] * bool(left_out)
         kinds = {leaf.name: f"{leaf.dtype}{[*leaf.shape]}" for leaf in leaves.found.values()}
         values = {
             name: [row[name][1][0] for row in rows if name in row and row[name][1]]

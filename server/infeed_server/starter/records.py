@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from infeed.shared.errors import SourceError
 from infeed_server.sources.arrayrecord.reader import read_first as read_first_of_array
 from infeed_server.sources.tfrecord.framing import HEADER_BYTES, masked_crc
 from infeed_server.sources.tfrecord.preview import parse_example, read_first
-from infeed_server.starter.draft import Draft, line, listed
+from infeed_server.starter.draft import Draft, line
 from infeed_server.starter.image_look import ImageLook, spread
-from infeed_server.starter.shards import shard_groups, shard_pattern
+from infeed_server.starter.paths import DataPath, read_head
+from infeed_server.starter.shards import Shards
+from infeed_server.storage.files import abbreviate
 
 _FILES_READ = 4
 """Files of a group whose first records are read: more find more of the features."""
@@ -26,49 +27,36 @@ Feature = tuple[str, list[list[Any]]]
 """The type of a feature, and its values in each record that has it."""
 
 
-def is_record_file(path: Path) -> bool:
-    """Returns whether a file begins as a TFRecord file does."""
-    try:
-        with path.open("rb") as file:
-            header = file.read(HEADER_BYTES)
-    except OSError:
-        return False
-    crc = int.from_bytes(header[8:], "little")
-    return len(header) == HEADER_BYTES and masked_crc(header[:8]) == crc
+def source_of(head: bytes) -> str:
+    """Returns the source of files that begin like this; empty for others."""
+    crc = int.from_bytes(head[8:HEADER_BYTES], "little")
+    if len(head) >= HEADER_BYTES and masked_crc(head[:8]) == crc:
+        return "tfrecord"
+    return "arrayrecord" if head.startswith(_RIEGELI) else ""
 
 
-def is_array_record_file(path: Path) -> bool:
-    """Returns whether a file begins as an ArrayRecord file does."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(_RIEGELI)) == _RIEGELI
-    except OSError:
-        return False
-
-
-def record_drafts(files: Sequence[Path], target: Path, pattern: str = "") -> Iterator[Draft]:
-    """Yields a draft for each group of shards, of TFRecords or of ArrayRecords; `pattern` is the
-    glob that named them, if any. Raises `SourceError`, and `MissingExtraError` for ArrayRecords."""
-    for name, group in shard_groups(files):
-        kind, read = "tfrecord", read_first
-        if is_array_record_file(group[0]):
-            kind, read = "arrayrecord", read_first_of_array
-        features, records = _look_at(group, read)
-        about = [f"{len(group)} file{'s' * (len(group) > 1)}; features of {records} records"]
-        source = [line(kind, shard_pattern(group, target, pattern)), "features:"]
-        draft = Draft(name, about, source, records)
-        for feature, (kind, rows) in features.items():
-            single = len(rows) == records and all(len(row) == 1 for row in rows)
-            look = ImageLook.of_all([row[0] for row in rows]) if single else None
-            text = f"an image: {look.describe()}" if look else describe_values(kind, rows)
-            draft.source.append(f"  {_line(feature, kind, rows, records, text)}")
-            if look:
-                look.suggest(draft, feature, features)
-        yield draft
+def record_drafts(shards: Shards) -> Iterator[Draft]:
+    """Yields the draft for TFRecords or ArrayRecords. Raises `SourceError`, and `MissingExtraError`
+    for ArrayRecords."""
+    kind, read = "tfrecord", read_first
+    if source_of(read_head(shards.files[0])) == "arrayrecord":
+        kind, read = "arrayrecord", read_first_of_array
+    features, records = _look_at(shards.files, read)
+    about = [f"{shards.count}; features of {records} records"]
+    source = [line(kind, shards.pattern), "features:"]
+    draft = Draft(shards.name, about, source, records)
+    for feature, (kind, rows) in features.items():
+        single = len(rows) == records and all(len(row) == 1 for row in rows)
+        look = ImageLook.of_all([row[0] for row in rows]) if single else None
+        text = f"an image: {look.describe()}" if look else describe_values(kind, rows)
+        draft.source.append(f"  {_line(feature, kind, rows, records, text)}")
+        if look:
+            look.suggest(draft, feature, features)
+    yield draft
 
 
 def _look_at(
-    files: Sequence[Path], read: Callable[[str, int], Sequence[bytes]]
+    files: Sequence[DataPath], read: Callable[[str, int], Sequence[bytes]]
 ) -> tuple[Mapping[str, Feature], int]:
     """Returns the features of some records, and the number of these records."""
     features: dict[str, Feature] = {}
@@ -122,7 +110,7 @@ def describe_values(kind: str, rows: Sequence[Sequence[Any]]) -> str:
     except UnicodeDecodeError:
         texts = []
     if texts and all(map(str.isprintable, texts)):
-        return "text: " + listed([text[:20] for text in texts], 3)
+        return "text: " + abbreviate([text[:20] for text in texts], 3)
     lengths = {len(value) for value in values}
     size = f"{min(lengths)} to {max(lengths)} bytes"
     return size if len(lengths) != 1 else f"{size}; decode_raw makes numbers of it"

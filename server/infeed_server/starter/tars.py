@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
-from pathlib import Path
 
 from infeed.shared.errors import SourceError
 from infeed_server.sources.webdataset.fields import default_fields, kind_of
 from infeed_server.sources.webdataset.index import read_samples
 from infeed_server.sources.webdataset.members import MemberScan, TruncatedTar
-from infeed_server.starter.draft import Draft, line, listed
+from infeed_server.starter.draft import Draft, line
 from infeed_server.starter.image_look import ImageLook, spread
+from infeed_server.starter.paths import DataPath
 from infeed_server.starter.records import describe_values
-from infeed_server.starter.shards import shard_groups, shard_pattern
-from infeed_server.storage.files import reading
-from infeed_server.storage.handles import FileHandle
+from infeed_server.starter.shards import Shards
+from infeed_server.storage.files import abbreviate, reading
+from infeed_server.storage.handles import BlockHandle
 
 _FILES_READ = 4
 _SAMPLES_READ = 64
@@ -25,39 +25,38 @@ _SAMPLES_READ = 64
 _IMAGES = ("jpg", "jpeg", "png")
 
 
-def tar_drafts(files: Sequence[Path], target: Path, pattern: str = "") -> Iterator[Draft]:
-    """Yields a draft for each group of shards; `pattern` is the glob that named them, if any.
-    Raises `SourceError`."""
-    for name, group in shard_groups(files):
-        samples = [sample for n in spread(len(group), _FILES_READ) for sample in _look_at(group[n])]
-        if not samples:
-            text = f"{group[0]}: no sample in this file; write it again"
-            raise SourceError(text, file=group[0])
-        fields = _fields(samples[0])
-        extensions = {extension for sample in samples for extension in sample}
-        known = {extension for text in fields.values() for extension in text.split(";")}
-        lacking = {n for n, text in fields.items() if not all(_value(s, text) for s in samples)}
-        others = sorted(extensions - known) + sorted(fields[n] for n in lacking)
-        about = [f"{len(group)} file{'s' * (len(group) > 1)}; {len(samples)} samples looked at"]
-        about += [f"left out, as not all samples have them: {listed(others)}"] * bool(others)
-        source = [line("webdataset", shard_pattern(group, target, pattern)), "fields:"]
-        draft = Draft(name, about, source, len(samples))
-        for field in [field for field in fields if field not in lacking]:
-            values = [value for sample in samples for value in _value(sample, fields[field])]
-            look = ImageLook.of_all(values) if kind_of(fields[field]) == "bytes" else None
-            text = f"an image: {look.describe()}" if look else _describe(fields[field], values)
-            draft.source.append(f"  {line(field, fields[field], text)}")
-            if look:
-                look.suggest(draft, field, fields)
-        yield draft
+def tar_drafts(shards: Shards) -> Iterator[Draft]:
+    """Yields the draft for tars. Raises `SourceError`."""
+    files = shards.files
+    samples = [sample for n in spread(len(files), _FILES_READ) for sample in _look_at(files[n])]
+    if not samples:
+        text = f"{files[0]}: no sample in this file; write it again"
+        raise SourceError(text, file=files[0])
+    fields = _fields(samples[0])
+    extensions = {extension for sample in samples for extension in sample}
+    known = {extension for text in fields.values() for extension in text.split(";")}
+    lacking = {n for n, text in fields.items() if not all(_value(s, text) for s in samples)}
+    others = sorted(extensions - known) + sorted(fields[n] for n in lacking)
+    about = [f"{shards.count}; {len(samples)} samples looked at"]
+    about += [f"left out, as not all samples have them: {abbreviate(others)}"] * bool(others)
+    source = [line("webdataset", shards.pattern), "fields:"]
+    draft = Draft(shards.name, about, source, len(samples))
+    for field in [field for field in fields if field not in lacking]:
+        values = [value for sample in samples for value in _value(sample, fields[field])]
+        look = ImageLook.of_all(values) if kind_of(fields[field]) == "bytes" else None
+        text = f"an image: {look.describe()}" if look else _describe(fields[field], values)
+        draft.source.append(f"  {line(field, fields[field], text)}")
+        if look:
+            look.suggest(draft, field, fields)
+    yield draft
 
 
-def _look_at(file: Path) -> list[dict[str, bytes]]:
+def _look_at(file: DataPath) -> list[dict[str, bytes]]:
     """Returns the members of some samples by extension. Raises `SourceError`."""
     path, found = str(file), []
     # That a tar is truncated, `infeed check --scan` says.
-    with reading(path), FileHandle(path) as handle, suppress(TruncatedTar):
-        samples = read_samples(MemberScan(handle, path, file.stat().st_size), path)
+    with reading(path), BlockHandle(path) as handle, suppress(TruncatedTar):
+        samples = read_samples(MemberScan(handle, path, handle.stamp().size), path)
         for _, sample in islice(samples, _SAMPLES_READ):
             found.append({name: handle.read(m.offset, m.size) for name, m in sample.items()})
     return found

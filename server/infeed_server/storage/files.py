@@ -197,7 +197,7 @@ def describe_nearest_folder(path: str) -> str:
 
 
 def _describe_nearest_objects(path: str) -> str:
-    folder = path
+    folder = f"{path}/"  # the path may be a bucket
     try:
         while (folder := folder.rpartition("/")[0]).count("/") >= 2:  # the bucket has two
             if names := object_store.list_names(folder):

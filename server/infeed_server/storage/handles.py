@@ -16,6 +16,9 @@ from infeed_server.storage.stamp import FileStamp, StoredFile
 MAX_IDLE_HANDLES = 128
 """Idle handles kept open: far below the usual limit of 1024 file descriptors per process."""
 
+_BLOCK = 1 << 20
+"""Bytes that `BlockHandle` reads at once at least."""
+
 
 class FileHandle:
     """One open file. Used by one thread at a time; closed with the last reference."""
@@ -66,6 +69,19 @@ class FileHandle:
 
     def __del__(self) -> None:
         self.close()
+
+
+class BlockHandle(FileHandle):
+    """An open file that is read in blocks, from its beginning on: each is a request."""
+
+    _block, _begin = b"", 0
+
+    def read(self, offset: int, size: int) -> bytes:
+        begin = offset - self._begin
+        if not 0 <= begin <= begin + size <= len(self._block):
+            self._block, self._begin = super().read(offset, max(size, _BLOCK)), offset
+            begin = 0
+        return self._block[begin : begin + size]
 
 
 class _Closeable(Protocol):

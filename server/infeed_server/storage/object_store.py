@@ -31,8 +31,8 @@ _MAX_GAP = 4 << 20
 _MIN_BYTES_PER_SECOND = 1 << 20
 """A body that arrives slower than this for long is read again."""
 
-_PAGE = 1000
-"""Objects in the answer to a list request."""
+_FOLDER_SECONDS = 60.0
+"""Bound on the names of a folder, which come in pages of a thousand."""
 
 _LIST_ATTEMPTS = 4
 """Of each page: a page that is cut off is no error of a request, which obstore would repeat."""
@@ -115,9 +115,7 @@ def list_files(
     """Yields the objects below a folder, or about `limit` of them, with their versions: a request
     for each thousand of them, and none for each. Raises `OSError`, for a key that cannot be read
     too; if `is_flat`, not for one in a folder below, and what is there may be left out."""
-    root, key = split_path(prefix)
-    if root.startswith("http"):
-        raise OSError(errno.EOPNOTSUPP, "a web server lists no files; name each of them")
+    folder = _folder(prefix)
 
     async def collect(store: Any, key: str) -> list[Any]:
         found: list[Any] = []
@@ -142,14 +140,20 @@ def list_files(
                     raise
                 await asyncio.sleep(0.1 * failures)
 
-    for meta in _call(f"{root}/{key.rstrip('/')}", collect):
+    root, _ = split_path(folder)
+    for meta in _call(folder, collect):
         yield StoredFile(f"{root}/{meta['path']}", _stamp(meta))
 
 
 def list_names(folder: str) -> list[str]:
-    """Returns names in a folder: of its first thousand objects, and their folders."""
-    found = list_files(folder, limit=_PAGE)
-    return sorted({file.path[len(folder) + 1 :].partition("/")[0] for file in found})
+    """Returns the names in a folder, of its objects and of its folders. Raises `OSError`."""
+
+    async def collect(store: Any, key: str) -> list[str]:
+        request = obstore.list_with_delimiter_async(store, prefix=key or None)
+        found = await _answer(request, _FOLDER_SECONDS)
+        return [*found["common_prefixes"], *(meta["path"] for meta in found["objects"])]
+
+    return sorted(path.rstrip("/").rpartition("/")[2] for path in _call(_folder(folder), collect))
 
 
 def glob_files(pattern: str) -> list[StoredFile]:
@@ -182,6 +186,14 @@ def _matcher(pattern: str) -> Callable[[str], Any]:
         name = visible + translated.replace(".*", "[^/]*") + "/"
         parts.append(r"(?:(?!\.)[^/]+/)*" if part == "**" else name)
     return re.compile("".join(parts).removesuffix("/")).fullmatch
+
+
+def _folder(path: str) -> str:
+    """Returns the path of a folder without slashes at its end. Raises `OSError`."""
+    root, key = split_path(path)
+    if root.startswith("http"):
+        raise OSError(errno.EOPNOTSUPP, "a web server lists no files; name each of them")
+    return f"{root}/{key.rstrip('/')}"
 
 
 async def _gather(reads: Sequence[ObjectRead]) -> list[bytes | OSError]:

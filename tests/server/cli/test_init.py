@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.harness.datasets import jpeg
+from tests.harness.mds import write_mds
 from typer.testing import CliRunner, Result
 
 from infeed.cli import new_app
@@ -87,6 +91,46 @@ def test_existing_file_is_kept_without_force(folder: Path) -> None:
     assert (folder / "photos-labels.infeed.csv").read_text() != "old"
     assert isinstance(run("digits.npz").exception, ConfigError)
     assert "photos" in (folder / "pipelines.yaml").read_text()
+
+
+def test_labels_of_another_init_are_kept(folder: Path) -> None:
+    assert run("photos", "--labels", "species.csv").exit_code == 0
+    labels = folder / "photos-labels.infeed.csv"
+    assert run("photos", "--labels", "species.csv", "-o", "same.yaml").exit_code == 0
+    labels.write_text("of another folder")
+    problem = str(run("photos", "--labels", "species.csv", "-o", "other.yaml").exception)
+    assert problem.endswith("--force overwrites it, --output in another folder writes another file")
+    assert labels.read_text() == "of another folder"
+
+
+def test_pattern_that_the_shell_expanded_has_a_hint() -> None:
+    problem = str(run("a-0.tar", "a-1.tar").exception)
+    assert problem.startswith("2 paths, such as a-0.tar and a-1.tar, ")
+    assert "put a pattern in quotes" in problem
+
+
+def test_one_of_several_sources_is_chosen(folder: Path) -> None:
+    result = run(".")
+    assert str(result.exception).splitlines() == [
+        ". has data for several sources; choose one:",
+        "  infeed init . --source arrays  # 1: digits.npz",
+        "  infeed init . --source images  # 2: a.jpg, b.jpg",
+    ]
+    assert run(".", "--source", "arrays", "-o", "arrays.yaml").exit_code == 0
+    assert run(".", "--source", "images", "--labels", "none").exit_code == 0
+    assert "images: photos\n" in (folder / "pipelines.yaml").read_text()
+    problem = str(run(".", "--source", "mds").exception)
+    assert problem == "--source mds: there is no such data at .; it has: arrays, images"
+
+
+@pytest.mark.slow
+def test_the_banner_of_tensorflow_is_not_shown(folder: Path) -> None:
+    write_mds(folder / "mds", {"label": ("int", 8)}, [[{"label": bytes(8)}]])
+    environment = {name: value for name, value in os.environ.items() if "TF_CPP" not in name}
+    command = [sys.executable, "-m", "infeed", "init", "mds"]
+    made = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    assert "cudart" not in made.stderr
+    assert "absl" not in made.stderr
 
 
 def test_dash_is_standard_output(folder: Path) -> None:

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 from tests.harness.datasets import write_datasets
+from tests.server.storage.conftest import store
+
+__all__ = ["data", "store"]
 
 
 @pytest.fixture(scope="session")

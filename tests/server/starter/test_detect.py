@@ -21,6 +21,7 @@ from tests.harness.tfds import IMAGE, LABEL, sequence, tensor, write_tfds
 from infeed.shared.errors import MissingExtraError, SourceError
 from infeed_server.sources.tfrecord.preview import read_first
 from infeed_server.starter.detect import starter_for
+from infeed_server.starter.draft import UnclearError
 
 
 def text(data: Path, path: str) -> str:
@@ -120,6 +121,30 @@ def test_tars(tmp_path: Path) -> None:
             starter_for(str(tmp_path / "train-0.tar"), tmp_path)
     (tmp_path / "train-0.tar").write_bytes(whole[:-11_000])  # `check --scan` says where it ends
     assert "webdataset: train-0.tar" in text(tmp_path, "train-0.tar")
+
+
+def test_parquet_beside_tars_is_their_metadata(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "00000.tar", "w") as tar:  # as img2dataset writes them
+        info = tarfile.TarInfo("0.txt")
+        info.size = 1
+        tar.addfile(info, io.BytesIO(b"a"))
+    (tmp_path / "00000.parquet").write_bytes(b"")
+    assert "webdataset: 00000.tar" in text(tmp_path, ".")
+    (tmp_path / "other.parquet").write_bytes(b"")
+    with pytest.raises(UnclearError, match="data for several sources") as caught:
+        text(tmp_path, ".")
+    assert [source for source, _ in caught.value.choices] == ["parquet", "webdataset"]
+
+
+def test_classes_are_no_folders_of_other_data(data: Path, tmp_path: Path) -> None:
+    for folder in ("photos/cat", "photos/dog", "arrays"):
+        (tmp_path / folder).mkdir(parents=True)
+    for number, name in enumerate(("cat", "dog")):
+        (tmp_path / "photos" / name / "0.jpg").write_bytes(jpeg(number))
+    (tmp_path / "arrays" / "x.npy").write_bytes((data / "single.npy").read_bytes())
+    starter = starter_for(str(tmp_path), tmp_path, source="images")
+    assert starter.drafts[0].source[0] == "images: photos"
+    assert starter.label_lines()[0].startswith("photos: label is the class folder: 2 classes")
 
 
 def test_tokens(tmp_path: Path) -> None:
@@ -232,8 +257,8 @@ def test_pipelines_of_one_name_are_numbered(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("nothing/here", "no file or folder .*/nothing/here'; the nearest folder that exists is"),
-        ("empty", "no file in "),
+        ("nothing/here", "no file matches .*/nothing/here'; the nearest folder that exists is"),
+        ("empty", r"no file matches .*/empty', which holds nothing"),
         ("notes.txt", "unknown kind of data: notes.txt; known: folders of .jpg, "),
         ("one.jpg", "is one image; give its folder: "),
         ("table/t.csv", r"no images beside it; give .* --labels .*np\.savez"),

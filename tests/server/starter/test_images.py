@@ -11,8 +11,7 @@ from tests.harness.datasets import jpeg
 
 from infeed.shared.errors import SourceError
 from infeed_server.starter.detect import starter_for
-from infeed_server.starter.draft import Starter
-from infeed_server.starter.labels import UnclearLabelsError
+from infeed_server.starter.draft import Starter, UnclearError
 
 PICTURE = jpeg(0)
 NAMES = [f"{number}.jpg" for number in range(6)]
@@ -44,9 +43,9 @@ def text(starter: Starter) -> str:
 
 def options(folder: Path, option: str | None = None) -> list[str]:
     """Returns the values of `--labels` among which one must be chosen."""
-    with pytest.raises(UnclearLabelsError, match="it is not clear which column is the label") as e:
+    with pytest.raises(UnclearError, match="it is not clear which column is the label") as e:
         starter(folder, labels=option)
-    return [value.rpartition("/")[2] for value, _ in e.value.options]
+    return [value.rpartition("/")[2] for value, _ in e.value.choices]
 
 
 @pytest.fixture

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from tests.harness.datasets import jpeg
 from tests.harness.http_faults import FaultProxy, Faults
 from tests.harness.real_stores import needs_stores, put
+from tests.harness.tfrecords import example, write_records
+from typer.testing import CliRunner
 
+import infeed
+from infeed.cli import new_app
 from infeed.shared.errors import SourceError
+from infeed_server.pipeline.load import from_yaml
 from infeed_server.storage import object_store
 from infeed_server.storage.files import list_files
 from infeed_server.storage.ranges import RangeReader
@@ -58,3 +66,23 @@ def test_absent_buckets_and_objects(proxy: tuple[str, FaultProxy]) -> None:
         list_files([f"{bucket}/data/q"])
     with pytest.raises(SourceError, match=r"no such bucket|500 Internal"):
         list_files([f"{bucket}t/data/*"])
+
+
+def test_init_check_and_serve(proxy: tuple[str, FaultProxy], tmp_path: Path, serve: Any) -> None:
+    bucket, _ = proxy
+    written = tmp_path / "written.tfrecord"
+    write_records(written, (example({"x": [n], "y": [bytes(1000)]}) for n in range(40)))
+    records = written.read_bytes()
+    for number in range(2):
+        put(proxy, f"{bucket}/data/train-{number}.tfrecord", records)
+    for number in range(4):
+        put(proxy, f"{bucket}/photos/{'ab'[number % 2]}/{number}.jpg", jpeg(number))
+    for path, field in (("data", "x"), ("photos", "image")):
+        file = str(tmp_path / f"{path}.yaml")
+        for command in (["init", f"{bucket}/{path}", "-o", file], ["check", file, "--scan"]):
+            result = CliRunner().invoke(new_app(), command)
+            assert result.exit_code == 0, result.output
+        server = serve(from_yaml(file))
+        (name,) = from_yaml(file)
+        with infeed.connect(str(server.address), name) as feed:
+            assert len(next(feed)[field])

@@ -17,7 +17,7 @@ from infeed_server.sources.tfrecord.framing import (
     read_length,
 )
 from infeed_server.storage.files import reading
-from infeed_server.storage.handles import FileHandle
+from infeed_server.storage.handles import BlockHandle
 
 Example = dict[str, tuple[str, list[Any]]]
 """Name of a feature → its type as in definitions, and its values."""
@@ -45,10 +45,10 @@ message_type { name: "Example" field { name: "features" number: 1 type_name: ".F
 
 
 def read_first(path: str, count: int) -> list[bytes]:
-    """Returns the data of at most `count` records of a local file. Raises `SourceError`."""
+    """Returns the data of at most `count` records of a file. Raises `SourceError`."""
     records: list[bytes] = []
     offset = 0
-    with reading(path), FileHandle(path) as handle:
+    with reading(path), BlockHandle(path) as handle:
         while len(records) < count and (header := handle.read(offset, HEADER_BYTES)):
             length = read_length(header, path, offset, len(records))
             frame = header + handle.read(offset + HEADER_BYTES, length + FOOTER_BYTES)

@@ -1,0 +1,123 @@
+"""Starters for data in an object store: as for local files, from lists and the heads of objects."""
+
+from __future__ import annotations
+
+import importlib.util
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.harness.datasets import jpeg
+from tests.harness.mds import write_mds
+from tests.harness.object_server import ObjectServer
+from tests.harness.saved import write_saved
+from tests.harness.tfds import IMAGE, LABEL, write_tfds
+from tests.harness.tfrecords import example, write_records
+
+from infeed.shared.errors import SourceError
+from infeed_server.starter.detect import starter_for
+
+WINDOW = "    # mode: window joins the reads of a block to few requests to a store\n"
+
+
+@pytest.fixture(scope="session")
+def described(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders that describe themselves, and an index of tokens."""
+    root = tmp_path_factory.mktemp("described")
+    columns = {"image": ("jpeg", None), "label": ("int", 8)}
+    write_mds(root / "mds", columns, [[{"image": jpeg(n), "label": bytes(8)} for n in range(4)]])
+    rows = [{"image": [jpeg(n)], "label": [n % 2]} for n in range(4)]
+    write_tfds(root / "tfds" / "1.0.0", {"image": IMAGE, "label": LABEL}, {"train": [rows]})
+    (root / "tokens").mkdir()
+    header = struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 8, 1, 0)
+    arrays = (np.array([8], "<i4"), np.array([0], "<i8"))
+    content = header + b"".join(array.tobytes() for array in arrays)
+    (root / "tokens" / "web.idx").write_bytes(content)
+    return root
+
+
+def text(path: str) -> str:
+    return starter_for(path, Path("/far/away/from/the/data")).text("infeed init", "pipelines.yaml")
+
+
+def assert_same(store: ObjectServer, root: Path, path: str) -> None:
+    """Asserts that a starter differs from a local folder's in its paths and its order alone."""
+    store.put_folder(root, "bkt")
+    remote = text(f"s3://bkt/{path}").replace(WINDOW, "").replace(", mode: window", "")
+    local = text(f"{root}/{path}").replace("'", "")
+    assert remote.replace("s3://bkt", str(root)).replace("'", "") == local
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("folders", "csv/images", "csv/labels.csv", "other-csv/table.csv", "parts", "parts/train"),
+        *("records", "records/train-*", "arrays", "npy", "rows"),
+    ],
+)
+def test_of_files(store: ObjectServer, data: Path, path: str) -> None:
+    if path == "rows" and not importlib.util.find_spec("pyarrow"):
+        pytest.skip("needs PyArrow")
+    assert_same(store, data, path)
+
+
+@pytest.mark.parametrize("path", ["mds/", "mds/index.json", "tfds", "tokens"])
+def test_of_folders_that_describe_themselves(
+    store: ObjectServer, described: Path, path: str
+) -> None:
+    assert_same(store, described, path)
+
+
+def test_shards_are_read_in_windows(store: ObjectServer, data: Path) -> None:
+    store.put_folder(data, "bkt")
+    train, val = text("s3://bkt/records").split("  val:\n")
+    assert "shuffle: {seed: 0, mode: window}" in train
+    assert WINDOW in train
+    assert "window" not in val
+    assert "window" not in text("s3://bkt/folders")  # each image is a request of its own
+
+
+def test_heads_are_read_and_no_more(store: ObjectServer, tmp_path: Path) -> None:
+    records = [example({"x": [n], "y": [bytes(100_000)]}) for n in range(100)]
+    write_records(tmp_path / "train-0.tfrecord", records)
+    (tmp_path / "photos").mkdir()
+    picture = jpeg(0)
+    for number in range(3):
+        (tmp_path / "photos" / f"{number}.jpg").write_bytes(picture + bytes(1 << 20))
+    store.put_folder(tmp_path, "bkt")
+    for path, requests, sent in (("*.tfrecord", 20, 8 << 20), ("photos", 20, 400_000)):
+        before, sent_before = len(store.requests), store.sent_bytes
+        assert "x: int64" in text(f"s3://bkt/{path}") or path == "photos"
+        assert len(store.requests) - before < requests
+        assert store.sent_bytes - sent_before < sent
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("s3://none", "no file matches 's3://none'; 's3://none' cannot be listed: no such bucket"),
+        ("s3://none/x", r"matches 's3://none/x'; .* cannot be listed: no such bucket; correct its"),
+        ("s3://bkt/nothing", "no file matches 's3://bkt/nothing'; the nearest folder with objects"),
+        ("s3://denied/x", r"cannot list 's3://denied/x': the store denies it; allow to read and"),
+        ("s3://bkt/saved", "saved: the source huggingface reads local files only; copy these to"),
+        ("s3://bkt/notes", "unknown kind of data: a.txt; known: folders of .jpg"),
+    ],
+)
+def test_what_cannot_be_served_is_explained(
+    store: ObjectServer, tmp_path: Path, path: str, message: str
+) -> None:
+    write_saved(tmp_path / "saved", {"x": [1, 2]}, {})
+    store.put_folder(tmp_path, "bkt")
+    store.objects["bkt/notes/a.txt"] = b"notes"
+    store.refusals["denied"] = (403, "AccessDenied")
+    with pytest.raises(SourceError, match=message):
+        starter_for(path, tmp_path)
+
+
+def test_web_server_lists_no_folder(store: ObjectServer, data: Path) -> None:
+    store.put_folder(data, "bkt")
+    url = f"{store.url}/bkt/records/train-00000-of-00002"
+    assert f"tfrecord: {url}\n" in text(url)
+    with pytest.raises(SourceError, match="a web server lists no files; name each of them"):
+        text(f"{store.url}/bkt/records/none")
