@@ -308,3 +308,10 @@ def test_truncated_file_is_refused(tmp_path: Path, name: str) -> None:
         path.write_bytes(content[:size])
         with pytest.raises(SourceError):
             open_source(tmp_path)
+
+
+def test_wrong_folder_says_what_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "train-0.tar").write_bytes(b"")
+    ((_, problem),) = MdsSource(mds=str(tmp_path)).check()
+    assert "index.json': No such file or directory; the nearest folder that exists" in problem
+    assert problem.endswith("which holds train-0.tar")
