@@ -164,9 +164,8 @@ def test_key_that_cannot_be_read_is_named(store: ObjectServer, name: str) -> Non
     for pattern in ("s3://bkt/d/*.x", "s3://bkt/e/**"):  # it cannot match these
         assert [file.stamp.size for file in list_files([pattern])] == [1]
     for pattern in ("s3://bkt/d/**", "s3://bkt/d/bad/*", f"s3://bkt/d/bad/{name}"):
-        with pytest.raises(SourceError, match=r"the key .+ has an empty part") as caught:
+        with pytest.raises(SourceError, match=r"the key 'd/bad/.+ has an empty part") as caught:
             list_files([pattern])
-        assert repr(f"d/bad/{name}") in caught.value.message
         assert "rename that object, or name a folder" in caught.value.message
 
 
