@@ -102,14 +102,19 @@ class HttpServer:
         self._listening.set()
         await self._ended.wait()
         server.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # a task that never began would not close its connection
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0.01)  # in which the closed connections end
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(
-            ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError
+        with (
+            contextlib.closing(writer),
+            contextlib.suppress(
+                ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError
+            ),
         ):
             while (request := await read_request(reader)) and not self.faults.is_down:
                 self.requests.append(request)
@@ -118,7 +123,6 @@ class HttpServer:
                     request = replace(request, headers=kept)
                 if not await self._answer(request, writer):
                     break
-        writer.close()
 
     async def _answer(self, request: Request, writer: asyncio.StreamWriter) -> bool:
         """Returns whether the connection may be used again."""
@@ -167,8 +171,10 @@ class FaultProxy(HttpServer):
         head = f"{request.method} {request.target} HTTP/1.1\r\n"
         head += "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         writer.write(f"{head}\r\n".encode() + request.body)
-        answer = await reader.read()
-        writer.close()
+        try:
+            answer = await reader.read()
+        finally:
+            writer.close()
         head, _, body = answer.partition(b"\r\n\r\n")  # type: ignore[assignment]
         first, *lines = head.decode().split("\r\n")  # type: ignore[attr-defined]
         kept = {}
