@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 
-from benchmarks import epochs, formats, hybrid, memory, records, servers, stores
+from benchmarks import epochs, formats, hybrid, memory, pack, records, servers, stores
 from benchmarks.duel import (
     Goal,
     Plan,
@@ -250,6 +250,7 @@ CASES: dict[str, Case] = {
         "JPEGs in an object store 30 ms away, with 1 % errors ÷ local files", stores.compare
     ),
     "formats": Case("the same photos in other formats ÷ in TFRecords", formats.compare),
+    "pack": Case("photos decoded and cropped at random: packed ÷ in files", pack.compare),
     "hybrid": Case(
         "JPEGs to float32: a local server on one core and a remote one, 30 ms away, as one target",
         hybrid.compare,

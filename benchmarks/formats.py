@@ -66,7 +66,7 @@ def compare(plan: Plan) -> list[Finding]:
                 for kind in TRANSFORMS:
                     for source in SOURCES:
                         seed, pipeline = next(seeds), f"{source}-{kind}"
-                        rate = _images_per_second(server.address, pipeline, seed, plan.seconds)
+                        rate = images_per_second(server.address, pipeline, seed, plan.seconds)
                         rates.setdefault((source, kind), []).append(rate)
     return [
         Finding(
@@ -124,7 +124,7 @@ def _write_mds(files: list[Path], folder: Path) -> None:
     write_mds(folder, {"image": ("jpeg", None)}, [samples])
 
 
-def _images_per_second(address: str, pipeline: str, seed: int, seconds: float) -> float:
+def images_per_second(address: str, pipeline: str, seed: int, seconds: float) -> float:
     with infeed.connect(address, pipeline, seed=seed) as feed:
         for _ in range(WARM_UP_BATCHES):
             next(feed)

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from benchmarks import formats, servers
+from benchmarks import formats, pack, servers
 from benchmarks.cases import CASES
 from benchmarks.duel import Goal, Plan, Side, duel, gigabytes_per_second
 from benchmarks.findings import Figures, Finding, Target
@@ -136,6 +136,15 @@ def test_formats_are_written_and_read(monkeypatch: pytest.MonkeyPatch, photos: S
     findings = formats.compare(Plan(1, 0.1))
     assert {finding.measure for finding in findings} == {"images/s, raw", "images/s, decoded"}
     assert {finding.ours.name for finding in findings} == {*formats.SOURCES} - {formats.PEER}
+    assert all(finding.ratio > 0 for finding in findings)
+
+
+@pytest.mark.slow
+def test_packs_are_written_and_read(monkeypatch: pytest.MonkeyPatch, photos: SimpleNamespace):
+    monkeypatch.setenv("INFEED_BENCH_PHOTOS", str(photos.folder))
+    monkeypatch.setattr(pack, "PIPELINE", pack.PIPELINE.replace("size: 64", "size: 16"))
+    findings = pack.compare(Plan(1, 0.1))
+    assert [finding.ours.name for finding in findings] == [pack.REDUCED, pack.PLAIN]
     assert all(finding.ratio > 0 for finding in findings)
 
 
