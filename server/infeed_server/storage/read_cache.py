@@ -19,12 +19,16 @@ from pydantic import ByteSize, TypeAdapter
 
 from infeed.shared.errors import ConfigError
 from infeed_server.cache.directory import VERSION, open_directory
+from infeed_server.storage.files import abbreviate
 from infeed_server.storage.flights import Flights
 from infeed_server.storage.stamp import StoredFile
 
 VARIABLE = "INFEED_READ_CACHE"
 """The environment variable with the folder; it is the host's, and no part of a pipeline."""
 BUDGET_VARIABLE = "INFEED_READ_CACHE_BUDGET"
+
+READS = "reads of "
+"""Begin of the name of a directory's owner, before its first object; others are pipelines."""
 
 _CHUNK = 128 << 10
 _BLOCK = 32 * _CHUNK
@@ -54,7 +58,7 @@ class ReadCache:
         """Number of each file's first block."""
         self._flights = Flights(self._find, self._load)
         """Blocks by number."""
-        name, about = digest.hexdigest(), f"reads of {files[0].path}"
+        name, about = digest.hexdigest(), READS + abbreviate([file.path for file in files], 1)
         chunks = self._first[-1] * _BLOCK // _CHUNK
         self._store = open_directory(root, name, about, chunks, budget, shared=True)
         self.close = self._store.close
@@ -112,26 +116,30 @@ class ReadCache:
 
     def _cut(self, one: Range, blocks: Mapping[int, bytes | OSError]) -> bytes | OSError:
         """Returns the bytes of a range in its blocks, or the first error."""
-        parts: list[bytes] = []
-        for number in self._blocks(one):
-            content = blocks[number]
-            if isinstance(content, OSError):
-                return content
-            parts.append(content)
+        contents: list[Any] = [blocks[number] for number in self._blocks(one)]
+        for error in contents:
+            if isinstance(error, OSError):
+                return error
         skipped = one[1] % _BLOCK
-        return b"".join(parts)[skipped : skipped + one[2]]
+        return b"".join(contents)[skipped : skipped + one[2]]
 
 
 def read_cache(files: Sequence[StoredFile], request: Request) -> ReadCache | None:
     """Returns the cache that the environment asks for; None without one, for local files, and where
     a file has no etag. Raises `ConfigError`."""
-    folder = os.environ.get(VARIABLE)
-    if not folder or not files or not all(file.stamp.etag for file in files):
+    if not files or not all(file.stamp.etag for file in files):
+        return None
+    chosen = folder_and_budget()
+    return ReadCache(files, request, *chosen) if chosen else None
+
+
+def folder_and_budget() -> tuple[Path, int] | None:
+    """Returns what the environment chooses; None without a folder. Raises `ConfigError`."""
+    if not (folder := os.environ.get(VARIABLE)):
         return None
     text = os.environ.get(BUDGET_VARIABLE, "64GiB")
     try:
-        budget = TypeAdapter(ByteSize).validate_python(text)
+        return Path(folder), TypeAdapter(ByteSize).validate_python(text)
     except ValueError as error:
         problem = f"{BUDGET_VARIABLE}={text!r} should be bytes, or a size such as 64GiB"
         raise ConfigError(problem) from error
-    return ReadCache(files, request, Path(folder), budget)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,8 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.harness.object_server import ObjectServer
+from typer.testing import CliRunner, Result
 
+from infeed.cli import new_app
 from infeed.shared.errors import ConfigError
+from infeed_server.cache.directory import default_root
 from infeed_server.storage.files import list_files
 from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.read_cache import BUDGET_VARIABLE, VARIABLE
@@ -129,3 +133,25 @@ def test_unusable_settings(
     monkeypatch.setenv(VARIABLE, "/proc/none")
     with pytest.raises(ConfigError, match=r"cannot use the cache /proc/none/.*give a path"):
         opened()
+
+
+def test_command_lists_verifies_and_clears(store: ObjectServer, folder: Path) -> None:
+    ranges = opened()
+    check(ranges)
+    ranges.close()
+
+    def run(*words: str) -> Result:
+        return CliRunner().invoke(new_app(), ["cache", *words])
+
+    lines = run("list", "s3://bkt/").output.splitlines()
+    assert lines[0] == f"no cache in {default_root()}"
+    assert lines[1] == f"caches in {folder}, 67.1 MB for each list of objects:"
+    (row,) = [line for line in lines if "reads of s3://bkt/a and 1 more" in line]
+    assert "73 of 128" in row
+    (kept,) = json.loads(run("verify", "--json").output)
+    assert (kept["budget"], kept["kept"], kept["damaged"]) == (64 << 20, 73, 0)
+    with (Path(kept["path"]) / "segment-1").open("r+b") as segment:
+        segment.truncate(100)
+    assert run("verify").exit_code == 1
+    assert run("clear").exit_code == 0
+    assert not Path(kept["path"]).exists()
