@@ -86,10 +86,10 @@ def pack(
         load_tensorflow()
         from infeed_server.pack.plan import make_plan
         from infeed_server.pack.reader import open_reader
-        from infeed_server.pack.run import Run, packed_options, read_manifest
+        from infeed_server.pack.run import Run, read_manifest
 
         finished = read_manifest(destination) if verify else None
-        options = packed_options(finished) if finished else options
+        options = PackOptions.model_validate(finished["options"]) if finished else options
         with index_progress(location.pipeline) as progress:
             reader = open_reader(location, options, progress)
         plan, images = make_plan(reader, location, options)

@@ -13,14 +13,15 @@ from pathlib import Path
 from infeed.shared.errors import ConfigError
 from infeed_server.storage import object_store
 from infeed_server.storage.faults import error_text
-from infeed_server.storage.files import absolute_path, is_remote
+from infeed_server.storage.files import absolute_path, is_remote, reading, stat_file
 
 _UNFINISHED = ".unfinished-"
 """Part of the name of a file that is being written."""
 
 
 class Destination:
-    """Files of a pack, by their names. Raises `ConfigError` where they cannot be used."""
+    """Files of a pack, by their names. Raises `SourceError` where they cannot be read, and
+    `ConfigError` where they cannot be written."""
 
     def __init__(self, path: str) -> None:
         self.path = absolute_path(path).rstrip("/")
@@ -32,20 +33,15 @@ class Destination:
     def read(self, name: str) -> bytes | None:
         """Returns the content of a file; None if there is none."""
         path = self.path_of(name)
-        try:
+        with reading(path), suppress(FileNotFoundError, NotADirectoryError):
             return object_store.read(path) if self.is_remote else Path(path).read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise ConfigError(f"cannot read {path}: {error_text(error)}", file=path) from error
+        return None
 
     def size(self, name: str) -> int:
         """Returns the bytes of a file; -1 if there is none."""
-        path = self.path_of(name)
-        try:
-            return object_store.stat(path).size if self.is_remote else Path(path).stat().st_size
-        except FileNotFoundError:
-            return -1
+        with suppress(FileNotFoundError):
+            return stat_file(self.path_of(name)).size
+        return -1
 
     def write(self, name: str, content: bytes) -> None:
         """Creates or replaces a small file."""
@@ -69,20 +65,19 @@ class Destination:
                     os.fsync(file.fileno())
                 path.replace(self.path_of(name))
             except (OSError, RuntimeError, ValueError) as error:
-                self._explain(error, name)
+                self._explain(error, self.path_of(name))
+                raise
             finally:
                 with suppress(OSError):
                     path.unlink()
 
     @contextmanager
     def local(self, name: str) -> Iterator[Path]:
-        """Yields the path of a file on this host, a copy of one in a store."""
-        if not self.is_remote:
-            yield Path(self.path_of(name))
-            return
+        """Yields the path of a file on this host, a copy of one in a store, if there is one."""
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, name)
-            path.write_bytes(self.read(name) or b"")
+            path = Path(folder, name) if self.is_remote else Path(self.path_of(name))
+            if self.is_remote and (content := self.read(name)) is not None:
+                path.write_bytes(content)
             yield path
 
     def remove_unfinished(self) -> None:
@@ -92,13 +87,13 @@ class Destination:
             with suppress(OSError):
                 left.unlink()
 
-    def _explain(self, error: Exception, name: str) -> None:
-        """Raises the error, one of writing as a `ConfigError`."""
+    def _explain(self, error: Exception, path: str) -> None:
+        """Raises an error of writing as a `ConfigError`."""
         # array_record raises other errors, with the text of the system's.
         is_full = os.strerror(errno.ENOSPC) in str(error)
-        if isinstance(error, FileNotFoundError) or not (is_full or isinstance(error, OSError)):
-            raise error
-        path = self.path_of(name)
+        is_removed = isinstance(error, FileNotFoundError) and not self.is_remote
+        if is_removed or not (is_full or isinstance(error, OSError)):
+            return
         problem = f"{error_text(error)}; name another folder or URL, or permit the access"
         if is_full:
             problem = "no space is left; what is unfinished is removed; free some, and run the same"

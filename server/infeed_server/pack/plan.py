@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -83,22 +83,20 @@ class Plan:
 
     @cached_property
     def digest(self) -> str:
-        """A hash of the document."""
-        return hashlib.sha256(to_json(self.document())).hexdigest()
+        return digest(self.document())
 
     def claim(self, destination: Destination) -> None:
         """Writes the plan. Raises `ConfigError` if the destination has another one's shards."""
         mine = to_json(self.document())
-        for _ in range(2):  # read again: another command may have written its own
-            content = destination.read(PLAN)
-            if content is None:
-                destination.write(PLAN, mine)
-            elif content != mine:
-                raise ConfigError(
-                    f"{destination.path} has another pack: {_difference(content, mine)}; name an "
-                    "empty DEST, or give the source and options of that pack",
-                    file=destination.path_of(PLAN),
-                )
+        content = destination.read(PLAN)
+        if content is None:
+            destination.write(PLAN, mine)
+        elif content != mine:
+            raise ConfigError(
+                f"{destination.path} has another pack: {_difference(content, mine)}; name an "
+                "empty DEST, or give the source and options of that pack",
+                file=destination.path_of(PLAN),
+            )
 
     @property
     def _name(self) -> str:
@@ -113,7 +111,7 @@ def make_plan(
     total = len(reader.source)
     indices = sorted({n * (total - 1) // (_LOOKED_AT - 1) for n in range(_LOOKED_AT)})
     # A bad sample is not one to look at; whether it ends the pack is decided when it is its turn.
-    looked = [values for _, values in reader.samples(indices) if isinstance(values, Mapping)]
+    looked = [values for _, values in reader.samples(indices) if not isinstance(values, str)]
     fields = fields_of(reader.specs, looked)
     _check(fields, options)
     mean_bytes, images = _look(looked, fields, options)
@@ -127,6 +125,11 @@ def make_plan(
 def to_json(document: Any) -> bytes:
     """Returns JSON for people too, the same for the same document."""
     return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def digest(document: Any) -> str:
+    """Returns a hash of a document."""
+    return hashlib.sha256(to_json(document)).hexdigest()
 
 
 def _look(
@@ -161,7 +164,9 @@ def _check(fields: Sequence[Field], options: PackOptions) -> None:
 
 
 def _difference(content: bytes, mine: bytes) -> str:
-    """Returns the first line that differs."""
+    """Returns the first line that differs; two hashes would say nothing."""
     lines = zip_longest(*(text.decode(errors="replace").split("\n") for text in (content, mine)))
     there, here = next(pair for pair in lines if pair[0] != pair[1])
+    if '"identity"' in (there or ""):
+        return "of a source with other samples"
     return f"{(there or '').strip(' ,')} there, {(here or '').strip(' ,')} here"

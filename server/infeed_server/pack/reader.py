@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from infeed.shared.errors import SampleError, SourceError
+from infeed.shared.errors import SampleError
 from infeed_server.pack.fields import Values
 from infeed_server.pack.options import Location, OnBad, PackOptions
 from infeed_server.pipeline.load import load, located
@@ -19,15 +19,6 @@ from infeed_server.sources.registry import open_source
 from infeed_server.transforms.base import Transform
 
 _READ_AT_ONCE = 32
-
-
-class Bad(NamedTuple):
-    """A bad sample."""
-
-    sample: int
-    file: str
-    problem: str
-    field: str = ""
 
 
 class SampleReader:
@@ -42,32 +33,27 @@ class SampleReader:
             for name, spec in function.structured_outputs.items()  # type: ignore[attr-defined]
         }
 
-    def samples(self, indices: Iterable[int]) -> Iterator[tuple[int, Values | Bad]]:
-        """Yields the samples with their ids. Raises `SourceError`."""
+    def samples(self, indices: Iterable[int]) -> Iterator[tuple[int, Values | str]]:
+        """Yields the samples with their ids, of a bad one its problem. Raises `SourceError`."""
         left = iter(indices)
         while chunk := list(islice(left, _READ_AT_ONCE)):
-            try:
-                found: Sequence[Values | Bad] = self._read(chunk)
-            except (SampleError, tf.errors.InvalidArgumentError):
-                found = [self._read_one(index) for index in chunk]
-            yield from zip(chunk, found, strict=True)
+            yield from self._read(chunk)
 
-    def _read(self, indices: Sequence[int]) -> list[Values]:
-        columns = self.source.read(np.array(indices, np.int64))
-        if self._function is not None:
-            fields = self._function({name: tf.constant(rows) for name, rows in columns.items()})
-            columns = {name: np.asarray(tensor) for name, tensor in fields.items()}
-        return [
-            {name: _value(rows[slot]) for name, rows in columns.items()}
-            for slot in range(len(indices))
-        ]
-
-    def _read_one(self, index: int) -> Values | Bad:
+    def _read(self, indices: Sequence[int]) -> Iterator[tuple[int, Values | str]]:
         try:
-            return self._read([index])[0]
+            columns = self.source.read(np.array(indices, np.int64))
+            if self._function is not None:
+                fields = self._function({name: tf.constant(rows) for name, rows in columns.items()})
+                columns = {name: np.asarray(tensor) for name, tensor in fields.items()}
         except (SampleError, tf.errors.InvalidArgumentError) as error:
-            problem = str(error).partition("\n")[0]
-            return Bad(index, str(self.source.provenance(index)), problem)
+            if len(indices) == 1:
+                yield indices[0], str(error).partition("\n")[0]
+                return
+            for index in indices:
+                yield from self._read([index])
+            return
+        for slot, index in enumerate(indices):
+            yield index, {name: _value(rows[slot]) for name, rows in columns.items()}
 
 
 def open_reader(
@@ -79,16 +65,6 @@ def open_reader(
         keep_damaged = options.on_error is not OnBad.RAISE
         definition = pipelines[location.pipeline].source
         return SampleReader(open_source(definition, progress, keep_damaged=keep_damaged))
-
-
-def check_identity(source: Source, identity: str) -> None:
-    """Raises `SourceError` for a source that is another than the one of the pack."""
-    if source.identity != identity:
-        raise SourceError(
-            "the source changed while it was packed; restore it, or pack it as it is now into an "
-            "empty DEST",
-            fault="changed",
-        )
 
 
 def _value(row: Any) -> Any:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from infeed.shared.errors import ConfigError
 from infeed_server.pack.destination import Destination
-from infeed_server.pack.options import PackOptions, Part
-from infeed_server.pack.plan import Plan, to_json
+from infeed_server.pack.options import Part
+from infeed_server.pack.plan import Plan, digest, to_json
 from infeed_server.pack.reader import SampleReader
 from infeed_server.pack.verify import Defect, verify_shard
 from infeed_server.pack.work import pack_shard, read_sidecar
@@ -26,8 +25,6 @@ from infeed_server.storage.files import is_remote
 
 MANIFEST = "infeed-pack.json"
 """The file that is written when all shards are finished."""
-
-_SIDECARS_AT_ONCE = 16
 
 
 @dataclass
@@ -68,32 +65,29 @@ class Run:
         self, function: Callable[..., Any], items: Sequence[Any], shards: Sequence[int]
     ) -> Iterator[Any]:
         """Yields the result for each item, one for each of the shards, in their order."""
-        for shard, result in zip(shards, self._results(function, items), strict=True):
-            self.advance(len(self.plan.range(shard)))
-            yield result
-
-    def _results(self, function: Callable[..., Any], items: Sequence[Any]) -> Iterator[Any]:
         count = min(self.workers, len(items))
-        if count <= 1:
-            yield from map(partial(function, self.plan, self.destination, self.reader), items)
-            return
-        # Pickled, for a worker imports what it reads.
-        argument = pickle.dumps((function, self.plan, self.destination))
-        pool = WorkerPool("pack", count, "infeed_server.pack.worker:handle", argument)
-        try:
-            for future in [pool.submit(item) for item in items]:
-                yield future.result()
-        except WorkerEndedError as error:
-            raise ConfigError(
-                f"a worker process ended with {error}; if memory is short, give fewer --workers; "
-                "the same command continues"
-            ) from error
-        finally:
-            pool.close()
+        with ExitStack() as stack:
+            if count > 1:
+                # Pickled, for a worker imports what it reads.
+                argument = pickle.dumps((function, self.plan, self.destination))
+                pool = WorkerPool("pack", count, "infeed_server.pack.worker:handle", argument)
+                stack.callback(pool.close)
+                results = map(Future.result, [pool.submit(item) for item in items])
+            else:
+                results = map(partial(function, self.plan, self.destination, self.reader), items)
+            try:
+                for shard, result in zip(shards, results, strict=True):
+                    self.advance(len(self.plan.range(shard)))
+                    yield result
+            except WorkerEndedError as error:
+                raise ConfigError(
+                    f"a worker process ended with {error}; if memory is short, give fewer "
+                    "--workers; the same command continues"
+                ) from error
 
     def _finished(self, shards: Sequence[int]) -> dict[int, dict[str, Any]]:
         """Returns the sidecars of the shards that are finished."""
-        with ThreadPoolExecutor(_SIDECARS_AT_ONCE) as pool:
+        with ThreadPoolExecutor(16) as pool:
             read = pool.map(partial(read_sidecar, self.plan, self.destination), shards)
             found = zip(shards, read, strict=True)
             return {shard: sidecar for shard, sidecar in found if sidecar is not None}
@@ -103,22 +97,19 @@ def _write_manifest(
     plan: Plan, destination: Destination, sidecars: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Writes the manifest of finished shards, and returns it."""
-    changes: Counter[str] = Counter()
-    for sidecar in sidecars:
-        changes.update(sidecar["changes"])
+    changes = sum((Counter(sidecar["changes"]) for sidecar in sidecars), Counter[str]())
     manifest = {
         **plan.document(),
         "pack": plan.digest,
         "root": plan.root if is_remote(plan.root) else os.path.normpath(plan.root),
-        "samples": sum(sidecar["samples"] for sidecar in sidecars),
-        "bytes": sum(sidecar["bytes"] for sidecar in sidecars),
+        **{name: sum(sidecar[name] for sidecar in sidecars) for name in ("samples", "bytes")},
         "changes": dict(sorted(changes.items())),
         "shards": [{k: v for k, v in sidecar.items() if k != "pack"} for sidecar in sidecars],
     }
     if not manifest["samples"]:
         raise ConfigError("each sample is bad, so that the pack has none; see --on-error")
     with suppress(FileNotFoundError):  # another command has written the same, and removed this
-        destination.write(MANIFEST, to_json({**manifest, "sha256": _digest(manifest)}))
+        destination.write(MANIFEST, to_json({**manifest, "sha256": digest(manifest)}))
     return manifest
 
 
@@ -133,20 +124,10 @@ def read_manifest(destination: Destination) -> dict[str, Any]:
         )
     with suppress(ValueError, KeyError, AttributeError):
         manifest: dict[str, Any] = json.loads(content)
-        if manifest.pop("sha256") == _digest(manifest):
+        if manifest.pop("sha256") == digest(manifest):
             return manifest
     raise ConfigError(
         f"{path} is damaged; delete it, and run the same command without --verify, which writes "
         "it again",
         file=path,
     )
-
-
-def packed_options(manifest: Mapping[str, Any]) -> PackOptions:
-    """Returns the options of a finished pack."""
-    return PackOptions.model_validate_json(json.dumps(manifest["options"]))
-
-
-def _digest(manifest: Mapping[str, Any]) -> str:
-    """Returns the hash that a manifest has of itself."""
-    return hashlib.sha256(to_json(manifest)).hexdigest()

@@ -6,6 +6,7 @@ import io
 import struct
 import tarfile
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +36,9 @@ def write_shard(
         return _write_records(path, records)
     # In groups of one, each record is read alone. Images cannot be compressed again.
     code = "uncompressed" if any(field.image for field in fields) else "zstd"
-    writer = library().ArrayRecordWriter(str(path), f"group_size:1,{code}")
-    try:
+    with closing(library().ArrayRecordWriter(str(path), f"group_size:1,{code}")) as writer:
         for record in records:
             writer.write(record)
-    finally:
-        writer.close()
     return None
 
 
@@ -68,9 +66,8 @@ def _write_records(path: Path, records: Iterable[bytes]) -> FileRecords:
     with path.open("wb", 1 << 20) as file:
         for record in records:
             length, crc = struct.pack("<Q", len(record)), masked_crc(record)
-            file.write(length + struct.pack("<I", masked_crc(length)))
-            file.write(record)
-            file.write(struct.pack("<I", crc))
+            length_crc = masked_crc(length)
+            file.write(length + struct.pack("<I", length_crc) + record + struct.pack("<I", crc))
             lengths.append(len(record))
             crcs.append(crc)
     # No record is damaged: the index is also one of verified data.
@@ -87,17 +84,15 @@ def _example(values: Values, fields: Sequence[Field]) -> bytes:
 
 
 def _feature(field: Field, value: Value) -> Any:
-    if isinstance(value, bytes):
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-    if field.stored == "raw":
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value.tobytes()]))
-    items = value.ravel()
+    if isinstance(value, bytes) or field.stored == "raw":
+        content = value if isinstance(value, bytes) else value.tobytes()
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[content]))
+    items = value.ravel().tolist()
     if field.stored == "int64":
-        integers = items.astype(np.int64).tolist()
-        return tf.train.Feature(int64_list=tf.train.Int64List(value=integers))
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=map(int, items)))
     if field.stored == "float":
-        return tf.train.Feature(float_list=tf.train.FloatList(value=items.tolist()))
-    return tf.train.Feature(bytes_list=tf.train.BytesList(value=items.tolist()))
+        return tf.train.Feature(float_list=tf.train.FloatList(value=items))
+    return tf.train.Feature(bytes_list=tf.train.BytesList(value=items))
 
 
 def _write_tar(path: Path, fields: Sequence[Field], samples: Iterable[Values], first: int) -> None:

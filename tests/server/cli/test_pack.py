@@ -61,3 +61,5 @@ def test_a_pipeline_is_chosen() -> None:
     assert run("pipelines.yaml", "packed", *options).exit_code == 0
     names = {path.name for path in Path("packed").glob("*.tfrecord")}
     assert names == {"two-00000-of-00002.tfrecord"}
+    result = run("pipelines.yaml", "packed", "--pipeline", "two", "--labels", "labels.csv")
+    assert "--labels: the pipelines have labels already" in str(result.exception)

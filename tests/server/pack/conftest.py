@@ -15,7 +15,7 @@ from infeed_server.pack.destination import Destination
 from infeed_server.pack.options import Location, PackOptions, Part
 from infeed_server.pack.plan import Plan, make_plan
 from infeed_server.pack.reader import open_reader
-from infeed_server.pack.run import Run, packed_options, read_manifest
+from infeed_server.pack.run import Run, read_manifest
 from infeed_server.pack.verify import Defect
 
 SAMPLES = 23
@@ -97,7 +97,7 @@ def run_verify(file: Path, dest: Path | str) -> list[Defect]:
     """Verifies a pack of the pipeline `all` of a file."""
     location, destination = Location(str(file), "all"), Destination(str(dest))
     manifest = read_manifest(destination)
-    options = packed_options(manifest)
+    options = PackOptions.model_validate(manifest["options"])
     reader = open_reader(location, options)
     plan, _ = make_plan(reader, location, options)
     return Run(plan, destination, reader, 1, lambda _: None).verify(manifest)

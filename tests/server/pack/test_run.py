@@ -8,11 +8,13 @@ import os
 import random
 import subprocess
 import sys
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import yaml
 from tests.harness.datasets import jpeg
 from tests.harness.process import ROOT
@@ -21,9 +23,11 @@ from tests.server.pack.conftest import ARRAYS, SAMPLES, Packed, files_of, run_pa
 
 import infeed
 from infeed.shared.errors import ConfigError, SampleError, SourceError
+from infeed_server.pack.fields import fields_of
 from infeed_server.pack.options import Part
 from infeed_server.pack.shards import serve_lines
 from infeed_server.pipeline.load import parse
+from infeed_server.processes.worker_pool import WorkerEndedError, WorkerPool
 from infeed_server.sources.registry import open_source
 
 FORMATS = ("tfrecord", "arrayrecord", "webdataset")
@@ -130,7 +134,7 @@ def test_another_pack_in_the_folder_is_refused(arrays: Path, photos: Path, tmp_p
     run_pack(arrays, dest)
     with pytest.raises(ConfigError, match=r"another pack: .seed.: null there, .seed.: 1 here"):
         run_pack(arrays, dest, seed=1)
-    with pytest.raises(ConfigError, match=r"another pack: .identity.: "):
+    with pytest.raises(ConfigError, match="another pack: of a source with other samples; "):
         run_pack(photos, dest)
 
 
@@ -168,7 +172,7 @@ def test_full_disk_leaves_what_the_same_command_continues(
 def test_a_changed_source_ends_the_pack(arrays: Path, tmp_path: Path) -> None:
     first = run_pack(arrays, tmp_path / "packed", Part(0, 2))
     np.savez(tmp_path / "all.npz", **{**ARRAYS, "bool": ~ARRAYS["bool"]})  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"another pack: .identity."):
+    with pytest.raises(ConfigError, match="another pack: of a source with"):
         run_pack(arrays, tmp_path / "packed", Part(1, 2))
     from infeed_server.pack.reader import open_reader
     from infeed_server.pack.work import pack_shard
@@ -196,6 +200,106 @@ def test_bad_images_end_the_pack_or_are_skipped_or_kept(photos: Path, tmp_path: 
         assert (found["sample"], found["file"]) == (6, "class 1/3.jpg")
         assert manifest["changes"] == {"reduced": 8}
         assert run_verify(photos, dest) == []
+
+
+def test_shards_without_a_good_sample_are_empty_and_a_pack_is_not(
+    photos: Path, tmp_path: Path
+) -> None:
+    options = {"short_side": 20, "on_error": "skip", "samples_per_shard": 1}
+    files = sorted((tmp_path / "photos").glob("*/*.jpg"))
+    files[3].write_bytes(jpeg(3)[:500])
+    manifest = run_pack(photos, tmp_path / "packed", **options).manifest
+    assert manifest is not None
+    assert [shard["samples"] for shard in manifest["shards"]] == [1, 1, 1, 0, 1, 1, 1, 1, 1]
+    assert run_verify(photos, tmp_path / "packed") == []
+    for file in files:
+        file.write_bytes(jpeg(3)[:500])
+    with pytest.raises(ConfigError, match="each sample is bad"):
+        run_pack(photos, tmp_path / "bad", **options)
+
+
+def test_records_that_cannot_be_read_are_skipped_and_never_kept(
+    arrays: Path, tmp_path: Path
+) -> None:
+    shard = tmp_path / "source" / run_pack(arrays, tmp_path / "source").plan.name(0)
+    content = shard.read_bytes()
+    shard.write_bytes(content[:-5] + bytes([content[-5] ^ 1]) + content[-4:])
+    Path(f"{shard}.infeed-index.npz").unlink()
+    file = tmp_path / "records.yaml"
+    source = f"{{tfrecord: {shard}, features: {{large: bytes}}}}"
+    file.write_text(f"pipelines: {{all: {{source: {source}, batch: 4}}}}\n")
+    with pytest.raises(SampleError, match=r"give --on-error skip$"):
+        run_pack(file, tmp_path / "keep", on_error="keep")
+    manifest = run_pack(file, tmp_path / "skip", on_error="skip").manifest
+    assert manifest is not None
+    assert (manifest["samples"], len(manifest["shards"][0]["skipped"])) == (3, 1)
+    assert run_verify(file, tmp_path / "skip") == []
+
+
+def test_a_sidecar_counts_if_it_is_whole_and_of_this_pack(arrays: Path, tmp_path: Path) -> None:
+    dest = tmp_path / "packed"
+    plan = run_pack(arrays, dest).plan
+    (dest / f"{plan.name(1)}.json").write_text("{")
+    (dest / "infeed-pack.plan.json").unlink()
+    run_pack(arrays, dest, seed=1)
+    run_pack(arrays, tmp_path / "other", seed=1)
+    assert files_of(dest) == files_of(tmp_path / "other")
+
+
+@pytest.mark.parametrize("file", ["tfrecord", "infeed-pack.json"])
+def test_another_command_may_end_first(
+    arrays: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    dest, fsync = tmp_path / "packed", os.fsync
+
+    def end_first(descriptor: int) -> None:
+        name = Path(f"/proc/self/fd/{descriptor}").readlink().name
+        if f"{file}.unfinished" in name:
+            monkeypatch.setattr(os, "fsync", fsync)
+            run_pack(arrays, dest)  # removes what is unfinished
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", end_first)
+    assert run_pack(arrays, dest).manifest is not None
+    run_pack(arrays, tmp_path / "other")
+    assert files_of(dest) == files_of(tmp_path / "other")
+
+
+def test_a_killed_worker_names_its_remedy(
+    arrays: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def submit(*_: object) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_exception(WorkerEndedError("signal 9 (SIGKILL)"))
+        return future
+
+    monkeypatch.setattr(WorkerPool, "submit", submit)
+    with pytest.raises(ConfigError, match=r"ended with signal 9 \(SIGKILL\); if memory is short"):
+        run_pack(arrays, tmp_path / "packed", workers=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"short_side": 20}, "--short-side: the source has no field of JPEGs or PNGs"),
+        ({"field": ["text"]}, "--field 'text': no such field of images"),
+        ({"format": "webdataset"}, "--format webdataset: the field 'words' is a list of strings"),
+    ],
+)
+def test_options_that_do_not_fit_the_source_are_refused(
+    tmp_path: Path, options: dict[str, Any], problem: str
+) -> None:
+    np.savez(tmp_path / "all.npz", words=np.array([["a", "b"]]), text=np.array(["a"]))
+    file = tmp_path / "all.yaml"
+    file.write_text("pipelines: {all: {source: {arrays: all.npz}, batch: 1}}\n")
+    with pytest.raises(ConfigError, match=problem):
+        run_pack(file, tmp_path / "packed", **options)
+
+
+def test_a_field_without_a_fixed_shape_is_refused() -> None:
+    spec = tf.TensorSpec([None], tf.int64)
+    with pytest.raises(ConfigError, match=r"field 'ids' has the shape .*; pad it in the source"):
+        fields_of({"ids": spec}, [])
 
 
 def command(file: Path, dest: Path) -> list[str]:
