@@ -14,7 +14,6 @@ from infeed_server.config.options import Options, option
 from infeed_server.order import MAX_SEED
 
 SMALLER = "Smaller images"
-"""The title of the options of re-encoding in `infeed pack --help`."""
 
 _SIZE = TypeAdapter[int](Annotated[ByteSize, Field(gt=0)])
 

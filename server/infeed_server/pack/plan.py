@@ -124,7 +124,8 @@ def make_plan(
 
 def to_json(document: Any) -> bytes:
     """Returns JSON for people too, the same for the same document."""
-    return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
+    text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    return text.encode(errors="surrogatepass")  # of names that are no UTF-8
 
 
 def digest(document: Any) -> str:

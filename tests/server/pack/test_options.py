@@ -47,3 +47,8 @@ def test_parts_are_found() -> None:
 def test_parts_that_do_not_exist_are_refused(part: str, parts: int, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         find_part(part, parts, {"JOB_COMPLETION_INDEX": "2"})
+
+
+def test_a_job_without_an_index_is_refused() -> None:
+    with pytest.raises(ConfigError, match="JOB_COMPLETION_INDEX is '', not 0 to 1"):
+        find_part(None, 2, {})

@@ -218,6 +218,18 @@ def test_shards_without_a_good_sample_are_empty_and_a_pack_is_not(
         run_pack(photos, tmp_path / "bad", **options)
 
 
+def test_names_of_files_may_be_no_utf_8(photos: Path, tmp_path: Path) -> None:
+    for name, content in ((b"\xfe.jpg", jpeg(3)[:500]), (b"\xff.jpg", jpeg(3))):
+        (tmp_path / "photos/class 0" / os.fsdecode(name)).write_bytes(content)
+    packed = run_pack(photos, tmp_path / "packed", short_side=20, on_error="skip")
+    assert packed.manifest is not None
+    (bad,) = [bad for shard in packed.manifest["shards"] for bad in shard["skipped"]]
+    assert os.fsencode(bad["file"]) == b"class 0/\xfe.jpg"
+    origins = [gzip.decompress(path.read_bytes()) for path in tmp_path.glob("packed/*.gz")]
+    assert b"\tclass 0/\xff.jpg\t" in b"".join(origins)
+    assert run_verify(photos, tmp_path / "packed") == []
+
+
 def test_records_that_cannot_be_read_are_skipped_and_never_kept(
     arrays: Path, tmp_path: Path
 ) -> None:
