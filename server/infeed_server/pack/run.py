@@ -122,7 +122,7 @@ def read_manifest(destination: Destination) -> dict[str, Any]:
             "--verify first",
             file=path,
         )
-    with suppress(ValueError, KeyError, AttributeError):
+    with suppress(ValueError, KeyError, AttributeError, TypeError):
         manifest: dict[str, Any] = json.loads(content)
         if manifest.pop("sha256") == digest(manifest):
             return manifest

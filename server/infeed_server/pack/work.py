@@ -53,9 +53,7 @@ def read_sidecar(plan: Plan, destination: Destination, shard: int) -> dict[str, 
 def pack_shard(
     plan: Plan, destination: Destination, reader: SampleReader, shard: int
 ) -> dict[str, Any]:
-    """Writes a shard and the files beside it, unless another command has; returns its sidecar."""
-    if (sidecar := read_sidecar(plan, destination, shard)) is not None:
-        return sidecar
+    """Writes a shard and the files beside it; returns its sidecar."""
     if reader.source.identity != plan.identity:
         text = "the source changed while it was packed; restore it, or pack it as it is now into an"
         raise SourceError(f"{text} empty DEST", fault="changed")
@@ -67,8 +65,9 @@ def pack_shard(
             destination.write(name + suffix, content)
     except FileNotFoundError:
         # Another command has finished all shards, this one too, and removed the file.
-        if (sidecar := read_sidecar(plan, destination, shard)) is None:
+        if (found := read_sidecar(plan, destination, shard)) is None:
             raise
+        return found
     return sidecar
 
 

@@ -66,6 +66,23 @@ def test_other_defects_are_named(arrays: Path, tmp_path: Path) -> None:
     ]
 
 
+def test_images_that_changed_since_are_found(photos: Path, tmp_path: Path) -> None:
+    packed = run_pack(photos, tmp_path / "packed", short_side=20, on_error="skip")
+    shard = tmp_path / "packed" / packed.plan.name(0)
+    first, _, third, *_ = sorted((tmp_path / "photos").glob("*/*.jpg"))
+    content = third.read_bytes()
+    third.write_bytes(first.read_bytes())
+    (found,) = run_verify(photos, tmp_path / "packed")
+    assert (found.file, found.record) == (shard.name, 2)
+    assert found.problem == "field 'image' is not the one of sample 2"
+    third.write_bytes(content[:500])
+    (found,) = run_verify(photos, tmp_path / "packed")
+    assert found.problem == "field 'image' is not the one of sample 3"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    (found,) = run_verify(photos, tmp_path / "packed")
+    assert found.problem == "the source makes another shard now, and the file is another"
+
+
 def packed_bytes(dest: Path, shard: int) -> int:
     from infeed_server.pack.destination import Destination
 
@@ -76,9 +93,11 @@ def packed_bytes(dest: Path, shard: int) -> int:
 def test_a_damaged_manifest_is_refused(arrays: Path, tmp_path: Path) -> None:
     packed = run_pack(arrays, tmp_path / "packed")
     manifest = tmp_path / "packed" / "infeed-pack.json"
-    manifest.write_text(manifest.read_text().replace('"samples": 4', '"samples": 5', 1))
-    with pytest.raises(ConfigError, match=r"infeed-pack\.json is damaged; delete it"):
-        read_manifest(packed.destination)
+    text = manifest.read_text()
+    for damaged in (text.replace('"samples": 4', '"samples": 5', 1), text[:-9], "[]"):
+        manifest.write_text(damaged)
+        with pytest.raises(ConfigError, match=r"infeed-pack\.json is damaged; delete it"):
+            read_manifest(packed.destination)
     manifest.unlink()
     with pytest.raises(ConfigError, match="does not exist: the pack is not finished"):
         read_manifest(packed.destination)
