@@ -107,7 +107,7 @@ BUDGETS = {
     "infeed_server.engines": 3420,
     "infeed_server.observe": 1450,
     "infeed_server.order": 300,
-    "infeed_server.pack": 1294,
+    "infeed_server.pack": 1293,
     "infeed_server.pipeline": 1300,
     "infeed_server.processes": 850,
     "infeed_server.profile": 900,

@@ -46,10 +46,9 @@ def verify_shard(
         with destination.local(name + suffix) as path:
             if not path.exists():
                 defects.append(Defect(name + suffix, "does not exist"))
-            elif file_hash(path) != digest and suffix:
-                defects.append(Defect(name + suffix, "its hash is not the manifest's"))
             elif file_hash(path) != digest:
-                defects.append(_compare_bytes(plan, reader, entry, path))
+                other = Defect(name + suffix, "its hash is not the manifest's")
+                defects.append(other if suffix else _compare_bytes(plan, reader, entry, path))
             elif not (suffix or defects) and entry["samples"]:  # else each was skipped
                 defects += _compare_values(plan, reader, entry, path)
     return defects
