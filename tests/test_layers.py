@@ -99,7 +99,7 @@ BUDGETS = {
     "infeed_server": 157,
     "infeed_server.cache": 700,
     "infeed_server.check": 850,
-    "infeed_server.cli": 1440,
+    "infeed_server.cli": 1460,
     "infeed_server.config": 910,
     "infeed_server.control": 700,
     "infeed_server.dashboard": 50,
@@ -116,7 +116,7 @@ BUDGETS = {
     "infeed_server.serving": 550,
     "infeed_server.sources": 6780,
     "infeed_server.starter": 1540,
-    "infeed_server.storage": 1370,
+    "infeed_server.storage": 1375,
     "infeed_server.transforms": 2090,
     "infeed_tfdata": 3310,
 }
