@@ -57,6 +57,8 @@ class Stats:
     """Bound on the bytes of the batches buffered and in flight."""
     servers: tuple[str, ...] = ()
     """Addresses of the servers that were connected."""
+    shared_memory: Mapping[str, str] = field(default_factory=dict)
+    """By server at a Unix socket: why its batches are not in shared memory; empty if they are."""
     report: TrainerReport = field(default_factory=TrainerReport)
     """The last seconds of the feed, as it reports them to its servers."""
     server_reports: Mapping[str, ServerReport] = field(default_factory=dict)
@@ -86,6 +88,11 @@ class Stats:
             f"then waits of p50 {p50}, p99 {p99}, max {longest}",
             f"{self.reconnects} reconnect{plural}{hedged}{left_out}, served by {servers}",
             *self._saved(),
+            *(
+                f"no shared memory with {server}: {reason}"
+                for server, reason in self.shared_memory.items()
+                if reason
+            ),
         )
         return "\n  ".join(lines)
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from infeed.http2.target import is_unix
-from infeed.prefetch.byte_window import MAX_BATCHES, PrefetchWindow
 from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.ready_batches import EndOfFeed, FeedItem
 from infeed.prefetch.server_state import (
@@ -49,15 +48,13 @@ class Coordinator:
         self._plan = plan
         self._deliver_item = deliver
         self._clock = clock
-        self._window = PrefetchWindow(
-            plan.options.prefetch_bytes,
-            plan.contract.payload_bytes,
-            plan.options.prefetch_batches or MAX_BATCHES,
-        )
+        self._window = plan.window()
         self._scheduler: StepScheduler[Any] = StepScheduler(plan.shard_plan.steps, clock)
         self.streams = self._scheduler.servers
         """The servers that take requests."""
         self._servers = ServerStates(plan)
+        self.shared_memory: dict[str, str] = {}
+        """By Unix socket: why its batches are not in shared memory; empty if they are."""
         self._no_server_since: float | None = None
         self._failures = StepFailures()
         self._deliver()
@@ -80,6 +77,7 @@ class Coordinator:
             "hedges": self._scheduler.hedges,
             "prefetched_bytes": buffered,
             "prefetch_limit_bytes": self._window.max_bytes,
+            "shared_memory": dict(self.shared_memory),
         }
 
     def blocking_server(self) -> tuple[str, str]:

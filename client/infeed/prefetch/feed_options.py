@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, get_args
 
 from infeed.cursor import Cursor, Shard
 from infeed.http2.tls_config import TLS
@@ -19,6 +19,7 @@ from infeed.rpc.credentials import Token
 from infeed.shared.arguments import (
     MAX_INT64,
     check_choice,
+    check_flag,
     check_integer,
     check_seconds,
     check_text,
@@ -30,6 +31,8 @@ from infeed.transport import Transport
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
+
+ChecksumUse = Literal["auto", "xxh3", "off"]
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,6 +57,8 @@ class ConnectOptions(TypedDict, total=False):
     job_name: str | None
     prefetch_bytes: int
     prefetch_batches: int | None
+    shared_memory: bool
+    checksum: ChecksumUse
     timeout: float
     reconnect_timeout: float
     token: Token | None
@@ -155,6 +160,18 @@ class FeedOptions(CheckedOptions):
         None,
         "number of prefetched batches at most, 2 to 64; None: as many as `prefetch_bytes` holds",
         _integer(MIN_BATCHES, MAX_BATCHES, "as many as prefetch_bytes holds"),
+    )
+    shared_memory: bool = checked_option(
+        True,
+        "whether batches from a server on this host, over a Unix socket, are in memory that it "
+        "shares, without a copy; False: they are copied from the socket",
+        check_flag,
+    )
+    checksum: ChecksumUse = checked_option(
+        "auto",
+        'whether payloads have checksums: `"xxh3"`, `"off"`, or `"auto"`, which has none where '
+        "both ends use TLS or a Unix socket",
+        partial(check_choice, choices=get_args(ChecksumUse)),
     )
     timeout: float = checked_option(
         20.0, "seconds to wait for a server that is starting", check_seconds

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from infeed.cursor import Cursor, Shard, ShardPlan
+from infeed.http2.target import is_unix
+from infeed.prefetch.byte_window import MAX_BATCHES, PrefetchWindow
 from infeed.prefetch.feed_options import FeedOptions
 from infeed.prefetch.ready_batches import ReadyBatches
 from infeed.prefetch.spec_check import validate_spec
@@ -14,6 +16,10 @@ from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import FinishTransform, Guarantee, PipelineSpec, Spec
 from infeed.v1 import stream_pb2
 from infeed.wire.received import StreamContract
+from infeed.wire.shared_memory import MAX_BLOCKS, unsupported
+
+_SPARE_BLOCKS = 2
+"""Blocks beyond the prefetched batches: the training has one, and one is on the way back."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,37 @@ class FeedPlan:
     def end_unknown(self) -> bool:
         """Whether the feed is finite and only the server can find its end."""
         return bool(self.open_message.epochs) and self.shard_plan.position_count is None
+
+    def contract_with(self, server: str) -> StreamContract:
+        """Returns the contract of a stream to a server, with the options of its connection."""
+        opening = stream_pb2.StreamOpen()
+        opening.CopyFrom(self.contract.opening)
+        asked = self.options.checksum
+        is_protected = is_unix(server) or self.options.tls not in (None, False)
+        if asked == "off":
+            opening.checksum = stream_pb2.CHECKSUM_OFF
+        elif asked == "auto" and is_protected:
+            opening.checksum = stream_pb2.CHECKSUM_AUTO
+        if is_unix(server) and not self.shared_memory_refusal:
+            opening.blocks = min(MAX_BLOCKS, self.window().depth + _SPARE_BLOCKS)
+        return replace(self.contract, opening=opening)
+
+    @property
+    def shared_memory_refusal(self) -> str:
+        """Why batches over a Unix socket are not in shared memory; empty if they can be."""
+        if not self.options.shared_memory:
+            return "shared_memory=False"
+        if self.contract.payload_bytes is None:
+            return "byte strings make the batches' sizes vary"
+        return unsupported()
+
+    def window(self) -> PrefetchWindow:
+        """Returns a window of the feed's prefetch, at its beginning."""
+        return PrefetchWindow(
+            self.options.prefetch_bytes,
+            self.contract.payload_bytes,
+            self.options.prefetch_batches or MAX_BATCHES,
+        )
 
     def request(self, step: int) -> stream_pb2.BatchRequest:
         """Returns the request for a step."""

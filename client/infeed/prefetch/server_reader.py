@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+from infeed.http2.target import is_unix, resolve
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.reporter import Reporter
@@ -21,6 +22,7 @@ from infeed.v1 import stream_pb2
 from infeed.wire.assembler import BatchAssembler
 from infeed.wire.buffer_pool import BufferPool
 from infeed.wire.received import Draining, EndOfData, PendingRequest, ReceivedBatch
+from infeed.wire.shared_memory import SOCKET_SUFFIX, receive_blocks
 
 if TYPE_CHECKING:
     from infeed.shared.telemetry.batch_span import BatchTracer
@@ -31,6 +33,9 @@ _CHECK_INTERVAL_SECONDS = 0.25
 
 REPORT_DUE = -1
 """Instead of a step: a report to the server is due."""
+
+BLOCKS_DUE = -2
+"""Instead of a step: blocks of shared memory should be returned."""
 
 
 class ServerPool:
@@ -78,11 +83,14 @@ class ServerPool:
             with self._lock:
                 if not self._coordinator.takes_requests(stream):
                     return None
-                if not (report_in := stream.seconds_to_report(time.monotonic())):
+                now = time.monotonic()
+                if not (report_in := stream.seconds_to_report(now)):
                     return REPORT_DUE
                 self._coordinator.on_consumed(self._consumed_steps())
                 if (step := self._coordinator.next_request(stream)) is not None:
                     return step
+                if stream.returns_blocks(now):
+                    return BLOCKS_DUE
             wakeup.wait(min(report_in, _CHECK_INTERVAL_SECONDS))
 
 
@@ -155,7 +163,8 @@ class ServerReader(BackgroundThread):
             raise ServerUnavailableError(f"{call.server} ended the stream")
 
     def _read_messages(self, call: Call, stream: Stream, pending: deque[PendingRequest]) -> None:
-        assembler = BatchAssembler(self._plan.contract, pending, self._buffers)
+        contract = self._plan.contract_with(self._server)
+        assembler = BatchAssembler(contract, pending, self._buffers)
         while (size := call.next()) is not None:
             try:
                 result = assembler.read_message(size, call.read_into)
@@ -166,8 +175,11 @@ class ServerReader(BackgroundThread):
                 if interval := assembler.report_interval:
                     stream.report_interval = max(interval, REPORT_INTERVAL_SECONDS)
                     stream.report_at = time.monotonic() + stream.report_interval
+                refusal = self._map_blocks(assembler, stream)
                 with self._pool.locked() as coordinator:
                     coordinator.on_stream_accepted(stream)
+                    if is_unix(self._server):
+                        coordinator.shared_memory[self._server] = refusal
             if isinstance(result, Draining):
                 self._drain(stream)
             elif isinstance(result, ServerReport):
@@ -177,6 +189,20 @@ class ServerReader(BackgroundThread):
             del result  # do not hold the batch while waiting for the next one
             if self._pool.ended:
                 return
+
+    def _map_blocks(self, assembler: BatchAssembler, stream: Stream) -> str:
+        """Maps the memory that the server offers; returns why not, if it does not."""
+        offer = assembler.shared_memory
+        if not offer.key:
+            refusal = self._plan.shared_memory_refusal or offer.refusal
+            return refusal or "the server is older than shared memory"
+        path = str(resolve(self._server)[0][1]) + SOCKET_SUFFIX
+        try:
+            blocks = receive_blocks(path, offer.key, offer.blocks, offer.block_bytes)
+        except OSError as error:
+            return f"{path}: {error.strerror or error}"
+        assembler.blocks = stream.blocks = blocks
+        return ""
 
     def _on_answer(self, stream: Stream, answer: EndOfData | ReceivedBatch) -> None:
         self._check_end(answer)
@@ -218,13 +244,21 @@ class ServerReader(BackgroundThread):
         """Yields the requests of one stream, on the transport's thread; adds them to `pending`."""
         with self._pool.locked() as coordinator:
             coordinator.on_connected(stream)
-        yield stream_pb2.StreamBatchesRequest(open=self._plan.open_message)
+        opening = stream_pb2.StreamOpen()
+        opening.CopyFrom(self._plan.contract_with(self._server).opening)
+        opening.feed_id = self._plan.open_message.feed_id
+        yield stream_pb2.StreamBatchesRequest(open=opening)
         while (step := self._pool.wait_for_step(stream)) is not None:
             if step == REPORT_DUE:
                 stream.report_at = time.monotonic() + stream.report_interval
                 yield stream_pb2.StreamBatchesRequest(report=self._reporter.report().to_proto())
                 continue
+            if step == BLOCKS_DUE:
+                free = stream_pb2.FreeBlocks(blocks=stream.free_blocks())
+                yield stream_pb2.StreamBatchesRequest(free=free)
+                continue
             batch = self._plan.request(step)
+            batch.free_blocks.extend(stream.free_blocks())
             span = None
             if self._tracer is not None:
                 span = self._tracer.begin(self._server, step, batch.start)

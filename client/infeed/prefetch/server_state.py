@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from dataclasses import dataclass
 
 from infeed.prefetch.feed_plan import FeedPlan
@@ -17,6 +18,7 @@ from infeed.shared.errors import (
     UserCodeError,
 )
 from infeed.transport import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS
+from infeed.wire.shared_memory import BlockPool
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +28,9 @@ MAX_LEFT_OUT_SECONDS = 30.0
 
 MAX_DRAIN_SILENCE_SECONDS = 90.0
 """Seconds without a batch on a stream whose end was announced: a proxy may keep it open."""
+
+_RETURN_SECONDS = 0.5
+"""Time for which blocks of shared memory wait for a request that returns them."""
 
 STEP_ERRORS = (SampleError, UserCodeError, CursorError, InvalidRequestError)
 """Errors of a step that another server usually raises as well."""
@@ -50,10 +55,24 @@ class Stream:
     """Seconds between two reports to the server; 0: it takes none, or has not answered yet."""
     report_at: float = 0.0
     """The monotonic time from which on the next report may be sent."""
+    blocks: BlockPool | None = None
+    """The shared memory of a stream on this host."""
+    returned_at: float = 0.0
+    """The monotonic time at which blocks were returned last."""
 
     def seconds_to_report(self, now: float) -> float:
         """Returns the seconds until the next report is due; infinite if the server takes none."""
         return max(0.0, self.report_at - now) if self.report_interval else math.inf
+
+    def returns_blocks(self, now: float) -> bool:
+        """Returns whether blocks should be returned without waiting for a request."""
+        has_free = self.blocks is not None and self.blocks.has_free
+        return has_free and now - self.returned_at > _RETURN_SECONDS
+
+    def free_blocks(self) -> list[int]:
+        """Returns the blocks to return to the server now."""
+        self.returned_at = time.monotonic()
+        return [] if self.blocks is None else self.blocks.collect()
 
 
 @dataclass

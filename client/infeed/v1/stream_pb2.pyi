@@ -8,27 +8,40 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Checksum(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CHECKSUM_UNSPECIFIED: _ClassVar[Checksum]
+    CHECKSUM_XXH3: _ClassVar[Checksum]
+    CHECKSUM_OFF: _ClassVar[Checksum]
+    CHECKSUM_AUTO: _ClassVar[Checksum]
+
 class FinishPlacement(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     FINISH_PLACEMENT_UNSPECIFIED: _ClassVar[FinishPlacement]
     FINISH_PLACEMENT_TRAINER: _ClassVar[FinishPlacement]
     FINISH_PLACEMENT_SERVER: _ClassVar[FinishPlacement]
+CHECKSUM_UNSPECIFIED: Checksum
+CHECKSUM_XXH3: Checksum
+CHECKSUM_OFF: Checksum
+CHECKSUM_AUTO: Checksum
 FINISH_PLACEMENT_UNSPECIFIED: FinishPlacement
 FINISH_PLACEMENT_TRAINER: FinishPlacement
 FINISH_PLACEMENT_SERVER: FinishPlacement
 
 class StreamBatchesRequest(_message.Message):
-    __slots__ = ("open", "batch", "report")
+    __slots__ = ("open", "batch", "report", "free")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
+    FREE_FIELD_NUMBER: _ClassVar[int]
     open: StreamOpen
     batch: BatchRequest
     report: TrainerReport
-    def __init__(self, open: _Optional[_Union[StreamOpen, _Mapping]] = ..., batch: _Optional[_Union[BatchRequest, _Mapping]] = ..., report: _Optional[_Union[TrainerReport, _Mapping]] = ...) -> None: ...
+    free: FreeBlocks
+    def __init__(self, open: _Optional[_Union[StreamOpen, _Mapping]] = ..., batch: _Optional[_Union[BatchRequest, _Mapping]] = ..., report: _Optional[_Union[TrainerReport, _Mapping]] = ..., free: _Optional[_Union[FreeBlocks, _Mapping]] = ...) -> None: ...
 
 class StreamOpen(_message.Message):
-    __slots__ = ("pipeline", "fingerprint", "seed", "batch_size", "finish", "epochs", "rank", "world_size", "feed_id", "job_name", "remainder")
+    __slots__ = ("pipeline", "fingerprint", "seed", "batch_size", "finish", "epochs", "rank", "world_size", "feed_id", "job_name", "remainder", "blocks", "checksum")
     PIPELINE_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +53,8 @@ class StreamOpen(_message.Message):
     FEED_ID_FIELD_NUMBER: _ClassVar[int]
     JOB_NAME_FIELD_NUMBER: _ClassVar[int]
     REMAINDER_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     pipeline: str
     fingerprint: str
     seed: int
@@ -51,10 +66,12 @@ class StreamOpen(_message.Message):
     feed_id: str
     job_name: str
     remainder: _spec_pb2.Remainder
-    def __init__(self, pipeline: _Optional[str] = ..., fingerprint: _Optional[str] = ..., seed: _Optional[int] = ..., batch_size: _Optional[int] = ..., finish: _Optional[_Union[FinishPlacement, str]] = ..., epochs: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., feed_id: _Optional[str] = ..., job_name: _Optional[str] = ..., remainder: _Optional[_Union[_spec_pb2.Remainder, str]] = ...) -> None: ...
+    blocks: int
+    checksum: Checksum
+    def __init__(self, pipeline: _Optional[str] = ..., fingerprint: _Optional[str] = ..., seed: _Optional[int] = ..., batch_size: _Optional[int] = ..., finish: _Optional[_Union[FinishPlacement, str]] = ..., epochs: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., feed_id: _Optional[str] = ..., job_name: _Optional[str] = ..., remainder: _Optional[_Union[_spec_pb2.Remainder, str]] = ..., blocks: _Optional[int] = ..., checksum: _Optional[_Union[Checksum, str]] = ...) -> None: ...
 
 class BatchRequest(_message.Message):
-    __slots__ = ("request_id", "start", "count", "min_position_count", "step_end", "traceparent", "tracestate")
+    __slots__ = ("request_id", "start", "count", "min_position_count", "step_end", "traceparent", "tracestate", "free_blocks")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -62,6 +79,7 @@ class BatchRequest(_message.Message):
     STEP_END_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     TRACESTATE_FIELD_NUMBER: _ClassVar[int]
+    FREE_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     start: int
     count: int
@@ -69,7 +87,14 @@ class BatchRequest(_message.Message):
     step_end: int
     traceparent: str
     tracestate: str
-    def __init__(self, request_id: _Optional[int] = ..., start: _Optional[int] = ..., count: _Optional[int] = ..., min_position_count: _Optional[int] = ..., step_end: _Optional[int] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ...) -> None: ...
+    free_blocks: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, request_id: _Optional[int] = ..., start: _Optional[int] = ..., count: _Optional[int] = ..., min_position_count: _Optional[int] = ..., step_end: _Optional[int] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., free_blocks: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class FreeBlocks(_message.Message):
+    __slots__ = ("blocks",)
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    blocks: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, blocks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class StreamBatchesResponse(_message.Message):
     __slots__ = ("opened", "header", "end", "heartbeat", "draining", "report", "chunk")
@@ -90,7 +115,7 @@ class StreamBatchesResponse(_message.Message):
     def __init__(self, opened: _Optional[_Union[StreamOpened, _Mapping]] = ..., header: _Optional[_Union[BatchHeader, _Mapping]] = ..., end: _Optional[_Union[EndOfData, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., report: _Optional[_Union[ServerReport, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ...) -> None: ...
 
 class StreamOpened(_message.Message):
-    __slots__ = ("fingerprint", "spec", "batch_size", "seed", "batch_stride", "report_interval_seconds", "has_checksums", "request")
+    __slots__ = ("fingerprint", "spec", "batch_size", "seed", "batch_stride", "report_interval_seconds", "has_checksums", "request", "shared_memory", "checksum")
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -99,6 +124,8 @@ class StreamOpened(_message.Message):
     REPORT_INTERVAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     HAS_CHECKSUMS_FIELD_NUMBER: _ClassVar[int]
     REQUEST_FIELD_NUMBER: _ClassVar[int]
+    SHARED_MEMORY_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     fingerprint: str
     spec: _containers.RepeatedCompositeFieldContainer[_spec_pb2.FieldSpec]
     batch_size: int
@@ -107,10 +134,24 @@ class StreamOpened(_message.Message):
     report_interval_seconds: float
     has_checksums: bool
     request: StreamOpen
-    def __init__(self, fingerprint: _Optional[str] = ..., spec: _Optional[_Iterable[_Union[_spec_pb2.FieldSpec, _Mapping]]] = ..., batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., batch_stride: _Optional[int] = ..., report_interval_seconds: _Optional[float] = ..., has_checksums: bool = ..., request: _Optional[_Union[StreamOpen, _Mapping]] = ...) -> None: ...
+    shared_memory: SharedMemory
+    checksum: Checksum
+    def __init__(self, fingerprint: _Optional[str] = ..., spec: _Optional[_Iterable[_Union[_spec_pb2.FieldSpec, _Mapping]]] = ..., batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., batch_stride: _Optional[int] = ..., report_interval_seconds: _Optional[float] = ..., has_checksums: bool = ..., request: _Optional[_Union[StreamOpen, _Mapping]] = ..., shared_memory: _Optional[_Union[SharedMemory, _Mapping]] = ..., checksum: _Optional[_Union[Checksum, str]] = ...) -> None: ...
+
+class SharedMemory(_message.Message):
+    __slots__ = ("key", "blocks", "block_bytes", "refusal")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    blocks: int
+    block_bytes: int
+    refusal: str
+    def __init__(self, key: _Optional[bytes] = ..., blocks: _Optional[int] = ..., block_bytes: _Optional[int] = ..., refusal: _Optional[str] = ...) -> None: ...
 
 class BatchHeader(_message.Message):
-    __slots__ = ("request_id", "start", "epoch", "payload_size", "layouts", "sample_ids", "mask", "position_count", "checksum")
+    __slots__ = ("request_id", "start", "epoch", "payload_size", "layouts", "sample_ids", "mask", "position_count", "checksum", "block", "payload_checksum")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -120,6 +161,8 @@ class BatchHeader(_message.Message):
     MASK_FIELD_NUMBER: _ClassVar[int]
     POSITION_COUNT_FIELD_NUMBER: _ClassVar[int]
     CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     start: int
     epoch: int
@@ -129,7 +172,9 @@ class BatchHeader(_message.Message):
     mask: _containers.RepeatedScalarFieldContainer[bool]
     position_count: int
     checksum: int
-    def __init__(self, request_id: _Optional[int] = ..., start: _Optional[int] = ..., epoch: _Optional[int] = ..., payload_size: _Optional[int] = ..., layouts: _Optional[_Iterable[_Union[TensorLayout, _Mapping]]] = ..., sample_ids: _Optional[_Iterable[int]] = ..., mask: _Optional[_Iterable[bool]] = ..., position_count: _Optional[int] = ..., checksum: _Optional[int] = ...) -> None: ...
+    block: int
+    payload_checksum: int
+    def __init__(self, request_id: _Optional[int] = ..., start: _Optional[int] = ..., epoch: _Optional[int] = ..., payload_size: _Optional[int] = ..., layouts: _Optional[_Iterable[_Union[TensorLayout, _Mapping]]] = ..., sample_ids: _Optional[_Iterable[int]] = ..., mask: _Optional[_Iterable[bool]] = ..., position_count: _Optional[int] = ..., checksum: _Optional[int] = ..., block: _Optional[int] = ..., payload_checksum: _Optional[int] = ...) -> None: ...
 
 class TensorLayout(_message.Message):
     __slots__ = ("offset", "size")

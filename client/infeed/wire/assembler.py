@@ -12,6 +12,7 @@ import numpy as np
 from infeed.batch import Batch
 from infeed.shared.errors import FingerprintError, ProtocolError
 from infeed.shared.report import ServerReport
+from infeed.shared.spec import Array
 from infeed.v1 import stream_pb2
 from infeed.wire import batch as wire
 from infeed.wire.buffer_pool import ALIGNMENT, BufferPool
@@ -23,6 +24,7 @@ from infeed.wire.received import (
     ReceivedBatch,
     StreamContract,
 )
+from infeed.wire.shared_memory import BlockPool
 
 if TYPE_CHECKING:
     from infeed.shared.telemetry.batch_span import BatchSpan
@@ -31,6 +33,8 @@ ReadInto = Callable[[memoryview], None]
 """Fills the memory with the next bytes of the message."""
 
 _EMPTY = np.empty(0, np.uint8)
+
+_MAY_BE_OFF = (stream_pb2.CHECKSUM_AUTO, stream_pb2.CHECKSUM_OFF)
 
 
 class BatchAssembler:
@@ -50,6 +54,11 @@ class BatchAssembler:
         self._span: BatchSpan | None = None
         self.is_open = False
         self._has_checksums = False
+        self._has_payload_checksums = True
+        self.shared_memory = stream_pb2.SharedMemory()
+        """What the server offers."""
+        self.blocks: BlockPool | None = None
+        """Set by the reader, once it has got the blocks."""
         self.report_interval: float = 0.0
         """Minimum seconds between two reports to the server; 0: it takes none."""
 
@@ -116,6 +125,11 @@ class BatchAssembler:
                 )
         self.report_interval = opened.report_interval_seconds
         self._has_checksums = opened.has_checksums
+        may_be_off = contract.opening.checksum in _MAY_BE_OFF
+        self._has_payload_checksums = not (
+            may_be_off and opened.checksum == stream_pb2.CHECKSUM_OFF
+        )
+        self.shared_memory = opened.shared_memory
         self.is_open = True
 
     def _match_request(self, request_id: int) -> PendingRequest:
@@ -159,13 +173,25 @@ class BatchAssembler:
         if not 0 <= header.payload_size <= wire.MAX_PAYLOAD_BYTES:
             raise ProtocolError(f"a payload of {header.payload_size} bytes")
         self._check(request, header)
+        self._began_at = time.monotonic()
+        self._header, self._filled, self._span = header, 0, request.span
+        if header.block:
+            self._payload, self._filled = self._shared_payload(header), header.payload_size
+            return self._finish_batch()
         try:
             self._payload = self._buffers.allocate(header.payload_size)
         except MemoryError as error:
             raise ProtocolError(f"no memory for a batch of {header.payload_size} bytes") from error
-        self._header, self._filled, self._span = header, 0, request.span
-        self._began_at = time.monotonic()
         return self._finish_batch()
+
+    def _shared_payload(self, header: stream_pb2.BatchHeader) -> Array:
+        """Returns the payload in the header's block of shared memory."""
+        if self.blocks is None:
+            raise ProtocolError(f"a batch in block {header.block}, but there are no blocks")
+        payload = self.blocks.lend(header.block, header.payload_size)
+        if self._has_payload_checksums and checksum(payload.data) != header.payload_checksum:
+            raise ProtocolError(f"the batch in block {header.block} does not match its checksum")
+        return payload
 
     def _add_chunk(
         self, head: ChunkHead, prefix: bytearray, read_into: ReadInto
@@ -179,7 +205,7 @@ class BatchAssembler:
         already_read = prefix[head.data_offset :]
         data[: len(already_read)] = already_read
         read_into(data[len(already_read) :].data)  # from the socket, without another copy
-        if checksum(data.data) != head.checksum:
+        if self._has_payload_checksums and checksum(data.data) != head.checksum:
             raise ProtocolError(f"a chunk of {len(data)} bytes does not match its checksum")
         self._filled = end
         return self._finish_batch()

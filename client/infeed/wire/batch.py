@@ -10,7 +10,7 @@ import struct
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 
 import numpy as np
@@ -19,7 +19,7 @@ from infeed.shared.errors import ProtocolError
 from infeed.shared.spec import BYTES, Array, FieldSpec, Spec, numpy_dtype
 from infeed.v1 import stream_pb2
 from infeed.wire.buffer_pool import ALIGNMENT
-from infeed.wire.chunk import CHUNK_BYTES, checksum, encode_chunk
+from infeed.wire.chunk import CHUNK_BYTES, MAX_HEAD_BYTES, checksum, encode_chunk, parse_head
 
 MAX_PAYLOAD_BYTES = 1 << 36
 """A header with a larger size is refused as corrupt, before memory is allocated for it."""
@@ -28,9 +28,17 @@ MAX_PAYLOAD_BYTES = 1 << 36
 class Payload:
     """The fields of a batch as they are sent; numbers are not copied, byte strings are joined."""
 
-    def __init__(self, spec: Spec, arrays: Mapping[str, Array], *, shared: bool = False) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        arrays: Mapping[str, Array],
+        *,
+        shared: bool = False,
+        has_checksums: bool = True,
+    ) -> None:
         """A `shared` one keeps its chunks, for several streams. Thread-safe."""
         self.spec = spec
+        self._has_checksums = has_checksums
         self.layouts: list[tuple[int, int]] = []
         """Offset and size of each field, in bytes."""
         self.size = 0
@@ -60,8 +68,29 @@ class Payload:
                         self._parts, self._rest = [], iter(())
             yield (self._kept[number],)
 
+    def copy_into(self, memory: Array) -> None:
+        """Copies the payload to the beginning of `memory`, uint8."""
+        with self._lock:
+            parts, kept = self._parts, tuple(self._kept)
+        if not parts:
+            heads = [parse_head(chunk[:MAX_HEAD_BYTES], len(chunk)) for chunk in kept]
+            parts = [
+                memoryview(chunk)[head.data_offset :]
+                for chunk, head in zip(kept, heads, strict=True)
+                if head is not None
+            ]
+        begin = 0
+        for part in parts:
+            end = begin + len(part)
+            memory[begin:end] = np.frombuffer(part, np.uint8)  # without the interpreter's lock
+            begin = end
+
     def _encode_chunks(self, chunk_bytes: int) -> Iterator[tuple[bytes | memoryview, ...]]:
-        return map(encode_chunk, _split_chunks(self._parts, chunk_bytes))
+        encode = partial(encode_chunk, has_checksum=self._has_checksums)
+        return map(encode, _split_chunks(self._parts, chunk_bytes))
+
+
+_NO_PAYLOAD = Payload((), {})
 
 
 @dataclass(frozen=True)
@@ -74,6 +103,18 @@ class EncodedBatch:
     def message_count(self, chunk_bytes: int = CHUNK_BYTES) -> int:
         """Returns the number of messages."""
         return 1 + -(-self.payload.size // chunk_bytes)
+
+    def in_block(
+        self, request: stream_pb2.BatchRequest, block: int, memory: Array, *, has_checksum: bool
+    ) -> EncodedBatch:
+        """Moves the payload into a block of shared memory, and returns the batch without it."""
+        self.payload.copy_into(memory)
+        header = self.header
+        header.block = block
+        if has_checksum:
+            header.payload_checksum = checksum(memory[: self.payload.size].data)
+        header.checksum = answer_checksum(request, header, self.payload.spec)
+        return EncodedBatch(header, _NO_PAYLOAD)
 
     def messages(self, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[bytes | memoryview, ...]]:
         """Yields the messages in order, the header and then the chunks, each in pieces."""
@@ -136,6 +177,17 @@ def decode_batch(header: stream_pb2.BatchHeader, payload: Array, spec: Spec) -> 
     return arrays
 
 
+def payload_bytes(spec: Spec, batch_size: int) -> int | None:
+    """Returns the payload bytes of one batch; None where byte strings make them vary."""
+    total = 0
+    for field in spec:
+        if field.sample_bytes is None:
+            return None
+        total = -(-total // ALIGNMENT) * ALIGNMENT
+        total += batch_size * field.sample_bytes
+    return total
+
+
 def answer_checksum(
     request: stream_pb2.BatchRequest,
     answer: stream_pb2.BatchHeader | stream_pb2.EndOfData,
@@ -153,6 +205,8 @@ def answer_checksum(
     )
     if isinstance(answer, stream_pb2.BatchHeader):
         data += _header_bytes(answer) + _spec_bytes(spec)
+        if answer.block:
+            data += struct.pack("<qQ", answer.block, answer.payload_checksum)
     return checksum(data)
 
 

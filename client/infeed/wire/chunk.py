@@ -42,7 +42,9 @@ class ChunkHead:
     data_size: int
 
 
-def encode_chunk(pieces: Sequence[bytes | memoryview]) -> tuple[bytes, bytes | memoryview]:
+def encode_chunk(
+    pieces: Sequence[bytes | memoryview], *, has_checksum: bool = True
+) -> tuple[bytes, bytes | memoryview]:
     """Encodes the concatenated pieces; returns the head, and the data without a copy."""
     if len(pieces) > 1:
         # The checksum needs contiguous data. Few chunks hold more than one field.
@@ -51,7 +53,7 @@ def encode_chunk(pieces: Sequence[bytes | memoryview]) -> tuple[bytes, bytes | m
     size = len(data)
     data_head = bytes((_DATA_TAG,)) + _encode_varint(size)
     body = _CHECKSUM_END + len(data_head) + size
-    digest = struct.pack(_CHECKSUM_FORMAT, checksum(data))
+    digest = struct.pack(_CHECKSUM_FORMAT, checksum(data) if has_checksum else 0)
     head = bytes((_CHUNK_TAG,)) + _encode_varint(body) + bytes((_CHECKSUM_TAG,)) + digest
     return head + data_head, data
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from infeed.batch import Batch
 from infeed.shared.spec import Spec
 from infeed.v1 import stream_pb2
-from infeed.wire.buffer_pool import ALIGNMENT
+from infeed.wire.batch import payload_bytes
 
 if TYPE_CHECKING:
     from infeed.shared.telemetry.batch_span import BatchSpan
@@ -29,13 +29,7 @@ class StreamContract:
     @property
     def payload_bytes(self) -> int | None:
         """Payload bytes of one batch; None for a spec with byte strings, whose length varies."""
-        total = 0
-        for field in self.spec:
-            if field.sample_bytes is None:
-                return None
-            total = -(-total // ALIGNMENT) * ALIGNMENT
-            total += self.batch_size * field.sample_bytes
-        return total
+        return payload_bytes(self.spec, self.batch_size)
 
 
 @dataclass(frozen=True)

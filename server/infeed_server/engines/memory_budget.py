@@ -60,6 +60,19 @@ class MemoryBudget:
                 self.used += size
             return fits
 
+    def reserve(self, size: int, held: int) -> bool:
+        """Takes memory for one that holds `held` bytes already, by the same share of what is free
+        as streams have. Returns False where there is none for now."""
+        with self.lock:
+            fits = held + size <= (self.limit - self.used) // _FREE_DIVISOR
+            self.used += size if fits else 0
+            return fits
+
+    def release(self, size: int) -> None:
+        """Gives back what `reserve` took."""
+        with self.lock:
+            self.used -= size
+
     def drop(self, size: int) -> None:
         """Gives back the memory of a batch that was kept."""
         with self.lock:

@@ -16,6 +16,7 @@ from infeed.wire.batch import EncodedBatch
 from infeed_server.engines.base import Answer, shutting_down
 from infeed_server.engines.monitor import Monitor, record_stage
 from infeed_server.processes import cgroup
+from infeed_server.rpc.shared_memory import BlockPool
 from infeed_server.serving.catalog import BatchStream
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class BatchEncoder:
         request: stream_pb2.BatchRequest,
         answer: Future[Answer],
         span: BatchSpan | None = None,
+        blocks: BlockPool | None = None,
     ) -> Future[EncodedAnswer]:
         """Returns a future of the encoded answer, which is cancelled when the answer is."""
         encoded: Future[EncodedAnswer] = Future()
@@ -64,7 +66,7 @@ class BatchEncoder:
         # memory until the next garbage collection.
         def settle(answered: Future[Answer]) -> None:
             try:
-                encoded.set_result(self._encode(stream, request, answered.result(), span))
+                encoded.set_result(self._encode(stream, request, answered.result(), span, blocks))
             except CancelledError:
                 encoded.cancel()
             except Exception as error:  # noqa: BLE001 - raised by `encoded.result()`
@@ -85,12 +87,15 @@ class BatchEncoder:
         request: stream_pb2.BatchRequest,
         answer: Answer,
         span: BatchSpan | None,
+        blocks: BlockPool | None,
     ) -> EncodedAnswer:
         begin, position = time.perf_counter(), request.start + request.count
         batch = stream.encode(request, answer)
         if not isinstance(batch, EncodedBatch):
             end = stream_pb2.StreamBatchesResponse(end=batch)
             return EncodedAnswer(iter((end.SerializeToString(),)), 1, None, 0, position, span)
+        if blocks is not None:
+            batch = blocks.place(request, batch)
         messages = map(b"".join, batch.messages())
         record_stage(self._monitor, stream.pipeline.name, "encode", begin, span)
         samples = sum(sample >= 0 for sample in batch.header.sample_ids)

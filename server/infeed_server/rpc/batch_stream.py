@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,6 +19,7 @@ from infeed_server.engines.monitor import Monitor, record_stage
 from infeed_server.observe.jobs import JobKey, Jobs
 from infeed_server.rpc.answers import AnswerQueue, BatchEncoder, EncodedAnswer
 from infeed_server.rpc.call import ServerCall, log_trainer
+from infeed_server.rpc.shared_memory import BlockPool, SharedMemory
 from infeed_server.serving.catalog import Catalog
 
 if TYPE_CHECKING:
@@ -43,6 +44,10 @@ class BatchStreams:
     jobs: Jobs
     trace: Trace | None = None
     """None: no batch is traced."""
+    shared_memory: SharedMemory | None = None
+    """None: the server does not listen on a Unix socket."""
+    is_protected: bool = False
+    """Whether it listens on a Unix socket, or uses TLS."""
     draining: bool = False
     ended: bool = False
     open: set[_Stream] = field(default_factory=set)
@@ -95,9 +100,14 @@ class _Stream:
         self._streams = streams
         self._opening = opening
         self._caller = call.caller
-        self._stream = stream = streams.catalog.visible_to(call.caller).open(opening)
+        allows_none = (stream_pb2.CHECKSUM_OFF, *[stream_pb2.CHECKSUM_AUTO] * streams.is_protected)
+        self._stream = stream = replace(
+            streams.catalog.visible_to(call.caller).open(opening),
+            has_checksums=opening.checksum not in allows_none,
+        )
         self.name = stream.pipeline.name
         self.answers = AnswerQueue()
+        self._blocks = self._open_blocks()
         peer = call.peer()
         self.traces = streams.trace(opening, peer) if streams.trace else None
         streams.monitor.on_stream_opened(self.name)
@@ -119,6 +129,8 @@ class _Stream:
         self._streams.jobs.disconnect(self._trainer)
         self.answers.end()
         self._stream.session.close()
+        if self._blocks is not None and self._streams.shared_memory is not None:
+            self._streams.shared_memory.close_pool(self._blocks)
         self._streams.monitor.on_stream_closed(self.name)
 
     def responses(self, requests: Requests) -> Iterator[bytes]:
@@ -129,6 +141,8 @@ class _Stream:
         opened.request.CopyFrom(self._opening)
         opened.request.ClearField("feed_id")
         opened.report_interval_seconds = REPORT_INTERVAL_SECONDS
+        if self._opening.blocks:
+            opened.shared_memory.CopyFrom(self._offer())
         yield _message(opened=opened)
         is_announced = False
         heartbeat_at = time.monotonic() + _HEARTBEAT_INTERVAL_SECONDS
@@ -150,6 +164,27 @@ class _Stream:
             else:
                 yield _HEARTBEAT
             heartbeat_at = time.monotonic() + _HEARTBEAT_INTERVAL_SECONDS
+
+    def _open_blocks(self) -> BlockPool | None:
+        """Opens the blocks that the client asks for, if it can have some."""
+        memory, size = self._streams.shared_memory, self._stream.payload_bytes
+        if memory is None or memory.refusal or not size or self._opening.blocks <= 0:
+            return None
+        count = self._opening.blocks
+        return memory.open_pool(count, size, has_checksum=self._stream.has_checksums)
+
+    def _offer(self) -> stream_pb2.SharedMemory:
+        blocks, memory = self._blocks, self._streams.shared_memory
+        if blocks is not None:
+            return stream_pb2.SharedMemory(
+                key=blocks.key, blocks=blocks.count, block_bytes=blocks.block_bytes
+            )
+        refusal = (
+            "the server does not listen on a Unix socket"
+            if memory is None
+            else (memory.refusal or "the batches' sizes vary")
+        )
+        return stream_pb2.SharedMemory(refusal=refusal)
 
     def _send(self, encoded: EncodedAnswer) -> Iterator[bytes]:
         begin, left = time.perf_counter(), encoded.count
@@ -176,9 +211,12 @@ class _Stream:
                 kind = message.WhichOneof("event")
                 if kind == "report":
                     self._answer_report(message.report)
+                elif kind == "free":
+                    self._free_blocks(message.free.blocks)
                 elif kind != "batch":
                     raise InvalidRequestError(
-                        "after StreamOpen, a stream takes BatchRequest and TrainerReport only"
+                        "after StreamOpen, a stream takes BatchRequest, TrainerReport and "
+                        "FreeBlocks only"
                     )
                 elif not self._submit(message.batch):
                     return
@@ -196,14 +234,21 @@ class _Stream:
             self._trainer.position = request.start
             log_trainer("connected", self._trainer)
         self.answers.require_room()
+        if request.free_blocks:
+            self._free_blocks(request.free_blocks)
         with self._lock:
             if not self._closed:
                 self._caller.require_access(self.name)
                 span = self.traces.begin(request) if self.traces and request.traceparent else None
                 answer = self._stream.submit(request, span)
                 encode = self._streams.encoder.encode
-                self.answers.add(encode(self._stream, request, answer, span))
+                self.answers.add(encode(self._stream, request, answer, span, self._blocks))
             return not self._closed
+
+    def _free_blocks(self, numbers: Sequence[int]) -> None:
+        if self._blocks is None:
+            raise InvalidRequestError("a stream without shared memory has no blocks to return")
+        self._blocks.free(numbers)
 
     def _answer_report(self, message: stream_pb2.TrainerReport) -> None:
         self._caller.require_access(self.name)

@@ -19,6 +19,7 @@ from infeed.shared.keepalive import (
 )
 from infeed.shared.report import ServerReport
 from infeed_server.config.address import Address
+from infeed_server.engines.memory_budget import MemoryBudget, default_limit
 from infeed_server.engines.monitor import Monitor
 from infeed_server.observe.jobs import Jobs
 from infeed_server.rpc.admission import MAX_HEALTH_CALLS, STREAMS, Admission
@@ -28,6 +29,7 @@ from infeed_server.rpc.health import HealthServicer
 from infeed_server.rpc.interceptor import CallInterceptor
 from infeed_server.rpc.limits import Limits, max_connections
 from infeed_server.rpc.servicer import SERVICE, FeedServicer
+from infeed_server.rpc.shared_memory import SharedMemory
 from infeed_server.serving.auth import TokenAuthenticator
 from infeed_server.serving.catalog import Catalog
 
@@ -69,11 +71,13 @@ class RpcServer:
         authenticator: TokenAuthenticator | None = None,
         jobs: Jobs | None = None,
         trace: Trace | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
         """Without `authenticator`, every client has access. `jobs` keeps the trainers' reports,
-        `trace` makes the spans of batches."""
+        `trace` makes the spans of batches, `budget` counts the memory that is shared."""
         self.port = 0
         self._limits = limits
+        self._budget = budget or MemoryBudget(default_limit())
         self._requires_token = authenticator is not None
         self._admission = Admission(limits, authenticator)
         self._health = HealthServicer()
@@ -115,6 +119,10 @@ class RpcServer:
         except RuntimeError as error:
             text = f"cannot listen on {address}: {error}"
             raise ConfigError(text, address=str(address)) from None
+        self._streams.is_protected = address.is_unix or credentials is not None
+        if address.is_unix:
+            path = address.host.removeprefix("unix:")
+            self._streams.shared_memory = SharedMemory(path, self._budget)
 
     def set_serving(self, serving: bool, pipeline: str = "") -> None:
         """Sets the health status of a pipeline, else of the server and of the feed service. Health
@@ -129,6 +137,8 @@ class RpcServer:
         Streams announce it in a message too: proxies do not forward GOAWAY."""
         self._health.enter_graceful_shutdown()
         self._admission.stopping = True
+        if self._streams.shared_memory is not None:  # before a successor can have the path
+            self._streams.shared_memory.stop()
         ended = self._server.stop(grace + 2 * _END_TIMEOUT_SECONDS)
         self._streams.drain()
         deadline = time.monotonic() + grace

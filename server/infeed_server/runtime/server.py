@@ -158,7 +158,7 @@ class Server:
         if self._remote:
             self._closing.callback(self._remote.stop)
             self._remote.start(self.metrics.registry)
-        budget = MemoryBudget(unsent_limit(self._options))
+        self._budget = budget = MemoryBudget(unsent_limit(self._options))
         self.metrics.read({"infeed_unsent_limit_bytes": lambda: {(): budget.limit}})
         for name, definition in pipelines.items():
             self.health.set(name, ready=False, reason="opening its source")
@@ -186,6 +186,7 @@ class Server:
             authenticator=TokenAuthenticator(options.tokens) if options.tokens else None,
             jobs=self.observer.jobs,
             trace=_trace(),
+            budget=self._budget,
         )
         credentials = self._tls.credentials() if self._tls else None
         rpc.open(listen, credentials, shares_port=options.shares_port)

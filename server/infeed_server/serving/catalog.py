@@ -13,7 +13,7 @@ from infeed.shared.finish import finish
 from infeed.shared.spec import PipelineSpec, Spec
 from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed.v1 import stream_pb2
-from infeed.wire.batch import EncodedBatch, Payload, encode_batch, encode_end
+from infeed.wire.batch import EncodedBatch, Payload, encode_batch, encode_end, payload_bytes
 from infeed_server.engines.base import Answer, EndOfData, Engine, HostBatch, Request, Session
 from infeed_server.serving import request_checks
 from infeed_server.serving.auth import Caller
@@ -70,7 +70,7 @@ class Catalog:
         stream = BatchStream(
             spec, session, batch_size, seed, trainer.world_size, finish_on_server=on_server
         )
-        session.set_batch_bytes(stream.batch_bytes)
+        session.set_batch_bytes(stream.payload_bytes)
         return stream
 
     def register(self, request: DatasetRequest) -> RegisteredDataset:
@@ -103,6 +103,8 @@ class BatchStream:
     seed: int
     world_size: int
     finish_on_server: bool
+    has_checksums: bool = True
+    """Whether payloads have them."""
 
     @property
     def stride(self) -> int:
@@ -114,10 +116,9 @@ class BatchStream:
         return self.pipeline.element_spec if self.finish_on_server else self.pipeline.wire_spec
 
     @property
-    def batch_bytes(self) -> int:
+    def payload_bytes(self) -> int:
         """The size of a batch; 0 when it varies, as with byte strings."""
-        sizes = [field.sample_bytes for field in self.spec]
-        return 0 if None in sizes else self.batch_size * sum(size or 0 for size in sizes)
+        return payload_bytes(self.spec, self.batch_size) or 0
 
     def opened_message(self) -> stream_pb2.StreamOpened:
         return stream_pb2.StreamOpened(
@@ -127,6 +128,7 @@ class BatchStream:
             seed=self.seed,
             batch_stride=self.stride,
             has_checksums=True,
+            checksum="CHECKSUM_XXH3" if self.has_checksums else "CHECKSUM_OFF",
         )
 
     def submit(
@@ -182,4 +184,6 @@ class BatchStream:
         arrays = batch.arrays
         if self.finish_on_server:
             arrays = finish(arrays, self.pipeline.finish_transforms, batch.mask)
-        return Payload(self.spec, arrays, shared=shared)
+        # Streams that share a payload may differ in this.
+        has_checksums = shared or self.has_checksums
+        return Payload(self.spec, arrays, shared=shared, has_checksums=has_checksums)

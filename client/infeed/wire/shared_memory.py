@@ -1,0 +1,211 @@
+"""Blocks of memory that a server on this host shares: a batch in one is not copied by the trainer.
+
+The server writes a batch into a block once. The trainer maps each block once, privately: its arrays
+are writable, and what it writes is its own. A page that it wrote would hide the server's next
+batch, so written pages are dropped before a block is returned.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import ctypes
+import errno
+import mmap
+import os
+import socket
+import sys
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from infeed.shared.errors import ProtocolError
+from infeed.shared.spec import Array
+
+SOCKET_SUFFIX = ".blocks"
+"""The path of the second socket is the server's with this."""
+
+KEY_BYTES = 16
+
+MAX_BLOCKS = 128
+"""Blocks of one stream: the kernel passes 253 file descriptors at once."""
+
+_TIMEOUT_SECONDS = 2.0
+"""Wait for the second socket; without it, batches come in chunks."""
+
+_DONTNEED, _DONTFORK, _DOFORK, _POPULATE_WRITE = 4, 10, 11, 23
+"""Advice of Linux for `madvise`; the last one since 5.14."""
+
+_PRESENT_OR_SWAPPED, _OF_FILE = np.uint64(3 << 62), np.uint64(1 << 61)
+"""Bits of an entry in /proc/self/pagemap."""
+
+_PAGE = mmap.PAGESIZE
+
+
+@lru_cache(maxsize=1)
+def unsupported() -> str:
+    """Returns why this process cannot use shared memory; empty if it can."""
+    if sys.platform != "linux":
+        return f"{sys.platform} has no memory that is passed by a file descriptor"
+    try:
+        with mmap.mmap(-1, _PAGE) as page:
+            page.madvise(_POPULATE_WRITE)
+    except OSError:  # without it, a child process would see memory that changes
+        return "the kernel is older than Linux 5.14"
+    return ""
+
+
+class BlockPool:
+    """The blocks of one stream. One thread lends and collects; any may drop the last reference."""
+
+    def __init__(self, files: Sequence[int], block_bytes: int) -> None:
+        """Maps the blocks. Raises `OSError`, or `ProtocolError` for a file that is too small."""
+        self._mappings = [_Mapping(file, block_bytes) for file in files]
+        self._lent: dict[int, weakref.ref[Any]] = {}
+        """The memory of each lent block, by its number."""
+        self._free: deque[int] = deque()
+        """Blocks that no array refers to any longer."""
+        _pools.add(self)
+
+    def lend(self, number: int, size: int) -> Array:
+        """Returns the first bytes of a block, uint8[size]; its last view's end frees the block."""
+        if not 0 < number <= len(self._mappings) or number in self._lent:
+            raise ProtocolError(f"a batch in block {number}, which is no free one")
+        mapping = self._mappings[number - 1]
+        if not 0 <= size <= mapping.size:
+            raise ProtocolError(f"a batch of {size} bytes in a block of {mapping.size}")
+        memory: Any = (ctypes.c_ubyte * size).from_address(mapping.address)
+        memory.mapping = mapping  # it must live as long
+        # The callback may run at any point of any thread: a lock would deadlock.
+        free = self._free
+        self._lent[number] = weakref.ref(memory, lambda _: free.append(number))
+        lent: Array = np.frombuffer(memory, np.uint8)
+        return lent
+
+    @property
+    def has_free(self) -> bool:
+        """Whether `collect` would return a block."""
+        return bool(self._free)
+
+    def collect(self) -> list[int]:
+        """Returns the blocks that can be returned to the server."""
+        numbers = [self._free.popleft() for _ in range(len(self._free))]
+        for number in numbers:
+            self._mappings[number - 1].drop_written_pages()
+            del self._lent[number]
+        return numbers
+
+    def copy_lent(self) -> None:
+        """Makes the lent blocks this process's own, since a child process is about to get them."""
+        for number, memory in tuple(self._lent.items()):
+            if memory() is not None:
+                self._mappings[number - 1].make_own()
+
+
+class _Mapping:
+    """One block, mapped privately and not inherited by child processes."""
+
+    def __init__(self, file: int, size: int) -> None:
+        if os.fstat(file).st_size < size:
+            raise ProtocolError(f"a block of {os.fstat(file).st_size} bytes instead of {size}")
+        self.size = size
+        protection, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE
+        # mmap.mmap would keep a file descriptor, which a child process inherits.
+        address = _libc().mmap(None, size, protection, flags, file, 0)
+        if address == ctypes.c_void_p(-1).value:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        self.address = int(address)
+        # Not at exit, when arrays may still be in use.
+        weakref.finalize(self, _libc().munmap, self.address, size).atexit = False
+        self._advise(_DONTFORK)
+
+    def drop_written_pages(self) -> None:
+        """Drops this process's own copies of pages, so that the server's are seen again."""
+        if self._has_written_pages():
+            self._advise(_DONTNEED)
+            self._advise(_DONTFORK)
+
+    def make_own(self) -> None:
+        self._advise(_POPULATE_WRITE)
+        self._advise(_DOFORK)
+
+    def _has_written_pages(self) -> bool:
+        pages = -(-self.size // _PAGE)
+        try:
+            with Path("/proc/self/pagemap").open("rb", buffering=0) as file:
+                file.seek(8 * (self.address // _PAGE))
+                content = file.read(8 * pages)
+        except OSError:  # some sandboxes have none
+            return True
+        entries = np.frombuffer(content, np.uint64)
+        own = (entries & _PRESENT_OR_SWAPPED != 0) & (entries & _OF_FILE == 0)
+        return len(entries) < pages or bool(own.any())
+
+    def _advise(self, advice: int) -> None:
+        _libc().madvise(self.address, self.size, advice)
+
+
+def receive_blocks(path: str, key: bytes, blocks: int, block_bytes: int) -> BlockPool:
+    """Gets the blocks of a stream from the second socket at `path`. Raises `OSError`, or
+    `ProtocolError` if there are not as many."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_TIMEOUT_SECONDS)
+        connection.connect(path)
+        connection.sendall(key)
+        files = _receive_files(connection, blocks)
+        try:
+            if len(files) != blocks:
+                raise ProtocolError(f"{len(files)} blocks instead of {blocks}")
+            pool = BlockPool(files, block_bytes)
+        finally:
+            for file in files:
+                os.close(file)
+        connection.sendall(b"\1")
+    return pool
+
+
+def _receive_files(connection: socket.socket, count: int) -> list[int]:
+    files = array.array("i")
+    space = socket.CMSG_SPACE(count * files.itemsize)
+    _, messages, flags, _ = connection.recvmsg(1, space, socket.MSG_CMSG_CLOEXEC)
+    for level, kind, content in messages:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            files.frombytes(content[: len(content) // files.itemsize * files.itemsize])
+    if flags & socket.MSG_CTRUNC:
+        for file in files:
+            os.close(file)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    return files.tolist()
+
+
+_pools: weakref.WeakSet[BlockPool] = weakref.WeakSet()
+"""All pools of this process."""
+
+
+def _before_fork() -> None:
+    with contextlib.suppress(RuntimeError):  # another thread has opened a pool
+        for pool in tuple(_pools):
+            pool.copy_lent()
+
+
+if sys.platform == "linux":
+    os.register_at_fork(before=_before_fork)
+
+
+@lru_cache(maxsize=1)
+def _libc() -> Any:
+    libc = ctypes.CDLL(None, use_errno=True)
+    integer = ctypes.c_int
+    libc.mmap.argtypes = [
+        *(ctypes.c_void_p, ctypes.c_size_t, integer, integer, integer),
+        ctypes.c_long,
+    ]
+    libc.mmap.restype = ctypes.c_void_p
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, integer]
+    return libc
