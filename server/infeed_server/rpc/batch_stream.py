@@ -6,7 +6,7 @@ import contextvars
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -100,11 +100,8 @@ class _Stream:
         self._streams = streams
         self._opening = opening
         self._caller = call.caller
-        allows_none = (stream_pb2.CHECKSUM_OFF, *[stream_pb2.CHECKSUM_AUTO] * streams.is_protected)
-        self._stream = stream = replace(
-            streams.catalog.visible_to(call.caller).open(opening),
-            has_checksums=opening.checksum not in allows_none,
-        )
+        catalog = streams.catalog.visible_to(call.caller)
+        self._stream = stream = catalog.open(opening, is_protected=streams.is_protected)
         self.name = stream.pipeline.name
         self.answers = AnswerQueue()
         self._blocks = self._open_blocks()

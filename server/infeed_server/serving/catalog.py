@@ -55,8 +55,9 @@ class Catalog:
             )
         return self._engines[name]
 
-    def open(self, message: stream_pb2.StreamOpen) -> BatchStream:
-        """Opens a stream. Raises `InvalidRequestError` or `FingerprintError`."""
+    def open(self, message: stream_pb2.StreamOpen, *, is_protected: bool = False) -> BatchStream:
+        """Opens a stream; `is_protected` is whether the server uses TLS or a Unix socket. Raises
+        `InvalidRequestError` or `FingerprintError`."""
         engine = self.engine(message.pipeline)
         spec = engine.spec
         request_checks.check_fingerprint(spec, message.fingerprint)
@@ -67,8 +68,15 @@ class Catalog:
         request_checks.check_seed_and_epochs(seed, message.epochs)
         trainer = request_checks.parse_trainer(message)
         session = engine.open(batch_size, message.epochs, trainer)
+        off = (stream_pb2.CHECKSUM_OFF, *[stream_pb2.CHECKSUM_AUTO] * is_protected)
         stream = BatchStream(
-            spec, session, batch_size, seed, trainer.world_size, finish_on_server=on_server
+            spec,
+            session,
+            batch_size,
+            seed,
+            trainer.world_size,
+            finish_on_server=on_server,
+            has_checksums=message.checksum not in off,
         )
         session.set_batch_bytes(stream.payload_bytes)
         return stream

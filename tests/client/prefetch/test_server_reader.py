@@ -74,7 +74,7 @@ class Transport:
 
 
 class Plan:
-    contract = None
+    def contract_with(self, server: str) -> None: ...
 
 
 def reader_of(pool: Any, open_stream: Callable[[], Call]) -> ServerReader:

@@ -54,7 +54,7 @@ class FakeCall:
     def visible_to(self, caller: Any) -> Any:
         return self
 
-    def open(self, request: Any) -> Any:
+    def open(self, request: Any, *, is_protected: bool) -> Any:
         def close() -> None:
             self.closed += 1
 
@@ -69,10 +69,11 @@ class FakeCall:
             batch_size=4,
             world_size=1,
             opened_message=stream_pb2.StreamOpened,
+            payload_bytes=0,
         )
 
     def encode(
-        self, stream: Any, request: stream_pb2.BatchRequest, answer: Any, span: Any = None
+        self, stream: Any, request: stream_pb2.BatchRequest, answer: Any, span: Any, blocks: Any
     ) -> Future[Any]:
         self.answers.append(Future())
         return self.answers[-1]

@@ -125,8 +125,8 @@ def test_unknown_pipeline_or_fingerprint_is_refused(
 @pytest.mark.parametrize(
     ("break_stream", "message"),
     [
-        (lambda call: call.open(), "after StreamOpen, a stream takes BatchRequest and"),
-        (lambda call: call.send(b""), "after StreamOpen, a stream takes BatchRequest and"),
+        (lambda call: call.open(), "after StreamOpen, a stream takes BatchRequest, Train"),
+        (lambda call: call.send(b""), "after StreamOpen, a stream takes BatchRequest, Train"),
         (
             lambda call: call.send(GARBAGE),
             "a message of 13 bytes is not a valid StreamBatchesRequest",

@@ -1,0 +1,214 @@
+"""Blocks of shared memory in the trainer: private, returned once, and safe across a fork."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+import re
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from infeed.shared.errors import ProtocolError
+from infeed.wire import shared_memory
+from infeed.wire.shared_memory import BlockPool
+
+pytestmark = pytest.mark.usefixtures("few_objects")
+
+SIZE = 1 << 18
+PAGE = mmap.PAGESIZE
+
+
+class Server:
+    """The server's end of two blocks, and the trainer's pool."""
+
+    def __init__(self) -> None:
+        files = [os.memfd_create("infeed-test", os.MFD_CLOEXEC) for _ in range(2)]
+        for file in files:
+            os.ftruncate(file, SIZE)
+        self.memory = [np.frombuffer(mmap.mmap(file, SIZE), np.uint8) for file in files]
+        self.pool = BlockPool(files, SIZE)
+        for file in files:
+            os.close(file)
+
+    def send(self, number: int, value: int) -> Any:
+        """Writes a batch into a block, and returns the trainer's array of it."""
+        self.memory[number - 1][:] = value
+        return self.pool.lend(number, SIZE)
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+def test_a_batch_is_seen_without_a_copy(server: Server) -> None:
+    array = server.send(1, 7)
+    assert (array.shape, array.dtype) == ((SIZE,), np.uint8)
+    assert array.ctypes.data % PAGE == 0
+    assert (array == 7).all()
+
+
+def test_what_the_trainer_writes_is_its_own(server: Server) -> None:
+    array = server.send(1, 7)
+    array[PAGE : PAGE + 5] = 1
+    assert (server.memory[0] == 7).all()
+    assert array.sum() == 7 * (SIZE - 5) + 5
+
+
+@pytest.fixture(params=["pagemap", "no pagemap"])
+def reuse(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Server, Any], Any]:
+    """Writes to pages of an array, returns its block and gets the next batch in it."""
+    if request.param == "no pagemap":
+
+        def refuse(*_: object, **__: object) -> None:
+            raise PermissionError
+
+        monkeypatch.setattr(Path, "open", refuse)
+
+    def run(server: Server, offset: int) -> Any:
+        array = server.send(1, 7)
+        assert array[-1] == array[0] == 7  # these pages are mapped, unwritten
+        array[offset] = 1
+        del array
+        assert server.pool.collect() == [1]
+        return server.send(1, 9)
+
+    return run
+
+
+@pytest.mark.parametrize("offset", [0, PAGE + 1, SIZE - 1])
+def test_a_written_page_does_not_hide_the_next_batch(
+    server: Server, reuse: Callable[[Server, int], Any], offset: int
+) -> None:
+    assert (reuse(server, offset) == 9).all()
+
+
+def test_a_block_is_free_when_its_last_view_is_gone(server: Server) -> None:
+    array = server.send(2, 7)
+    views = [array[5:].view(np.uint8)[::2], memoryview(array), array.reshape(2, -1).T]
+    del array
+    while views:
+        assert server.pool.collect() == []
+        views.pop()
+    assert server.pool.has_free
+    assert server.pool.collect() == [2]
+    assert not server.pool.has_free
+
+
+@pytest.mark.parametrize(
+    ("number", "size", "problem"),
+    [
+        (0, 1, "block 0, which is no free one"),
+        (3, 1, "block 3, which is no free one"),
+        (-1, 1, "block -1, which is no free one"),
+        (2, 1, "block 2, which is no free one"),
+        (1, SIZE + 1, f"a batch of {SIZE + 1} bytes in a block of {SIZE}"),
+        (1, -1, "a batch of -1 bytes"),
+    ],
+)
+def test_an_invalid_block_is_an_error(server: Server, number: int, size: int, problem: str) -> None:
+    kept = server.send(2, 7)
+    with pytest.raises(ProtocolError, match=re.escape(problem)):
+        server.pool.lend(number, size)
+    assert (kept == 7).all()
+
+
+def test_a_block_that_was_not_collected_is_not_lent(server: Server) -> None:
+    server.send(1, 7)  # and dropped
+    with pytest.raises(ProtocolError):
+        server.pool.lend(1, SIZE)
+
+
+def test_files_that_are_too_small_are_an_error() -> None:
+    file = os.memfd_create("infeed-test")
+    os.ftruncate(file, PAGE)
+    with pytest.raises(ProtocolError, match=f"a block of {PAGE} bytes instead of {SIZE}"):
+        BlockPool([file], SIZE)
+    os.close(file)
+
+
+def maps() -> list[str]:
+    """Returns the mappings of the trainer, which are private, in this process."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return [line for line in lines if "memfd:infeed-test" in line and " rw-p " in line]
+
+
+def test_arrays_outlive_the_pool_and_then_free_the_memory() -> None:
+    server = Server()
+    array = server.send(1, 7)
+    del server
+    assert (array == 7).all()
+    assert len(maps()) == 1
+    del array
+    assert maps() == []
+
+
+def test_a_pickled_array_is_a_copy(server: Server) -> None:
+    copy = pickle.loads(pickle.dumps(server.send(1, 7)))
+    assert server.pool.collect() == [1]
+    server.memory[0][:] = 9
+    assert (copy == 7).all()
+
+
+@pytest.fixture
+def fork() -> Iterator[Callable[[Callable[[], bool]], Callable[[], bool]]]:
+    """Forks a child, which runs a check when the returned function is called."""
+    children: list[int] = []
+
+    def run(check: Callable[[], bool]) -> Callable[[], bool]:
+        begin, go = os.pipe()
+        child = os.fork()
+        if not child:
+            os.read(begin, 1)
+            os._exit(not check())
+        children.append(child)
+
+        def result() -> bool:
+            os.write(go, b"\1")
+            status = os.waitpid(children.pop(), 0)[1]
+            os.close(begin)
+            os.close(go)
+            return status == 0
+
+        return result
+
+    yield run
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_child_process_keeps_its_values(server: Server, fork: Any) -> None:
+    array = server.send(1, 7)
+    array[0] = 8
+    in_child = fork(lambda: array[0] == 8 and bool((array[1:] == 7).all()))
+    del array
+    assert server.pool.collect() == [1]
+    again = server.send(1, 9)
+    assert (again == 9).all()
+    assert in_child()
+
+
+def test_a_child_process_does_not_pin_other_blocks(server: Server, fork: Any) -> None:
+    array = server.send(2, 7)
+    in_child = fork(lambda: len(maps()) == 1)
+    assert in_child()
+    del array
+    assert server.pool.collect() == [2]
+    assert fork(lambda: not maps())()
+
+
+def test_another_system_has_no_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shared_memory.unsupported() == ""
+    monkeypatch.setattr("sys.platform", "darwin")
+    shared_memory.unsupported.cache_clear()
+    assert "darwin" in shared_memory.unsupported()
+    shared_memory.unsupported.cache_clear()

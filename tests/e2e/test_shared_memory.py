@@ -1,0 +1,145 @@
+"""Batches in shared memory, between real processes at a Unix socket."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.harness.waiting import wait_until
+
+import infeed
+
+SAMPLES, WIDTH, SIZE = 640, 4096, 16
+
+DEFINITION = f"""
+pipelines:
+  a:
+    source: {{arrays: a.npz}}
+    shuffle: {{seed: 3}}
+    batch: {{size: {SIZE}}}
+"""
+
+TRAINER = """
+import sys, infeed
+kept = []
+with infeed.connect(sys.argv[1], "a") as feed:
+    for step, batch in enumerate(feed):
+        kept = [*kept[-3:], batch]
+        if not step:
+            print("began", flush=True)
+"""
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Any:
+    data = np.random.default_rng(0).integers(0, 255, (SAMPLES, WIDTH), np.uint8)
+    np.savez(tmp_path / "a.npz", x=data)
+    return data
+
+
+@pytest.fixture
+def server(command_line: Any, tmp_path: Path, data: Any) -> Any:
+    server = command_line.serve(DEFINITION, tmp_path, f"unix:{tmp_path}/socket")
+    assert server.address
+    return server
+
+
+def blocks_of(server: Any) -> int:
+    """Counts the blocks that a server has mapped."""
+    return Path(f"/proc/{server.pid}/maps").read_text().count("memfd:infeed-block")
+
+
+@pytest.mark.parametrize("checksum", ["auto", "xxh3", "off"])
+def test_arrays_that_are_kept_never_change(server: Any, data: Any, checksum: Any) -> None:
+    kept: list[tuple[Any, Any]] = []
+    choose = random.Random(5)
+    with infeed.connect(server.address, "a", epochs=40, checksum=checksum) as feed:
+        for step, batch in enumerate(feed):
+            array = batch["x"]
+            assert (array == data[batch.sample_ids]).all()
+            if choose.random() < 0.3:  # the array is the training's own
+                array[choose.randrange(SIZE)] = step % 255
+            if choose.random() < 0.5:
+                view = array[choose.randrange(SIZE) :: 2]
+                kept.append((view, view.copy()))
+            del array, batch
+            while len(kept) > choose.randrange(1, 90):  # at times more than there are blocks
+                kept.pop(choose.randrange(len(kept)))
+            if step % 50 == 0:
+                assert all((view == copy).all() for view, copy in kept)
+        stats = feed.stats()
+    assert stats.shared_memory == {server.address: ""}
+    assert all((view == copy).all() for view, copy in kept)
+    wait_until(lambda: not blocks_of(server), "the blocks of the feed are freed")
+
+
+def test_shared_memory_can_be_turned_off(server: Any) -> None:
+    with infeed.connect(server.address, "a", shared_memory=False) as feed:
+        next(feed)
+        stats = feed.stats()
+        assert not blocks_of(server)
+    assert stats.shared_memory == {server.address: "shared_memory=False"}
+    assert f"no shared memory with {server.address}: shared_memory=False" in str(stats)
+
+
+def test_chunks_are_taken_where_the_second_socket_is_missing(server: Any, tmp_path: Path) -> None:
+    (tmp_path / "socket.blocks").unlink()
+    with infeed.connect(server.address, "a", epochs=1) as feed:
+        assert sum(len(batch.sample_ids) for batch in feed) == SAMPLES
+        (reason,) = feed.stats().shared_memory.values()
+    assert "socket.blocks: No such file" in reason
+
+
+def test_idle_trainer_returns_blocks(server: Any) -> None:
+    with infeed.connect(server.address, "a", prefetch_batches=2) as feed:
+        batches = [next(feed) for _ in range(3)]
+        reader = next(iter(feed._prefetcher._readers.values()))
+        wait_until(lambda: feed.has_next, "the feed is ahead")
+        batches.clear()
+        wait_until(lambda: not reader._stream.blocks.has_free, "they are returned")
+        assert sum(len(next(feed).sample_ids) for _ in range(20)) == 20 * SIZE
+
+
+def kill_trainers(server: Any, count: int) -> None:
+    for number in range(count):
+        command = [sys.executable, "-c", TRAINER, server.address]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as trainer:
+            assert trainer.stdout is not None
+            assert trainer.stdout.readline() == b"began\n"
+            time.sleep(random.Random(number).random() / 5)
+            trainer.kill()
+    wait_until(lambda: not blocks_of(server), "the blocks of killed trainers are freed")
+
+
+def test_killed_trainers_leave_no_block(server: Any) -> None:
+    kill_trainers(server, 2)
+
+
+@pytest.mark.slow
+def test_hundred_killed_trainers_leave_no_block(server: Any) -> None:
+    kill_trainers(server, 100)
+
+
+def test_feed_goes_on_elsewhere_after_the_server_was_killed(
+    command_line: Any, server: Any, data: Any, tmp_path: Path
+) -> None:
+    other = command_line.serve(DEFINITION, tmp_path)
+    sample_ids: list[int] = []
+    kept: list[Any] = []
+    target = f"{server.address},{other.address}"
+    with infeed.connect(target, "a", epochs=3, prefetch_batches=4) as feed:
+        for step, batch in enumerate(feed):
+            sample_ids += batch.sample_ids.tolist()
+            if step < 20:
+                kept.append(batch)
+            if step == 20:
+                server.signal(signal.SIGKILL)
+    assert sorted(sample_ids) == sorted([*range(SAMPLES)] * 3)
+    assert all((batch["x"] == data[batch.sample_ids]).all() for batch in kept)
