@@ -50,6 +50,19 @@ def _flight(dataset: str) -> Side:
     return Side("Arrow Flight", "flight", partial(servers.flight, dataset), dataset)
 
 
+def _flight_on_unix(dataset: str) -> Side:
+    server = partial(servers.flight_on_unix, dataset)
+    return Side("Arrow Flight, Unix socket", "flight", server, dataset)
+
+
+def _on_unix(dataset: str) -> Side:
+    return Side("infeed, Unix socket", "infeed", servers.infeed_on_unix, dataset)
+
+
+def _without_checksums(dataset: str) -> Side:
+    return Side("infeed, no checksums", "infeed", servers.infeed_without_checksums, dataset)
+
+
 def _tcp(dataset: str) -> Side:
     return Side("raw TCP", "tcp", partial(servers.tcp, dataset), dataset)
 
@@ -181,6 +194,41 @@ CASES: dict[str, Case] = {
         "38.5 MB batches", _infeed("float32"), _flight("float32"), _speed(_aim(1.0))
     ),
     "flight-uint8": _case("9.6 MB batches", _infeed("uint8"), _flight("uint8"), _speed(_aim(1.0))),
+    "flight-float32-off": _case(
+        "38.5 MB batches, neither with checksums",
+        _without_checksums("float32"),
+        _flight("float32"),
+        _speed(Target(1.1)),
+    ),
+    "flight-uint8-off": _case(
+        "9.6 MB batches, neither with checksums",
+        _without_checksums("uint8"),
+        _flight("uint8"),
+        _speed(Target(0.75)),
+    ),
+    "unix-flight": _case(
+        "9.6 MB batches on one host",
+        _on_unix("uint8"),
+        _flight_on_unix("uint8"),
+        _speed(Target(2.0)),
+        _cpu(0.01),
+    ),
+    "unix-service": _case(
+        "9.6 MB batches on one host", _on_unix("uint8"), _service("uint8"), _speed(Target(8.0))
+    ),
+    "unix-inprocess": _case(
+        "JPEGs to float32 on one host, beside a busy Python thread of the trainer",
+        replace(_on_unix("photos"), warm_up=_DECODE_WARM_UP_SECONDS, is_busy=True),
+        Side(
+            "in process",
+            "inprocess",
+            servers.no_server,
+            "photos",
+            warm_up=_DECODE_WARM_UP_SECONDS,
+            is_busy=True,
+        ),
+        Goal("images/s", images_per_second, Target(1.0)),
+    ),
     "tcp-float32": _case("38.5 MB batches", _infeed("float32"), _tcp("float32"), _speed(_aim(0.7))),
     "tcp-uint8": _case("9.6 MB batches", _infeed("uint8"), _tcp("uint8"), _speed(_aim(0.7))),
     "observed-uint8": _case(

@@ -41,6 +41,8 @@ class Task:
     """Seed of an infeed pipeline; unique per trainer, so that no batch is served from a cache."""
     warm_up: float = 1.0
     """Uncounted seconds at the start; at least `WARM_UP_BATCHES` batches are not counted."""
+    is_busy: bool = False
+    """Whether a Python thread beside the consumer never waits, as a training loop's can."""
 
     def __str__(self) -> str:
         return json.dumps(asdict(self))
@@ -107,6 +109,8 @@ class Measurement:
 def main() -> None:
     task = Task(**json.loads(sys.argv[1]))
     batches = KINDS[task.kind](task.address, task.dataset, task.compression, task.seed)
+    if task.is_busy:
+        threading.Thread(target=_work, daemon=True).start()
     idle = resident_megabytes(os.getpid())
     begin = time.monotonic()
     first = np.asarray(next(batches))
@@ -129,6 +133,11 @@ def main() -> None:
     print(json.dumps(asdict(run)), flush=True)
     sys.stdin.read()
     _close_and_exit(batches)
+
+
+def _work() -> None:
+    while True:
+        sum(range(1000))
 
 
 def _warm_up(batches: Batches, seconds: float) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import parse_qsl
 
 Batches = Iterator[Any]
 
@@ -16,23 +17,17 @@ Consumer = Callable[[str, str, str, int], Batches]
 
 
 def infeed(address: str, dataset: str, compression: str, seed: int) -> Batches:
-    """Reads with infeed's default options; over TLS if the address names a CA file."""
+    """Reads with infeed; the address can have `ca`, a file, and `checksum` as a query."""
     del compression
-    from infeed.rpc.channel import GrpcTransport
-
-    return _feed(GrpcTransport, address, dataset, seed)
-
-
-def _feed(transport: Any, address: str, dataset: str, seed: int) -> Batches:
     import infeed
-    from infeed.rpc.credentials import Credentials
 
-    target, _, ca = address.partition("?ca=")
-    credentials = Credentials(tls=infeed.TLS(ca=ca) if ca else None)
+    target, _, query = address.partition("?")
+    options: dict[str, Any] = dict(parse_qsl(query))
+    if ca := options.pop("ca", None):
+        options["tls"] = infeed.TLS(ca=ca)
 
     def batches() -> Batches:
-        over = transport(target, credentials)
-        with infeed.connect(target, dataset, seed=seed, transport=over) as feed:
+        with infeed.connect(target, dataset, seed=seed, **options) as feed:
             for batch in feed:
                 yield batch["image"]
 

@@ -37,9 +37,18 @@ class Side:
     warm_up: float = 1.0
     one_seed: bool = False
     """Whether its trainers ask for the same batches."""
+    is_busy: bool = False
+    """Whether each trainer has a busy Python thread."""
 
     def run(self, server: Running, seconds: float) -> Measured:
-        task = Task(self.kind, server.address, self.dataset, self.compression, warm_up=self.warm_up)
+        task = Task(
+            self.kind,
+            server.address,
+            self.dataset,
+            self.compression,
+            warm_up=self.warm_up,
+            is_busy=self.is_busy,
+        )
         with trainers(task, self.trainers, one_seed=self.one_seed) as running:
             return measure(running, seconds, server.pids)
 

@@ -29,21 +29,37 @@ Server = Callable[[], AbstractContextManager[Running]]
 
 @contextmanager
 def infeed(
-    *options: str, launch: Launch = spawn, pipelines: str = "pipelines.yaml"
+    *options: str,
+    launch: Launch = spawn,
+    pipelines: str = "pipelines.yaml",
+    on_unix: bool = False,
+    query: str = "",
 ) -> Iterator[Running]:
-    """Runs `infeed serve` on the benchmarks' pipelines."""
+    """Runs `infeed serve` on the benchmarks' pipelines; `query` are options of the consumers."""
     text = (ROOT / "benchmarks" / pipelines).read_text().replace("PHOTOS", str(photo_folder()))
     with tempfile.TemporaryDirectory() as folder:
         definition = Path(folder) / "pipelines.yaml"
         definition.write_text(text)
         log = Path(folder) / "server"
-        with InfeedServer(definition, log, *options, cwd=ROOT, launch=launch) as server:
-            yield Running(server.address, (server.pid,))
+        listen = f"unix:{folder}/socket" if on_unix else "127.0.0.1:0"
+        with InfeedServer(
+            definition, log, *options, listen=listen, cwd=ROOT, launch=launch
+        ) as server:
+            yield Running(server.address + query, (server.pid,))
 
 
 def infeed_map_style() -> AbstractContextManager[Running]:
     """Runs `infeed` on a Python data set, read by worker processes."""
     return infeed(pipelines="map_style.yaml")
+
+
+def infeed_on_unix() -> AbstractContextManager[Running]:
+    """Runs `infeed` at a Unix socket, over which batches are in shared memory."""
+    return infeed(on_unix=True)
+
+
+def infeed_without_checksums() -> AbstractContextManager[Running]:
+    return infeed(query="?checksum=off")
 
 
 def infeed_in_tls() -> AbstractContextManager[Running]:
@@ -100,8 +116,17 @@ def service(delay_ms: float | None = None) -> Iterator[Running]:
 
 @contextmanager
 def flight(dataset: str) -> Iterator[Running]:
-    with started("benchmarks.flight", dataset) as process:
-        yield Running(f"127.0.0.1:{_port(process.read_line())}", (process.pid,))
+    with started("benchmarks.flight", dataset, "grpc://127.0.0.1:0") as process:
+        yield Running(f"grpc://127.0.0.1:{_port(process.read_line())}", (process.pid,))
+
+
+@contextmanager
+def flight_on_unix(dataset: str) -> Iterator[Running]:
+    with tempfile.TemporaryDirectory() as folder:
+        address = f"grpc+unix://{folder}/socket"
+        with started("benchmarks.flight", dataset, address) as process:
+            process.read_line()
+            yield Running(address, (process.pid,))
 
 
 @contextmanager
