@@ -19,7 +19,6 @@ import weakref
 from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -137,11 +136,15 @@ class _Mapping:
     def _has_written_pages(self) -> bool:
         pages = -(-self.size // _PAGE)
         try:
-            with Path("/proc/self/pagemap").open("rb", buffering=0) as file:
-                file.seek(8 * (self.address // _PAGE))
-                content = file.read(8 * pages)
+            file = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:  # some sandboxes have none
             return True
+        try:
+            content = os.pread(file, 8 * pages, 8 * (self.address // _PAGE))
+        except OSError:
+            return True
+        finally:
+            os.close(file)
         entries = np.frombuffer(content, np.uint64)
         own = (entries & _PRESENT_OR_SWAPPED != 0) & (entries & _OF_FILE == 0)
         return len(entries) < pages or bool(own.any())

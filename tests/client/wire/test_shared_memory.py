@@ -71,7 +71,7 @@ def reuse(
         def refuse(*_: object, **__: object) -> None:
             raise PermissionError
 
-        monkeypatch.setattr(Path, "open", refuse)
+        monkeypatch.setattr("os.pread", refuse)
 
     def run(server: Server, offset: int) -> Any:
         array = server.send(1, 7)
