@@ -10,6 +10,7 @@
 #                                                        are kept; leaves the report in RESULTS_DIR
 #   --host                                               on the host's network and loopback, also
 #                                                        for the build; can be combined
+#   --unix                                               one server, at a Unix socket; can be combined
 #
 # DATA_DIR contains images and a labels.csv (file,label). compose/docker-compose.yaml has the
 # variables of the load test (TRAINERS, STEP_MS, RTT_MS, DURATION, MIN_UTILISATION). With NO_BUILD=1
@@ -30,9 +31,10 @@ run=trainer project=infeed-check files=(-f docker-compose.yaml)
 for option in "$@"; do
   case $option in
   --host) files+=(-f docker-compose.host.yaml) ;;
+  --unix) files+=(-f docker-compose.unix.yaml) ;;
   --service) run=gateway-trainer project=infeed-check-service ;;
   --loadtest) run=loadtest project=infeed-loadtest ;;
-  *) echo "unknown option $option; there are --host, --service and --loadtest" >&2 && exit 2 ;;
+  *) echo "unknown option $option; there are --host, --unix, --service and --loadtest" >&2 && exit 2 ;;
   esac
 done
 profiles=(--profile epoch --profile data-service)

@@ -132,7 +132,7 @@ def test_a_trainers_container_reads_from_a_tpu_vms_server(
     assert inspect(name)["State"]["ExitCode"] == 0, run("docker", "logs", name)
 
 
-@pytest.mark.parametrize("options", [(), ("--service",), ("--loadtest",)])
+@pytest.mark.parametrize("options", [(), ("--unix",), ("--service",), ("--loadtest",)])
 def test_check_passes_and_delivers_each_sample_once(
     data: Path, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
@@ -144,6 +144,7 @@ def test_check_passes_and_delivers_each_sample_once(
         assert "</html>" in (tmp_path / "report.html").read_text()
     else:
         assert EXACT in output
+        assert "no shared memory" not in output
     labels = inspect("infeed-trainer")["Config"]["Labels"]
     revision = run("git", "-C", ROOT, "rev-parse", "HEAD").strip()
     assert labels["org.opencontainers.image.revision"] == revision

@@ -179,6 +179,7 @@ def test_a_sidecar_feeds_a_trainer_and_ends_after_it(containers: Containers) -> 
         ) as trainer:
             assert trainer.wait() == 0, trainer.stdout + trainer.stderr
             assert "exact" in trainer.stdout.splitlines()
+            assert "no shared memory" not in trainer.stdout
 
         # The trainer's mount of the socket is read-only.
         touched = containers.run("touch", str(socket / "x"), writable=[folder / "trainer"])

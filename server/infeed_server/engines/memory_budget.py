@@ -40,7 +40,7 @@ class MemoryBudget:
         self.kept_limit = limit // 2
         """Bytes of batches that are kept for further streams; they are used bytes, too."""
         self.clock = clock
-        self.used = self._kept = 0
+        self.used = self._kept = self.reserved = 0
         self.quotas: set[StreamQuota] = set()
         self.lock = threading.Lock()
 
@@ -65,13 +65,15 @@ class MemoryBudget:
         as streams have. Returns False where there is none for now."""
         with self.lock:
             fits = held + size <= (self.limit - self.used) // _FREE_DIVISOR
-            self.used += size if fits else 0
+            self.used += size * fits
+            self.reserved += size * fits
             return fits
 
     def release(self, size: int) -> None:
         """Gives back what `reserve` took."""
         with self.lock:
             self.used -= size
+            self.reserved -= size
 
     def drop(self, size: int) -> None:
         """Gives back the memory of a batch that was kept."""

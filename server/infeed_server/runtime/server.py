@@ -159,7 +159,11 @@ class Server:
             self._closing.callback(self._remote.stop)
             self._remote.start(self.metrics.registry)
         self._budget = budget = MemoryBudget(unsent_limit(self._options))
-        self.metrics.read({"infeed_unsent_limit_bytes": lambda: {(): budget.limit}})
+        memory: dict[str, Callable[[], LabelledValues]] = {
+            "infeed_unsent_limit_bytes": lambda: {(): budget.limit},
+            "infeed_shared_memory_bytes": lambda: {(): budget.reserved},
+        }
+        self.metrics.read(memory)
         for name, definition in pipelines.items():
             self.health.set(name, ready=False, reason="opening its source")
             self.metrics.add_pipeline(name)

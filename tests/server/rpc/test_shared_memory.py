@@ -86,16 +86,16 @@ def test_batches_are_placed_in_free_blocks(
     assert not pool.place(REQUEST, batch(0)).header.block  # no client has the blocks
     client = share(pool)
     placed = [pool.place(REQUEST, batch(value)) for value in (5, 6, 7)]
-    assert [each.header.block for each in placed] == [1, 2, 0]
-    assert [each.payload.size for each in placed] == [0, 0, SIZE]
+    assert [encoded.header.block for encoded in placed] == [1, 2, 0]
+    assert [encoded.payload.size for encoded in placed] == [0, 0, SIZE]
     arrays = [client.lend(number, SIZE) for number in (1, 2)]
     assert [int(lent[0]) for lent in arrays] == [5, 6]
-    assert budget.used == 2 * SIZE
+    assert budget.used == budget.reserved == 2 * SIZE
     pool.free([2])
     assert pool.place(REQUEST, batch(8)).header.block == 2
     assert (arrays[1] == 8).all()
     memory.close_pool(pool)
-    assert budget.used == 0
+    assert budget.used == budget.reserved == 0
     assert not pool.place(REQUEST, batch(9)).header.block
     assert (arrays[0] == 5).all()
 
