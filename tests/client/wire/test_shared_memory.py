@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.harness.blocks import SIZE, SharingServer
 
 from infeed.shared.errors import ProtocolError
 from infeed.wire import shared_memory
@@ -20,41 +21,22 @@ from infeed.wire.shared_memory import BlockPool
 
 pytestmark = pytest.mark.usefixtures("few_objects")
 
-SIZE = 1 << 18
 PAGE = mmap.PAGESIZE
 
 
-class Server:
-    """The server's end of two blocks, and the trainer's pool."""
-
-    def __init__(self) -> None:
-        files = [os.memfd_create("infeed-test", os.MFD_CLOEXEC) for _ in range(2)]
-        for file in files:
-            os.ftruncate(file, SIZE)
-        self.memory = [np.frombuffer(mmap.mmap(file, SIZE), np.uint8) for file in files]
-        self.pool = BlockPool(files, SIZE)
-        for file in files:
-            os.close(file)
-
-    def send(self, number: int, value: int) -> Any:
-        """Writes a batch into a block, and returns the trainer's array of it."""
-        self.memory[number - 1][:] = value
-        return self.pool.lend(number, SIZE)
-
-
 @pytest.fixture
-def server() -> Server:
-    return Server()
+def server() -> SharingServer:
+    return SharingServer()
 
 
-def test_a_batch_is_seen_without_a_copy(server: Server) -> None:
+def test_a_batch_is_seen_without_a_copy(server: SharingServer) -> None:
     array = server.send(1, 7)
     assert (array.shape, array.dtype) == ((SIZE,), np.uint8)
     assert array.ctypes.data % PAGE == 0
     assert (array == 7).all()
 
 
-def test_what_the_trainer_writes_is_its_own(server: Server) -> None:
+def test_what_the_trainer_writes_is_its_own(server: SharingServer) -> None:
     array = server.send(1, 7)
     array[PAGE : PAGE + 5] = 1
     assert (server.memory[0] == 7).all()
@@ -64,7 +46,7 @@ def test_what_the_trainer_writes_is_its_own(server: Server) -> None:
 @pytest.fixture(params=["pagemap", "no pagemap"])
 def reuse(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[Server, Any], Any]:
+) -> Callable[[SharingServer, Any], Any]:
     """Writes to pages of an array, returns its block and gets the next batch in it."""
     if request.param == "no pagemap":
 
@@ -73,7 +55,7 @@ def reuse(
 
         monkeypatch.setattr("os.pread", refuse)
 
-    def run(server: Server, offset: int) -> Any:
+    def run(server: SharingServer, offset: int) -> Any:
         array = server.send(1, 7)
         assert array[-1] == array[0] == 7  # these pages are mapped, unwritten
         array[offset] = 1
@@ -86,12 +68,12 @@ def reuse(
 
 @pytest.mark.parametrize("offset", [0, PAGE + 1, SIZE - 1])
 def test_a_written_page_does_not_hide_the_next_batch(
-    server: Server, reuse: Callable[[Server, int], Any], offset: int
+    server: SharingServer, reuse: Callable[[SharingServer, int], Any], offset: int
 ) -> None:
     assert (reuse(server, offset) == 9).all()
 
 
-def test_a_block_is_free_when_its_last_view_is_gone(server: Server) -> None:
+def test_a_block_is_free_when_its_last_view_is_gone(server: SharingServer) -> None:
     array = server.send(2, 7)
     views = [array[5:].view(np.uint8)[::2], memoryview(array), array.reshape(2, -1).T]
     del array
@@ -114,14 +96,16 @@ def test_a_block_is_free_when_its_last_view_is_gone(server: Server) -> None:
         (1, -1, "a batch of -1 bytes"),
     ],
 )
-def test_an_invalid_block_is_an_error(server: Server, number: int, size: int, problem: str) -> None:
+def test_an_invalid_block_is_an_error(
+    server: SharingServer, number: int, size: int, problem: str
+) -> None:
     kept = server.send(2, 7)
     with pytest.raises(ProtocolError, match=re.escape(problem)):
         server.pool.lend(number, size)
     assert (kept == 7).all()
 
 
-def test_a_block_that_was_not_collected_is_not_lent(server: Server) -> None:
+def test_a_block_that_was_not_collected_is_not_lent(server: SharingServer) -> None:
     server.send(1, 7)  # and dropped
     with pytest.raises(ProtocolError):
         server.pool.lend(1, SIZE)
@@ -142,7 +126,7 @@ def maps() -> list[str]:
 
 
 def test_arrays_outlive_the_pool_and_then_free_the_memory() -> None:
-    server = Server()
+    server = SharingServer()
     array = server.send(1, 7)
     del server
     assert (array == 7).all()
@@ -151,7 +135,7 @@ def test_arrays_outlive_the_pool_and_then_free_the_memory() -> None:
     assert maps() == []
 
 
-def test_a_pickled_array_is_a_copy(server: Server) -> None:
+def test_a_pickled_array_is_a_copy(server: SharingServer) -> None:
     copy = pickle.loads(pickle.dumps(server.send(1, 7)))
     assert server.pool.collect() == [1]
     server.memory[0][:] = 9
@@ -186,18 +170,18 @@ def fork() -> Iterator[Callable[[Callable[[], bool]], Callable[[], bool]]]:
         os.waitpid(child, 0)
 
 
-def test_a_child_process_keeps_its_values(server: Server, fork: Any) -> None:
-    array = server.send(1, 7)
-    array[0] = 8
-    in_child = fork(lambda: array[0] == 8 and bool((array[1:] == 7).all()))
-    del array
+def test_a_child_process_keeps_its_values(server: SharingServer, fork: Any) -> None:
+    kept = [server.send(1, 7)]
+    kept[0][0] = 8
+    in_child = fork(lambda: kept[0][0] == 8 and bool((kept[0][1:] == 7).all()))
+    kept.clear()
     assert server.pool.collect() == [1]
     again = server.send(1, 9)
     assert (again == 9).all()
     assert in_child()
 
 
-def test_a_child_process_does_not_pin_other_blocks(server: Server, fork: Any) -> None:
+def test_a_child_process_does_not_pin_other_blocks(server: SharingServer, fork: Any) -> None:
     array = server.send(2, 7)
     in_child = fork(lambda: len(maps()) == 1)
     assert in_child()
