@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from infeed.batch import Batch
@@ -26,7 +27,7 @@ class StreamContract:
     opening: stream_pb2.StreamOpen
     """What the server must have read, without the id of the feed."""
 
-    @property
+    @cached_property
     def payload_bytes(self) -> int | None:
         """Payload bytes of one batch; None for a spec with byte strings, whose length varies."""
         return payload_bytes(self.spec, self.batch_size)
