@@ -213,8 +213,15 @@ CASES: dict[str, Case] = {
         _speed(Target(2.0)),
         _cpu(0.01),
     ),
-    "unix-service": _case(
-        "9.6 MB batches on one host", _on_unix("uint8"), _service("uint8"), _speed(Target(8.0))
+    "unix-service-uint8": _case(
+        "9.6 MB batches on one host", _on_unix("uint8"), _service("uint8"), _speed()
+    ),
+    "unix-service-float32": _case(
+        "38.5 MB batches on one host",
+        _on_unix("float32"),
+        _service("float32"),
+        _speed(Target(8.0)),
+        _cpu(),
     ),
     "unix-inprocess": _case(
         "JPEGs to float32 on one host, beside a busy Python thread of the trainer",
