@@ -56,11 +56,19 @@ def blocks_of(server: Any) -> int:
     return Path(f"/proc/{server.pid}/maps").read_text().count("memfd:infeed-block")
 
 
-@pytest.mark.parametrize("checksum", ["auto", "xxh3", "off"])
-def test_arrays_that_are_kept_never_change(server: Any, data: Any, checksum: Any) -> None:
+@pytest.mark.parametrize(
+    ("checksum", "epochs"),
+    [
+        *[(checksum, 40) for checksum in ("auto", "xxh3", "off")],
+        pytest.param("auto", 2500, marks=pytest.mark.slow),  # 100,000 batches
+    ],
+)
+def test_arrays_that_are_kept_never_change(
+    server: Any, data: Any, checksum: Any, epochs: int
+) -> None:
     kept: list[tuple[Any, Any]] = []
     choose = random.Random(5)
-    with infeed.connect(server.address, "a", epochs=40, checksum=checksum) as feed:
+    with infeed.connect(server.address, "a", epochs=epochs, checksum=checksum) as feed:
         for step, batch in enumerate(feed):
             array = batch["x"]
             assert (array == data[batch.sample_ids]).all()
