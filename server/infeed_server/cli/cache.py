@@ -105,7 +105,7 @@ def cache(
 
 def _print(root: Path, budget: int | None, rows: list[dict[str, Any]]) -> None:
     out = report_console()
-    about = str(root) if budget is None else f"{root}, {decimal(budget)} for each list of objects"
+    about = str(root) if budget is None else f"{root}, {decimal(budget)} for all of them"
     print_line(out, f"caches in {about}:" if rows else f"no cache in {about}")
     table = Table(box=SIMPLE_HEAD, highlight=False)
     for head in ("pipeline", "samples" if budget is None else "parts", "size", "state", "folder"):

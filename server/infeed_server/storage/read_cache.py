@@ -49,18 +49,17 @@ class ReadCache:
     ) -> None:
         """Raises `ConfigError` if the folder cannot be written."""
         self._files, self._request = files, request
-        digest = hashlib.sha256(b"reads %d\n" % VERSION)
+        digest = hashlib.sha256(b"chunks %d\n" % VERSION)
         counts = []
         for file in files:
             digest.update(f"{file.path}\0{file.stamp}\n".encode())
-            counts.append(-(-file.stamp.size // _BLOCK))
+            counts.append(-(-file.stamp.size // _CHUNK))
         self._first = np.cumsum([0, *counts]).tolist()
-        """Number of each file's first block."""
+        """Number of each file's first chunk; a block has the number of its first one."""
         self._flights = Flights(self._find, self._load)
         """Blocks by number."""
         name, about = digest.hexdigest(), READS + abbreviate([file.path for file in files], 1)
-        chunks = self._first[-1] * _BLOCK // _CHUNK
-        self._store = open_directory(root, name, about, chunks, budget, shared=True)
+        self._store = open_directory(root, name, about, self._first[-1], budget, shared=True)
         self.close = self._store.close
 
     def read(self, ranges: Sequence[Range]) -> list[bytes | OSError]:
@@ -82,18 +81,19 @@ class ReadCache:
         """Returns the numbers of the blocks of a range."""
         file, begin, size = one
         first = self._first[file]
-        return range(first + begin // _BLOCK, first + -(-(begin + size) // _BLOCK))
+        step = _BLOCK // _CHUNK
+        return range(first + begin // _BLOCK * step, first + -(-(begin + size) // _CHUNK), step)
 
     def _range(self, number: int) -> Range:
         """Returns the range of a block: the last of a file is shorter."""
         file = bisect_right(self._first, number) - 1
-        begin = (number - self._first[file]) * _BLOCK
+        begin = (number - self._first[file]) * _CHUNK
         return file, begin, min(_BLOCK, self._files[file].stamp.size - begin)
 
     def _kept(self, one: Range) -> bytes | None:
         """Returns the bytes of a range whose chunks are all kept."""
         file, begin, size = one
-        chunks, base = [], self._first[file] * (_BLOCK // _CHUNK)
+        chunks, base = [], self._first[file]
         for number in range(begin // _CHUNK, -(-(begin + size) // _CHUNK)):
             chunk = self._store.get(base + number)
             if chunk is None:
@@ -111,7 +111,7 @@ class ReadCache:
         for number, content in zip(numbers, contents, strict=True):
             kept = b"" if isinstance(content, OSError) else content
             for part in range(0, len(kept), _CHUNK):
-                self._store.put((number * _BLOCK + part) // _CHUNK, kept[part : part + _CHUNK])
+                self._store.put(number + part // _CHUNK, kept[part : part + _CHUNK])
         return contents
 
     def _cut(self, one: Range, blocks: Mapping[int, bytes | OSError]) -> bytes | OSError:

@@ -145,9 +145,9 @@ def test_command_lists_verifies_and_clears(store: ObjectServer, folder: Path) ->
 
     lines = run("list", "s3://bkt/").output.splitlines()
     assert lines[0] == f"no cache in {default_root()}"
-    assert lines[1] == f"caches in {folder}, 67.1 MB for each list of objects:"
+    assert lines[1] == f"caches in {folder}, 67.1 MB for all of them:"
     (row,) = [line for line in lines if "reads of s3://bkt/a and 1 more" in line]
-    assert "73 of 128" in row
+    assert "73 of 73" in row
     (kept,) = json.loads(run("verify", "--json").output)
     assert (kept["budget"], kept["kept"], kept["damaged"]) == (64 << 20, 73, 0)
     with (Path(kept["path"]) / "segment-1").open("r+b") as segment:
