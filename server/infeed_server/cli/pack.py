@@ -77,6 +77,8 @@ def pack(
     defer_tensorflow()
     part = find_part(work.part, work.parts, os.environ)
     options.shard_bytes()  # its mistake first
+    if Path(dest).resolve() == Path(source).resolve():
+        raise ConfigError(f"DEST {dest} is the folder of the source; name a new or empty folder")
     from infeed_server.pack.destination import Destination
     from infeed_server.processes import cgroup
 
@@ -155,13 +157,20 @@ def _print_defects(
 def _location(source: str, pipeline: str | None, labels: str | None) -> Iterator[Location]:
     """Yields the definition of the source: the given one, or the one that `infeed init` writes."""
     from infeed_server.pipeline.load import load
+    from infeed_server.storage.files import is_remote
 
     with tempfile.TemporaryDirectory() as folder:
         file, is_yaml = source, source.endswith((".yaml", ".yml"))
-        if not is_yaml and (Path(source).exists() or ":" not in source):
+        if not is_yaml and (is_remote(source) or Path(source).exists() or ":" not in source):
             from infeed_server.starter.detect import starter_for
+            from infeed_server.starter.draft import UnclearError
 
-            starter = starter_for(source, Path(folder), labels)
+            try:
+                starter = starter_for(source, Path(folder), labels)
+            except UnclearError as error:
+                how = f"pack the file that infeed init writes with --{error.option}"
+                values = ", ".join(value for value, _ in error.choices)
+                raise ConfigError(f"{error.message}: {how}, one of: {values}") from None
             file = f"{folder}/pipelines.yaml"
             for name, text in {**starter.files, "pipelines.yaml": starter.text("", file)}.items():
                 Path(folder, name).write_text(text, encoding="utf-8")

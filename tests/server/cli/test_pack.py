@@ -63,3 +63,22 @@ def test_a_pipeline_is_chosen() -> None:
     assert names == {"two-00000-of-00002.tfrecord"}
     result = run("pipelines.yaml", "packed", "--pipeline", "two", "--labels", "labels.csv")
     assert "--labels: the pipelines have labels already" in str(result.exception)
+
+
+def test_data_in_a_store_is_packed() -> None:
+    problem = str(run("s3:///digits.npz", "packed").exception)
+    assert "s3:///digits.npz" in problem
+    assert "no module" not in problem
+
+
+def test_a_source_that_is_unclear_names_its_remedy(folder: Path) -> None:
+    (folder / "table.csv").write_text("file,label\na.jpg,1\n")
+    (folder / "train.tar").touch()
+    problem = str(run(".", "packed").exception)
+    assert "choose one: pack the file that infeed init writes with --source, one of: " in problem
+
+
+def test_the_folder_of_the_source_is_refused(folder: Path) -> None:
+    problem = str(run(".", f"{folder}/").exception)
+    assert problem == f"DEST {folder}/ is the folder of the source; name a new or empty folder"
+    assert len(list(folder.iterdir())) == 2
