@@ -64,7 +64,7 @@ def starter_for(
     and `MissingExtraError` for Parquet, Arrow and ArrayRecords without their libraries."""
     folder = data_path(absolute_path(path)) if is_folder(path) else None
     files = files_below(folder) if folder else matching_files(path)
-    found = _by_source(files)
+    found = _by_source(files, source)
     tables = found.pop(_CSV, [])
     if tables and not found:
         return Starter(csv_drafts(tables[0], target, labels))
@@ -93,7 +93,7 @@ def starter_for(
     return Starter(drafts)
 
 
-def _by_source(files: Sequence[DataPath]) -> dict[str, list[DataPath]]:
+def _by_source(files: Sequence[DataPath], chosen: str | None) -> dict[str, list[DataPath]]:
     """Returns the files, or the folders that describe themselves, by their source."""
     found: dict[str, list[DataPath]] = {}
     described = {file.parent: _DESCRIBED[file.name] for file in files if file.name in _DESCRIBED}
@@ -111,7 +111,9 @@ def _by_source(files: Sequence[DataPath]) -> dict[str, list[DataPath]]:
             if source:
                 found.setdefault(source, []).extend(group)
     tars = {tar.with_suffix("") for tar in found.get("webdataset", [])}
-    if tars.issuperset(table.with_suffix("") for table in found.get("parquet", [])):
+    if chosen != "parquet" and tars.issuperset(
+        table.with_suffix("") for table in found.get("parquet", [])
+    ):
         found.pop("parquet", None)  # of img2dataset, which describe the tars
     return found
 

@@ -18,7 +18,7 @@ from tests.harness.mds import write_mds
 from tests.harness.saved import write_saved
 from tests.harness.tfds import IMAGE, LABEL, sequence, tensor, write_tfds
 
-from infeed.shared.errors import MissingExtraError, SourceError
+from infeed.shared.errors import InfeedError, MissingExtraError, SourceError
 from infeed_server.sources.tfrecord.preview import read_first
 from infeed_server.starter.detect import starter_for
 from infeed_server.starter.draft import UnclearError
@@ -130,6 +130,8 @@ def test_parquet_beside_tars_is_their_metadata(tmp_path: Path) -> None:
         tar.addfile(info, io.BytesIO(b"a"))
     (tmp_path / "00000.parquet").write_bytes(b"")
     assert "webdataset: 00000.tar" in text(tmp_path, ".")
+    with pytest.raises(InfeedError, match=r"(?i)parquet"):  # is read, if it is chosen
+        starter_for(str(tmp_path), tmp_path, source="parquet")
     (tmp_path / "other.parquet").write_bytes(b"")
     with pytest.raises(UnclearError, match="data for several sources") as caught:
         text(tmp_path, ".")

@@ -18,7 +18,7 @@ from tests.harness.tfrecords import example, write_records
 from infeed.shared.errors import SourceError
 from infeed_server.starter.detect import starter_for
 
-WINDOW = "    # mode: window joins the reads of a block to few requests to a store\n"
+WINDOW = "    # mode: window, with INFEED_READ_CACHE, needs few requests to a store\n"
 
 
 @pytest.fixture(scope="session")
