@@ -76,7 +76,9 @@ class Stats:
     def __str__(self) -> str:
         waits = (self.wait_p50_seconds, self.wait_p99_seconds, self.wait_max_seconds)
         p50, p99, longest = (_format_seconds(wait) for wait in waits)
-        servers = ", ".join(self.servers) or "no server"
+        shared = {server for server, reason in self.shared_memory.items() if not reason}
+        names = (f"{name} in shared memory" if name in shared else name for name in self.servers)
+        servers = ", ".join(names) or "no server"
         plural = "" if self.reconnects == 1 else "s"
         hedged = f", {self.hedges} hedged" if self.hedges else ""
         left_out = f", servers left out {self.left_out} x" if self.left_out else ""

@@ -84,6 +84,7 @@ def test_arrays_that_are_kept_never_change(
                 assert all((view == copy).all() for view, copy in kept)
         stats = feed.stats()
     assert stats.shared_memory == {server.address: ""}
+    assert f"served by {server.address} in shared memory" in str(stats)
     assert all((view == copy).all() for view, copy in kept)
     wait_until(lambda: not blocks_of(server), "the blocks of the feed are freed")
 

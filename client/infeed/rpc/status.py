@@ -122,6 +122,8 @@ def map_connection_error(error: Exception, server: str, tls_remedy: str) -> Infe
     """Returns the infeed error of a server for an error of its connection."""
     if isinstance(error, Http2ProtocolError):
         message = f"{server} is not an infeed server: {error}{tls_remedy}"
+        if "HTTP/1" in str(error):
+            message += "; if this is the server's --http address, give its --listen address"
         return ProtocolError(message, target=server)
     if isinstance(error, TLSVerificationError):
         return AuthenticationError(str(error), target=server)

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.examples import examples
 
-from infeed.rpc.status import CODES, map_status
+from infeed.http2.connection import Http2ProtocolError
+from infeed.rpc.status import CODES, map_connection_error, map_status
 from infeed.shared import errors
 from infeed.shared.errors import (
     AuthenticationError,
@@ -126,3 +127,10 @@ def test_any_headers_and_trailers_are_mapped(
 ) -> None:
     error = map_status(headers, trailing, "host:1")
     assert error is None or isinstance(error, InfeedError)
+
+
+def test_a_control_plane_is_named_as_one() -> None:
+    error = map_connection_error(Http2ProtocolError("it uses HTTP/1, not HTTP/2"), "h:7471", "")
+    assert str(error).endswith(
+        "; if this is the server's --http address, give its --listen address"
+    )
