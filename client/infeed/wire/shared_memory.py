@@ -8,13 +8,13 @@ batch, so written pages are dropped before a block is returned.
 from __future__ import annotations
 
 import array
-import contextlib
 import ctypes
 import errno
 import mmap
 import os
 import socket
 import sys
+import threading
 import weakref
 from collections import deque
 from collections.abc import Sequence
@@ -65,24 +65,22 @@ class BlockPool:
     def __init__(self, files: Sequence[int], block_bytes: int) -> None:
         """Maps the blocks. Raises `OSError`, or `ProtocolError` for a file that is too small."""
         self._mappings = [_Mapping(file, block_bytes) for file in files]
-        self._lent: dict[int, weakref.ref[Any]] = {}
-        """The memory of each lent block, by its number."""
         self._free: deque[int] = deque()
         """Blocks that no array refers to any longer."""
-        _pools.add(self)
 
     def lend(self, number: int, size: int) -> Array:
         """Returns the first bytes of a block, uint8[size]; its last view's end frees the block."""
-        if not 0 < number <= len(self._mappings) or number in self._lent:
+        mapping = self._mappings[number - 1] if 0 < number <= len(self._mappings) else None
+        if mapping is None or mapping.lent is not None:
             raise ProtocolError(f"a batch in block {number}, which is no free one")
-        mapping = self._mappings[number - 1]
         if not 0 <= size <= mapping.size:
             raise ProtocolError(f"a batch of {size} bytes in a block of {mapping.size}")
         memory: Any = (ctypes.c_ubyte * size).from_address(mapping.address)
         memory.mapping = mapping  # it must live as long
         # The callback may run at any point of any thread: a lock would deadlock.
         free = self._free
-        self._lent[number] = weakref.ref(memory, lambda _: free.append(number))
+        with _fork_lock:
+            mapping.lent = weakref.ref(memory, lambda _: free.append(number))
         lent: Array = np.frombuffer(memory, np.uint8)
         return lent
 
@@ -96,42 +94,46 @@ class BlockPool:
         numbers = [self._free.popleft() for _ in range(len(self._free))]
         for number in numbers:
             self._mappings[number - 1].drop_written_pages()
-            del self._lent[number]
+            self._mappings[number - 1].lent = None
         return numbers
-
-    def copy_lent(self) -> None:
-        """Makes the lent blocks this process's own, since a child process is about to get them."""
-        for number, memory in tuple(self._lent.items()):
-            if memory() is not None:
-                self._mappings[number - 1].make_own()
 
 
 class _Mapping:
-    """One block, mapped privately and not inherited by child processes."""
+    """One block, mapped privately; child processes inherit it only while an array refers to it."""
 
     def __init__(self, file: int, size: int) -> None:
         if os.fstat(file).st_size < size:
             raise ProtocolError(f"a block of {os.fstat(file).st_size} bytes instead of {size}")
         self.size = size
-        protection, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE
-        # mmap.mmap would keep a file descriptor, which a child process inherits.
-        address = _libc().mmap(None, size, protection, flags, file, 0)
-        if address == ctypes.c_void_p(-1).value:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        self.address = int(address)
-        # Not at exit, when arrays may still be in use.
-        weakref.finalize(self, _libc().munmap, self.address, size).atexit = False
+        self.lent: weakref.ref[Any] | None = None
+        """The memory of the block, until its end is collected."""
+        self._inherited = False
+        self.address = map_file(file, size, mmap.MAP_PRIVATE)
+        self._end = unmap_after(self, self.address, size)
         self._advise(_DONTFORK)
+        with _fork_lock:
+            _mappings.add(self)
 
     def drop_written_pages(self) -> None:
         """Drops this process's own copies of pages, so that the server's are seen again."""
+        self._inherited = False
         if self._has_written_pages():
             self._advise(_DONTNEED)
             self._advise(_DONTFORK)
 
-    def make_own(self) -> None:
-        self._advise(_POPULATE_WRITE)
-        self._advise(_DOFORK)
+    def before_fork(self) -> None:
+        """Makes a lent block this process's own, since a child process is about to get it."""
+        lent = self.lent  # another thread may collect it
+        # The reference to the memory keeps the server's next batch away from the pages.
+        if lent is not None and (_memory := lent()) is not None:
+            self._advise(_POPULATE_WRITE)
+            self._advise(_DOFORK)
+            self._inherited = True
+
+    def in_child(self) -> None:
+        """Forgets a block that this child process has not got: its address may get other use."""
+        if not self._inherited:
+            self._end.detach()
 
     def _has_written_pages(self) -> bool:
         pages = -(-self.size // _PAGE)
@@ -154,8 +156,10 @@ class _Mapping:
 
 
 def receive_blocks(path: str, key: bytes, blocks: int, block_bytes: int) -> BlockPool:
-    """Gets the blocks of a stream from the second socket at `path`. Raises `OSError`, or
-    `ProtocolError` if there are not as many."""
+    """Gets the blocks of a stream from the second socket at `path`. Raises `OSError`, also if a
+    server is short of descriptors or does not know the key, or `ProtocolError`."""
+    if not 0 < blocks <= MAX_BLOCKS:
+        raise ProtocolError(f"an offer of {blocks} blocks")
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_TIMEOUT_SECONDS)
         connection.connect(path)
@@ -163,7 +167,7 @@ def receive_blocks(path: str, key: bytes, blocks: int, block_bytes: int) -> Bloc
         files = _receive_files(connection, blocks)
         try:
             if len(files) != blocks:
-                raise ProtocolError(f"{len(files)} blocks instead of {blocks}")
+                raise ConnectionError(f"the server passed {len(files)} of {blocks} blocks")
             pool = BlockPool(files, block_bytes)
         finally:
             for file in files:
@@ -186,18 +190,46 @@ def _receive_files(connection: socket.socket, count: int) -> list[int]:
     return files.tolist()
 
 
-_pools: weakref.WeakSet[BlockPool] = weakref.WeakSet()
-"""All pools of this process."""
+_mappings: weakref.WeakSet[_Mapping] = weakref.WeakSet()
+"""All blocks of this process: arrays outlive the pools."""
+
+_fork_lock = threading.RLock()
+"""Held during a fork: no block is lent that the child process would not get."""
 
 
 def _before_fork() -> None:
-    with contextlib.suppress(RuntimeError):  # another thread has opened a pool
-        for pool in tuple(_pools):
-            pool.copy_lent()
+    _fork_lock.acquire()
+    for mapping in tuple(_mappings):
+        mapping.before_fork()
+
+
+def _in_child() -> None:
+    for mapping in tuple(_mappings):
+        mapping.in_child()
+    _fork_lock.release()
 
 
 if sys.platform == "linux":
-    os.register_at_fork(before=_before_fork)
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_fork_lock.release, after_in_child=_in_child
+    )
+
+
+def map_file(file: int, size: int, flags: int) -> int:
+    """Returns the address of a new mapping. `mmap.mmap` would keep a descriptor for each. Raises
+    `OSError`."""
+    protection = mmap.PROT_READ | mmap.PROT_WRITE
+    address = _libc().mmap(None, size, protection, flags, file, 0)
+    if address == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return int(address)
+
+
+def unmap_after(owner: object, address: int, size: int) -> weakref.finalize[Any, Any]:
+    """Ends a mapping when its owner ends; not at exit, when arrays may still be in use."""
+    end = weakref.finalize(owner, _libc().munmap, address, size)
+    end.atexit = False
+    return end
 
 
 @lru_cache(maxsize=1)

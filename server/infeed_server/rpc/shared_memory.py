@@ -8,6 +8,7 @@ Seals keep the client from writing to them, and from shrinking what the server w
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import hmac
@@ -17,8 +18,10 @@ import os
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +29,13 @@ from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import Array
 from infeed.v1 import stream_pb2
 from infeed.wire.batch import EncodedBatch
-from infeed.wire.shared_memory import KEY_BYTES, MAX_BLOCKS, SOCKET_SUFFIX
+from infeed.wire.shared_memory import (
+    KEY_BYTES,
+    MAX_BLOCKS,
+    SOCKET_SUFFIX,
+    map_file,
+    unmap_after,
+)
 from infeed_server.engines.memory_budget import MemoryBudget
 
 log = logging.getLogger(__name__)
@@ -41,6 +50,10 @@ _NOEXEC_SEAL, _ALLOW_SEALING = 0x8, 0x2
 
 _PEER_TIMEOUT_SECONDS = 1.0
 """Time for a client to send its key, and again to map the blocks."""
+
+
+_RETRY_SECONDS = 0.1
+"""Pause while there is no descriptor for a connection."""
 
 
 class BlockPool:
@@ -70,9 +83,8 @@ class BlockPool:
         try:
             for _ in range(self.count):
                 files.append(_create_file(self.block_bytes))
-                mapped = mmap.mmap(files[-1], self.block_bytes)
+                memory.append(_map(files[-1], self.block_bytes))
                 fcntl.fcntl(files[-1], _ADD_SEALS, _SEALS)
-                memory.append(np.frombuffer(mapped, np.uint8))
             socket.send_fds(connection, [b"\1"], files)
         finally:
             for file in files:
@@ -92,10 +104,10 @@ class BlockPool:
     def free(self, numbers: Sequence[int]) -> None:
         """Takes blocks back. Raises `InvalidRequestError` for one that the client has not."""
         with self._lock:
-            for number in numbers:
-                if number not in self._lent and not self._closed:
+            for number in () if self._closed else numbers:
+                if number not in self._lent:
                     raise InvalidRequestError(f"block {number} was returned, but was not lent")
-                self._lent.discard(number)
+                self._lent.remove(number)
                 self._free.append(number)
 
     def close(self) -> None:
@@ -133,7 +145,8 @@ class SharedMemory:
         self._socket = socket.socket(socket.AF_UNIX)
         try:
             os.close(_create_file(0))
-            self._path.unlink(missing_ok=True)  # the server has the path, so this is a leftover
+            if self._path.is_socket():  # a leftover, since the server has the path
+                self._path.unlink()
             self._socket.bind(str(self._path))
             self._socket.listen()
         except (OSError, AttributeError) as error:
@@ -169,6 +182,7 @@ class SharedMemory:
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ECONNABORTED):
                     return  # it was stopped
+                time.sleep(_RETRY_SECONDS)
                 continue
             with connection:
                 connection.settimeout(_PEER_TIMEOUT_SECONDS)
@@ -184,6 +198,13 @@ class SharedMemory:
             if hmac.compare_digest(known, key):
                 return self._pools.pop(known, None)
         return None
+
+
+def _map(file: int, size: int) -> Array:
+    memory: Any = (ctypes.c_ubyte * size).from_address(map_file(file, size, mmap.MAP_SHARED))
+    unmap_after(memory, ctypes.addressof(memory), size)
+    array: Array = np.frombuffer(memory, np.uint8)
+    return array
 
 
 def _create_file(size: int) -> int:

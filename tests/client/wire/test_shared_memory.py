@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import pickle
 import re
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from tests.harness.blocks import SIZE, SharingServer
 
 from infeed.shared.errors import ProtocolError
 from infeed.wire import shared_memory
-from infeed.wire.shared_memory import BlockPool
+from infeed.wire.shared_memory import BlockPool, receive_blocks
 
 pytestmark = pytest.mark.usefixtures("few_objects")
 
@@ -188,6 +190,67 @@ def test_a_child_process_does_not_pin_other_blocks(server: SharingServer, fork: 
     del array
     assert server.pool.collect() == [2]
     assert fork(lambda: not maps())()
+
+
+def test_a_child_process_keeps_arrays_that_outlive_the_pool(fork: Any) -> None:
+    array = SharingServer().send(1, 7)
+    assert fork(lambda: bool((array == 7).all()))()
+
+
+def test_a_child_process_leaves_other_memory_alone(server: SharingServer, fork: Any) -> None:
+    servers = [server]
+
+    def check() -> bool:
+        address = servers[0].pool._mappings[0].address
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        again = shared_memory._libc().mmap(address, SIZE, mmap.PROT_WRITE, flags, -1, 0)
+        servers.clear()
+        ctypes.memset(again, 5, SIZE)
+        return bool(again == address)
+
+    del server
+    assert fork(check)()
+
+
+def test_a_block_is_not_free_while_it_is_copied(
+    server: SharingServer, fork: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrays, found = [server.send(1, 7)], []
+    advise = shared_memory._Mapping._advise
+
+    def drop(mapping: Any, advice: int) -> None:
+        arrays.clear()
+        found.extend(server.pool.collect())
+        advise(mapping, advice)
+
+    monkeypatch.setattr(shared_memory._Mapping, "_advise", drop)
+    assert fork(lambda: True)()
+    assert found == []
+    assert server.pool.collect() == [1]
+    assert (server.send(1, 9) == 9).all()
+
+
+def test_no_block_is_lent_during_a_fork(server: SharingServer, fork: Any) -> None:
+    first, lent = server.send(1, 7), threading.Event()
+
+    def lend() -> None:
+        server.send(2, 7)
+        lent.set()
+
+    thread = threading.Thread(target=lend)
+    shared_memory._before_fork()
+    thread.start()
+    assert not lent.wait(0.1)
+    shared_memory._fork_lock.release()
+    assert lent.wait(10)
+    thread.join()
+    assert first[0] == 7
+
+
+@pytest.mark.parametrize("blocks", [-1, 0, 129, 1 << 40])
+def test_an_offer_of_a_wrong_number_of_blocks_is_an_error(tmp_path: Path, blocks: int) -> None:
+    with pytest.raises(ProtocolError, match=f"an offer of {blocks} blocks"):
+        receive_blocks(str(tmp_path / "socket"), b"key", blocks, SIZE)
 
 
 def test_another_system_has_no_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:

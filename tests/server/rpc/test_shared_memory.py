@@ -136,6 +136,31 @@ def test_a_block_that_is_not_lent_cannot_be_returned(memory: SharedMemory, share
     memory.close_pool(pool)
 
 
+def test_a_block_that_is_returned_late_takes_no_memory(
+    memory: SharedMemory, share: Any, budget: MemoryBudget
+) -> None:
+    pool = memory.open_pool(1, SIZE, has_checksum=False)
+    share(pool)
+    pool.place(REQUEST, batch(1))
+    memory.close_pool(pool)
+    pool.free([1])
+    assert not pool.place(REQUEST, batch(1)).header.block
+    assert budget.used == 0
+
+
+def test_a_server_short_of_descriptors_shares_nothing(
+    memory: SharedMemory, share: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("os.memfd_create", refuse)
+    pool = memory.open_pool(3, SIZE, has_checksum=False)
+    with pytest.raises(OSError, match="the server passed 0 of 3 blocks"):
+        share(pool)
+    memory.close_pool(pool)
+
+
 # --- attacks of a client ---
 
 
@@ -225,7 +250,7 @@ def test_nothing_is_left_open(memory: SharedMemory, share: Any) -> None:
     before = count()
     pool = memory.open_pool(3, SIZE, has_checksum=False)
     client = share(pool)
-    assert count() == before + 3 * 3  # a mapping of each end, and the descriptor of the server's
+    assert count() == before + 2 * 3  # a mapping of each end, and no descriptor
     memory.close_pool(pool)
     del pool, client
     assert count() == before
@@ -242,6 +267,15 @@ def test_a_leftover_is_replaced_and_the_socket_removed(path: str, budget: Memory
     assert memory.refusal == ""
     memory.stop()
     assert not Path(path + SOCKET_SUFFIX).exists()
+
+
+def test_a_file_in_place_of_the_socket_is_kept(path: str, budget: MemoryBudget) -> None:
+    file = Path(path + SOCKET_SUFFIX)
+    file.write_text("data")
+    memory = SharedMemory(path, budget)
+    assert "cannot share memory: [Errno 98]" in memory.refusal
+    memory.stop()
+    assert file.read_text() == "data"
 
 
 def test_a_socket_that_cannot_be_bound_is_a_refusal(tmp_path: Path, budget: MemoryBudget) -> None:
