@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.blocks import SharingServer
 from tests.harness.examples import examples
 
 from infeed.shared.errors import FingerprintError, ProtocolError
@@ -54,12 +55,14 @@ def request(request_id: int = 0, start: int = 12) -> stream_pb2.BatchRequest:
     return stream_pb2.BatchRequest(request_id=request_id, start=start, count=3, step_end=start + 6)
 
 
-def batch_messages(request_id: int = 0, start: int = 12) -> list[bytes]:
+def batch_messages(request_id: int = 0, start: int = 12, memory: Any = None) -> list[bytes]:
     arrays = {"x": np.arange(15, dtype=np.float32).reshape(3, 5), "label": np.arange(3)}
     ids, mask = np.array([4, 5, -1]), np.array([True, True, False])
     batch = wire.encode_batch(
         request(request_id, start), start, 1, wire.Payload(SPEC, arrays), ids, mask
     )
+    if memory is not None:
+        batch = batch.in_block(request(request_id, start), 1, memory, has_checksum=True)
     return [b"".join(pieces) for pieces in batch.messages(chunk_bytes=40)]
 
 
@@ -93,6 +96,27 @@ def read(assembler: BatchAssembler, data: bytes) -> Any:
 def assemble(*messages: bytes) -> list[Any]:
     assembler = new_assembler()
     return [result for data in messages if (result := read(assembler, data)) is not None]
+
+
+@pytest.mark.parametrize("offset", [None, 0, 87])
+def test_a_batch_in_shared_memory_is_verified(offset: int | None) -> None:
+    server, assembler = SharingServer(), new_assembler()
+    read(assembler, opened())
+    assembler.blocks = server.pool
+    (header,) = batch_messages(memory=server.memory[0])
+    if offset is None:
+        batch = read(assembler, header).batch
+        assert batch["label"].tolist() == [0, 1, 2]
+        return
+    server.memory[0][offset] ^= 1
+    with pytest.raises(ProtocolError, match="block 1 does not match its checksum"):
+        read(assembler, header)
+
+
+def test_a_batch_in_a_block_without_shared_memory_is_an_error() -> None:
+    (header,) = batch_messages(memory=np.zeros(128, np.uint8))
+    with pytest.raises(ProtocolError, match="in block 1, but there are no blocks"):
+        assemble(opened(), header)
 
 
 def test_batches() -> None:

@@ -197,8 +197,8 @@ def test_a_child_process_keeps_arrays_that_outlive_the_pool(fork: Any) -> None:
     assert fork(lambda: bool((array == 7).all()))()
 
 
-def test_a_child_process_leaves_other_memory_alone(server: SharingServer, fork: Any) -> None:
-    servers = [server]
+def test_a_child_process_leaves_other_memory_alone(fork: Any) -> None:
+    servers = [SharingServer()]
 
     def check() -> bool:
         address = servers[0].pool._mappings[0].address
@@ -208,7 +208,6 @@ def test_a_child_process_leaves_other_memory_alone(server: SharingServer, fork: 
         ctypes.memset(again, 5, SIZE)
         return bool(again == address)
 
-    del server
     assert fork(check)()
 
 

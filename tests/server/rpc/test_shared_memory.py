@@ -7,8 +7,10 @@ import errno
 import fcntl
 import mmap
 import os
+import resource
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -67,14 +69,15 @@ def share(memory: SharedMemory, path: str) -> Callable[[BlockPool], Any]:
     return run
 
 
-def descriptors(pool: BlockPool) -> list[int]:
+def descriptors(pool: BlockPool, answer: bytes = b"\1") -> list[int]:
     """Returns what a client gets, without mapping it."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         thread = threading.Thread(target=pool.share, args=(ours,))
         thread.start()
         _, files, *_ = socket.recv_fds(theirs, 1, pool.count)
-        theirs.sendall(b"\1")
+        theirs.sendall(answer)
+        theirs.shutdown(socket.SHUT_WR)
         thread.join()
     return files
 
@@ -146,6 +149,43 @@ def test_a_block_that_is_returned_late_takes_no_memory(
     pool.free([1])
     assert not pool.place(REQUEST, batch(1)).header.block
     assert budget.used == 0
+
+
+def test_a_batch_that_is_larger_than_a_block_stays_in_chunks(budget: MemoryBudget) -> None:
+    pool = BlockPool(1, SIZE // 2, budget, has_checksum=False)
+    descriptors(pool)
+    assert not pool.place(REQUEST, batch(1)).header.block
+
+
+def test_a_client_that_has_not_mapped_the_blocks_gets_none(budget: MemoryBudget) -> None:
+    pool = BlockPool(1, SIZE, budget, has_checksum=False)
+    descriptors(pool, answer=b"")
+    assert not pool.place(REQUEST, batch(1)).header.block
+
+
+def test_blocks_that_are_mapped_after_the_end_are_not_used(budget: MemoryBudget) -> None:
+    pool = BlockPool(1, SIZE, budget, has_checksum=False)
+    pool.close()
+    descriptors(pool)
+    assert not pool.place(REQUEST, batch(1)).header.block
+    assert budget.used == 0
+
+
+def test_a_server_that_was_short_of_descriptors_goes_on(
+    memory: SharedMemory, path: str, share: Any
+) -> None:
+    pool = memory.open_pool(1, SIZE, has_checksum=False)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket(socket.AF_UNIX) as connection:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+        try:
+            connection.connect(path + SOCKET_SUFFIX)
+            connection.sendall(b"unknown")  # it has a descriptor for this one only
+            time.sleep(0.05)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    share(pool)
+    memory.close_pool(pool)
 
 
 def test_a_server_short_of_descriptors_shares_nothing(
