@@ -115,8 +115,12 @@ def kept_samples(directory: CacheDirectory) -> int:
 
 
 def verify(directory: CacheDirectory) -> tuple[int, int]:
-    """Reads all samples; returns the number of those that are kept, and of damaged ones."""
-    with closing(DiskStore(directory.path, directory.samples, 0)) as store:
+    """Reads all samples; returns the number of those that are kept, and of damaged ones. It counts
+    as a use: what is deleted meanwhile would seem damaged."""
+    with (
+        locked(directory.path / "in-use", fcntl.LOCK_SH),
+        closing(DiskStore(directory.path, directory.samples, 0)) as store,
+    ):
         return store.verify()
 
 

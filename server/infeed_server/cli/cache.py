@@ -82,11 +82,14 @@ def cache(
             continue
         budget = reads.get(one.path.parent)
         row = {**asdict(one), "path": str(one.path), "budget": budget}
-        if action is Action.VERIFY:
-            row["kept"], row["damaged"] = directory.verify(one)
-            failed = failed or bool(row["damaged"])
-        else:
-            row["kept"] = directory.kept_samples(one)
+        try:
+            if action is Action.VERIFY:
+                row["kept"], row["damaged"] = directory.verify(one)
+                failed = failed or bool(row["damaged"])
+            else:
+                row["kept"] = directory.kept_samples(one)
+        except FileNotFoundError:  # it was deleted meanwhile
+            continue
         if action is Action.CLEAR:
             row["is_deleted"] = directory.delete(one)
             failed = failed or not row["is_deleted"]

@@ -195,3 +195,29 @@ def test_command_lists_verifies_and_clears(opened: Open, run: Any, tmp_path: Pat
     assert isinstance(missing.exception, ConfigError)
     assert "no cache of 'zzz' in" in str(missing.exception)
     assert "available: pipeline bbb" in str(missing.exception)
+
+
+@pytest.mark.parametrize("action", ["list", "verify", "clear"])
+def test_command_skips_what_another_process_deletes(
+    opened: Open, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    opened("aaa").close()
+    opened("bbb").close()
+    found = list_directories(tmp_path)
+    monkeypatch.setattr(directory, "list_directories", lambda _: found)
+    delete(found[0])
+    shown = run(action)
+    assert (shown.exit_code, "aaa" in shown.output, "bbb" in shown.output) == (0, False, True)
+
+
+def test_what_is_verified_is_not_deleted(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened("aaa").close()
+    (one,) = list_directories(tmp_path)
+    deleted: list[bool] = []
+    monkeypatch.setattr(
+        directory.DiskStore, "verify", lambda _: (deleted.append(delete(one)) or 10, 0)
+    )
+    assert directory.verify(one) == (10, 0)
+    assert deleted == [False]
