@@ -95,7 +95,7 @@ BUDGETS = {
     "infeed.shared": 1950,
     "infeed.tensorflow": 250,
     "infeed.torch": 700,
-    "infeed.wire": 1030,
+    "infeed.wire": 1035,
     "infeed_server": 157,
     "infeed_server.cache": 730,
     "infeed_server.check": 850,
