@@ -80,7 +80,7 @@ def starter_for(
         return Starter(image_drafts(root, files, target, labels))
     if source not in _DRAFTS:
         raise _unknown(files)
-    if is_remote(path) and source in ("arrayrecord", "huggingface"):
+    if is_remote(path) and source == "arrayrecord":
         raise SourceError(
             f"{path}: the source {source} reads local files only; copy these to this host, or a "
             "pack of them to the store, see docs/data.md, When to pack",

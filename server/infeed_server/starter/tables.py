@@ -6,7 +6,6 @@ Needs PyArrow: without it, opening the files raises `MissingExtraError`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,7 +48,8 @@ def saved_drafts(shards: Shards) -> Iterator[Draft]:
     (folder,) = shards.files
     for split in read_splits(str(folder)) or [str(folder)]:
         source = HuggingFaceSource(huggingface=split)
-        name = Path(split).name if split == str(folder) else f"{folder.name}-{Path(split).name}"
+        name = split.rpartition("/")[2]
+        name = name if split == str(folder) else f"{folder.name}-{name}"
         tables = source.open()
         text = line("huggingface", relative(split, shards.target))
         yield _fill(Draft(pipeline_name(name), [], [text], len(tables)), tables, source, split)

@@ -131,6 +131,23 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
         raise
 
 
+def is_file(path: str) -> bool:
+    """Returns whether there is a file. Raises `SourceError` if a store does not tell."""
+    if not is_remote(path):
+        return os.path.isfile(path)  # noqa: PTH113
+    with reading(path):
+        try:
+            object_store.stat(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+
+def has_match(pattern: str) -> bool:
+    """Returns whether a pattern matches a file. Raises `SourceError`."""
+    return any(_remote_matches(pattern) if is_remote(pattern) else _local_matches(pattern))
+
+
 def is_folder(path: str) -> bool:
     if not is_remote(path):
         # Unlike `Path.is_dir`, False for a path that may not be searched; its listing reports why.

@@ -18,6 +18,8 @@ from tests.harness.tfrecords import example, write_records
 from infeed.shared.errors import SourceError
 from infeed_server.starter.detect import starter_for
 
+RIEGELI = bytes.fromhex("83af70d10d884a3f") + bytes(100)
+
 WINDOW = "    # mode: window, with INFEED_READ_CACHE, needs few requests to a store\n"
 
 
@@ -30,6 +32,8 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [{"image": [jpeg(n)], "label": [n % 2]} for n in range(4)]
     write_tfds(root / "tfds" / "1.0.0", {"image": IMAGE, "label": LABEL}, {"train": [rows]})
     (root / "tokens").mkdir()
+    if importlib.util.find_spec("pyarrow"):
+        write_saved(root / "saved", {"x": [1, 2], "label": [0, 1]}, {})
     header = struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 8, 1, 0)
     arrays = (np.array([8], "<i4"), np.array([0], "<i8"))
     content = header + b"".join(array.tobytes() for array in arrays)
@@ -62,7 +66,7 @@ def test_of_files(store: ObjectServer, data: Path, path: str) -> None:
     assert_same(store, data, path)
 
 
-@pytest.mark.parametrize("path", ["mds/", "mds/index.json", "tfds", "tokens"])
+@pytest.mark.parametrize("path", ["mds/", "mds/index.json", "tfds", "tokens", "saved"])
 def test_of_folders_that_describe_themselves(
     store: ObjectServer, described: Path, path: str
 ) -> None:
@@ -100,16 +104,14 @@ def test_heads_are_read_and_no_more(store: ObjectServer, tmp_path: Path) -> None
         ("s3://none/x", r"matches 's3://none/x'; .* cannot be listed: no such bucket; correct its"),
         ("s3://bkt/nothing", "no file matches 's3://bkt/nothing'; the nearest folder with objects"),
         ("s3://denied/x", r"cannot list 's3://denied/x': the store denies it; allow to read and"),
-        ("s3://bkt/saved", "saved: the source huggingface reads local files only; copy these to"),
+        ("s3://bkt/r.arrayrecord", "the source arrayrecord reads local files only; copy these to"),
         ("s3://bkt/notes", "unknown kind of data: a.txt; known: folders of .jpg"),
     ],
 )
 def test_what_cannot_be_served_is_explained(
     store: ObjectServer, tmp_path: Path, path: str, message: str
 ) -> None:
-    write_saved(tmp_path / "saved", {"x": [1, 2]}, {})
-    store.put_folder(tmp_path, "bkt")
-    store.objects["bkt/notes/a.txt"] = b"notes"
+    store.objects |= {"bkt/notes/a.txt": b"notes", "bkt/r.arrayrecord": RIEGELI}
     store.refusals["denied"] = (403, "AccessDenied")
     with pytest.raises(SourceError, match=message):
         starter_for(path, tmp_path)

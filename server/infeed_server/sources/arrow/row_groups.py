@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,13 +13,15 @@ from infeed_server.sources.arrow import fields
 from infeed_server.sources.arrow.footers import read_footers
 from infeed_server.sources.arrow.open_group import OpenGroup
 from infeed_server.sources.arrow.part_cache import PartCache
-from infeed_server.sources.arrow.tables import Part, Shapes, TableReader, part_of_table
-from infeed_server.sources.base import READ_THREADS
+from infeed_server.sources.arrow.tables import (
+    Part,
+    Shapes,
+    TableReader,
+    advice_of_parts,
+    part_of_table,
+)
 from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.stamp import StoredFile
-
-_MANY_ROWS = 100
-"""Rows of a row group; with more, a row in a global order costs too many others."""
 
 
 class _Group(NamedTuple):
@@ -64,9 +66,10 @@ class RowGroups(TableReader):
         self.set_parts(
             [files[group.file] for group in self._groups], self.group_rows, files[0].path
         )
-        self._at_once = max(cache_bytes // READ_THREADS, 1)
-        self._cache = PartCache(cache_bytes, self._read)
-        self.advice = self._advice(cache_bytes)
+        sizes = [group.decompressed for group in self._groups]
+        self._cache = PartCache(cache_bytes, sizes, self._read)
+        self.load = self._cache.get
+        self.advice = advice_of_parts("row group", self.group_rows, sizes, cache_bytes)
 
     @property
     def group_rows(self) -> list[int]:
@@ -77,10 +80,6 @@ class RowGroups(TableReader):
     def total_bytes(self) -> int:
         """Bytes of all columns, decompressed."""
         return sum(group.decompressed for group in self._groups)
-
-    def load(self, parts: Sequence[int]) -> Iterator[tuple[int, Part]]:
-        for some in self._portions(parts):
-            yield from zip(some, self._cache.get(some), strict=True)
 
     def close(self) -> None:
         self._ranges.close()
@@ -119,17 +118,6 @@ class RowGroups(TableReader):
                 self._groups.append(_Group(file, number, group.num_rows, size))
         self._metadata.append(metadata)
 
-    def _portions(self, parts: Sequence[int]) -> Iterator[list[int]]:
-        """Yields row groups that are read at the same time, and together need little memory."""
-        some: list[int] = []
-        for part in parts:
-            some.append(part)
-            if sum(self._groups[number].decompressed for number in some) >= self._at_once:
-                yield some
-                some = []
-        if some:
-            yield some
-
     def _read(self, parts: Sequence[int]) -> list[Part]:
         groups = [self._groups[part] for part in parts]
         opened: list[OpenGroup] = []
@@ -159,14 +147,3 @@ class RowGroups(TableReader):
                 raise ValueError(f"it has {table.num_rows} rows, and {group.rows} in the footer")
             table.validate(full=True)
             return part_of_table(table, {name: name for name in names})
-
-    def _advice(self, cache_bytes: int) -> str:
-        rows = max(self.group_rows)
-        size = max(group.decompressed for group in self._groups)
-        if rows <= _MANY_ROWS or self.total_bytes <= cache_bytes:
-            return ""
-        return (
-            f"a row costs its row group, of up to {rows} rows and {size >> 20} MiB, and in a "
-            f"global order hardly one of them is kept; set shuffle: {{mode: window, block: {rows}, "
-            f"window: {4 * rows}}}, or write row groups of 16 to {_MANY_ROWS} rows"
-        )

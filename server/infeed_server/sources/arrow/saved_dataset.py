@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from infeed.shared.errors import SourceError
 from infeed_server.sources.arrow.fields import decoding
-from infeed_server.storage.files import describe_nearest_folder, read_bytes
+from infeed_server.storage.files import (
+    describe_nearest_folder,
+    has_match,
+    is_file,
+    is_folder,
+    read_bytes,
+)
 
 STATE, INFO, SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
 
@@ -54,22 +59,22 @@ class SavedDataset(NamedTuple):
 
 def read_splits(folder: str) -> list[str]:
     """Returns the splits of a saved DatasetDict; none for another folder. Raises `SourceError`."""
-    file = Path(folder, SPLITS)
-    if not file.is_file():
+    file = f"{folder}/{SPLITS}"
+    if not is_file(file):
         return []
-    with decoding(str(file), _WHAT):
-        return [str(Path(folder, name)) for name in json.loads(read_bytes(str(file)))["splits"]]
+    with decoding(file, _WHAT):
+        return [f"{folder}/{name}" for name in json.loads(read_bytes(file))["splits"]]
 
 
 def require_saved(folder: str) -> None:
     """Raises `SourceError` for a folder that is no saved data set."""
-    if Path(folder, STATE).is_file():
+    if is_file(f"{folder}/{STATE}"):
         return
     if splits := read_splits(folder):
         problem = f"{folder!r} is a DatasetDict; name one of its splits: {', '.join(splits)}"
-    elif not Path(folder).is_dir():
+    elif not is_folder(folder):
         problem = f"no folder {folder!r}; {describe_nearest_folder(folder)}"
-    elif any(Path(folder).rglob("*.parquet")):
+    elif has_match(f"{folder}/**/*.parquet"):
         problem = f"{folder!r} holds Parquet files; name them: parquet: '{folder}/**/*.parquet'"
     else:
         problem = (
@@ -82,7 +87,7 @@ def require_saved(folder: str) -> None:
 def read_saved(folder: str) -> SavedDataset:
     """Reads the descriptions of a saved data set. Raises `SourceError`."""
     require_saved(folder)
-    file = str(Path(folder, STATE))
+    file = f"{folder}/{STATE}"
     with decoding(file, _WHAT):
         state = json.loads(read_bytes(file))
         if state.get("_indices_data_files"):
@@ -91,11 +96,11 @@ def read_saved(folder: str) -> SavedDataset:
                 "rows themselves: ds.flatten_indices().save_to_disk(FOLDER)",
                 file=folder,
             )
-        files = [str(Path(folder, item["filename"])) for item in state["_data_files"]]
+        files = [f"{folder}/{item['filename']}" for item in state["_data_files"]]
         fingerprint = state["_fingerprint"]
         if not files or not isinstance(fingerprint, str):
             raise ValueError("no file, or no fingerprint")
-    file = str(Path(folder, INFO))
+    file = f"{folder}/{INFO}"
     with decoding(file, _WHAT):
         saved = SavedDataset(files, fingerprint, dict(json.loads(read_bytes(file))["features"]))
         _ = saved.encoded, saved.class_names, saved.shapes  # each raises for what it is not

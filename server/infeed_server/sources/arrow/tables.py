@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -21,6 +20,9 @@ from infeed_server.storage.files import abbreviate
 from infeed_server.storage.stamp import StoredFile
 
 log = logging.getLogger(__name__)
+
+_MANY_ROWS = 100
+"""Rows of a part; with more, a row in a global order costs too many others."""
 
 ColumnNames = Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(as_tuple)]
 
@@ -59,9 +61,8 @@ class TableReader(ColumnSource, FilesSource):
         if not len(self):
             raise SourceError(f"{first}: no row in the files; write them again", file=first)
 
-    @abstractmethod
-    def load(self, parts: Sequence[int]) -> Iterator[tuple[int, Part]]:
-        """Yields these parts with their numbers. Raises `SourceError`."""
+    load: Callable[[Sequence[int]], Iterator[tuple[int, Part]]]
+    """Yields parts with their numbers, by number. Raises `SourceError`."""
 
     def remedy(self, column: str) -> str:  # noqa: ARG002 - of some columns
         """Returns what to do about a null, for the end of a message."""
@@ -92,6 +93,18 @@ class TableReader(ColumnSource, FilesSource):
             problem = f"its column {column!r} {reason}{self.remedy(column)}"
             raise self.sample_error(index, problem, f"{file.path}, row {row}")
         return columns
+
+
+def advice_of_parts(what: str, rows: Sequence[int], sizes: Sequence[int], cache_bytes: int) -> str:
+    """Returns advice for parts of which one is read for each row in a global order."""
+    most = max(rows)
+    if most <= _MANY_ROWS or sum(sizes) <= cache_bytes:
+        return ""
+    return (
+        f"a row costs its {what}, of up to {most} rows and {max(sizes) >> 20} MiB, and in a "
+        f"global order hardly one of them is kept; set shuffle: {{mode: window, block: {most}, "
+        f"window: {4 * most}}}, or write {what}s of 16 to {_MANY_ROWS} rows"
+    )
 
 
 def part_of_table(table: Any, sources: Mapping[str, str]) -> Part:
