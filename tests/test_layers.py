@@ -114,7 +114,7 @@ BUDGETS = {
     "infeed_server.rpc": 1500,
     "infeed_server.runtime": 850,
     "infeed_server.serving": 550,
-    "infeed_server.sources": 6960,
+    "infeed_server.sources": 6966,
     "infeed_server.starter": 1540,
     "infeed_server.storage": 1393,
     "infeed_server.transforms": 2090,

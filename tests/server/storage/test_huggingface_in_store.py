@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,30 @@ def test_advice_names_the_window(tmp_path: Path, store: ObjectServer) -> None:
     advice = opened("s3://bkt/large", cache=1 << 20).advice
     assert "a row costs its record batch, of up to 200 rows and 1 MiB" in advice
     assert "mode: window, block: 200, window: 800" in advice
+
+
+def test_columns_that_are_kept_keep_no_others(tmp_path: Path, store: ObjectServer) -> None:
+    write_saved(tmp_path / "large", {"x": [bytes(50_000)] * 400, "y": [1] * 400}, {}, batch=10)
+    store.put_folder(tmp_path, "bkt")
+    source = opened("s3://bkt/large/", cache=1 << 20, columns=["y"])
+    source.read(np.arange(10))
+    tracemalloc.start()
+    for begin in range(0, 400, 10):
+        assert source.read(np.arange(begin, begin + 10))["y"].tolist() == [1] * 10
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 4 << 20  # of 20 MB
+
+
+@pytest.mark.parametrize("cut", [3, 4, 8, 20])
+def test_cut_file_is_named(saved: Path, store: ObjectServer, cut: int) -> None:
+    key = "bkt/pets/data-00000-of-00002.arrow"
+    end = store.objects[key]
+    store.objects[key] = end[:-8] + end[:cut]
+    with pytest.raises(SourceError, match=r"00000-of-00002.arrow: it cannot be read: .* at byte"):
+        opened("s3://bkt/pets")
+    store.objects[key] = end[:-8] + bytes(7)  # the end, as old versions wrote it
+    assert len(opened("s3://bkt/pets")) == ROWS
 
 
 def test_another_object_is_never_read(saved: Path, store: ObjectServer) -> None:

@@ -64,7 +64,7 @@ class HuggingFaceSource(IndexedDefinition):
         fields.pyarrow()
         folder, chosen = absolute_path(self.huggingface), (self.columns, self.shapes or {})
         if is_remote(folder):
-            return StoredBatches(folder, *chosen, self.cache)
+            return StoredBatches(folder.rstrip("/"), *chosen, self.cache)
         return MappedBatches(folder, *chosen)
 
 
@@ -208,7 +208,10 @@ class StoredBatches(SavedRows):
             if table.num_rows != batch.rows:
                 raise ValueError(f"it has {table.num_rows} rows instead of {batch.rows}")
             table.validate(full=True)
-            return part_of_table(table, self._chosen[batch.file])
+            part = part_of_table(table, self._chosen[batch.file])
+            rows = fields.pyarrow().array(range(batch.rows))
+            # Copies: a column in the batch would keep all of the batch's bytes.
+            return {name: column.take(rows) for name, column in part.items()}
 
 
 def _map(path: str) -> tuple[MappedFile, Any]:

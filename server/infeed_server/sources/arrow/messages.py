@@ -52,11 +52,15 @@ def _read_stream(ranges: RangeReader, file: int) -> Stream:
     with decoding(path, "it"):
         while begin < end.size:
             start = _read(ranges, file, begin, min(_FIRST_READ, end.size - begin))
-            continuation, length = _PREFIX.unpack_from(start)
+            if not any(start[:4]):  # the end, as old versions wrote it
+                break
+            continuation, length = _PREFIX.unpack(start[: _PREFIX.size].ljust(_PREFIX.size, b"\0"))
             if continuation != _CONTINUATION or length > _MAX_METADATA:
                 raise ValueError(f"no message of Arrow's stream format at byte {begin}")
-            if not length:
+            if not length and len(start) >= _PREFIX.size:
                 break
+            if not length or begin + _PREFIX.size + length > end.size:
+                raise ValueError(f"it ends in the message at byte {begin}")
             if len(start) < _PREFIX.size + length:
                 start = _read(ranges, file, begin, _PREFIX.size + length)
             kind, body, rows = _parse(start[_PREFIX.size : _PREFIX.size + length])
@@ -68,7 +72,7 @@ def _read_stream(ranges: RangeReader, file: int) -> Stream:
             elif batches:
                 raise ValueError(f"its dictionaries change at byte {begin}, which is not read")
             else:
-                head += _read(ranges, file, begin, size)
+                head += start[:size] if len(start) >= size else _read(ranges, file, begin, size)
             begin += size
     return Stream(head, batches)
 
