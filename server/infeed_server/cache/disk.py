@@ -93,6 +93,9 @@ class DiskStore(Store):
             except OSError as error:
                 self._stop(error)
 
+    def takes(self, index: int) -> bool:  # noqa: ARG002
+        return not self._is_full
+
     def verify(self) -> tuple[int, int]:
         """Reads all records; returns the number of those that are kept, and of damaged ones."""
         kept = damaged = 0

@@ -21,6 +21,8 @@ class MemoryStore(Store):
         self._budget = budget
         self._records: dict[int, bytes] = {}
         self._used = 0
+        self._refused = 0
+        """Records in a row that did not fit."""
         self._lock = threading.RLock()
 
     def get(self, index: int) -> bytes | None:
@@ -29,9 +31,17 @@ class MemoryStore(Store):
     def put(self, index: int, record: bytes) -> None:
         size = len(record) + _OVERHEAD_BYTES
         with self._lock:
-            if index not in self._records and self._used + size <= self._budget:
-                self._records[index] = record
-                self._used += size
+            if index in self._records:
+                return
+            if self._used + size > self._budget:
+                self._refused += 1
+                return
+            self._records[index] = record
+            self._used += size
+            self._refused = 0
+
+    def takes(self, index: int) -> bool:  # noqa: ARG002
+        return self._refused < _MAX_REFUSED
 
     @property
     def used_bytes(self) -> int:
@@ -80,6 +90,16 @@ class NextUseStore(MemoryStore):
             else:
                 self._uses.pop(index, None)
 
+    def takes(self, index: int) -> bool:
+        with self._lock:
+            last = self._last_needed()
+            use = self._uses.get(index, float("inf"))
+            if super().takes(index) or last is None or use < self._uses[last]:
+                return True
+            if index not in self._records:
+                self._uses.pop(index, None)
+            return False
+
     def _last_needed(self) -> int | None:
         while self._last:
             use, index = self._last[0]
@@ -88,6 +108,10 @@ class NextUseStore(MemoryStore):
             heappop(self._last)
         return None
 
+
+_MAX_REFUSED = 64
+"""Records that are refused in a row before a store is full: a small one may fit behind large
+ones."""
 
 _OVERHEAD_BYTES = 160
 """Of an entry besides its record: an object, an integer and its place in the table."""

@@ -16,6 +16,10 @@ class Store(ABC):
     def put(self, index: int, record: bytes) -> None:
         """Keeps a record, if it fits into the budget."""
 
+    @abstractmethod
+    def takes(self, index: int) -> bool:
+        """Returns whether `put` may keep a record that is not kept: False where it is known."""
+
     @property
     @abstractmethod
     def used_bytes(self) -> int: ...

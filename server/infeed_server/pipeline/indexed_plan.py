@@ -114,10 +114,11 @@ def plan_indexed(
             if cached and choose is not None:
                 choice = choose(name, definition, source, all_steps, automatic)
                 prefix, steps = _chosen(choice, automatic, all_steps)
+        plan = _plan(name, definition, source, prefix.steps if prefix else (), steps)
         if prefix is not None and cached:
-            source = CachedSource(source, prefix, name)
-        first = prefix.steps if prefix is not None and not cached else ()
-        plan = _plan(name, definition, source, first, steps)
+            rest = plan.steps[len(prefix.steps) :]
+            kept = CachedSource(source, prefix, name, in_graph=bool(rest))
+            plan = replace(plan, source=kept, steps=rest)
         undo.pop_all()
     return plan
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from infeed.shared.errors import ConfigError
@@ -19,12 +20,16 @@ from infeed_server.cache.store import Store
 from infeed_server.order import SampleOrder
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
+from infeed_server.pipeline.packed_columns import PackedColumns
 from infeed_server.processes import cgroup
 from infeed_server.sources.base import Columns, Indices, Sample, Source, WrappedSource
 from infeed_server.transforms import Cache, Map
 from infeed_server.transforms.base import Step
 
 log = logging.getLogger(__name__)
+
+_KEPT, _FIELD, _SOURCE = "kept", "field/", "source/"
+"""A column, and the prefixes of two kinds of columns, of a cache in a graph."""
 
 Job = tuple[SampleOrder, int]
 """The order in which a job reads samples, and its position."""
@@ -78,9 +83,16 @@ def split_at_cache(steps: Sequence[Step]) -> tuple[CachePrefix | None, list[Step
 
 
 class CachedSource(WrappedSource):
-    """Reads and transforms each sample that the store keeps once, and others each time."""
+    """Reads and transforms each sample that the store keeps once, and others each time.
 
-    def __init__(self, source: Source, prefix: CachePrefix, pipeline: str) -> None:
+    `in_graph`, for a plan with a graph: samples that the store does not take are transformed by
+    `parse`, so that they never leave the graph. Its columns are then `kept`, the fields that the
+    store has and the source's columns; a row has one kind of them.
+    """
+
+    def __init__(
+        self, source: Source, prefix: CachePrefix, pipeline: str, *, in_graph: bool = False
+    ) -> None:
         """Raises `ConfigError` if the store cannot be opened."""
         super().__init__(source)
         self.steps = steps = prefix.steps
@@ -90,13 +102,16 @@ class CachedSource(WrappedSource):
             name for name, spec in self._fields.items() if not spec.shape.is_fully_defined()
         }
         """Fields of sizes that vary, which are kept as serialized tensors."""
-        self.parsed = not self._serialized
-        self.columns = {
+        self.parsed = not (self._serialized or in_graph)
+        stored = {
             name: tf.TensorSpec((), tf.string) if name in self._serialized else spec
             for name, spec in self._fields.items()
         }
-        self._format = RecordFormat([_record_field(*item) for item in self.columns.items()])
-        self._store = _open_store(source, prefix, pipeline, self.columns)
+        self._format = RecordFormat([_record_field(*item) for item in stored.items()])
+        self._store = _open_store(source, prefix, pipeline, stored)
+        self._in_graph = in_graph
+        self._packed = {_FIELD: PackedColumns(stored), _SOURCE: PackedColumns(source.columns)}
+        self.columns = self._graph_columns() if in_graph else stored
         self.release = self._store.close
         self._jobs: Callable[[], Sequence[Job]] = tuple
         self._clock = 0.0
@@ -115,20 +130,53 @@ class CachedSource(WrappedSource):
         if isinstance(self._store, NextUseStore):  # they are read, and may make room now
             self._store.plan(self._next_uses(np.unique(indices)))
         missing = [index for index, record in records.items() if record is None]
-        if missing:
-            records |= self._make(missing)
+        made = [index for index in missing if not self._in_graph or self._store.takes(index)]
+        if made:
+            records |= self._make(made)
         with self._lock:
             self.hits += len(records) - len(missing)
             self.misses += len(missing)
-        return self._format.decode([records[index] or b"" for index in wanted])
+        kept = np.array([records[index] is not None for index in wanted])
+        fields = self._format.decode([record for index in wanted if (record := records[index])])
+        if not self._in_graph:
+            return fields
+        rest = {} if kept.all() else self.source.read(indices[~kept])
+        return {
+            _KEPT: kept,
+            **self._pack(_FIELD, fields, kept),
+            **self._pack(_SOURCE, rest, ~kept),
+        }
 
     def parse(self, columns: Sample) -> Sample:
+        if not self._in_graph:
+            return self._parse_fields(columns)
+        return tf.cond(  # type: ignore[no-any-return]
+            columns[_KEPT],
+            lambda: self._parse_fields(self._unpack(_FIELD, columns)),
+            lambda: self._function(self._unpack(_SOURCE, columns), tf.zeros([2], tf.int64)),
+        )
+
+    def _parse_fields(self, columns: Sample) -> Sample:
         return {
             name: tf.ensure_shape(tf.io.parse_tensor(value, spec.dtype), spec.shape)
             if name in self._serialized
             else value
             for (name, value), spec in zip(columns.items(), self._fields.values(), strict=True)
         }
+
+    def _graph_columns(self) -> sample_graph.Specs:
+        columns = {_KEPT: tf.TensorSpec((), tf.bool)}
+        for kind, packed in self._packed.items():
+            columns |= {kind + name: spec for name, spec in packed.columns.items()}
+        return columns
+
+    def _pack(self, kind: str, columns: Columns, rows: npt.NDArray[np.bool_]) -> Columns:
+        packed = self._packed[kind].pack(columns, rows)
+        return {kind + name: column for name, column in packed.items()}
+
+    def _unpack(self, kind: str, columns: Sample) -> Sample:
+        packed = self._packed[kind]
+        return packed.unpack({name: columns[kind + name] for name in packed.columns})
 
     @property
     def used_bytes(self) -> int:

@@ -126,6 +126,7 @@ def test_full_disk_stops_writing_and_says_so(
     opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, code: int
 ) -> None:
     store, write, left = opened(), os.pwrite, [10_000]
+    assert store.takes(0)
 
     def limited(descriptor: int, data: memoryview, offset: int) -> int:
         left[0] -= len(data)
@@ -138,6 +139,7 @@ def test_full_disk_stops_writing_and_says_so(
         for index in range(COUNT):
             store.put(index, record(index))
     assert 10 <= kept(store) <= 20
+    assert not store.takes(0)
     assert [entry.levelname for entry in caplog.records] == ["WARNING"]
     assert os.strerror(code) in caplog.text
 

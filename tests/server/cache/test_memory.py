@@ -59,6 +59,35 @@ def test_record_that_does_not_fit_leaves_others() -> None:
     assert store.used_bytes == 2 * KEPT_BYTES
 
 
+def test_full_store_takes_no_more() -> None:
+    store = MemoryStore(10 * KEPT_BYTES)
+    for index in range(9):
+        store.put(index, RECORD)
+    for _ in range(63):
+        store.put(9, b"x" * 5000)
+    assert store.takes(9)
+    store.put(9, RECORD)  # a small one behind many large ones
+    for index in range(10, 74):
+        assert store.takes(index)
+        store.put(index, RECORD)
+    assert not store.takes(74)
+    assert store.used_bytes == 10 * KEPT_BYTES
+
+
+def test_full_store_takes_what_is_needed_before_another() -> None:
+    store = NextUseStore(KEPT_BYTES)
+    store.plan({0: 5.0})
+    store.put(0, RECORD)
+    for index in range(1, 65):
+        store.plan({index: 6.0})
+        store.put(index, RECORD)
+    store.plan({65: 7.0, 66: 4.0})
+    assert [store.takes(index) for index in (65, 66)] == [False, True]
+    store.put(66, RECORD)
+    assert store.get(66)
+    assert store._uses.keys() == {66}
+
+
 def test_records_that_no_job_is_known_to_need_make_room_first() -> None:
     store = NextUseStore(2 * KEPT_BYTES)
     store.put(0, RECORD)  # of a job that has just left

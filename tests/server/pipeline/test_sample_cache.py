@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from infeed.shared.errors import ConfigError
 from infeed_server.pipeline import sample_cache
+from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed
 from infeed_server.pipeline.load import parse
 from infeed_server.pipeline.sample_cache import CachedSource, split_at_cache
 from infeed_server.sources import open_source
@@ -138,6 +139,92 @@ def test_what_fits_is_kept_whatever_its_size(cached: Open) -> None:
     fields = source.parse({name: column[3] for name, column in source.read(np.arange(9)).items()})
     assert fields["n"].shape == [60_300]
     assert fields["n"].dtype == tf.uint8
+
+
+def of_all_kinds(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Fields that are kept as they are, packed, as bytes, and serialized."""
+    x, row = sample["x"], sample["row"]
+    return {
+        "row": row + 1,
+        "flags": tf.math.equal(row % 7, tf.cast(x, row.dtype)),
+        "words": tf.cast(row, tf.uint32),
+        "number": x,
+        "texts": tf.as_string(row[:3]),
+        "varies": row[: x + 1],
+    }
+
+
+def of_fixed_sizes(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    return {**sample, "varies": tf.reduce_sum(sample["varies"])}
+
+
+def test_samples_that_do_not_fit_stay_in_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.arange(COUNT * 4000, dtype=np.float32).reshape(COUNT, 4000)
+    definition = {
+        "source": {"arrays": {"x": np.arange(COUNT), "row": rows}},
+        "transforms": [
+            {"map": {"function": of_all_kinds}},
+            {"cache": {"store": "memory", "budget": 1 << 20}},
+            {"map": {"function": of_fixed_sizes}},
+        ],
+        "batch": 8,
+    }
+    pipeline = parse(definition)
+    plain = plan_indexed("p", pipeline, open_source(pipeline.source), cached=False)
+    plan = plan_indexed("p", pipeline, open_source(pipeline.source))
+    assert plan.cache is not None
+    assert plan.spec == plain.spec
+    reads: list[int] = []
+    monitored = plan.cache.source.read
+
+    def read(indices: Any) -> Any:
+        reads.extend(indices.tolist())
+        return monitored(indices)
+
+    plan.cache.source.read = read  # type: ignore[method-assign]
+    run, run_plain = graph_of(plan), graph_of(plain)
+    indices = np.random.default_rng(0).permutation(COUNT)
+    for number in range(8):
+        if number == 7:  # it is full
+            monkeypatch.setattr(plan.cache, "_make", None)
+        reads.clear()
+        for part in np.split(indices, 2):
+            made, expected = run(part), run_plain(part)
+            for row in range(len(part)):
+                assert made[row].keys() == expected[row].keys()
+                for name, value in expected[row].items():
+                    np.testing.assert_array_equal(made[row][name], value, err_msg=name)
+    assert not plan.cache._store.takes(0)
+    kept = len(plan.cache._store._records)  # type: ignore[attr-defined]
+    assert 15 <= kept < 40
+    assert len(reads) == COUNT - kept
+    assert plan.cache.hits + plan.cache.misses == 8 * COUNT
+
+
+def graph_of(plan: IndexedPlan) -> Callable[[Any], list[dict[str, Any]]]:
+    """Returns what reads samples and runs them through the plan's graph."""
+    function = plan.sample_function()
+
+    def run(indices: Any) -> list[dict[str, Any]]:
+        columns = plan.source.read(indices)
+        assert columns.keys() == plan.source.columns.keys()
+        rows = tf.data.Dataset.from_tensor_slices(columns)
+        samples = rows.map(lambda row: function(row, tf.zeros([2], tf.int64)))
+        return list(samples.as_numpy_iterator())
+
+    return run
+
+
+def test_plan_without_a_graph_sends_what_the_cache_has() -> None:
+    definition = {
+        "source": {"arrays": {"x": np.arange(COUNT)}},
+        "transforms": [{"map": {"function": CountingMap()}}, "cache"],
+        "batch": 8,
+    }
+    pipeline = parse(definition)
+    plan = plan_indexed("p", pipeline, open_source(pipeline.source))
+    assert plan.is_passthrough
+    assert plan.source.columns.keys() == {"y"}
 
 
 def test_changed_file_of_the_same_size_begins_a_new_cache(

@@ -183,7 +183,8 @@ def _forecasts(
     for position, store, size, first, hit in measured:
         budget = room[store] // (cgroup.process_count() if store == "memory" else 1)
         share = min(1.0, budget / max(1.0, len(source) * size))
-        later = 1 / (share / hit + (1 - share) / first)
+        missed = none if steps[position:] else first  # other samples stay in the graph, if any
+        later = 1 / (share / hit + (1 - share) / missed)
         name = steps[position - 1][1].display_name if position else "reading"
         table.append(Forecast(position, store, room[store], name, size, share, first, later))
     return table

@@ -1,0 +1,61 @@
+"""Columns that cost nothing in the rows that do not have them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from infeed_server.sources.base import Columns, Sample
+
+_MIN_BYTES = 1024
+"""Of a sample's numbers that are packed: smaller ones may as well be zeros."""
+
+_UNPACKED = {tf.uint32, tf.uint64}
+"""Types that `decode_raw` does not know."""
+
+
+class PackedColumns:
+    """Columns whose large numbers are byte strings, of which a row that has none is empty."""
+
+    def __init__(self, specs: Mapping[str, tf.TensorSpec]) -> None:
+        self._specs = specs
+        self._packed = {name for name, spec in specs.items() if _is_large(spec)}
+        self.columns = {
+            name: tf.TensorSpec((), tf.string) if name in self._packed else spec
+            for name, spec in specs.items()
+        }
+        """The columns, per sample."""
+
+    def pack(self, columns: Columns, rows: npt.NDArray[np.bool_]) -> Columns:
+        """Returns columns of `rows.size` rows, which are empty but for those that are true."""
+        packed: Columns = {}
+        for name, spec in self.columns.items():
+            is_bytes = spec.dtype == tf.string
+            dtype = np.dtype(object) if is_bytes else np.dtype(spec.dtype.as_numpy_dtype)
+            column = packed[name] = np.full((rows.size, *spec.shape), b"" if is_bytes else 0, dtype)
+            if not rows.any():
+                continue
+            values = columns[name]
+            if name in self._packed:
+                values = np.array([value.tobytes() for value in values], object)
+            column[rows] = values
+        return packed
+
+    def unpack(self, row: Sample) -> Sample:
+        """Returns the columns of a row that has them, inside a graph."""
+        return {name: self._unpack(name, value) for name, value in row.items()}
+
+    def _unpack(self, name: str, value: tf.Tensor) -> tf.Tensor:
+        spec = self._specs[name]
+        if name not in self._packed:
+            return value
+        return tf.reshape(tf.io.decode_raw(value, spec.dtype), spec.shape)
+
+
+def _is_large(spec: tf.TensorSpec) -> bool:
+    if spec.dtype == tf.string or spec.dtype in _UNPACKED:
+        return False
+    return bool(spec.shape.num_elements() * spec.dtype.size >= _MIN_BYTES)
