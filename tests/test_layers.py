@@ -108,7 +108,7 @@ BUDGETS = {
     "infeed_server.observe": 1450,
     "infeed_server.order": 300,
     "infeed_server.pack": 1293,
-    "infeed_server.pipeline": 1300,
+    "infeed_server.pipeline": 1350,
     "infeed_server.processes": 850,
     "infeed_server.profile": 900,
     "infeed_server.rpc": 1500,
