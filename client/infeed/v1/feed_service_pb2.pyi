@@ -87,3 +87,93 @@ class RegisterDatasetResponse(_message.Message):
     may_mask: bool
     lost_workers: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, dispatcher_address: _Optional[str] = ..., dataset_id: _Optional[str] = ..., tensorflow_version: _Optional[str] = ..., seed: _Optional[int] = ..., batch_size: _Optional[int] = ..., may_mask: bool = ..., lost_workers: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Run(_message.Message):
+    __slots__ = ("pipeline", "fingerprint", "seed", "lineage")
+    PIPELINE_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
+    pipeline: str
+    fingerprint: str
+    seed: int
+    lineage: _spec_pb2.Lineage
+    def __init__(self, pipeline: _Optional[str] = ..., fingerprint: _Optional[str] = ..., seed: _Optional[int] = ..., lineage: _Optional[_Union[_spec_pb2.Lineage, _Mapping]] = ...) -> None: ...
+
+class DescribeSlotsRequest(_message.Message):
+    __slots__ = ("run", "start", "count", "draws")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    DRAWS_FIELD_NUMBER: _ClassVar[int]
+    run: Run
+    start: int
+    count: int
+    draws: bool
+    def __init__(self, run: _Optional[_Union[Run, _Mapping]] = ..., start: _Optional[int] = ..., count: _Optional[int] = ..., draws: bool = ...) -> None: ...
+
+class DescribeSlotsResponse(_message.Message):
+    __slots__ = ("slots",)
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    slots: _containers.RepeatedCompositeFieldContainer[Slot]
+    def __init__(self, slots: _Optional[_Iterable[_Union[Slot, _Mapping]]] = ...) -> None: ...
+
+class Slot(_message.Message):
+    __slots__ = ("position", "epoch", "sample_id", "file", "offset", "key", "fields", "draws")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_ID_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    DRAWS_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    epoch: int
+    sample_id: int
+    file: str
+    offset: int
+    key: _containers.RepeatedScalarFieldContainer[int]
+    fields: str
+    draws: _containers.RepeatedCompositeFieldContainer[Draw]
+    def __init__(self, position: _Optional[int] = ..., epoch: _Optional[int] = ..., sample_id: _Optional[int] = ..., file: _Optional[str] = ..., offset: _Optional[int] = ..., key: _Optional[_Iterable[int]] = ..., fields: _Optional[str] = ..., draws: _Optional[_Iterable[_Union[Draw, _Mapping]]] = ...) -> None: ...
+
+class Draw(_message.Message):
+    __slots__ = ("transform", "parameters")
+    TRANSFORM_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    transform: str
+    parameters: str
+    def __init__(self, transform: _Optional[str] = ..., parameters: _Optional[str] = ...) -> None: ...
+
+class FindSampleRequest(_message.Message):
+    __slots__ = ("run", "sample", "epochs")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    run: Run
+    sample: str
+    epochs: int
+    def __init__(self, run: _Optional[_Union[Run, _Mapping]] = ..., sample: _Optional[str] = ..., epochs: _Optional[int] = ...) -> None: ...
+
+class FindSampleResponse(_message.Message):
+    __slots__ = ("samples", "more")
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    samples: _containers.RepeatedCompositeFieldContainer[FoundSample]
+    more: bool
+    def __init__(self, samples: _Optional[_Iterable[_Union[FoundSample, _Mapping]]] = ..., more: bool = ...) -> None: ...
+
+class FoundSample(_message.Message):
+    __slots__ = ("sample_id", "file", "positions", "epochs", "is_removed")
+    SAMPLE_ID_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    IS_REMOVED_FIELD_NUMBER: _ClassVar[int]
+    sample_id: int
+    file: str
+    positions: _containers.RepeatedScalarFieldContainer[int]
+    epochs: _containers.RepeatedScalarFieldContainer[int]
+    is_removed: bool
+    def __init__(self, sample_id: _Optional[int] = ..., file: _Optional[str] = ..., positions: _Optional[_Iterable[int]] = ..., epochs: _Optional[_Iterable[int]] = ..., is_removed: bool = ...) -> None: ...

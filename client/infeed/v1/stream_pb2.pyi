@@ -41,7 +41,7 @@ class StreamBatchesRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[StreamOpen, _Mapping]] = ..., batch: _Optional[_Union[BatchRequest, _Mapping]] = ..., report: _Optional[_Union[TrainerReport, _Mapping]] = ..., free: _Optional[_Union[FreeBlocks, _Mapping]] = ...) -> None: ...
 
 class StreamOpen(_message.Message):
-    __slots__ = ("pipeline", "fingerprint", "seed", "batch_size", "finish", "epochs", "rank", "world_size", "feed_id", "job_name", "remainder", "blocks", "checksum")
+    __slots__ = ("pipeline", "fingerprint", "seed", "batch_size", "finish", "epochs", "rank", "world_size", "feed_id", "job_name", "remainder", "blocks", "checksum", "lineage")
     PIPELINE_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +55,7 @@ class StreamOpen(_message.Message):
     REMAINDER_FIELD_NUMBER: _ClassVar[int]
     BLOCKS_FIELD_NUMBER: _ClassVar[int]
     CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
     pipeline: str
     fingerprint: str
     seed: int
@@ -68,7 +69,8 @@ class StreamOpen(_message.Message):
     remainder: _spec_pb2.Remainder
     blocks: int
     checksum: Checksum
-    def __init__(self, pipeline: _Optional[str] = ..., fingerprint: _Optional[str] = ..., seed: _Optional[int] = ..., batch_size: _Optional[int] = ..., finish: _Optional[_Union[FinishPlacement, str]] = ..., epochs: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., feed_id: _Optional[str] = ..., job_name: _Optional[str] = ..., remainder: _Optional[_Union[_spec_pb2.Remainder, str]] = ..., blocks: _Optional[int] = ..., checksum: _Optional[_Union[Checksum, str]] = ...) -> None: ...
+    lineage: _spec_pb2.Lineage
+    def __init__(self, pipeline: _Optional[str] = ..., fingerprint: _Optional[str] = ..., seed: _Optional[int] = ..., batch_size: _Optional[int] = ..., finish: _Optional[_Union[FinishPlacement, str]] = ..., epochs: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., feed_id: _Optional[str] = ..., job_name: _Optional[str] = ..., remainder: _Optional[_Union[_spec_pb2.Remainder, str]] = ..., blocks: _Optional[int] = ..., checksum: _Optional[_Union[Checksum, str]] = ..., lineage: _Optional[_Union[_spec_pb2.Lineage, _Mapping]] = ...) -> None: ...
 
 class BatchRequest(_message.Message):
     __slots__ = ("request_id", "start", "count", "min_position_count", "step_end", "traceparent", "tracestate", "free_blocks")

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 from infeed.shared.errors import InvalidRequestError, ServerUnavailableError
 from infeed.shared.spec import Array, PipelineSpec, Remainder
 from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
+from infeed.shared.spec.segment import Lineage
 from infeed.wire.batch import Payload
 from infeed_server.engines.memory_budget import MemoryBudget, StreamQuota
 from infeed_server.engines.state_clock import StateSeconds
+from infeed_server.order import Order
 from infeed_server.sources.python.work_meter import PythonWork
 
 if TYPE_CHECKING:
@@ -35,6 +37,10 @@ class Trainer:
     remainder: Remainder | None = None
 
 
+RunKey = tuple[int, Lineage]
+"""The seed of a run, and its segments."""
+
+
 @dataclass(frozen=True)
 class Request:
     """The positions [start, start + count) of the stream under `seed`, in `slots` slots. The answer
@@ -47,8 +53,15 @@ class Request:
     slots: int
     min_position_count: int = 0
     step_end: int = 0
+    lineage: Lineage = ()
+    """The segments of the run; empty: its definition alone."""
     span: BatchSpan | None = field(default=None, compare=False)
     """The span of the batch, if it is traced."""
+
+    @property
+    def run(self) -> RunKey:
+        """What the samples at the positions depend on."""
+        return self.seed, self.lineage
 
 
 @dataclass(frozen=True)
@@ -135,6 +148,15 @@ class Engine(ABC):
     @property
     @abstractmethod
     def spec(self) -> PipelineSpec: ...
+
+    def order(self, seed: int, lineage: Lineage = ()) -> Order:  # noqa: ARG002
+        """Returns the order of a run. Raises `InvalidRequestError` for segments that the pipeline
+        cannot have, and where samples have no order that is known."""
+        raise InvalidRequestError(
+            f"pipeline {self.spec.name!r} has no random access, so the samples at its positions "
+            "are not known; use an indexed source on the local engine",
+            pipeline=self.spec.name,
+        )
 
     @abstractmethod
     def open(self, slots: int, epochs: int, trainer: Trainer) -> Session:

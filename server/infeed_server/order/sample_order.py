@@ -6,20 +6,28 @@ There is no state: position 10,000,000 costs as much as position 0.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from infeed_server.order.hashing import combine
-from infeed_server.order.permutation import Permutation, Positions, cached_permutation
+from infeed_server.order.permutation import (
+    Permutation,
+    Positions,
+    cached_permutation,
+    cached_stable_permutation,
+)
+from infeed_server.order.removed import NOTHING, Filling, Removed
 
-Mode = Literal["global", "window", "none"]
+Mode = Literal["global", "window", "none", "stable"]
 
 MAX_SEED = (1 << 63) - 1
 
-BLOCK_DOMAIN, WINDOW_DOMAIN, KEY_DOMAIN, SUBSTITUTE_DOMAIN = range(4)
+BLOCK_DOMAIN, WINDOW_DOMAIN, KEY_DOMAIN, SUBSTITUTE_DOMAIN, STABLE_DOMAIN = range(5)
 """Hash domains: draws for one purpose never equal draws for another."""
 
 
@@ -36,31 +44,62 @@ class Slots:
 class SampleOrder:
     """The order of `count` samples under one seed. `global` permutes all samples of an epoch.
     `window` permutes blocks of `block` consecutive samples, then the samples within each window of
-    `window` positions, so that reads stay nearly sequential. `none` keeps the source's order."""
+    `window` positions, so that reads stay nearly sequential. `none` keeps the source's order.
+    `stable` permutes all samples, so that one more of them changes one position of an epoch."""
 
     count: int
     seed: int
     mode: Mode = "none"
     block: int = 1024
     window: int = 16384
+    removed: Removed = NOTHING
+
+    @property
+    def length(self) -> int:
+        """The positions of an epoch."""
+        return self.count - (self.removed.ids.size if self.removed.shrinks else 0)
 
     def slots(self, start: int, count: int) -> Slots:
         """Returns the samples at the positions [start, start + count)."""
-        positions = np.arange(start, start + count, dtype=np.int64)
-        epochs, offsets = np.divmod(positions, self.count)
-        index = np.empty_like(offsets)
-        for epoch in np.unique(epochs).tolist():
-            in_epoch = epochs == epoch
-            index[in_epoch] = self._index(epoch, offsets[in_epoch])
-        return Slots(index, epochs, self.keys(epochs, index))
+        epochs, offsets = np.divmod(np.arange(start, start + count, dtype=np.int64), self.length)
+        return self.with_substitutes(epochs, by_epoch(self.samples, epochs, offsets))
+
+    def with_substitutes(self, epochs: Positions, index: Positions) -> Slots:
+        """Returns samples with their keys, or their substitutes if they are removed."""
+        slots = Slots(index, epochs, self.keys(epochs, index))
+        for slot in np.flatnonzero(self.removed.contains(index)).tolist():
+            drawn = self.substitute(int(index[slot]), slots.key[slot])
+            slots.index[slot], slots.key[slot] = drawn.index[0], drawn.key[0]
+        return slots
+
+    def samples(self, epoch: int, offsets: Positions) -> Positions:
+        """Returns the samples at these offsets of an epoch."""
+        return self._index(epoch, self._filling(epoch).forward(offsets))
+
+    def offsets(self, epoch: int, index: Positions) -> Positions:
+        """Returns the offsets of samples in an epoch: the inverse of `samples`. -1: it is removed,
+        and the epoch has no slot for it."""
+        offsets = self._filling(epoch).inverse(self._offsets(epoch, index))
+        if self.removed.shrinks:
+            offsets[self.removed.contains(index)] = -1
+        return offsets
+
+    def _filling(self, epoch: int) -> Filling:
+        return _filling(self, epoch if self.removed.shrinks else -1)
 
     def keys(self, epoch: Positions, index: Positions) -> npt.NDArray[np.int64]:
         """Computes the samples' keys, int64[n, 2], from (seed, epoch, index) alone."""
         return _to_key(combine(self.seed, KEY_DOMAIN, epoch, index))
 
     def substitute(self, index: int, key: npt.NDArray[np.int64]) -> Slots:
-        """Returns the substitute for a bad sample, drawn from the bad sample's key. A bad
-        substitute is replaced in the same way, from its own new key."""
+        """Returns the substitute for a bad or removed sample, drawn from its key. One that is bad
+        itself is replaced in the same way, from its own new key."""
+        drawn = self._draw(index, key)
+        while self.removed.contains(drawn.index)[0]:
+            drawn = self._draw(int(drawn.index[0]), drawn.key[0])
+        return drawn
+
+    def _draw(self, index: int, key: npt.NDArray[np.int64]) -> Slots:
         drawn = combine(int(key[0]), int(key[1]), SUBSTITUTE_DOMAIN)
         other = int(drawn[0] % np.uint64(max(self.count - 1, 1)))
         # Skips the bad sample itself.
@@ -69,17 +108,19 @@ class SampleOrder:
 
     def next_positions(self, index: Positions, position: int) -> Positions:
         """Returns the first position of each sample from a position on, at most two epochs away."""
-        epoch, offset = divmod(position, self.count)
-        offsets = self._offsets(epoch, index)
+        epoch, offset = divmod(position, self.length)
+        offsets = self.offsets(epoch, index)
         passed = offsets < offset
-        offsets[passed] = self.count + self._offsets(epoch + 1, index[passed])
-        positions: Positions = epoch * self.count + offsets
+        offsets[passed] = self.length + self.offsets(epoch + 1, index[passed])
+        positions: Positions = epoch * self.length + offsets
         return positions
 
     def _offsets(self, epoch: int, index: Positions) -> Positions:
-        """Returns the offsets in an epoch: the inverse of `_index`."""
+        """Returns the offsets in an epoch of all samples: the inverse of `_index`."""
         if self.mode == "global":
             return cached_permutation(self.count, self.seed, epoch).inverse(index)
+        if self.mode == "stable":
+            return self._stable(epoch).inverse(index)
         if self.mode == "window":
             offsets = self._block(epoch, index)
             return self._within_window(epoch, offsets, inverse=True)
@@ -89,9 +130,14 @@ class SampleOrder:
     def _index(self, epoch: int, offsets: Positions) -> Positions:
         if self.mode == "global":
             return cached_permutation(self.count, self.seed, epoch).forward(offsets)
+        if self.mode == "stable":
+            return self._stable(epoch).forward(offsets)
         if self.mode == "window":
             return self._unblock(epoch, self._within_window(epoch, offsets))
         return offsets
+
+    def _stable(self, epoch: int) -> Permutation:
+        return cached_stable_permutation(self.count, self.seed, epoch, STABLE_DOMAIN)
 
     def _within_window(self, epoch: int, offsets: Positions, *, inverse: bool = False) -> Positions:
         result = np.empty_like(offsets)
@@ -128,6 +174,24 @@ class SampleOrder:
         permutation = cached_permutation(block_count, self.seed, epoch, BLOCK_DOMAIN)
         shortfall = block_count * self.block - self.count
         return permutation, shortfall, int(permutation.inverse(block_count - 1)[0])
+
+
+def by_epoch(
+    function: Callable[[int, Positions], Positions], epochs: Positions, values: Positions
+) -> Positions:
+    """Calls a function with the values of each epoch; returns its results in their order."""
+    result = np.empty_like(values)
+    for epoch in np.unique(epochs).tolist():
+        in_epoch = epochs == epoch
+        result[in_epoch] = function(epoch, values[in_epoch])
+    return result
+
+
+@lru_cache(maxsize=64)
+def _filling(order: SampleOrder, epoch: int) -> Filling:
+    """Returns the filling of an epoch; -1: there are no holes."""
+    none = NOTHING.ids
+    return Filling(order.count, none if epoch < 0 else order._offsets(epoch, order.removed.ids))
 
 
 def _to_key(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:

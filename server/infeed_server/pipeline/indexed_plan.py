@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from infeed.shared.errors import ConfigError, UserCodeError
 from infeed.shared.finish import finished_spec
 from infeed.shared.spec import Guarantee, PipelineSpec
-from infeed_server.order import SampleOrder
+from infeed.shared.spec.segment import Lineage
+from infeed_server.order import Order, SampleOrder
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
+from infeed_server.pipeline.lineage import run_order
 from infeed_server.pipeline.sample_cache import (
     CacheChoice,
     CachedSource,
@@ -42,6 +44,8 @@ class IndexedPlan:
     spec: PipelineSpec
     source: Source
     steps: tuple[Step, ...]
+    removed: tuple[int, ...] = ()
+    """The samples that the definition removes, in its order."""
 
     @property
     def is_passthrough(self) -> bool:
@@ -64,10 +68,11 @@ class IndexedPlan:
         """Reads the columns of these samples, under these keys."""
         return read_samples(self.source, indices, keys)
 
-    def order(self, seed: int) -> SampleOrder:
+    def order(self, seed: int, lineage: Lineage = ()) -> Order:
+        """Returns the order of a run. Raises `InvalidRequestError` for segments of another one."""
         shuffle = self.definition.shuffle
-        count = len(self.source)
-        return SampleOrder(count, seed, shuffle.mode, shuffle.block, shuffle.window)
+        order = SampleOrder(len(self.source), seed, shuffle.mode, shuffle.block, shuffle.window)
+        return run_order(self.spec, order, self.removed, lineage) if lineage else order
 
     def sample_function(self) -> sample_graph.SampleFunction:
         return sample_graph.sample_function(self.source, self.steps)

@@ -17,7 +17,7 @@ from infeed_server.cache.directory import VERSION, default_root, open_directory
 from infeed_server.cache.memory import MemoryStore, NextUseStore
 from infeed_server.cache.records import RecordField, RecordFormat
 from infeed_server.cache.store import Store
-from infeed_server.order import SampleOrder
+from infeed_server.order import Order
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
 from infeed_server.pipeline.packed_columns import PackedColumns
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 _KEPT, _FIELD, _SOURCE = "kept", "field/", "source/"
 """A column, and the prefixes of two kinds of columns, of a cache in a graph."""
 
-Job = tuple[SampleOrder, int]
+Job = tuple[Order, int]
 """The order in which a job reads samples, and its position."""
 
 

@@ -12,6 +12,7 @@ from infeed.shared.errors import InvalidRequestError, PipelineNotFoundError
 from infeed.shared.finish import finish
 from infeed.shared.spec import PipelineSpec, Spec
 from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
+from infeed.shared.spec.segment import Lineage
 from infeed.v1 import stream_pb2
 from infeed.wire.batch import EncodedBatch, Payload, encode_batch, encode_end, payload_bytes
 from infeed_server.engines.base import Answer, EndOfData, Engine, HostBatch, Request, Session
@@ -67,6 +68,9 @@ class Catalog:
         seed = message.seed if message.HasField("seed") else spec.seed
         request_checks.check_seed_and_epochs(seed, message.epochs)
         trainer = request_checks.parse_trainer(message)
+        lineage = request_checks.parse_lineage(message.lineage)
+        if lineage:
+            engine.order(seed, lineage)
         session = engine.open(batch_size, message.epochs, trainer)
         off = (stream_pb2.CHECKSUM_OFF, *[stream_pb2.CHECKSUM_AUTO] * is_protected)
         stream = BatchStream(
@@ -77,6 +81,7 @@ class Catalog:
             trainer.world_size,
             finish_on_server=on_server,
             has_checksums=message.checksum not in off,
+            lineage=lineage,
         )
         session.set_batch_bytes(stream.payload_bytes)
         return stream
@@ -113,6 +118,7 @@ class BatchStream:
     finish_on_server: bool
     has_checksums: bool = True
     """Whether payloads have them."""
+    lineage: Lineage = ()
 
     @property
     def stride(self) -> int:
@@ -166,6 +172,7 @@ class BatchStream:
                 self.batch_size,
                 message.min_position_count,
                 message.step_end,
+                self.lineage,
                 span,
             )
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from infeed.shared.errors import FingerprintError, InvalidRequestError
 from infeed.shared.spec import MAX_BATCH_SIZE, PipelineSpec
 from infeed.shared.spec.dataset import MAX_JOB_NAME_LENGTH, optional_enum_name
+from infeed.shared.spec.segment import MAX_SEGMENTS, Lineage, lineage_from_proto
 from infeed.v1 import spec_pb2, stream_pb2
 from infeed_server.engines.base import Trainer
 from infeed_server.order import MAX_SEED
@@ -62,6 +63,16 @@ def check_seed_and_epochs(seed: int, epochs: int) -> None:
         raise InvalidRequestError(f"seed {seed} is outside of [0, 2^63)", seed=seed)
     if epochs < 0:
         raise InvalidRequestError(f"epochs {epochs} is negative", epochs=epochs)
+
+
+def parse_lineage(message: spec_pb2.Lineage) -> Lineage:
+    """Returns the segments of a run. Raises `InvalidRequestError` for too many."""
+    if len(message.segments) > MAX_SEGMENTS:
+        raise InvalidRequestError(
+            f"the run has {len(message.segments)} segments; at most {MAX_SEGMENTS} are allowed",
+            segments=len(message.segments),
+        )
+    return lineage_from_proto(message)
 
 
 def resolve_batch_size(spec: PipelineSpec, requested: int) -> int:

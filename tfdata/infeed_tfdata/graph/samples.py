@@ -14,6 +14,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from infeed.shared.errors import ConfigError
+from infeed_server.order import SampleOrder
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed
 from infeed_server.sources import Source
@@ -68,7 +70,7 @@ def plan_samples(
 
 
 def _build(plan: IndexedPlan, in_graph: GraphReader, variant: Variant) -> tf.data.Dataset:
-    order = GraphSampleOrder(plan.order(variant.seed))
+    order = GraphSampleOrder(_plain_order(plan, variant.seed))
     positions = order.order.count * variant.epochs
     ends_partial = variant.remainder == "pad" and positions % variant.batch_size != 0
     slots = _SlotBuilder(plan, order, in_graph.build())
@@ -108,6 +110,17 @@ def _build(plan: IndexedPlan, in_graph: GraphReader, variant: Variant) -> tf.dat
 
 
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+def _plain_order(plan: IndexedPlan, seed: int) -> SampleOrder:
+    """Returns the order of a pipeline. Raises `ConfigError` for one that graphs do not have."""
+    order = plan.order(seed)
+    if isinstance(order, SampleOrder) and order.mode != "stable" and not order.removed:
+        return order
+    raise ConfigError(
+        f"pipeline {plan.spec.name!r}: remove, skip and order: stable need the local engine; leave "
+        "them out, or serve it with --engine local"
+    )
+
+
 def _rows(
     order: GraphSampleOrder, size: int, end: int | None, number: tf.Tensor
 ) -> dict[str, tf.Tensor]:

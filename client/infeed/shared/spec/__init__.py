@@ -15,6 +15,7 @@ from infeed.shared.spec.dtypes import Array as Array
 from infeed.shared.spec.dtypes import numpy_dtype as numpy_dtype
 from infeed.shared.spec.dtypes import shared_range as shared_range
 from infeed.shared.spec.messages import from_message, to_message
+from infeed.shared.spec.segment import Lineage, lineage_from_proto, lineage_to_proto
 from infeed.v1 import spec_pb2
 
 Remainder = Literal["drop", "pad"]
@@ -159,6 +160,8 @@ class PipelineSpec:
     remainder_scope: RemainderScope = "job"
     source_kind: str = ""
     shuffle_mode: str = ""
+    lineage: Lineage = ()
+    """The segments of a run from its beginning on, where the definition skips steps."""
 
     @property
     def is_remote(self) -> bool:
@@ -190,6 +193,7 @@ class PipelineSpec:
             wire_spec=[field.to_proto() for field in self.wire_spec],
             finish_transforms=[finish_to_proto(t) for t in self.finish_transforms],
             guarantee=to_message(spec_pb2.Guarantee, self.guarantee),
+            lineage=lineage_to_proto(self.lineage) if self.lineage else None,
         )
 
     @classmethod
@@ -202,4 +206,5 @@ class PipelineSpec:
             wire_spec=tuple(FieldSpec.from_proto(field) for field in message.wire_spec),
             finish_transforms=tuple(finish_from_proto(t) for t in message.finish_transforms),
             guarantee=from_message(Guarantee, message.guarantee),
+            lineage=lineage_from_proto(message.lineage),
         )

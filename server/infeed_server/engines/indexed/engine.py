@@ -11,10 +11,12 @@ from typing import Any
 
 from infeed.shared.errors import InvalidRequestError, ServerUnavailableError
 from infeed.shared.spec import Array, PipelineSpec
+from infeed.shared.spec.segment import Lineage
 from infeed_server.engines.base import (
     Answer,
     Engine,
     Request,
+    RunKey,
     Session,
     Trainer,
     requires_other_engine,
@@ -29,7 +31,7 @@ from infeed_server.engines.indexed.tiles import tile_slots
 from infeed_server.engines.memory_budget import MemoryBudget, StreamQuota
 from infeed_server.engines.monitor import Monitor
 from infeed_server.engines.state_clock import STATES, StateSeconds, total_seconds
-from infeed_server.order import SampleOrder
+from infeed_server.order import Order
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.pipeline.sample_cache import Job
 from infeed_server.pipeline.sample_stages import SampleStage, sample_stages
@@ -73,6 +75,9 @@ class IndexedEngine(Engine):
     def spec(self) -> PipelineSpec:
         return self._plan.spec
 
+    def order(self, seed: int, lineage: Lineage = ()) -> Order:
+        return self._plan.order(seed, lineage)
+
     def open(self, slots: int, epochs: int, trainer: Trainer) -> IndexedSession:  # noqa: ARG002
         # The end of the data is arithmetic, and a batch is the same for every trainer.
         if trainer.job_name:
@@ -104,7 +109,7 @@ class IndexedEngine(Engine):
         return python_work(self._plan.uncached[0])
 
     def _jobs(self) -> list[Job]:
-        return [(self._plan.order(seed), at) for seed, at in self.shared.jobs().items()]
+        return [(self._plan.order(*run), at) for run, at in self.shared.jobs().items()]
 
     def sample_counts(self) -> dict[str, int]:
         counts = {f"{origin}_samples": count for origin, count in self.shared.samples.items()}
@@ -209,7 +214,9 @@ class IndexedSession(Session):
         self._engine = engine
         self._plan = plan
         self._reader = reader
-        self._order: SampleOrder | None = None
+        self._order: Order | None = None
+        self._run: RunKey | None = None
+        """The seed and the segments of that order."""
         self._lock = threading.Lock()
         self._closed = False
         self._slots = reader.slots
@@ -224,8 +231,8 @@ class IndexedSession(Session):
         engine.shared.open(reader)
 
     def submit(self, request: Request) -> Future[Answer]:
-        if self._order is None or self._order.seed != request.seed:
-            self._order = self._plan.order(request.seed)
+        if self._order is None or self._run != request.run:
+            self._order, self._run = self._plan.order(*request.run), request.run
         with self._lock:
             if not (self._closed or self._engine.is_current(self._pipelines[-1], self._slots)):
                 with suppress(ServerUnavailableError):  # the one that it has goes on

@@ -12,9 +12,9 @@ import numpy as np
 
 from infeed.shared.errors import InfeedError
 from infeed.shared.spec import Array
-from infeed_server.engines.base import Answer, HostBatch, Request
+from infeed_server.engines.base import Answer, HostBatch, Request, RunKey
 from infeed_server.engines.memory_budget import StreamQuota
-from infeed_server.order import SampleOrder
+from infeed_server.order import Order
 
 
 @dataclass(eq=False)
@@ -24,7 +24,7 @@ class Reader:
     rank: int = 0
     world_size: int = 1
     slots: int = 0
-    seed: int = -1
+    run: RunKey | None = None
     position: int = 0
 
     def shares(self, other: Reader, slots: int, is_tile: bool) -> bool:
@@ -42,7 +42,7 @@ class BatchTask:
     the work begins, so that a queued request takes no memory for them."""
 
     request: Request
-    order: SampleOrder
+    order: Order
     quota: StreamQuota
     reader: Reader = field(default_factory=Reader)
     index: Array = field(init=False)

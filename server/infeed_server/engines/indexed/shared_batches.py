@@ -13,7 +13,7 @@ from functools import partial
 from typing import Literal
 
 from infeed.shared.errors import InfeedError
-from infeed_server.engines.base import HostBatch, SharedPayloads
+from infeed_server.engines.base import HostBatch, RunKey, SharedPayloads
 from infeed_server.engines.indexed.fair_queue import BatchTask, Reader, complete
 from infeed_server.engines.memory_budget import MemoryBudget
 from infeed_server.sources.base import array_bytes
@@ -22,8 +22,8 @@ Origin = Literal["computed", "shared", "recomputed"]
 """How a stream got samples: made for it, made for another stream, or made again since they were
 not kept as long as it took the stream to ask."""
 
-_Key = tuple[int, int, int, int]
-"""The seed, the first position, the number of positions and of slots."""
+_Key = tuple[RunKey, int, int, int]
+"""The run, the first position, the number of positions and of slots."""
 
 
 @dataclass(eq=False)
@@ -62,12 +62,11 @@ class SharedBatches:
             self._readers.discard(reader)
             self._drop([key for key, kept in self._batches.items() if not self._wanted(key, kept)])
 
-    def jobs(self) -> dict[int, int]:
-        """Returns the seeds under which streams read, and the position of the first of them."""
+    def jobs(self) -> dict[RunKey, int]:
+        """Returns the runs that streams read, and the position of the first of them."""
         with self._lock:
-            started = [reader for reader in self._readers if reader.seed >= 0]
-            started.sort(key=lambda reader: reader.position)
-            return {reader.seed: reader.position for reader in started}
+            readers = sorted(self._readers, key=lambda reader: reader.position)
+            return {reader.run: reader.position for reader in readers if reader.run is not None}
 
     @property
     def kept_bytes(self) -> int:
@@ -89,7 +88,7 @@ class SharedBatches:
             if found is None and not make:
                 return False
             if reader.slots == task.request.slots:
-                reader.seed, reader.position = key[0], key[1] + key[2]
+                reader.run, reader.position = key[0], key[1] + key[2]
             if found is None:
                 again = any(other.position > key[1] for other in self._others(key, reader, is_tile))
                 if is_tile:  # a batch of several is counted by its tiles
@@ -141,7 +140,7 @@ class SharedBatches:
         return [
             other
             for other in self._readers
-            if other is not maker and other.seed == key[0] and other.shares(maker, key[3], is_tile)
+            if other is not maker and other.run == key[0] and other.shares(maker, key[3], is_tile)
         ]
 
     def _wanted(self, key: _Key, kept: _Shared) -> bool:
@@ -170,4 +169,4 @@ class SharedBatches:
 
 def _key(task: BatchTask) -> _Key:
     request = task.request
-    return request.seed, request.start, request.count, request.slots
+    return request.run, request.start, request.count, request.slots

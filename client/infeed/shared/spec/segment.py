@@ -1,0 +1,104 @@
+"""Segments: the parts of a run that were made from different definitions, seeds or batch sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from infeed.shared.errors import CursorError
+from infeed.shared.spec.messages import from_message, to_message
+from infeed.v1 import spec_pb2
+
+MAX_SEGMENTS = 256
+"""Segments of a run that a server accepts."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of a run, up to the start of the next one; spec.proto documents the fields."""
+
+    step: int
+    start: int
+    pipeline: str
+    fingerprint: str
+    seed: int
+    batch_size: int
+    world_size: int
+    epoch: int
+    offset: int
+    epoch_end: int
+    sample_count: int
+    shuffle: str
+    is_rest: bool = False
+    removed: int = 0
+    shrinks: bool = False
+
+    @property
+    def global_stride(self) -> int:
+        """The positions that all ranks take in one step."""
+        return self.batch_size * self.world_size
+
+    @property
+    def epoch_length(self) -> int:
+        """The positions of a whole epoch."""
+        return self.sample_count - (self.removed if self.shrinks else 0)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what differs from the defaults."""
+        defaults = {field.name: field.default for field in fields(self)}
+        return {name: v for name, v in asdict(self).items() if v != defaults[name]}
+
+    @classmethod
+    def from_json(cls, value: Any, number: int) -> Segment:
+        """Parses a segment of a cursor, of which `number` is the index. Raises `CursorError`."""
+        where = f"segment {number} of the cursor"
+        if not isinstance(value, Mapping):
+            raise CursorError(f"{where} is {value!r}, not a mapping")
+        known = {field.name: str(field.type) for field in fields(cls)}
+        if unknown := sorted(str(key) for key in value.keys() - known.keys()):
+            raise CursorError(f"{where} has unknown keys: {', '.join(unknown)}")
+        kinds = {"int": int, "str": str, "bool": bool}
+        for name, item in value.items():
+            if type(item) is not kinds[known[name]] or (isinstance(item, int) and item < 0):
+                raise CursorError(f"{where}: its {name} is {item!r}, not a valid {known[name]}")
+        try:
+            return cls(**value)
+        except TypeError as error:
+            raise CursorError(f"{where} is incomplete: {error}") from None
+
+
+Lineage = tuple[Segment, ...]
+"""The segments of a run, in order; empty for a run with one definition."""
+
+
+def lineage_to_proto(lineage: Iterable[Segment]) -> spec_pb2.Lineage:
+    """Returns the message of a lineage."""
+    return spec_pb2.Lineage(segments=[to_message(spec_pb2.Segment, segment) for segment in lineage])
+
+
+def lineage_from_proto(message: spec_pb2.Lineage) -> Lineage:
+    """Returns the lineage of a message."""
+    return tuple(from_message(Segment, segment) for segment in message.segments)
+
+
+def segment_of_step(lineage: Lineage, step: int) -> Segment | None:
+    """Returns the segment that has a step; None for a run without segments."""
+    found = [segment for segment in lineage if segment.step <= step]
+    return found[-1] if found else None
+
+
+def end_of_epochs(lineage: Lineage, epochs: int, sample_count: int) -> int:
+    """Returns the position at which a number of epochs end. An epoch that begins in the last segment
+    has `sample_count` positions."""
+    for segment, following in zip(lineage, (*lineage[1:], None), strict=True):
+        if epochs <= segment.epoch:
+            return segment.start
+        if epochs == segment.epoch + 1:
+            end = segment.epoch_end
+        else:
+            count = sample_count if following is None else segment.epoch_length
+            end = segment.epoch_end + (epochs - segment.epoch - 1) * count
+        if following is None or end <= following.start:
+            return end
+    return epochs * sample_count

@@ -1,0 +1,257 @@
+"""The order of a run of several segments: what each position of the sample stream has.
+
+A segment begins inside of an epoch. The rest of that epoch is the rest of the segment before, or,
+where samples were added or removed or the seed has changed, an order of its own, of the samples
+that are not visited yet and of the new ones. It is computed in the same way as any other order:
+member i of the rest is the sample that would have been next but i, so nothing is listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import numpy as np
+
+from infeed.shared.spec.segment import Lineage, Segment
+from infeed_server.order.hashing import combine
+from infeed_server.order.permutation import Positions
+from infeed_server.order.removed import Removed
+from infeed_server.order.sample_order import MAX_SEED, SampleOrder, Slots, by_epoch
+
+REST_DOMAIN = 5
+
+_ZERO = np.zeros(1, np.int64)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A segment with its order. `parent` is the one before."""
+
+    segment: Segment
+    order: SampleOrder
+    parent: Part | None
+
+    def locate(self, positions: Positions) -> tuple[Positions, Positions]:
+        """Returns epochs and offsets of positions from the segment's start on."""
+        segment = self.segment
+        in_first = positions < segment.epoch_end
+        epochs, offsets = np.divmod(positions - segment.epoch_end, self.order.length)
+        first = positions - segment.start + segment.offset
+        return np.where(in_first, segment.epoch, epochs + segment.epoch + 1), np.where(
+            in_first, first, offsets
+        )
+
+    def position(self, epoch: int, offsets: Positions) -> Positions:
+        """Returns the positions of offsets in an epoch: the inverse of `locate`."""
+        segment = self.segment
+        if epoch == segment.epoch:
+            return offsets - segment.offset + segment.start
+        return segment.epoch_end + (epoch - segment.epoch - 1) * self.order.length + offsets
+
+    def length(self, epoch: int) -> int:
+        """Returns the positions of an epoch, from its beginning on."""
+        return self._source(epoch).length
+
+    def samples(self, epoch: int, offsets: Positions) -> Positions:
+        """Returns the samples at offsets of an epoch."""
+        return self._source(epoch).samples(epoch, offsets)
+
+    def offsets(self, epoch: int, index: Positions) -> Positions:
+        """Returns the offsets of samples in an epoch; -1 of those that it does not have."""
+        return self._source(epoch).offsets(epoch, index)
+
+    def is_whole(self, epoch: int) -> bool:
+        """Returns whether an epoch has all samples of the order, not the rest of another."""
+        return isinstance(self._source(epoch), SampleOrder)
+
+    def replaced_by(self, index: int, epoch: int) -> Positions:
+        """Returns the samples in whose slots a sample is: itself, and removed ones of which it is
+        the substitute."""
+        order, removed = self.order, self.order.removed
+        own = np.array([index], np.int64)
+        own = own[(own < order.count) & ~removed.contains(own)]
+        if removed.shrinks or not removed or not own.size:
+            return own
+        keys = order.keys(np.full(len(removed.ids), epoch), removed.ids)
+        drawn = [
+            int(order.substitute(one, key).index[0])
+            for one, key in zip(removed.ids.tolist(), keys, strict=True)
+        ]
+        found: Positions = removed.ids[np.array(drawn) == index]
+        return np.concatenate([own, found])
+
+    def _source(self, epoch: int) -> _Epoch | SampleOrder:
+        """Returns the order of an epoch."""
+        if epoch == self.segment.epoch and self.parent is not None:
+            if self.segment.is_rest:
+                return self._rest
+            if same_order(self.order, self.parent.order):
+                return self.parent._source(epoch)
+        return self.order
+
+    @cached_property
+    def _rest(self) -> _Epoch:
+        assert self.parent is not None
+        return _Epoch(self.order, self.parent, self.segment.start)
+
+
+class _Epoch:
+    """The rest of an epoch that begins at a position: the samples of `parent` that are left there,
+    and those that `order` has beyond them, in an order of their own."""
+
+    def __init__(self, order: SampleOrder, parent: Part, start: int) -> None:
+        epochs, offsets = parent.locate(np.array([start], np.int64))
+        self._parent, self._epoch, self._first = parent, int(epochs[0]), int(offsets[0])
+        self._left = parent.length(self._epoch) - self._first
+        self._known = parent.order.count
+        count = self._left + order.count - self._known
+        seed = int(combine(order.seed, REST_DOMAIN, start)[0] & np.uint64(MAX_SEED))
+        members = replace(order, count=count, seed=seed, removed=Removed())
+        if order.removed.shrinks:
+            found = self._members(order.removed.ids)
+            members = replace(members, removed=Removed(np.sort(found[found >= 0]), shrinks=True))
+        self._order = members
+        self.length = members.length
+
+    def samples(self, epoch: int, offsets: Positions) -> Positions:
+        members = self._order.samples(epoch, offsets)
+        is_old = members < self._left
+        index = members - self._left + self._known
+        index[is_old] = self._parent.samples(epoch, members[is_old] + self._first)
+        return index
+
+    def offsets(self, epoch: int, index: Positions) -> Positions:
+        members = self._members(index)
+        offsets = np.full_like(members, -1)
+        found = members >= 0
+        offsets[found] = self._order.offsets(epoch, members[found])
+        return offsets
+
+    def _members(self, index: Positions) -> Positions:
+        """Returns the number of each sample in the rest; -1 where it is not in it."""
+        members = index - self._known + self._left
+        is_old = index < self._known
+        offsets = self._parent.offsets(self._epoch, index[is_old])
+        members[is_old] = np.where(offsets >= self._first, offsets - self._first, -1)
+        return members
+
+
+class RunOrder:
+    """The order of a run with segments: the same interface as `SampleOrder`."""
+
+    def __init__(self, lineage: Lineage, orders: Sequence[SampleOrder]) -> None:
+        """Takes an order for each segment. Raises `ValueError` if they do not fit."""
+        parts: list[Part] = []
+        for segment, order in zip(lineage, orders, strict=True):
+            parts.append(Part(segment, order, parts[-1] if parts else None))
+            _check(parts[-1])
+        self.parts = tuple(parts)
+        self._starts = np.array([segment.start for segment in lineage], np.int64)
+
+    @property
+    def last(self) -> SampleOrder:
+        """The order of the epochs that begin in the last segment."""
+        return self.parts[-1].order
+
+    @property
+    def seed(self) -> int:
+        return self.last.seed
+
+    @property
+    def count(self) -> int:
+        return self.last.count
+
+    def slots(self, start: int, count: int) -> Slots:
+        """Returns the samples at the positions [start, start + count)."""
+        positions = np.arange(start, start + count, dtype=np.int64)
+        numbers = np.searchsorted(self._starts, positions, side="right") - 1
+        found = [
+            _slots(self.parts[number], positions[numbers == number])
+            for number in np.unique(numbers).tolist() or [0]
+        ]
+        return Slots(
+            np.concatenate([slots.index for slots in found]),
+            np.concatenate([slots.epoch for slots in found]),
+            np.concatenate([slots.key for slots in found]),
+        )
+
+    def keys(self, epoch: Positions, index: Positions) -> np.ndarray:
+        return self.last.keys(epoch, index)
+
+    def substitute(self, index: int, key: np.ndarray) -> Slots:
+        return self.last.substitute(index, key)
+
+    def next_positions(self, index: Positions, position: int) -> Positions:
+        """Returns about when each sample is read next, as if all epochs were alike."""
+        return self.last.next_positions(index, position)
+
+    def positions_of(self, index: int, epochs: int) -> list[tuple[int, int]]:
+        """Returns the epoch and position of each slot that has a sample, up to an epoch: in the
+        place of the sample, or of a removed one whose substitute it is."""
+        found: list[tuple[int, int]] = []
+        ends = [*self._starts[1:].tolist(), MAX_SEED]
+        for part, end in zip(self.parts, ends, strict=True):
+            for epoch in range(part.segment.epoch, epochs):
+                if epoch > part.segment.epoch and part.position(epoch, _ZERO)[0] >= end:
+                    break
+                offsets = part.offsets(epoch, part.replaced_by(index, epoch))
+                positions = np.sort(part.position(epoch, offsets[offsets >= 0]))
+                inside = (positions >= part.segment.start) & (positions < end)
+                found += [(epoch, position) for position in positions[inside].tolist()]
+        return found
+
+
+def same_order(one: SampleOrder, other: SampleOrder) -> bool:
+    """Returns whether the epochs of two orders have the same samples at the same offsets, but for
+    substitutes of removed ones."""
+    return replace(one, removed=other.removed) == other and one.removed.same_order(other.removed)
+
+
+def begin(order: SampleOrder, segment: Callable[..., Segment]) -> Segment:
+    """Returns the first segment of a run. `segment` adds what is not of the order."""
+    return segment(start=0, epoch=0, offset=0, epoch_end=order.length, is_rest=False)
+
+
+def extend(
+    part: Part, start: int, order: SampleOrder, segment: Callable[..., Segment], skipped: int = 0
+) -> Segment:
+    """Returns the segment behind `part` that goes on at a position with another order, or behind
+    so many positions that are skipped. Raises `ValueError` if samples would be lost or repeated."""
+    if start < part.segment.start:
+        raise ValueError(f"position {start} lies before the last segment, {part.segment.start}")
+    if order.count < part.order.count:
+        raise ValueError(f"it has {order.count} samples, fewer than {part.order.count} before")
+    if not np.isin(part.order.removed.ids, order.removed.ids).all():
+        raise ValueError("samples that were removed are there again")
+    epochs, offsets = part.locate(np.array([start + skipped], np.int64))
+    epoch, offset, is_rest = int(epochs[0]), int(offsets[0]), False
+    if same_order(order, part.order):
+        left = part.length(epoch) - offset
+    elif offset == 0 and part.is_whole(epoch):
+        left = order.length
+    elif skipped:
+        raise ValueError("steps are skipped where the order changes; make two segments of it")
+    else:
+        left, offset, is_rest = _Epoch(order, part, start).length, 0, True
+    return segment(start=start, epoch=epoch, offset=offset, epoch_end=start + left, is_rest=is_rest)
+
+
+def _slots(part: Part, positions: Positions) -> Slots:
+    epochs, offsets = part.locate(positions)
+    return part.order.with_substitutes(epochs, by_epoch(part.samples, epochs, offsets))
+
+
+def _check(part: Part) -> None:
+    """Raises `ValueError` unless a segment continues the one before."""
+    segment, parent = part.segment, part.parent
+    same = partial(replace, segment)
+    if parent is None:
+        expected = begin(part.order, same)
+    else:
+        jump = parent.position(segment.epoch, np.array([segment.offset], np.int64))
+        skipped = 0 if segment.is_rest else max(0, int(jump[0]) - segment.start)
+        expected = extend(parent, segment.start, part.order, same, skipped)
+    if expected != segment:
+        raise ValueError(f"the segment of step {segment.step} does not continue the one before it")

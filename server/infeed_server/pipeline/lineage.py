@@ -1,0 +1,58 @@
+"""The order of a run whose definition has changed: its segments, as the present definition has
+them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import PipelineSpec
+from infeed.shared.spec.segment import Lineage, Segment
+from infeed_server.order import NOTHING, Mode, Removed, RunOrder, SampleOrder
+
+
+def run_order(
+    spec: PipelineSpec, order: SampleOrder, removed: tuple[int, ...], lineage: Lineage
+) -> RunOrder:
+    """Returns the order of a run. The last segment has `order`, the pipeline's own; the ones before
+    have some of its samples, and of those that it removes the first ones. Raises
+    `InvalidRequestError` for segments that the pipeline cannot have."""
+    try:
+        orders = [segment_order(segment, removed) for segment in lineage]
+        run = RunOrder(lineage, orders)
+        last = lineage[-1]
+        expected = (spec.fingerprint, order.seed, order.count, shuffle_name(order))
+        found = (last.fingerprint, last.seed, last.sample_count, last.shuffle)
+        if found != expected or len(orders[-1].removed.ids) != len(order.removed.ids):
+            raise ValueError(f"its last segment is of {found}, and the pipeline has {expected}")
+    except (ValueError, OverflowError) as error:
+        raise InvalidRequestError(
+            f"the run does not fit pipeline {spec.name!r}: {error}; see infeed amend",
+            pipeline=spec.name,
+        ) from error
+    return run
+
+
+def segment_order(segment: Segment, removed: tuple[int, ...]) -> SampleOrder:
+    """Returns the order of a segment's whole epochs. Raises `ValueError`."""
+    mode, block, window = _parse_shuffle(segment.shuffle)
+    if segment.sample_count < 1 or segment.removed > len(removed):
+        raise ValueError(f"a segment has {segment.sample_count} samples")
+    ids = np.array(sorted(removed[: segment.removed]), np.int64)
+    gone = Removed(ids, segment.shrinks) if ids.size else NOTHING
+    return SampleOrder(segment.sample_count, segment.seed, mode, block, window, gone)
+
+
+def shuffle_name(order: SampleOrder) -> str:
+    """Returns the order's options, as a segment has them."""
+    return f"window:{order.block}:{order.window}" if order.mode == "window" else order.mode
+
+
+def _parse_shuffle(text: str) -> tuple[Mode, int, int]:
+    kind, *numbers = text.split(":")
+    default = SampleOrder(1, 0)
+    block, window = map(int, numbers) if numbers else (default.block, default.window)
+    for mode in ("global", "window", "none", "stable"):
+        if kind == mode and bool(numbers) == (mode == "window") and min(block, window) > 0:
+            return mode, block, window
+    raise ValueError(f"a segment has the order {text!r}, which is unknown")

@@ -1,0 +1,137 @@
+"""Tests of `order/run_order.py`, against lists in plain Python."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from infeed.shared.spec.segment import Segment, end_of_epochs
+from infeed_server.order import SampleOrder
+from infeed_server.order.removed import Removed
+from infeed_server.order.run_order import Part, RunOrder, begin, extend
+
+
+class History:
+    """A run that is amended at random, and the samples of each position so far."""
+
+    def __init__(self, rng: random.Random, mode: Any) -> None:
+        self.rng = rng
+        self.removed: list[int] = []
+        self.shrinks = rng.random() < 0.5
+        self.order = SampleOrder(rng.randint(1, 120), rng.randint(0, 9), mode, 4, 16)
+        self.batch = rng.randint(1, 7)
+        first = begin(self.order, self.segment(0, self.order))
+        self.lineage, self.orders = [first], [self.order]
+        self.skipped: set[int] = set()
+        """Positions of the plain stream that were left out, by epoch and sample."""
+        self.visited: dict[int, Counter[int]] = {}
+        self.delivered: list[tuple[int, int]] = []
+        """Epoch and sample of each position."""
+
+    def segment(self, step: int, order: SampleOrder) -> partial[Segment]:
+        removed = len(self.removed)
+        return partial(
+            Segment,
+            step=step,
+            pipeline="p",
+            fingerprint="f",
+            seed=order.seed,
+            batch_size=self.batch,
+            world_size=1,
+            sample_count=order.count,
+            shuffle=order.mode,
+            removed=removed,
+            shrinks=bool(removed) and self.shrinks,
+        )
+
+    @property
+    def run(self) -> RunOrder:
+        return RunOrder(tuple(self.lineage), self.orders)
+
+    def read(self, steps: int) -> None:
+        """Takes steps, and checks that nothing that was delivered has changed."""
+        position = len(self.delivered)
+        slots = self.run.slots(position, steps * self.batch)
+        self.delivered += zip(slots.epoch.tolist(), slots.index.tolist(), strict=True)
+
+    def amend(self) -> None:
+        """Changes one thing at random."""
+        count, order, skip = self.order.count, self.order, 0
+        match self.rng.choice(["add", "remove", "seed", "batch", "skip"]):
+            case "add":
+                count += self.rng.randint(1, 30)
+            case "remove":
+                left = [one for one in range(count) if one not in self.removed]
+                self.removed += self.rng.sample(left, self.rng.randint(0, (len(left) - 1) // 2))
+            case "seed":
+                order = SampleOrder(count, self.rng.randint(0, 9), order.mode, 4, 16)
+            case "batch":
+                self.batch = self.rng.randint(1, 7)
+            case "skip":
+                skip = self.rng.randint(1, 40)
+        ids = np.array(sorted(self.removed), np.int64)
+        removed = Removed(ids, shrinks=bool(self.removed) and self.shrinks)
+        order = SampleOrder(count, order.seed, order.mode, 4, 16, removed)
+        last = Part(self.lineage[-1], self.orders[-1], self.run.parts[-1].parent)
+        start = len(self.delivered)
+        made = extend(last, start, order, self.segment(start, order), skip)
+        for position in range(start, start + skip):
+            epoch = int(last.locate(np.array([position]))[0][0])
+            slots = self.run.slots(position, 1)
+            self.visited.setdefault(epoch, Counter())[int(slots.index[0])] += 1
+        self.lineage.append(made)
+        self.orders.append(order)
+        self.order = order
+
+
+@pytest.mark.parametrize("mode", ["global", "window", "none", "stable"])
+def test_random_histories_visit_each_sample_once(mode: Any) -> None:
+    for seed in range(20):
+        history = History(random.Random(seed), mode)
+        for _ in range(history.rng.randint(1, 12)):
+            history.read(history.rng.randint(0, 40))
+            before = history.run.slots(0, len(history.delivered))
+            history.amend()
+            after = history.run.slots(0, len(history.delivered))
+            assert before.index.tolist() == after.index.tolist(), seed
+            assert before.key.tolist() == after.key.tolist(), seed
+        history.read(200)
+        run = history.run
+        slots = run.slots(0, len(history.delivered))
+        assert history.delivered == list(
+            zip(slots.epoch.tolist(), slots.index.tolist(), strict=True)
+        )
+        check_epochs(history, seed)
+        check_inverse(history, seed)
+
+
+def check_epochs(history: History, seed: int) -> None:
+    """Checks that each epoch has each of its samples once, beside substitutes."""
+    by_epoch: dict[int, Counter[int]] = {}
+    for epoch, index in history.delivered:
+        by_epoch.setdefault(epoch, Counter())[index] += 1
+    last = max(by_epoch)
+    for epoch, found in by_epoch.items():
+        total = found + history.visited.get(epoch, Counter())
+        if not history.removed or history.shrinks:
+            assert max(total.values()) == 1, (seed, epoch)
+        if epoch < last:
+            end = end_of_epochs(tuple(history.lineage), epoch + 1, history.order.length)
+            assert end == max(n for n, one in enumerate(history.delivered) if one[0] == epoch) + 1
+
+
+def check_inverse(history: History, seed: int) -> None:
+    epochs = history.delivered[-1][0] + 1
+    for index in history.rng.sample(range(history.order.count), min(5, history.order.count)):
+        expected = [
+            (epoch, position)
+            for position, (epoch, found) in enumerate(history.delivered)
+            if found == index
+        ]
+        found = history.run.positions_of(index, epochs)
+        assert [one for one in found if one[1] < len(history.delivered)] == expected, seed
