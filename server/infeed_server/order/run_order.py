@@ -70,7 +70,7 @@ class Part:
         """Returns the samples in whose slots a sample is: itself, and removed ones of which it is
         the substitute."""
         order, removed = self.order, self.order.removed
-        own = np.array([index], np.int64)
+        own: Positions = np.array([index], np.int64)
         own = own[(own < order.count) & ~removed.contains(own)]
         if removed.shrinks or not removed or not own.size:
             return own
