@@ -89,9 +89,22 @@ class History:
         self.order = order
 
 
-@pytest.mark.parametrize("mode", ["global", "window", "none", "stable"])
+MODES = ["global", "window", "none", "stable"]
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_random_histories_visit_each_sample_once(mode: Any) -> None:
-    for seed in range(20):
+    check_histories(mode, range(20))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_many_random_histories(mode: Any) -> None:
+    check_histories(mode, range(20, 250))
+
+
+def check_histories(mode: Any, seeds: range) -> None:
+    for seed in seeds:
         history = History(random.Random(seed), mode)
         for _ in range(history.rng.randint(1, 12)):
             history.read(history.rng.randint(0, 40))
@@ -123,6 +136,12 @@ def check_epochs(history: History, seed: int) -> None:
         if epoch < last:
             end = end_of_epochs(tuple(history.lineage), epoch + 1, history.order.length)
             assert end == max(n for n, one in enumerate(history.delivered) if one[0] == epoch) + 1
+            order = [
+                order
+                for segment, order in zip(history.lineage, history.orders, strict=True)
+                if segment.start < end or segment.epoch == epoch
+            ][-1]
+            assert total.keys() >= set(range(order.count)) - set(order.removed.ids.tolist()), seed
 
 
 def check_inverse(history: History, seed: int) -> None:
