@@ -125,8 +125,8 @@ class RecordFormat:
             trial.raw += len(tried)
             trial.compressed += len(zlib.compress(tried, 1))
             return None
-        packed = zlib.compress(data, 1) if trial.pays() else data
-        return packed if len(packed) <= _MAX_RATIO * len(data) else None
+        packed = zlib.compress(data, 1) if trial.pays() else None
+        return packed if packed and len(packed) <= _MAX_RATIO * len(data) else None
 
 
 def _to_bytes(one: RecordField, value: Any) -> bytes:
