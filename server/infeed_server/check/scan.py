@@ -18,7 +18,7 @@ from infeed_server.check.report import PipelineReport
 from infeed_server.check.rules import value_findings
 from infeed_server.config.document import Problem
 from infeed_server.engines.indexed.sample_reader import SampleReader
-from infeed_server.engines.tf_data import graph_options
+from infeed_server.engines.tf_data import graph_options, unbatched
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed, split_python_maps
 from infeed_server.pipeline.load import FilePipelines, error_path
@@ -82,7 +82,7 @@ def _scan_dataset(
     dataset = plan.dataset(spec.seed, spec.batch_size)
     if limit is None and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
         raise ConfigError("source.dataset: the dataset is endless; give --limit")
-    samples = dataset.unbatch()
+    samples = unbatched(dataset)
     steps = list(enumerate(definition.transforms))
     measures = Measures.of(dict(samples.element_spec), lambda sample: sample, steps)
     # Of a dataset of batches, the number of batches is known, but not of samples.
@@ -140,7 +140,7 @@ def _scan_indexed(
         lambda _: next(made, None), {"index": index, "key": key, "columns": columns}
     )
     bad = np.ones(count, np.bool_)
-    for index, values, classes in _measured(rows.prefetch(2).unbatch(), measures, skip=True):
+    for index, values, classes in _measured(unbatched(rows.prefetch(2)), measures, skip=True):
         bad[np.asarray(index)] = False
         report.add(np.asarray(values), classes)
         advance(len(values))

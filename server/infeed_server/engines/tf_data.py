@@ -45,6 +45,15 @@ def graph_options() -> tf.data.Options:
     return options
 
 
+def unbatched(batches: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the samples of batches. TensorFlow's `unbatch` ends the process for a batch of
+    samples without a number: of shape [8, 0]."""
+    parts = tf.nest.flatten(batches.element_spec)
+    if all(part.shape[1:].num_elements() for part in parts):
+        return batches.unbatch()
+    return batches.flat_map(tf.data.Dataset.from_tensor_slices)
+
+
 class TfIterator:
     """An iterator over a dataset; it must be closed. TensorFlow's iterators can take up to a minute
     to be destroyed: when their autotuning thread has just gone to sleep, it misses the request to

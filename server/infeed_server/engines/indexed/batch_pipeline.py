@@ -32,7 +32,7 @@ from infeed_server.engines.indexed.tile_queue import TileQueue
 from infeed_server.engines.memory_budget import StreamQuota
 from infeed_server.engines.monitor import Monitor, record_stage
 from infeed_server.engines.state_clock import PipelineState, StateClock
-from infeed_server.engines.tf_data import TfIterator, graph_options
+from infeed_server.engines.tf_data import TfIterator, graph_options, unbatched
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.sources.base import READ_THREADS, Columns, array_bytes
 
@@ -158,7 +158,7 @@ class BatchPipeline:
 
         batches = self._read_batches()
         read = from_callable(lambda _: next(batches, None), self._signature())
-        mapped = read.unbatch().map(transform, num_parallel_calls=tf.data.AUTOTUNE)
+        mapped = unbatched(read).map(transform, num_parallel_calls=tf.data.AUTOTUNE)
         batched = mapped.batch(self.slots, drop_remainder=True).prefetch(2)
         return batched.with_options(graph_options())
 
