@@ -33,12 +33,11 @@ class MemoryStore(Store):
         with self._lock:
             if index in self._records:
                 return
-            if self._used + size > self._budget:
-                self._refused += 1
-                return
-            self._records[index] = record
-            self._used += size
-            self._refused = 0
+            fits = self._used + size <= self._budget
+            self._refused = 0 if fits else self._refused + 1
+            if fits:
+                self._records[index] = record
+                self._used += size
 
     def takes(self, index: int) -> bool:  # noqa: ARG002
         return self._refused < _MAX_REFUSED
@@ -77,15 +76,17 @@ class NextUseStore(MemoryStore):
         with self._lock:
             if index in self._records:
                 return
-            use = self._uses.setdefault(index, float("inf"))
+            use, refused = self._uses.setdefault(index, float("inf")), 0
             while size <= self._budget < self._used + size:
                 last = self._last_needed()
                 if last is None or self._uses[last] <= use:
                     break
                 self._used -= len(self._records.pop(last)) + _OVERHEAD_BYTES
                 del self._uses[last]
+                refused = self._refused  # others still do not fit
             super().put(index, record)
             if index in self._records:
+                self._refused = refused
                 heappush(self._last, (-use, index))
             else:
                 self._uses.pop(index, None)
@@ -110,8 +111,7 @@ class NextUseStore(MemoryStore):
 
 
 _MAX_REFUSED = 64
-"""Records that are refused in a row before a store is full: a small one may fit behind large
-ones."""
+"""Records refused in a row before a store is full: a small one may fit behind large ones."""
 
 _OVERHEAD_BYTES = 160
 """Of an entry besides its record: an object, an integer and its place in the table."""

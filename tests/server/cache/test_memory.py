@@ -85,6 +85,8 @@ def test_full_store_takes_what_is_needed_before_another() -> None:
     assert [store.takes(index) for index in (65, 66)] == [False, True]
     store.put(66, RECORD)
     assert store.get(66)
+    store.plan({67: 8.0})
+    assert not store.takes(67)  # it is as full as before
     assert store._uses.keys() == {66}
 
 
