@@ -178,13 +178,14 @@ def _forecasts(
                 for _ in range(_ROUNDS):
                     # In turn: a machine that is slow for a second must not decide.
                     hit, none = max(hit, trial.rate(_HIT_PASSES)), max(none, plain.rate())
-                measured.append((position, store, cached.mean_record_bytes, first, hit))
+                missed = 0.0 if trial.plan.steps else first
+                measured.append((position, store, cached.mean_record_bytes, first, hit, missed))
     table = [Forecast(0, "none", 0, "no cache", 0.0, 0.0, none, none)]
-    for position, store, size, first, hit in measured:
+    for position, store, size, first, hit, missed in measured:
         budget = room[store] // (cgroup.process_count() if store == "memory" else 1)
         share = min(1.0, budget / max(1.0, len(source) * size))
-        missed = none if steps[position:] else first  # other samples stay in the graph, if any
-        later = 1 / (share / hit + (1 - share) / missed)
+        # Other samples stay in the graph, if there is one.
+        later = 1 / (share / hit + (1 - share) / (missed or none))
         name = steps[position - 1][1].display_name if position else "reading"
         table.append(Forecast(position, store, room[store], name, size, share, first, later))
     return table
@@ -224,10 +225,10 @@ class _Trial:
         shuffle = definition.shuffle.model_copy(update={"mode": "none"})
         batch = definition.batch and definition.batch.model_copy(update={"size": self._slots})
         changes = {"shuffle": shuffle, "batch": batch, "on_error": "substitute"}
-        self._plan = plan_steps("measured", definition.model_copy(update=changes), source, steps)
+        self.plan = plan_steps("measured", definition.model_copy(update=changes), source, steps)
         quarantine = Quarantine(os.devnull, "measured", "substitute")
         budget = MemoryBudget(_BUDGET_BYTES)
-        self._engine = IndexedEngine(self._plan, quarantine, Monitor(), budget)
+        self._engine = IndexedEngine(self.plan, quarantine, Monitor(), budget)
         self._seeds = count()
         self._run([0])
 
@@ -237,13 +238,13 @@ class _Trial:
     def rate(self, passes: int = 1) -> float:
         """Makes the batches some times; returns the samples per second of all cores, or of the
         reading threads where they wait for storage."""
-        end = len(self._plan.source) - self._slots + 1
+        end = len(self.plan.source) - self._slots + 1
         starts = [*range(self._slots, end, self._slots)] or [0]  # of one sample
         cpu = time.process_time()
         self._run(starts * passes)
         cpu = (time.process_time() - cpu) / (len(starts) * passes * self._slots)
         cpu += _SEND_SECONDS_PER_BATCH / self._slots
-        wire_spec = self._plan.spec.wire_spec
+        wire_spec = self.plan.spec.wire_spec
         cpu += _SEND_SECONDS_PER_BYTE * sum(field.sample_bytes or 0 for field in wire_spec)
         by_reading = READ_THREADS / max(self._read_seconds(), 1e-9)
         return min(cgroup.cpu_count() / max(cpu, 1e-9), by_reading)
@@ -252,7 +253,7 @@ class _Trial:
         """Returns the time that one thread needs to read a sample; 0 if one of them is bad."""
         begin = time.perf_counter()
         with suppress(InfeedError, tf.errors.OpError):
-            self._plan.source.read(np.arange(self._slots, dtype=np.int64))
+            self.plan.source.read(np.arange(self._slots, dtype=np.int64))
             return (time.perf_counter() - begin) / self._slots
         return 0.0
 

@@ -158,6 +158,23 @@ def test_memory_has_room_for_a_part_of_the_data(
     assert "cache in disk behind" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("last", "is_sent"), [("normalize", True), ("random_flip_left_right", False)]
+)
+def test_samples_that_do_not_fit_cost_what_making_them_does(
+    planned: Plan, monkeypatch: pytest.MonkeyPatch, last: str, is_sent: bool
+) -> None:
+    tables: list[Any] = []
+    monkeypatch.setattr(cache_choice, "pick", lambda table: tables.append(table) or table[0])
+    monkeypatch.setattr(cgroup, "memory_bytes", lambda: 2)  # so that none fits
+    options = {"field": "image", "mean": 0, "std": 1} if is_sent else {"field": "image"}
+    arrays = {"arrays": {"image": np.array(slow_images(100), object)}}
+    planned(arrays, *DECODE, {last: options})
+    none = tables[0][0]
+    behind = next(one for one in tables[0] if one.position == 2 and one.store == "memory")
+    assert behind.later == pytest.approx(behind.first if is_sent else none.later, rel=1e-3)
+
+
 def test_full_disk_is_left_out_and_the_half_of_one_is_taken(
     planned: Plan, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
