@@ -174,7 +174,8 @@ class StatsRecorder:
         """Returns the statistics after the batches that were taken so far, and `others`."""
         span = self.last_at - self._first_at
         first = self._first if span else progress
-        p50, p99 = np.quantile(list(self._waits) or [0.0], [0.5, 0.99]).tolist()
+        # A copy is atomic on free-threaded Python, too.
+        p50, p99 = np.quantile(list(self._waits.copy()) or [0.0], [0.5, 0.99]).tolist()
         return Stats(
             steps=progress.steps,
             samples=progress.samples,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 
 import pytest
 
@@ -26,6 +27,26 @@ def stats_of(waits: list[float], work: float) -> Stats:
         prefetched_bytes=3000,
         prefetch_limit_bytes=9000,
     )
+
+
+def test_another_thread_reads_the_statistics() -> None:
+    """On free-threaded Python, a batch may come at any point of it."""
+    recorder, read = StatsRecorder(), threading.Event()
+
+    def record() -> None:
+        progress = Progress()
+        while not read.is_set():
+            progress = progress.plus(4, 1000)
+            recorder.record(0.0, 0.03, progress)
+
+    thread = threading.Thread(target=record)
+    thread.start()
+    try:
+        for _ in range(200):
+            assert recorder.stats(Progress()).wait_p50_seconds in {0.0, 0.03}
+    finally:
+        read.set()
+        thread.join()
 
 
 def test_long_waits() -> None:

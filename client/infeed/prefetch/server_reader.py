@@ -62,7 +62,7 @@ class ServerPool:
 
     def wake(self) -> None:
         """Makes every waiting thread look again. Callable from any thread; never blocks."""
-        for wakeup in tuple(self._wakeups.values()):
+        for wakeup in list(self._wakeups.values()):  # a list: atomic on free-threaded Python, too
             wakeup.set()
 
     def wait_for_turn(self, server: str) -> Stream | None:

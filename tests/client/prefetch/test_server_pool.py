@@ -115,3 +115,14 @@ def test_reader_that_waits_for_a_step_is_woken(waker: Any, expected: int | None)
     waiting = BlockedCall(lambda: pool.wait_for_step(stream))
     waker(pool, stream)
     assert waiting.result() == expected
+
+
+def test_threads_are_woken_while_servers_are_added() -> None:
+    """On free-threaded Python, one may be added at any point of `wake`."""
+    names = [chr(code) for code in range(0x4E00, 0x4E00 + 2000)]
+    pool = Pool("".join(names))
+    added = threading.Thread(target=lambda: [pool.wait_for_turn(name) for name in names])
+    added.start()
+    while added.is_alive():
+        pool.wake()
+    added.join()

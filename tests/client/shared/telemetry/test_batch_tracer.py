@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.harness.spans import Spans, attribute
 import infeed
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import Normalize
+from infeed.shared.telemetry.batch_span import BatchTracer
 from infeed.testing import FakeTransport
 from infeed.transport import Call
 from infeed.v1 import stream_pb2
@@ -133,3 +135,14 @@ def test_requests_of_a_lost_stream_are_lost() -> None:
 def test_wrong_provider_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="tracer_provider must be an OpenTelemetry"):
         read_all(RecordingTransport(), "otlp")
+
+
+def test_a_stream_ends_while_another_begins_spans() -> None:
+    """On free-threaded Python, one may begin at any point of it."""
+    tracer = BatchTracer(Spans().provider, {})
+    began = threading.Thread(target=lambda: [tracer.begin("a", k, k) for k in range(2000)])
+    began.start()
+    while began.is_alive():
+        tracer.on_stream_ended("b")
+    began.join()
+    tracer.close()
