@@ -198,7 +198,7 @@ def read_single_response(call: Call, response: Any) -> Any:
         raise ProtocolError(f"{call.server} sent more than one response message")
     try:
         parsed = response.FromString(bytes(message))
-    except DecodeError as error:
+    except (DecodeError, UnicodeDecodeError) as error:  # the second from protobuf in Python
         raise ProtocolError(f"{call.server} sent a message that cannot be parsed") from error
     expected = getattr(parsed, "checksum", 0)  # an older server sends none
     checked = memoryview(message)[:-_CHECKSUM_FIELD_BYTES]

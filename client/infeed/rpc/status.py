@@ -107,7 +107,7 @@ def error_from_details(details: bytes) -> InfeedError | None:
                 info = status_pb2.ErrorInfo.FromString(detail.value)
                 if info.domain == DOMAIN:
                     return from_reason(info.reason, status.message, dict(info.metadata))
-    except DecodeError:
+    except (DecodeError, UnicodeDecodeError):  # the second from protobuf in Python
         pass  # the status code and message remain
     return None
 

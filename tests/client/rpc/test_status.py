@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -25,6 +26,7 @@ from infeed.shared.errors import (
     ServerUnavailableError,
     StallError,
 )
+from infeed.v1 import status_pb2
 
 LEAVES = [error for error in errors.BY_REASON.values() if error is not errors.InfeedError]
 GRPC = {":status": "200", "content-type": "application/grpc"}
@@ -110,6 +112,14 @@ def test_responses_that_are_not_grpc(
     assert type(error) is expected
     assert "host:1" in error.message
     assert message in error.message
+
+
+def test_details_that_pure_python_protobuf_cannot_decode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where protobuf has no compiled classes, as on free-threaded Python."""
+    monkeypatch.setattr(status_pb2, "Status", SimpleNamespace(FromString=bytes.decode))
+    error = map_status(GRPC, trailers(3, "bad", b"\xff"), "host:1")
+    assert isinstance(error, ServerError)
+    assert "bad" in error.message
 
 
 texts = st.text(st.characters(max_codepoint=255), max_size=20)
