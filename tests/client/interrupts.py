@@ -49,7 +49,8 @@ def interrupt(
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        # The function first: Python 3.14 else traces opcodes only from the next call on.
+        frame.f_trace, frame.f_trace_opcodes, frame.f_trace_lines = trace, True, False
         if event == "call" and _is_in_callback(frame):
             return None
         if not frame.f_code.co_filename.startswith(folder):
