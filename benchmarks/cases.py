@@ -59,6 +59,11 @@ def _on_unix(dataset: str) -> Side:
     return Side("infeed, Unix socket", "infeed", servers.infeed_on_unix, dataset)
 
 
+def _on_slow_flows(connections: int) -> Side:
+    server = partial(servers.infeed_on_slow_flows, connections)
+    return Side(f"{connections} connections", "infeed", server, "encoded", warm_up=3.0)
+
+
 def _without_checksums(dataset: str) -> Side:
     return Side("infeed, no checksums", "infeed", servers.infeed_without_checksums, dataset)
 
@@ -183,6 +188,12 @@ CASES: dict[str, Case] = {
         _FAR_INFEED,
         _behind_proxy(_infeed("uint8"), 0.0),
         _speed(Target(0.9)),
+    ),
+    "connections-4": _case(
+        "JPEGs' bytes over a link of 20 MB/s for each connection: 4 connections ÷ 1",
+        _on_slow_flows(4),
+        _on_slow_flows(1),
+        Goal("images/s", images_per_second, Target(3.0)),
     ),
     "proxy-ceiling": _case(
         "cost of the delay proxy: raw TCP through it ÷ raw TCP direct",

@@ -17,7 +17,7 @@ Consumer = Callable[[str, str, str, int], Batches]
 
 
 def infeed(address: str, dataset: str, compression: str, seed: int) -> Batches:
-    """Reads with infeed; the address can have `ca`, a file, and `checksum` as a query."""
+    """Reads with infeed; the address can have `ca`, a file, and options of `connect` as a query."""
     del compression
     import infeed
 
@@ -25,6 +25,7 @@ def infeed(address: str, dataset: str, compression: str, seed: int) -> Batches:
     options: dict[str, Any] = dict(parse_qsl(query))
     if ca := options.pop("ca", None):
         options["tls"] = infeed.TLS(ca=ca)
+    options["connections"] = int(options.get("connections", 1))
 
     def batches() -> Batches:
         with infeed.connect(target, dataset, seed=seed, **options) as feed:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks.photos import photo_folder
 from benchmarks.processes import ROOT, BenchmarkError, started
+from benchmarks.throttle import throttled
 from tests.harness.ports import ReservedPort
 from tests.harness.server import InfeedServer, Launch, spawn
 from tests.harness.spawned import SpawnedProcess, python_module
@@ -150,6 +151,13 @@ def delayed_server(server: Server, delay_ms: float) -> Server:
             yield Running(address, running.pids)
 
     return run
+
+
+@contextmanager
+def infeed_on_slow_flows(connections: int) -> Iterator[Running]:
+    """Runs `infeed serve` behind a link of 20 MB/s for each connection; consumers have several."""
+    with infeed() as running, throttled(running.address, 20e6, per_connection=True) as address:
+        yield Running(f"{address}?connections={connections}", running.pids)
 
 
 @contextmanager

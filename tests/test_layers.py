@@ -90,7 +90,7 @@ BUDGETS = {
     "infeed.jax": 600,
     "infeed.keras": 750,
     "infeed.loadtest": 1950,
-    "infeed.prefetch": 2110,
+    "infeed.prefetch": 2151,
     "infeed.rpc": 650,
     "infeed.shared": 2120,
     "infeed.tensorflow": 250,

@@ -41,8 +41,6 @@ class Coordinator:
         self.ended = False
         """Whether no further batch is requested or delivered."""
         self.closed = False
-        self.multi_server = plan.spec.guarantee.resume == "constant_time"
-        """Whether several servers may serve at a time: their batches must be the same."""
         self._end = EndOfFeed()
         self._target = target
         self._plan = plan
@@ -50,8 +48,6 @@ class Coordinator:
         self._clock = clock
         self._window = plan.window()
         self._scheduler: StepScheduler[Any] = StepScheduler(plan.shard_plan.steps, clock)
-        self.streams = self._scheduler.servers
-        """The servers that take requests."""
         self._servers = ServerStates(plan)
         self.shared_memory: dict[str, str] = {}
         """By Unix socket: why its batches are not in shared memory; empty if they are."""
@@ -65,7 +61,13 @@ class Coordinator:
     def lost_servers(self) -> set[str]:
         """The servers that are gone unannounced, or left out."""
         items = list(self._servers.items())
-        return {name for name, state in items if state.loss_logged or state.left_out}
+        lost = {name for name, state in items if state.loss_logged and not state.accepted}
+        return lost | {name for name, state in items if state.left_out}
+
+    @property
+    def server_count(self) -> int:
+        """The number of servers that have accepted a stream."""
+        return sum(bool(state.accepted) for state in list(self._servers.values()))
 
     def counters(self, consumed_bytes: int) -> dict[str, Any]:
         """Returns the figures of `Stats` of servers and prefetch window."""
@@ -94,30 +96,34 @@ class Coordinator:
         """Adds servers of the target; a reader for each is about to connect."""
         for server in servers:
             self._servers.setdefault(server, ServerState())
-        self._scheduler.single_server = len(self._servers) == 1
+        self._scheduler.single_server = sum(map(self._plan.connections_to, self._servers)) == 1
 
     def connect_delay(self, server: str) -> float:
         """Returns the seconds until the server may be connected to; infinite while it may not."""
-        if not (self.multi_server or self._servers.has_turn(server)):
+        state = self._servers[server]
+        if not (self._plan.multi_server or self._servers.has_turn(server)):
             return math.inf
-        return max(0.0, self._servers[server].retry_at - self._clock())
+        if state.unhealthy and state.active:
+            return math.inf  # one connection is enough to see whether it is back
+        return max(0.0, state.retry_at - self._clock())
 
-    def start_stream(self, server: str) -> Stream:
+    def start_stream(self, server: str, number: int = 0) -> Stream:
         """Returns a new stream, which is about to connect to the server."""
-        self._servers[server].active = True
-        return Stream(server)
+        stream = Stream(server, number)
+        self._servers[server].active.add(stream.name)
+        return stream
 
     def on_connected(self, stream: Stream) -> None:
         """Makes the server available for steps, until its stream has ended; one that was lost or
         left out must accept the stream first: a stopped process still accepts connections."""
         if not stream.ended and not self._servers[stream.server].unhealthy:
-            self._scheduler.add_server(stream.server)
+            self._scheduler.add_server(stream.name)
 
     def on_stream_accepted(self, stream: Stream) -> None:
         """Makes the server available for steps: it has accepted the stream."""
         stream.accepted = True
-        self._servers.on_stream_accepted(stream.server)
-        self._scheduler.add_server(stream.server)
+        self._servers.on_stream_accepted(stream)
+        self._scheduler.add_server(stream.name)
 
     def takes_requests(self, stream: Stream) -> bool:
         """Returns whether the stream may get further requests."""
@@ -128,10 +134,10 @@ class Coordinator:
         if not self.takes_requests(stream):
             return None
         if self._servers[stream.server].left_out:
-            return self._scheduler.probe(stream.server, self._window.step_limit)
+            return self._scheduler.probe(stream.name, self._window.step_limit)
         if self._is_spared(stream.server):
             return None
-        return self._scheduler.assign(stream.server, self._window.step_limit)
+        return self._scheduler.assign(stream.name, self._window.step_limit)
 
     def on_draining(self, stream: Stream) -> None:
         """Requests nothing more on the stream: the server has announced its end."""
@@ -149,7 +155,7 @@ class Coordinator:
         stream.active_at = self._clock()
         self._no_server_since = None
         self._servers.on_batch(stream.server)
-        if self._scheduler.on_received(stream.server, received.step, received):
+        if self._scheduler.on_received(stream.name, received.step, received):
             self._window.on_received(received.payload_bytes)
         elif received.span is not None:
             received.span.end("duplicate")
@@ -171,7 +177,7 @@ class Coordinator:
             self.fail(error)
         elif isinstance(error, ServerUnavailableError) and not error.exhausted:
             self._servers.lose(stream, error, self._clock())
-            self._remove_server(stream.server)
+            self._remove_server(stream.name)
         else:
             self._leave_out(stream, error)
         self.check_timeouts()
@@ -225,21 +231,21 @@ class Coordinator:
     def _leave_out(self, stream: Stream, error: InfeedError) -> None:
         """Leaves out a server that answers but cannot serve this feed, for some time."""
         server = stream.server
-        step = self._scheduler.oldest_in_flight(server)
+        step = self._scheduler.oldest_in_flight(stream.name)
         if isinstance(error, STEP_ERRORS) and self._is_confirmed(server, step, error):
             # Healthy: it may have to send the steps before.
             now = self._clock()
-            self._servers[server].retry(now, MIN_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
+            self._servers[server].retry(stream, now, MIN_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
             self._fail_step(step, error)
         else:
             self._servers.leave_out(stream, error, step, self._clock())
-        self._remove_server(server)
+        self._remove_server(stream.name)
 
     def _is_confirmed(self, server: str, step: int | None, error: InfeedError) -> bool:
         """Returns whether the error ends the feed: no other server would send the step."""
         if step is not None and not self._scheduler.is_needed(step):
             return False
-        if not self.multi_server or len(self._servers) == 1:
+        if not self._plan.multi_server or len(self._servers) == 1:
             return True
         return step is not None and self._failures.is_confirmed(step, server, error, self._clock())
 
@@ -251,8 +257,8 @@ class Coordinator:
             self._scheduler.fail(step, error)
             self._deliver()
 
-    def _remove_server(self, server: str) -> None:
-        self._scheduler.remove_server(server)
+    def _remove_server(self, stream: str) -> None:
+        self._scheduler.remove_server(stream)
         if self._no_server_since is None and not self._scheduler.servers:
             self._no_server_since = self._clock()
 

@@ -57,6 +57,7 @@ class ConnectOptions(TypedDict, total=False):
     job_name: str | None
     prefetch_bytes: int
     prefetch_batches: int | None
+    connections: int
     shared_memory: bool
     checksum: ChecksumUse
     timeout: float
@@ -160,6 +161,12 @@ class FeedOptions(CheckedOptions):
         None,
         "number of prefetched batches at most, 2 to 64; None: as many as `prefetch_bytes` holds",
         _integer(MIN_BATCHES, MAX_BATCHES, "as many as prefetch_bytes holds"),
+    )
+    connections: int = checked_option(
+        1,
+        "connections to each server, 1 to 16, for links that one does not fill; a `unix:` address "
+        "and a sequential pipeline have one",
+        _integer(1, 16),
     )
     shared_memory: bool = checked_option(
         True,

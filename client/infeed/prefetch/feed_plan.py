@@ -82,6 +82,15 @@ class FeedPlan:
         return replace(self.contract, opening=opening)
 
     @property
+    def multi_server(self) -> bool:
+        """Whether several streams may serve at a time: their batches must be the same."""
+        return self.spec.guarantee.resume == "constant_time"
+
+    def connections_to(self, server: str) -> int:
+        """Returns the number of connections to a server. A socket file is no link to be filled."""
+        return 1 if is_unix(server) or not self.multi_server else self.options.connections
+
+    @property
     def shared_memory_refusal(self) -> str:
         """Why batches over a Unix socket are not in shared memory; empty if they can be."""
         if not self.options.shared_memory:

@@ -64,7 +64,8 @@ class Prefetcher:
         deliver = self._received.put if finishes else self.ready.put
         self._coordinator = Coordinator(transport.target, plan, deliver)
         self._pool = ServerPool(self._coordinator, lambda: self.ready.taken)
-        self._readers: dict[str, ServerReader] = {}
+        self._readers: dict[tuple[str, int], ServerReader] = {}
+        """By server and number of the connection."""
         self.recorder = StatsRecorder()
         self.reporter = Reporter(self.recorder, self._state)
         self._finish_meter = self.reporter.new_meter()
@@ -159,7 +160,7 @@ class Prefetcher:
             self._transport.close()
 
     def _resolve(self) -> None:
-        """Starts a reader for each new server of the target."""
+        """Starts the readers of each new server of the target."""
         try:
             servers = self._transport.servers()
         except BaseException as error:  # noqa: BLE001 - raised in the trainer's thread
@@ -169,16 +170,17 @@ class Prefetcher:
             return  # the servers that are known remain in use
         with self._pool.locked() as coordinator:
             coordinator.add_servers(servers)
-        for server in servers:
-            if server not in self._readers and not self._stopped_at:
-                self._readers[server] = ServerReader(server, self._shared)
-                self._readers[server].start()
+        connections = self._plan.connections_to
+        for key in ((server, n) for server in servers for n in range(connections(server))):
+            if key not in self._readers and not self._stopped_at:
+                self._readers[key] = ServerReader(key[0], self._shared, key[1])
+                self._readers[key].start()
 
     def _state(self) -> dict[str, int]:
         """Returns the figures of a report that are no sums."""
         steps = self.ready.progress.steps
         return {
-            "streams": len(self._coordinator.streams),
+            "streams": self._coordinator.server_count,
             "ready_batches": len(self.ready.items),
             "total_steps": steps,
             "position": self._plan.shard_plan.position_after(steps),

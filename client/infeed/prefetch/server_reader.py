@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from infeed.http2.target import is_unix, resolve
@@ -47,6 +48,7 @@ class ServerPool:
         self._consumed_steps = consumed_steps
         self._lock = threading.Lock()
         self._wakeups: dict[str, Wakeup] = {}
+        """By the name of a stream."""
 
     @property
     def ended(self) -> bool:
@@ -65,20 +67,20 @@ class ServerPool:
         for wakeup in list(self._wakeups.values()):  # a list: atomic on free-threaded Python, too
             wakeup.set()
 
-    def wait_for_turn(self, server: str) -> Stream | None:
+    def wait_for_turn(self, server: str, number: int = 0) -> Stream | None:
         """Waits until the server may be connected to; None if the feed has ended."""
-        wakeup = self._wakeups.setdefault(server, Wakeup())
+        wakeup = self._wakeups.setdefault(Stream(server, number).name, Wakeup())
         while True:
             with self._lock:
                 if self._coordinator.ended:
                     return None
                 if not (delay := self._coordinator.connect_delay(server)):
-                    return self._coordinator.start_stream(server)
+                    return self._coordinator.start_stream(server, number)
             wakeup.wait(delay)
 
     def wait_for_step(self, stream: Stream) -> int | None:
         """Waits for the next step to request on the stream; None if the stream should end."""
-        wakeup = self._wakeups.setdefault(stream.server, Wakeup())
+        wakeup = self._wakeups.setdefault(stream.name, Wakeup())
         while True:
             with self._lock:
                 if not self._coordinator.takes_requests(stream):
@@ -106,11 +108,13 @@ class Shared(NamedTuple):
 
 
 class ServerReader(BackgroundThread):
-    """Reads one server's stream on its own thread, and connects again when it is lost."""
+    """Reads one connection's stream on its own thread, and connects again when it is lost."""
 
-    def __init__(self, server: str, shared: Shared) -> None:
+    def __init__(self, server: str, shared: Shared, number: int = 0) -> None:
+        """`number` is of the connections to the server, of which the first one has reports."""
         super().__init__("infeed-reader", self._read_streams)
-        self._server = server
+        self._server, self._number = server, number
+        self._connections = shared.plan.connections_to(server)
         self._transport, self._plan, self._pool, self._buffers, self._reporter, _ = shared
         self._tracer = shared.tracer
         self._meter = shared.reporter.new_meter()
@@ -135,7 +139,8 @@ class ServerReader(BackgroundThread):
             call.cancel()
 
     def _read_streams(self) -> None:
-        while not self._stopping.is_set() and (stream := self._pool.wait_for_turn(self._server)):
+        turn = partial(self._pool.wait_for_turn, self._server, self._number)
+        while not self._stopping.is_set() and (stream := turn()):
             try:
                 self._read_stream(stream)
             except BaseException as error:  # noqa: BLE001 - raised in the trainer's thread
@@ -172,7 +177,7 @@ class ServerReader(BackgroundThread):
                 message = f"protocol error from {call.server}: {error.message}"
                 raise ProtocolError(message, server=call.server) from error
             if assembler.is_open and not stream.accepted:
-                if interval := assembler.report_interval:
+                if (interval := assembler.report_interval) and not self._number:
                     stream.report_interval = max(interval, REPORT_INTERVAL_SECONDS)
                     stream.report_at = time.monotonic() + stream.report_interval
                 refusal = self._map_blocks(assembler, stream)
@@ -208,7 +213,7 @@ class ServerReader(BackgroundThread):
         self._check_end(answer)
         if isinstance(answer, ReceivedBatch):
             self._meter.bytes += answer.payload_bytes
-            self._meter.receive_seconds += answer.receive_seconds
+            self._meter.receive_seconds += answer.receive_seconds / self._connections
             self._meter.update_cpu()
             if answer.span is not None:
                 answer.span.on_received(answer.receive_seconds, answer.payload_bytes)

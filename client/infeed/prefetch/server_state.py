@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from infeed.prefetch.feed_plan import FeedPlan
 from infeed.shared.errors import (
@@ -45,6 +45,8 @@ class Stream:
     """One attempt to read from a server, from the connection to its end."""
 
     server: str
+    number: int = 0
+    """Of the connections to the server."""
     accepted: bool = False
     draining: bool = False
     """Whether the server has announced the end of the stream."""
@@ -59,6 +61,11 @@ class Stream:
     """The shared memory of a stream on this host."""
     returned_at: float = 0.0
     """The monotonic time at which blocks were returned last."""
+
+    @property
+    def name(self) -> str:
+        """The address of the server, with the number of a connection that is not its only one."""
+        return f"{self.server}#{self.number + 1}" if self.number else self.server
 
     def seconds_to_report(self, now: float) -> float:
         """Returns the seconds until the next report is due; infinite if the server takes none."""
@@ -79,8 +86,10 @@ class Stream:
 class ServerState:
     """The state of one server."""
 
-    active: bool = False
-    """Whether the server is connected, or its reader is connecting to it."""
+    active: set[str] = field(default_factory=set)
+    """The streams to the server, by name, also the ones that are about to connect."""
+    accepted: set[str] = field(default_factory=set)
+    """The ones that the server has accepted."""
     lost: bool = False
     """Whether the last connection failed, and the server has not accepted a stream since."""
     loss_logged: bool = False
@@ -101,11 +110,14 @@ class ServerState:
         """Whether the server was lost or left out, and has not recovered since."""
         return self.lost or self.left_out
 
-    def retry(self, now: float, low: float, high: float) -> None:
-        """Ends the attempt; the next one comes after twice the time, within the bounds."""
-        self.active = False
-        self.backoff = min(max(low, 2 * self.backoff), high)
-        self.retry_at = now + self.backoff
+    def retry(self, stream: Stream, now: float, low: float, high: float) -> None:
+        """Ends the attempt; the next one comes after twice the time, within the bounds. Streams
+        that end together count as one."""
+        self.active.discard(stream.name)
+        self.accepted.discard(stream.name)
+        if now >= self.retry_at:
+            self.backoff = min(max(low, 2 * self.backoff), high)
+            self.retry_at = now + self.backoff
 
     def has_failed(self, step: int) -> bool:
         """Returns whether the server has failed this step, and is not being tried again: one that
@@ -125,9 +137,10 @@ class ServerStates(dict[str, ServerState]):
         self.losses = self.reconnects = self.left_out = 0
         self._feed = plan.spec.name
 
-    def on_stream_accepted(self, server: str) -> None:
+    def on_stream_accepted(self, stream: Stream) -> None:
         """Marks a server as connected."""
-        state = self[server]
+        server, state = stream.server, self[stream.server]
+        state.accepted.add(stream.name)
         if state.loss_logged:
             log.warning("%s: %s is back", self._feed, server)
         state.lost = state.loss_logged = False
@@ -146,16 +159,20 @@ class ServerStates(dict[str, ServerState]):
 
     def lose(self, stream: Stream, error: InfeedError, now: float) -> None:
         """Marks a server as lost, or as unreachable from the beginning."""
-        server, state = stream.server, self[stream.server]
+        state = self[stream.server]
         self.losses += stream.accepted
+        state.retry(stream, now, MIN_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
         # A server that drains has announced the end of the stream, often only to move it.
-        if not (state.loss_logged or stream.draining):
+        is_news = not state.loss_logged or not (state.accepted or state.lost)
+        if is_news and not stream.draining:
             state.loss_logged = True
+            name = f"a connection to {stream.server}" if state.accepted else stream.server
             problem = "is lost" if stream.accepted else "cannot be reached"
             line = "%s: %s %s, and is tried again: %s"
-            log.warning(line, self._feed, server, problem, error.message)
-        state.lost, state.left_out, state.error = True, False, error
-        state.retry(now, MIN_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
+            log.warning(line, self._feed, name, problem, error.message)
+        state.error = error
+        if not state.accepted:
+            state.lost, state.left_out = True, False
 
     def leave_out(self, stream: Stream, error: InfeedError, step: int | None, now: float) -> None:
         """Marks a server as reachable but unable to serve this feed, for now."""
@@ -167,7 +184,7 @@ class ServerStates(dict[str, ServerState]):
             reason = f"{type(error).__name__}: {error.message}"
             log.warning("%s is left out of the feed for now: %s", server, reason)
         state.lost, state.left_out, state.error, state.failed_step = False, True, error, step
-        state.retry(now, MIN_LEFT_OUT_SECONDS, MAX_LEFT_OUT_SECONDS)
+        state.retry(stream, now, MIN_LEFT_OUT_SECONDS, MAX_LEFT_OUT_SECONDS)
 
     def has_turn(self, server: str) -> bool:
         """Returns whether the server is the one to connect to, where only one may serve: the first

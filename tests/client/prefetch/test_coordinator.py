@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from infeed.prefetch.ready_batches import EndOfFeed, FeedItem
 from infeed.prefetch.server_state import (
     CONFIRMATION_TIMEOUT_SECONDS,
     MAX_DRAIN_SILENCE_SECONDS,
+    MIN_LEFT_OUT_SECONDS,
     Stream,
 )
 from infeed.shared.errors import (
@@ -80,10 +82,11 @@ def new_coordinator(clock: Clock) -> Callable[..., Recorded]:
         epochs: int | None = None,
         position: int = 0,
         multi_server: bool = True,
+        connections: int = 1,
     ) -> Recorded:
         spec = fake_spec(multi_server=multi_server)
         cursor = Cursor(spec.name, spec.fingerprint, spec.seed, position)
-        plan = plan_of(spec, epochs=epochs, state=cursor)
+        plan = plan_of(spec, epochs=epochs, state=cursor, connections=connections)
         coordinator = Recorded(plan, clock)
         coordinator.add_servers(list(servers))
         return coordinator
@@ -455,3 +458,87 @@ def test_remote_server_takes_the_steps_of_a_lost_local_one(hybrid: Any) -> None:
     assert coordinator.next_request(local) == 4
     coordinator.end(LOCAL, LOST)
     assert coordinator.next_request(remote) == 4
+
+
+def connect_twice(coordinator: Coordinator) -> tuple[Stream, Stream]:
+    """Opens two connections to the server a."""
+    streams = coordinator.start_stream("a", 0), coordinator.start_stream("a", 1)
+    for stream in streams:
+        coordinator.on_connected(stream)
+        coordinator.on_stream_accepted(stream)
+    return streams
+
+
+def test_connections_of_a_server_replace_each_other(
+    new_coordinator: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    coordinator = new_coordinator(connections=2)
+    first, second = connect_twice(coordinator)
+    requested = [coordinator.next_request(stream) for stream in (first, second) * 4]
+    assert requested == [*range(8)]
+    coordinator.on_batch(second, batch(1))
+    with caplog.at_level(logging.WARNING):
+        coordinator.on_stream_ended(second, LOST)
+    (record,) = caplog.records
+    assert "a connection to a is lost, and is tried again: cut" in record.message
+    assert coordinator.lost_servers == set()
+    assert coordinator.server_count == 1
+    for step in (0, 2, 4, 6):
+        coordinator.on_batch(first, batch(step))
+    again = [coordinator.next_request(first) for _ in range(3)]
+    assert again == [3, 5, 7]
+    for step in again:
+        coordinator.on_batch(first, batch(step))
+    assert coordinator.items() == [*range(8)]
+    assert coordinator.counters(0)["servers"] == ("a",)
+
+
+def test_one_connection_at_a_time_tries_a_server_that_is_lost(
+    new_coordinator: Any, clock: Clock
+) -> None:
+    coordinator = new_coordinator(connections=2)
+    for stream in connect_twice(coordinator):
+        assert coordinator.lost_servers == set()
+        coordinator.on_stream_ended(stream, LOST)
+    assert coordinator.lost_servers == {"a"}
+    clock.now += coordinator.connect_delay("a")
+    stream = coordinator.start_stream("a", 1)
+    assert coordinator.connect_delay("a") == math.inf
+    coordinator.on_stream_accepted(stream)
+    assert coordinator.connect_delay("a") == 0
+    assert coordinator.lost_servers == set()
+
+
+def test_connections_that_fail_together_are_one_failure(new_coordinator: Any, clock: Clock) -> None:
+    coordinator = new_coordinator("ab", connections=2)
+    for stream in connect_twice(coordinator):
+        coordinator.on_stream_ended(stream, SourceError("away"))
+    assert coordinator.connect_delay("a") == MIN_LEFT_OUT_SECONDS
+    assert coordinator.counters(0)["left_out"] == 1
+
+
+def test_second_connection_of_the_only_server_confirms_no_error(new_coordinator: Any) -> None:
+    coordinator = new_coordinator("ab", connections=2)
+    first, second = connect_twice(coordinator)
+    assert coordinator.next_request(first) == 0
+    coordinator.on_stream_ended(first, SampleError("bad"))
+    assert coordinator._scheduler.probe(second.name, 8) == 0
+    coordinator.on_stream_ended(second, SampleError("bad"))
+    assert coordinator.items() == []  # b may have the sample
+
+
+@pytest.mark.parametrize(
+    ("server", "multi_server", "connections"),
+    [("a:1", True, 3), ("a:1", False, 1), ("unix:/a", True, 1)],
+)
+def test_only_a_link_has_several_connections(
+    server: str, multi_server: bool, connections: int
+) -> None:
+    plan = plan_of(fake_spec(multi_server=multi_server), connections=3)
+    assert plan.connections_to(server) == connections
+
+
+@pytest.mark.parametrize("value", [0, 17, 2.0, True, "2", None])
+def test_number_of_connections_is_checked(value: Any) -> None:
+    with pytest.raises(InvalidRequestError, match="connections"):
+        plan_of(connections=value)

@@ -29,10 +29,10 @@ class Pool:
         self.streams: list[Stream] = []
         self._attempts = attempts
 
-    def wait_for_turn(self, server: str) -> Stream | None:
+    def wait_for_turn(self, server: str, number: int) -> Stream | None:
         if len(self.streams) == self._attempts:
             return None
-        self.streams.append(Stream(server))
+        self.streams.append(Stream(server, number))
         return self.streams[-1]
 
     @contextmanager
@@ -75,6 +75,9 @@ class Transport:
 
 class Plan:
     def contract_with(self, server: str) -> None: ...
+
+    def connections_to(self, server: str) -> int:
+        return 1
 
 
 def reader_of(pool: Any, open_stream: Callable[[], Call]) -> ServerReader:

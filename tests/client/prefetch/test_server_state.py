@@ -36,16 +36,16 @@ def test_first_server_by_name_has_the_turn() -> None:
 
 def test_other_servers_wait_while_one_is_active() -> None:
     states = states_of()
-    states["b"].active = True
+    states["b"].active.add("b")
     assert turns(states, "ac") == ""
-    states.on_stream_accepted("b")
+    states.on_stream_accepted(Stream("b"))
     assert turns(states, "ac") == ""
 
 
 def test_healthy_server_goes_before_unhealthy_ones() -> None:
     for error in (LOST, MISMATCH):
         states = states_of()
-        states["a"].active = True
+        states["a"].active.add("a")
         if error is LOST:
             states.lose(Stream("a"), LOST, 0.0)
         else:
@@ -59,7 +59,7 @@ def test_any_server_may_try_if_all_are_unhealthy() -> None:
     states.lose(Stream("a"), LOST, 0.0)
     states.leave_out(Stream("b"), MISMATCH, None, 0.0)
     assert turns(states, "ab") == "ab"
-    states["b"].active = True
+    states["b"].active.add("b")
     assert turns(states, "ab") == "b"
 
 

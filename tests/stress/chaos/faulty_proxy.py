@@ -26,7 +26,8 @@ class FaultyProxy:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self._stalled_until = -math.inf
         self._bytes_until_reset: int | None = None
-        """Remaining bytes from the server before all connections are reset; None: no reset."""
+        """Remaining bytes from the server before connections are reset; None: no reset."""
+        self._is_one_reset = False
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         """One task per connection."""
@@ -53,9 +54,10 @@ class FaultyProxy:
         """Forwards nothing in either direction for this time."""
         self._stalled_until = time.monotonic() + seconds
 
-    def reset(self, after_bytes: int) -> None:
-        """Resets every connection after this number of further bytes from the server."""
-        self._bytes_until_reset = after_bytes
+    def reset(self, after_bytes: int, *, one: bool = False) -> None:
+        """Resets every connection after this number of further bytes from the server, or only the
+        one that brings the last of them."""
+        self._is_one_reset, self._bytes_until_reset = one, after_bytes
 
     def close(self) -> None:
         """Resets every connection and ends the thread."""
@@ -76,7 +78,7 @@ class FaultyProxy:
         await self._stopping.wait()
         server.close()
         self._stalled_until = -math.inf
-        self._reset_connections()
+        self._reset_connections(self._writers)
         # Lets the last accepted connection register its task.
         await asyncio.sleep(_POLL_INTERVAL_SECONDS)
         await asyncio.gather(*self._tasks)
@@ -130,20 +132,21 @@ class FaultyProxy:
                     if self._bytes_until_reset < len(data):
                         sink.write(data[: self._bytes_until_reset])
                         self._bytes_until_reset = None
-                        self._reset_connections()
+                        self._reset_connections({sink} if self._is_one_reset else self._writers)
                         return
                     self._bytes_until_reset -= len(data)
                 sink.write(data)
                 await sink.drain()
 
-    def _reset_connections(self) -> None:
-        """Resets every connection, which discards the data in the kernel's buffers."""
-        for writer in self._writers:
+    def _reset_connections(self, writers: set[asyncio.StreamWriter]) -> None:
+        """Resets connections, which discards the data in the kernel's buffers."""
+        for writer in writers:
             connection = writer.get_extra_info("socket")
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+            with contextlib.suppress(OSError):  # it has just ended
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             writer.transport.abort()
-        self.resets += len(self._writers) // 2
-        self._writers = set()
+        self.resets += -(-len(writers) // 2)
+        self._writers -= writers
 
     async def _wait_while_stalled(self) -> None:
         while self.stalled:
