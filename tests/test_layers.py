@@ -111,7 +111,7 @@ BUDGETS = {
     "infeed_server.pipeline": 1420,
     "infeed_server.processes": 850,
     "infeed_server.profile": 900,
-    "infeed_server.rpc": 1500,
+    "infeed_server.rpc": 1514,
     "infeed_server.runtime": 850,
     "infeed_server.serving": 575,
     "infeed_server.sources": 6966,

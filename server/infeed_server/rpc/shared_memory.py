@@ -51,6 +51,11 @@ _NOEXEC_SEAL, _ALLOW_SEALING = 0x8, 0x2
 _PEER_TIMEOUT_SECONDS = 1.0
 """Time for a client to send its key, and again to map the blocks."""
 
+_MAX_PEERS = 64
+"""Peers of the second socket at a time: one that says nothing delays no other."""
+
+_files_lock = threading.Lock()
+"""Held while the files of a stream's blocks are open, of which a process can have few."""
 
 _RETRY_SECONDS = 0.1
 """Pause while there is no descriptor for a connection."""
@@ -80,15 +85,16 @@ class BlockPool:
         `OSError`."""
         files: list[int] = []
         memory: list[Array] = []
-        try:
-            for _ in range(self.count):
-                files.append(_create_file(self.block_bytes))
-                memory.append(_map(files[-1], self.block_bytes))
-                fcntl.fcntl(files[-1], _ADD_SEALS, _SEALS)
-            socket.send_fds(connection, [b"\1"], files)
-        finally:
-            for file in files:
-                os.close(file)
+        with _files_lock:
+            try:
+                for _ in range(self.count):
+                    files.append(_create_file(self.block_bytes))
+                    memory.append(_map(files[-1], self.block_bytes))
+                    fcntl.fcntl(files[-1], _ADD_SEALS, _SEALS)
+                socket.send_fds(connection, [b"\1"], files)
+            finally:
+                for file in files:
+                    os.close(file)
         if connection.recv(1):
             with self._lock:
                 if not self._closed:
@@ -138,6 +144,7 @@ class SharedMemory:
         """Listens beside the socket at `path`; on another system than Linux it does not."""
         self._budget = budget
         self._path = Path(path + SOCKET_SUFFIX)
+        self._free_peers = threading.Semaphore(_MAX_PEERS)
         self._pools: dict[bytes, BlockPool] = {}
         """Pools that no client has connected for yet, by key."""
         self.refusal = ""
@@ -177,20 +184,29 @@ class SharedMemory:
 
     def _accept(self) -> None:
         while True:
+            self._free_peers.acquire()
             try:
                 connection, _ = self._socket.accept()
             except OSError as error:
+                self._free_peers.release()
                 if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ECONNABORTED):
                     return  # it was stopped
                 time.sleep(_RETRY_SECONDS)
                 continue
-            with connection:
-                connection.settimeout(_PEER_TIMEOUT_SECONDS)
-                try:
-                    if (pool := self._pool_of(connection.recv(KEY_BYTES))) is not None:
-                        pool.share(connection)
-                except OSError as error:  # the client then takes chunks
-                    log.warning("no memory was shared with a trainer: %s", error)
+            share = threading.Thread(target=self._share, args=(connection,), daemon=True)
+            share.start()
+
+    def _share(self, connection: socket.socket) -> None:
+        """Passes its blocks to a client; one that fails takes chunks."""
+        with connection:
+            connection.settimeout(_PEER_TIMEOUT_SECONDS)
+            try:
+                if (pool := self._pool_of(connection.recv(KEY_BYTES))) is not None:
+                    pool.share(connection)
+            except OSError as error:
+                log.warning("no memory was shared with a trainer: %s", error)
+            finally:
+                self._free_peers.release()
 
     def _pool_of(self, key: bytes) -> BlockPool | None:
         """Removes and returns the pool of a key, which serves once."""

@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from infeed.v1 import stream_pb2
 from infeed.wire.batch import Payload, encode_batch
 from infeed.wire.shared_memory import SOCKET_SUFFIX, receive_blocks
 from infeed_server.engines.memory_budget import MemoryBudget
+from infeed_server.rpc import shared_memory
 from infeed_server.rpc.shared_memory import BlockPool, SharedMemory
 
 SIZE = 1 << 16
@@ -297,6 +299,17 @@ def test_nothing_is_left_open(memory: SharedMemory, share: Any) -> None:
 
 
 # --- the server ---
+
+
+def test_peers_that_say_nothing_delay_no_client(
+    memory: SharedMemory, share: Any, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_memory, "_PEER_TIMEOUT_SECONDS", 600.0)
+    with ExitStack() as stack:
+        for _ in range(30):
+            peer = stack.enter_context(socket.socket(socket.AF_UNIX))
+            peer.connect(path + SOCKET_SUFFIX)
+        assert share(memory.open_pool(2, SIZE, has_checksum=False)).lend(1, SIZE).size == SIZE
 
 
 def test_a_leftover_is_replaced_and_the_socket_removed(path: str, budget: MemoryBudget) -> None:
