@@ -110,7 +110,12 @@ def open_sources(
                     error.args = (error.message,)
                 raise
             undo.callback(opened[-1].close)
-        names = [f"{one.kind}: {getattr(one, one.kind)}" for one in definitions]
+        names = [_describe(definition) for definition in definitions]
         source = opened[0] if len(opened) == 1 else ConcatSource(opened, names)
         undo.pop_all()
     return source
+
+
+def _describe(definition: AnySource) -> str:
+    paths = getattr(definition, definition.kind)
+    return f"{definition.kind}: {paths}" if isinstance(paths, str | list) else definition.kind
