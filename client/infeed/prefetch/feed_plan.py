@@ -14,6 +14,7 @@ from infeed.prefetch.spec_check import validate_spec
 from infeed.shared.arguments import MAX_INT64, check_integer
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import FinishTransform, Guarantee, PipelineSpec, Spec
+from infeed.shared.spec.segment import end_of_epochs
 from infeed.v1 import stream_pb2
 from infeed.wire.received import StreamContract
 from infeed.wire.shared_memory import MAX_BLOCKS, unsupported
@@ -263,4 +264,4 @@ def _position_count(spec: PipelineSpec, epochs: int | None) -> int | None:
     if epochs is None or spec.sample_count is None:
         return None
     check_integer("epochs", epochs, 1, MAX_INT64 // max(1, spec.sample_count))
-    return spec.sample_count * epochs
+    return end_of_epochs(spec.lineage, epochs, spec.sample_count)

@@ -91,7 +91,7 @@ def segment_of_step(lineage: Lineage, step: int) -> Segment | None:
 def end_of_epochs(lineage: Lineage, epochs: int, sample_count: int) -> int:
     """Returns the position at which a number of epochs end. An epoch that begins in the last
     segment has `sample_count` positions."""
-    for segment, following in zip(lineage, (*lineage[1:], None), strict=True):
+    for segment, following in zip(lineage, (*lineage[1:], None), strict=False):
         if epochs <= segment.epoch:
             return segment.start
         if epochs == segment.epoch + 1:
