@@ -30,6 +30,14 @@ def test_a_step_has_the_slots_of_all_ranks() -> None:
     assert {slot.epoch for slot in slots} == {1}
 
 
+def test_the_old_definition_is_found_by_its_fingerprint(serve: Any) -> None:
+    renamed, new, cursor = amended_run("renamed")
+    address = serve(renamed, new).address
+    for step, start, count in ((0, 0, 8), (12, 92, 6)):
+        slots = infeed.at(cursor, step, address)
+        assert [slot.sample_id for slot in slots] == ids_at(cursor.segments, start, count).tolist()
+
+
 @pytest.mark.parametrize(
     ("options", "positions"),
     [
