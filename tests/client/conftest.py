@@ -77,6 +77,11 @@ class Server:
                 service.GetPipelineRequest.FromString,
                 service.GetPipelineResponse.SerializeToString,
             ),
+            "DescribeSlots": grpc.unary_unary_rpc_method_handler(
+                lambda request, _: self.pipelines[request.run.pipeline].describe_slots(request),
+                service.DescribeSlotsRequest.FromString,
+                service.DescribeSlotsResponse.SerializeToString,
+            ),
             "StreamBatches": grpc.stream_stream_rpc_method_handler(
                 self._stream, stream_pb2.StreamBatchesRequest.FromString, None
             ),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from infeed.shared.arguments import MAX_INT64
 from infeed.shared.errors import CursorError
 from infeed.shared.spec.messages import from_message, to_message
 from infeed.v1 import spec_pb2
@@ -60,7 +61,8 @@ class Segment:
             raise CursorError(f"{where} has unknown keys: {', '.join(unknown)}")
         kinds = {"int": int, "str": str, "bool": bool}
         for name, item in value.items():
-            if type(item) is not kinds[known[name]] or (isinstance(item, int) and item < 0):
+            is_wrong = type(item) is not kinds[known[name]]
+            if is_wrong or (isinstance(item, int) and not 0 <= item <= MAX_INT64):
                 raise CursorError(f"{where}: its {name} is {item!r}, not a valid {known[name]}")
         try:
             return cls(**value)
@@ -86,6 +88,18 @@ def segment_of_step(lineage: Lineage, step: int) -> Segment | None:
     """Returns the segment that has a step; None for a run without segments."""
     found = [segment for segment in lineage if segment.step <= step]
     return found[-1] if found else None
+
+
+def epoch_at(lineage: Lineage, position: int, sample_count: int) -> int:
+    """Returns the epoch of a position; `sample_count` is as for `end_of_epochs`."""
+    found = [segment for segment in lineage if segment.start <= position]
+    if not found:
+        return position // sample_count
+    segment = found[-1]
+    if position < segment.epoch_end:
+        return segment.epoch
+    count = sample_count if segment is lineage[-1] else segment.epoch_length
+    return segment.epoch + 1 + (position - segment.epoch_end) // count
 
 
 def end_of_epochs(lineage: Lineage, epochs: int, sample_count: int) -> int:
