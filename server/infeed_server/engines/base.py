@@ -155,16 +155,9 @@ class Engine(ABC):
         cannot have, and where samples have no order that is known."""
         raise self._no_order()
 
-    def describe_slots(
-        self,
-        run: RunKey,
-        start: int,
-        count: int,
-        *,
-        draws: bool,  # noqa: ARG002
-    ) -> list[service.Slot]:
-        """Returns what the positions [start, start + count) of a run have; `draws`: with what
-        random transforms draw, for which the samples are read. Raises as `order` does."""
+    def describe_slots(self, run: RunKey, positions: range, draws: bool) -> list[service.Slot]:  # noqa: ARG002
+        """Returns what positions of a run have; `draws`: with what random transforms draw, for which
+        the samples are read. Raises as `order` does."""
         raise self._no_order()
 
     def find_sample(self, run: RunKey, sample: str, epochs: int) -> service.FindSampleResponse:  # noqa: ARG002

@@ -26,7 +26,8 @@ def describe_slots(
     limit = _MAX_DRAWN_SLOTS if request.draws else _MAX_SLOTS
     _check("start", request.start, 0, _MAX_POSITION)
     _check("count", request.count, 1, limit)
-    slots = engine.describe_slots(run, request.start, request.count, draws=request.draws)
+    positions = range(request.start, request.start + request.count)
+    slots = engine.describe_slots(run, positions, request.draws)
     return messages.DescribeSlotsResponse(slots=slots)
 
 

@@ -46,22 +46,22 @@ class OrderQueries:
         self._reading = threading.Lock()
         """Samples are read by one call at a time: trainers must not notice it."""
 
-    def describe(self, run: RunKey, start: int, count: int, *, draws: bool) -> list[service.Slot]:
-        """Returns what the positions [start, start + count) have. `draws`: each sample is read and
+    def describe(self, run: RunKey, positions: range, *, draws: bool) -> list[service.Slot]:
+        """Returns what consecutive positions have. `draws`: each sample is read and
         transformed, also to find out whether it is bad."""
         order, bad = self._order(run)
-        found = order.slots(start, count)
+        found = order.slots(positions.start, len(positions))
         ids = np.where(np.isin(found.index, bad), -1, found.index) if self._masks else found.index
         slots = []
         known = self._plan.source.known_fields()
-        for row, index in enumerate(ids.tolist()):
+        for row, (position, index) in enumerate(zip(positions, ids.tolist(), strict=True)):
             sample, key, seen = index, found.key[row], _Seen()
             if draws and sample >= 0:
                 with self._reading:
-                    sample, key, seen = self._look(order, start + row, sample, key)
+                    sample, key, seen = self._look(order, position, sample, key)
             elif sample >= 0:
                 seen.fields = {name: values[sample] for name, values in known.items()}
-            slot = service.Slot(position=start + row, epoch=int(found.epoch[row]), sample_id=sample)
+            slot = service.Slot(position=position, epoch=int(found.epoch[row]), sample_id=sample)
             if sample >= 0:
                 self._fill(slot, key, seen)
             slots.append(slot)
