@@ -156,8 +156,8 @@ class Engine(ABC):
         raise self._no_order()
 
     def describe_slots(self, run: RunKey, positions: range, draws: bool) -> list[service.Slot]:  # noqa: ARG002
-        """Returns what positions of a run have; `draws`: with what random transforms draw, for which
-        the samples are read. Raises as `order` does."""
+        """Returns what positions of a run have; `draws`: with what random transforms draw, for
+        which the samples are read. Raises as `order` does."""
         raise self._no_order()
 
     def find_sample(self, run: RunKey, sample: str, epochs: int) -> service.FindSampleResponse:  # noqa: ARG002
