@@ -12,11 +12,10 @@ from rich.text import Text
 
 import infeed
 from infeed.batch import Batch
-from infeed.cli.connection import TIMEOUT, Connection, Target
+from infeed.cli.connection import TIMEOUT, Connection, RunName, Target
 from infeed.cli.contact_sheet import write_sheet
 from infeed.cli.model_options import option, with_models
 from infeed.cli.output import new_console, print_json, print_line
-from infeed.cli.replay import RunArgument
 from infeed.run import Run, load_run
 from infeed.shared.printable import printable
 
@@ -46,7 +45,7 @@ class WhatOptions:
 
 
 @with_models
-def what(target: Target, run: RunArgument, options: WhatOptions, connection: Connection) -> None:
+def what(target: Target, run: RunName, options: WhatOptions, connection: Connection) -> None:
     """Shows the samples that a training step had, or will have, and their random draws.
 
     Everything follows from the number of the step: nothing is recorded in training.

@@ -10,10 +10,9 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from infeed.cli.connection import TIMEOUT, Connection, Target
+from infeed.cli.connection import TIMEOUT, Connection, RunName, Target
 from infeed.cli.model_options import option, with_models
 from infeed.cli.output import new_console, print_json, print_line
-from infeed.cli.replay import RunArgument
 from infeed.prefetch.served_plan import find_pipeline
 from infeed.run import Run, load_run
 from infeed.shared.spec import PipelineSpec
@@ -47,7 +46,7 @@ class WhenOptions:
 @with_models
 def when(
     target: Target,
-    run: RunArgument,
+    run: RunName,
     sample: Annotated[
         str, typer.Argument(help="Its index, the end of its file's path, or label:VALUE.")
     ],

@@ -26,7 +26,7 @@ from infeed_server.sources.python.mapped import MappedSource
 from infeed_server.transforms.base import Step
 from infeed_server.transforms.decode import DecodeAndCrop
 
-_MAX_FOUND, _MAX_FOUND_POSITIONS = 1000, 100_000
+_MAX_FOUND, _MAX_FOUND_POSITIONS = 1000, 20_000
 """Samples of one answer, and about how many positions they may have together."""
 
 _MAX_SUBSTITUTES = 100

@@ -14,6 +14,7 @@ from tests.harness.pictures import encode
 
 from infeed.shared.errors import InvalidRequestError, SampleError, SampleNotFoundError
 from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
+from infeed_server.engines.indexed import order_queries
 from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.load import parse
 from infeed_server.runtime.engine_factory import build
@@ -198,13 +199,15 @@ def test_labels_that_would_have_to_be_read_are_refused(make: Any, images: Path) 
         engine.find_sample(RUN, "label:1", 1)
 
 
-def test_answers_are_limited(make: Any) -> None:
+def test_answers_are_limited(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     arrays = {"x": np.arange(3000), "label": np.repeat([b"a", b"b"], 1500)}
     engine = make(source={"arrays": arrays}, transforms=[])
     answer = engine.find_sample(RUN, "label:b", 1)
     assert (len(answer.samples), answer.more) == (1000, True)
     assert answer.samples[0].sample_id == 1500
-    assert len(engine.find_sample(RUN, "label:b", 10_000).samples) == 10
+    monkeypatch.setattr(order_queries, "_MAX_FOUND_POSITIONS", 40)
+    assert len(engine.find_sample(RUN, "label:b", 4).samples) == 10
+    assert len(engine.find_sample(RUN, "label:b", 50).samples) == 1
 
 
 def test_too_many_bad_samples_are_refused(make: Any) -> None:
