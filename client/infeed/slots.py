@@ -30,8 +30,8 @@ from infeed.v1 import feed_service_pb2 as service
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-MAX_SLOTS = 4096
-"""Slots that a server describes in one call."""
+MAX_SLOTS, MAX_DRAWN_SLOTS = 4096, 256
+"""Slots that a server describes in one call, and those of which it reads the samples."""
 
 
 @dataclass(frozen=True)
@@ -158,12 +158,13 @@ def _describe(transport: Transport, run: Run, step: int, options: SlotOptions) -
         lineage=lineage_to_proto(run.lineage) if run.lineage else None,
     )
     begin = run.position(step, size, ranks)
+    most = MAX_DRAWN_SLOTS if options.draws else MAX_SLOTS
     for first, count in _ranges(size, ranks, options):
-        for at_once in range(first, first + count, MAX_SLOTS):
+        for at_once in range(first, first + count, most):
             request = service.DescribeSlotsRequest(
                 run=message,
                 start=begin + at_once,
-                count=min(MAX_SLOTS, first + count - at_once),
+                count=min(most, first + count - at_once),
                 draws=options.draws,
             )
             slots = transport.describe_slots(request, options.timeout).slots

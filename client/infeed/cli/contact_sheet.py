@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from infeed.batch import Batch
-from infeed.shared.errors import InvalidRequestError
+from infeed.cli.output import problem_of
+from infeed.shared.errors import InvalidRequestError, MissingExtraError
 from infeed.shared.pictures import picture_field, to_uint8
 from infeed.shared.spec import PipelineSpec
 
@@ -24,6 +26,18 @@ _MIN_WIDTH = 64
 _FONT_SIZE = 12
 _GAP = 4
 _MAX_LABEL_LENGTH = 16
+
+
+def write_sheet(path: Path, batch: Batch, spec: PipelineSpec) -> None:
+    """Writes the pictures of a batch, for the option `--png`. Raises `InvalidRequestError`, and
+    `MissingExtraError`."""
+    try:
+        # The extension does not matter: what is written is a PNG.
+        contact_sheet(batch, spec).save(path, format="PNG")
+    except ImportError:
+        raise MissingExtraError("--png needs Pillow: pip install 'infeed[cli]'") from None
+    except OSError as error:
+        raise InvalidRequestError(f"--png {path}: {problem_of(error)}", file=path) from None
 
 
 def contact_sheet(batch: Batch, spec: PipelineSpec) -> Image:

@@ -16,10 +16,9 @@ from rich.text import Text
 import infeed
 from infeed.batch import Batch
 from infeed.cli.connection import SEED, TIMEOUT, Connection, PipelineName
-from infeed.cli.contact_sheet import contact_sheet
+from infeed.cli.contact_sheet import write_sheet
 from infeed.cli.model_options import option, with_models
-from infeed.cli.output import print_json, print_line, problem_of, spec_to_json
-from infeed.shared.errors import InvalidRequestError, MissingExtraError
+from infeed.cli.output import print_json, print_line, spec_to_json
 from infeed.shared.printable import printable
 from infeed.shared.spec import BYTES, PipelineSpec
 
@@ -76,14 +75,7 @@ def peek(
     with open_feed(state=state) as feed:
         batch = feed.next(timeout=max(options.timeout, 60.0))
     if options.png is not None:
-        try:
-            # The extension does not matter: what is written is a PNG.
-            contact_sheet(batch, feed.spec).save(options.png, format="PNG")
-        except ImportError:
-            raise MissingExtraError("--png needs Pillow: pip install 'infeed[cli]'") from None
-        except OSError as error:
-            problem = f"--png {options.png}: {problem_of(error)}"
-            raise InvalidRequestError(problem, file=options.png) from None
+        write_sheet(options.png, batch, feed.spec)
     document = _to_json(feed, batch)
     if options.as_json:
         print_json(document)

@@ -138,6 +138,13 @@ class FieldNotFoundError(InfeedError, KeyError, reason="FIELD_NOT_FOUND", code="
         return self.message  # KeyError's own is the message in quotation marks
 
 
+class SampleNotFoundError(InfeedError, reason="SAMPLE_NOT_FOUND", code="NOT_FOUND"):
+    """No sample has that index, file or label.
+
+    Remedy: give its index, the end of its file's path, or `label:VALUE`.
+    """
+
+
 class StallError(InfeedError, TimeoutError, reason="STALLED", code="DEADLINE_EXCEEDED"):
     """No batch arrived within the `timeout` of `next`.
 

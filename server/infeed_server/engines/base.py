@@ -13,6 +13,7 @@ from infeed.shared.errors import InvalidRequestError, ServerUnavailableError
 from infeed.shared.spec import Array, PipelineSpec, Remainder
 from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed.shared.spec.segment import Lineage
+from infeed.v1 import feed_service_pb2 as service
 from infeed.wire.batch import Payload
 from infeed_server.engines.memory_budget import MemoryBudget, StreamQuota
 from infeed_server.engines.state_clock import StateSeconds
@@ -152,7 +153,20 @@ class Engine(ABC):
     def order(self, seed: int, lineage: Lineage = ()) -> Order:  # noqa: ARG002
         """Returns the order of a run. Raises `InvalidRequestError` for segments that the pipeline
         cannot have, and where samples have no order that is known."""
-        raise InvalidRequestError(
+        raise self._no_order()
+
+    def describe_slots(self, run: RunKey, positions: range, draws: bool) -> list[service.Slot]:  # noqa: ARG002
+        """Returns what positions of a run have; `draws`: with what random transforms draw, for
+        which the samples are read. Raises as `order` does."""
+        raise self._no_order()
+
+    def find_sample(self, run: RunKey, sample: str, epochs: int) -> service.FindSampleResponse:  # noqa: ARG002
+        """Returns where a sample is in so many epochs of a run, by index, file or label. Raises
+        `SampleNotFoundError`, and as `order` does."""
+        raise self._no_order()
+
+    def _no_order(self) -> InvalidRequestError:
+        return InvalidRequestError(
             f"pipeline {self.spec.name!r} has no random access, so the samples at its positions "
             "are not known; use an indexed source on the local engine",
             pipeline=self.spec.name,

@@ -11,23 +11,38 @@ from infeed_server.order.permutation import Positions
 
 @dataclass(frozen=True, eq=False)
 class Removed:
-    """The samples that a definition removes: `ids`, sorted. `shrinks`: epochs are shorter."""
+    """The samples that a definition removes: `ids`, sorted. `shrinks`: epochs are shorter. Those in
+    `bad`, sorted, have substitutes in any case."""
 
     ids: Positions = field(default_factory=lambda: np.empty(0, np.int64))
     shrinks: bool = False
-
-    def __bool__(self) -> bool:
-        return bool(self.ids.size)
+    bad: Positions = field(default_factory=lambda: np.empty(0, np.int64))
 
     def contains(self, index: Positions) -> np.ndarray:
-        """Returns whether each sample is removed: bool[n]."""
-        places = np.minimum(np.searchsorted(self.ids, index), max(0, self.ids.size - 1))
-        return self.ids[places] == index if self else np.zeros(len(index), bool)
+        """Returns whether each sample is removed or bad: bool[n]."""
+        gone: np.ndarray = _contains(self.ids, index) | _contains(self.bad, index)
+        return gone
+
+    def has_no_slot(self, index: Positions) -> np.ndarray:
+        """Returns whether an epoch has no slot for each sample: bool[n]."""
+        return _contains(self.ids if self.shrinks else self.ids[:0], index)
+
+    @property
+    def replaced(self) -> Positions:
+        """The samples whose slots have substitutes."""
+        replaced: Positions = self.bad if self.shrinks else np.union1d(self.ids, self.bad)
+        return replaced
 
     def same_order(self, other: Removed) -> bool:
         """Returns whether the samples have the same positions, whatever their substitutes are."""
         mine, others = (one.ids if one.shrinks else one.ids[:0] for one in (self, other))
         return bool(np.array_equal(mine, others))
+
+
+def _contains(ids: Positions, index: Positions) -> np.ndarray:
+    """Returns whether each sample is in `ids`, sorted."""
+    places = np.minimum(np.searchsorted(ids, index), max(0, ids.size - 1))
+    return ids[places] == index if ids.size else np.zeros(len(index), bool)
 
 
 NOTHING = Removed()

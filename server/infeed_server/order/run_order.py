@@ -69,18 +69,13 @@ class Part:
     def replaced_by(self, index: int, epoch: int) -> Positions:
         """Returns the samples in whose slots a sample is: itself, and removed ones of which it is
         the substitute."""
-        order, removed = self.order, self.order.removed
+        order, replaced = self.order, self.order.removed.replaced
         own: Positions = np.array([index], np.int64)
-        own = own[(own < order.count) & ~removed.contains(own)]
-        if removed.shrinks or not removed or not own.size:
+        own = own[(own < order.count) & ~order.removed.contains(own)]
+        if not replaced.size or not own.size:
             return own
-        keys = order.keys(np.full(len(removed.ids), epoch), removed.ids)
-        drawn = [
-            int(order.substitute(one, key).index[0])
-            for one, key in zip(removed.ids.tolist(), keys, strict=True)
-        ]
-        found: Positions = removed.ids[np.array(drawn) == index]
-        return np.concatenate([own, found])
+        drawn = order.with_substitutes(np.full(replaced.size, epoch), replaced.copy()).index
+        return np.concatenate([own, replaced[drawn == index]])
 
     def _source(self, epoch: int) -> _Epoch | SampleOrder:
         """Returns the order of an epoch."""
@@ -183,6 +178,16 @@ class RunOrder:
     def substitute(self, index: int, key: np.ndarray) -> Slots:
         return self.last.substitute(index, key)
 
+    def at(self, position: int) -> SampleOrder:
+        """Returns the order that substitutes are drawn from at a position: of its segment."""
+        number = int(np.searchsorted(self._starts, position, side="right")) - 1
+        return self.parts[max(0, number)].order
+
+    def without(self, bad: Positions) -> RunOrder:
+        """Returns the order with substitutes also for samples that are bad under any key."""
+        lineage = tuple(part.segment for part in self.parts)
+        return RunOrder(lineage, [part.order.without(bad) for part in self.parts])
+
     def next_positions(self, index: Positions, position: int) -> Positions:
         """Returns about when each sample is read next, as if all epochs were alike."""
         return self.last.next_positions(index, position)
@@ -201,6 +206,16 @@ class RunOrder:
                 inside = (positions >= part.segment.start) & (positions < end)
                 found += [(epoch, position) for position in positions[inside].tolist()]
         return found
+
+
+def as_run(order: SampleOrder | RunOrder) -> RunOrder:
+    """Returns an order as one of a run of a single segment, if it is not one of a run already."""
+    if isinstance(order, RunOrder):
+        return order
+    count, seed = order.count, order.seed
+    segment = partial(Segment, 0, pipeline="", fingerprint="", seed=seed, batch_size=1)
+    first = begin(order, partial(segment, world_size=1, sample_count=count, shuffle=""))
+    return RunOrder((first,), [order])
 
 
 def same_order(one: SampleOrder, other: SampleOrder) -> bool:

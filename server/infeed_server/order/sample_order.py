@@ -7,7 +7,7 @@ There is no state: position 10,000,000 costs as much as position 0.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -66,11 +66,15 @@ class SampleOrder:
 
     def with_substitutes(self, epochs: Positions, index: Positions) -> Slots:
         """Returns samples with their keys, or their substitutes if they are removed."""
-        slots = Slots(index, epochs, self.keys(epochs, index))
-        for slot in np.flatnonzero(self.removed.contains(index)).tolist():
-            drawn = self.substitute(int(index[slot]), slots.key[slot])
-            slots.index[slot], slots.key[slot] = drawn.index[0], drawn.key[0]
-        return slots
+        return self._without_removed(Slots(index, epochs, self.keys(epochs, index)))
+
+    def at(self, position: int) -> SampleOrder:  # noqa: ARG002
+        """Returns the order that substitutes are drawn from at a position."""
+        return self
+
+    def without(self, bad: Positions) -> SampleOrder:
+        """Returns the order with substitutes also for samples that are bad under any key."""
+        return replace(self, removed=replace(self.removed, bad=np.sort(bad)))
 
     def samples(self, epoch: int, offsets: Positions) -> Positions:
         """Returns the samples at these offsets of an epoch."""
@@ -80,8 +84,7 @@ class SampleOrder:
         """Returns the offsets of samples in an epoch: the inverse of `samples`. -1: it is removed,
         and the epoch has no slot for it."""
         offsets = self._filling(epoch).inverse(self._offsets(epoch, index))
-        if self.removed.shrinks:
-            offsets[self.removed.contains(index)] = -1
+        offsets[self.removed.has_no_slot(index)] = -1
         return offsets
 
     def _filling(self, epoch: int) -> Filling:
@@ -94,17 +97,22 @@ class SampleOrder:
     def substitute(self, index: int, key: npt.NDArray[np.int64]) -> Slots:
         """Returns the substitute for a bad or removed sample, drawn from its key. One that is bad
         itself is replaced in the same way, from its own new key."""
-        drawn = self._draw(index, key)
-        while self.removed.contains(drawn.index)[0]:
-            drawn = self._draw(int(drawn.index[0]), drawn.key[0])
-        return drawn
+        bad = Slots(np.array([index]), np.array([-1]), np.asarray(key)[None])
+        return self._without_removed(self._draw(bad))
 
-    def _draw(self, index: int, key: npt.NDArray[np.int64]) -> Slots:
-        drawn = combine(int(key[0]), int(key[1]), SUBSTITUTE_DOMAIN)
-        other = int(drawn[0] % np.uint64(max(self.count - 1, 1)))
+    def _without_removed(self, slots: Slots) -> Slots:
+        """Puts substitutes into the slots of removed samples."""
+        while (gone := np.flatnonzero(self.removed.contains(slots.index))).size:
+            drawn = self._draw(Slots(slots.index[gone], slots.epoch[gone], slots.key[gone]))
+            slots.index[gone], slots.key[gone] = drawn.index, drawn.key
+        return slots
+
+    def _draw(self, slots: Slots) -> Slots:
+        drawn = combine(slots.key[:, 0], slots.key[:, 1], SUBSTITUTE_DOMAIN)
+        other = (drawn % np.uint64(max(self.count - 1, 1))).astype(np.int64)
         # Skips the bad sample itself.
-        other += int(other >= index and self.count > 1)
-        return Slots(np.array([other]), np.array([-1]), _to_key(drawn))
+        other += (other >= slots.index) & (self.count > 1)
+        return Slots(other, slots.epoch, _to_key(drawn))
 
     def next_positions(self, index: Positions, position: int) -> Positions:
         """Returns the first position of each sample from a position on, at most two epochs away."""

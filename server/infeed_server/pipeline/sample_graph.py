@@ -22,8 +22,13 @@ KEY_SPEC = tf.TensorSpec([2], tf.int64)
 
 def apply_step(step: Step, sample: Sample, key: tf.Tensor) -> Sample:
     """Applies a transform to a sample, with a random key of its own."""
+    return step[1].apply(sample, step_key(step, key))
+
+
+def step_key(step: Step, key: tf.Tensor) -> tf.Tensor:
+    """Returns the key of a transform, from the sample's key."""
     ordinal, transform = step
-    return transform.apply(sample, fold(key, ordinal) if transform.random else key)
+    return fold(key, ordinal) if transform.random else key
 
 
 def fold(key: tf.Tensor, number: int) -> tf.Tensor:

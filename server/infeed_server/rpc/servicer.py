@@ -13,7 +13,9 @@ from infeed.shared.spec.dataset import DatasetRequest
 from infeed.v1 import feed_service_pb2 as messages
 from infeed.v1.stream_pb2 import StreamBatchesRequest
 from infeed.wire.chunk import checksum
+from infeed_server.engines.base import Engine
 from infeed_server.rpc.batch_stream import BatchStreams
+from infeed_server.serving import data_order
 from infeed_server.serving.auth import Caller
 from infeed_server.serving.catalog import Catalog
 
@@ -33,6 +35,8 @@ class FeedServicer(grpc.GenericRpcHandler):
             f"/{SERVICE}/ListPipelines": _unary(self._list, messages.ListPipelinesRequest),
             f"/{SERVICE}/GetPipeline": _unary(self._get, messages.GetPipelineRequest),
             f"/{SERVICE}/RegisterDataset": _unary(self._register, messages.RegisterDatasetRequest),
+            f"/{SERVICE}/DescribeSlots": _unary(self._describe, messages.DescribeSlotsRequest),
+            f"/{SERVICE}/FindSample": _unary(self._find, messages.FindSampleRequest),
             f"/{SERVICE}/StreamBatches": grpc.stream_stream_rpc_method_handler(
                 streams.serve, StreamBatchesRequest.FromString, response_serializer=None
             ),
@@ -64,6 +68,16 @@ class FeedServicer(grpc.GenericRpcHandler):
         caller.require_access(request.pipeline)
         dataset = DatasetRequest.from_proto(request)
         return self._catalog.visible_to(caller).register(dataset).to_proto()
+
+    def _describe(self, request: messages.DescribeSlotsRequest, caller: Caller) -> Message:
+        return data_order.describe_slots(self._engine(request.run, caller), request)
+
+    def _find(self, request: messages.FindSampleRequest, caller: Caller) -> Message:
+        return data_order.find_sample(self._engine(request.run, caller), request)
+
+    def _engine(self, run: messages.Run, caller: Caller) -> Engine:
+        caller.require_access(run.pipeline)
+        return self._catalog.visible_to(caller).engine(run.pipeline)
 
 
 def _unary(method: Callable[[Any, Caller], Message], kind: Any) -> grpc.RpcMethodHandler[Any, Any]:

@@ -76,6 +76,19 @@ class Source(ABC):
     def provenance(self, index: int) -> Provenance:
         """Returns the location of a sample."""
 
+    def known_fields(self) -> Mapping[str, npt.NDArray[Any]]:
+        """Returns the fields, such as a label, that are known of all samples: an array for each."""
+        return {}
+
+    def whole_field(self, name: str) -> npt.NDArray[Any] | None:
+        """Returns a field of all samples, a number or a byte string each; None where it would be
+        necessary to read them."""
+        return self.known_fields().get(name)
+
+    def samples_in(self, end: str) -> Iterator[range]:  # noqa: ARG002
+        """Yields the samples in files whose paths end with these parts."""
+        return iter(())
+
     def parse(self, columns: Sample) -> Sample:
         """Parses one sample's columns into its fields. Runs inside the pipeline's graph."""
         return columns
@@ -109,6 +122,15 @@ class WrappedSource(Source):
 
     def provenance(self, index: int) -> Provenance:
         return self.source.provenance(index)
+
+    def known_fields(self) -> Mapping[str, npt.NDArray[Any]]:
+        return self.source.known_fields()
+
+    def whole_field(self, name: str) -> npt.NDArray[Any] | None:
+        return self.source.whole_field(name)
+
+    def samples_in(self, end: str) -> Iterator[range]:
+        return self.source.samples_in(end)
 
     def close(self) -> None:
         self.source.close()

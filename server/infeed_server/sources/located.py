@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,11 @@ class FilesSource(Source):
 
     def provenance(self, index: int) -> Provenance:
         return Provenance(self.files[self.file_of(index)].path)
+
+    def samples_in(self, end: str) -> Iterator[range]:
+        for number, file in enumerate(self.files):
+            if f"/{file.path}".endswith(f"/{end}"):
+                yield range(*self._first[number : number + 2].tolist())
 
     def files_of(self, indices: Indices) -> Indices:
         """Returns the number of each sample's file."""

@@ -19,6 +19,9 @@ Key: TypeAlias = "tf.Tensor"
 """The sample's key: int64[2], a function of (seed, epoch, index) and, for a random transform, of
 its ordinal. The only source of randomness."""
 
+Drawn: TypeAlias = "dict[str, tf.Tensor]"
+"""What a random transform draws for a sample, by name."""
+
 IMAGE_TYPES = (
     *("uint8", "int8", "uint16", "int16", "int32", "int64"),
     *("float16", "bfloat16", "float32", "float64"),
@@ -63,6 +66,11 @@ class Transform(Definition):
         """Transforms a sample. Runs inside a graph; raises `ConfigError` when traced."""
         raise NotImplementedError(type(self).__name__)
 
+    def draw(self, sample: Sample, key: Key) -> Drawn:  # noqa: ARG002
+        """Returns what a random transform draws for a sample, from which `apply` makes the result;
+        of one whose draws are unknown, the key."""
+        return {"key": key}
+
     def fields(self) -> set[str] | None:
         """Returns the fields that are read or written; None if they are unknown."""
         return None
@@ -99,6 +107,13 @@ class FieldTransform(Transform):
 
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
         raise NotImplementedError(type(self).__name__)
+
+    def draw(self, sample: Sample, key: Key) -> Drawn:
+        return self.draw_field(get_field(sample, self.field, self.name), key)
+
+    def draw_field(self, x: tf.Tensor, key: Key) -> Drawn:  # noqa: ARG002
+        """Returns what `draw` does, for `apply_field`."""
+        return {"key": key}
 
     def fields(self) -> set[str] | None:
         return {self.field}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tensorflow as tf
 from pydantic import Field, model_validator
@@ -10,6 +10,7 @@ from typing_extensions import Self, override
 
 from infeed_server.transforms.base import (
     IMAGE_TYPES,
+    Drawn,
     FieldTransform,
     Key,
     describe_tensor,
@@ -24,12 +25,27 @@ _COLOUR_TYPES = [name for name in IMAGE_TYPES if name != "float16"]
 
 
 class _ColourTransform(FieldTransform):
-    """A function of `tf.image`, by the transform's name and with its options."""
+    """A function of `tf.image`, by the transform's name, with a number drawn from a range. Pixels
+    are the bits of the function of TensorFlow that also draws."""
+
+    amount: ClassVar[str] = "delta"
+    """What the number is."""
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The least number and the limit."""
+        raise NotImplementedError(type(self).__name__)
+
+    @override
+    def draw_field(self, x: tf.Tensor, key: Key) -> Drawn:
+        least, limit = self.range
+        drawn = tf.random.stateless_uniform([], key, minval=least, maxval=limit)
+        return {self.amount: drawn}
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        change = getattr(tf.image, f"stateless_{self.name}")
-        return change(self._require(x), **self.model_dump(exclude={"field"}), seed=key)
+        adjust = getattr(tf.image, self.name.replace("random", "adjust"))
+        return adjust(self._require(x), self.draw_field(x, key)[self.amount])
 
     def _require(self, x: tf.Tensor) -> tf.Tensor:
         """Returns the field as what the function takes, by default RGB."""
@@ -45,6 +61,8 @@ class _ColourTransform(FieldTransform):
 class _FactorTransform(_ColourTransform):
     """A transform with a factor drawn from [lower, upper)."""
 
+    amount: ClassVar[str] = "factor"
+
     lower: NonNegative
     """Least factor."""
     upper: NonNegative
@@ -56,8 +74,22 @@ class _FactorTransform(_ColourTransform):
             raise ValueError(f"upper ({self.upper}) should be greater than lower ({self.lower})")
         return self
 
+    @property
+    def range(self) -> tuple[float, float]:
+        return self.lower, self.upper
 
-class RandomBrightness(_ColourTransform):
+
+class _DeltaTransform(_ColourTransform):
+    """A transform with a change drawn from ±`max_delta`."""
+
+    max_delta: NonNegative
+
+    @property
+    def range(self) -> tuple[float, float]:
+        return -self.max_delta, self.max_delta
+
+
+class RandomBrightness(_DeltaTransform):
     """Adds up to ±`max_delta` to all values; any shape.
 
     As `tf.image.stateless_random_brightness`.
@@ -97,7 +129,7 @@ class RandomSaturation(_FactorTransform):
     """
 
 
-class RandomHue(_ColourTransform):
+class RandomHue(_DeltaTransform):
     """Shifts the hue of an RGB image by up to ±`max_delta`.
 
     As `tf.image.stateless_random_hue`.

@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from infeed_server.sources.base import Sample
 from infeed_server.transforms.base import (
+    Drawn,
     FieldTransform,
     Key,
     Step,
@@ -150,6 +151,11 @@ class DecodeAndCrop(Transform):
             other=lambda: call_traced(_decode_whole, contents, key, options=(decoding, self.crop)),
         )
         return {**sample, field: self.crop.to_output(pixels)}
+
+    @override
+    def draw(self, sample: Sample, key: Key) -> Drawn:
+        # Of the whole image: `apply` chooses the same window for the shape in the file's header.
+        return self.crop.draw(self.decode.apply(sample, key), key)
 
     @override
     def fields(self) -> set[str] | None:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import tensorflow as tf
 from pydantic import field_validator
 from typing_extensions import override
 
 from infeed.shared.errors import ConfigError
-from infeed_server.transforms.base import FieldTransform, Key, require_at_run_time, require_image
+from infeed_server.transforms.base import (
+    Drawn,
+    FieldTransform,
+    Key,
+    require_at_run_time,
+    require_image,
+)
 from infeed_server.transforms.option_types import Range, Size
 
 ResizeMethod = Literal[
@@ -96,6 +102,11 @@ class Crop(FieldTransform):
         window = self.choose_window(tf.shape(pixels), key)
         return self.to_output(crop_to_window(pixels, window))
 
+    @override
+    def draw_field(self, x: tf.Tensor, key: Key) -> Drawn:
+        window = self.choose_window(tf.shape(require_image(x, self)), key)
+        return dict(zip(("y", "x", "height", "width"), tf.unstack(window), strict=True))
+
     def _require_size(self, shape: tf.Tensor) -> list[tf.Operation]:
         """Raises, or fails the sample, if the image is too small. Returns control dependencies."""
         height, width = self.size
@@ -149,10 +160,20 @@ def crop_to_window(pixels: tf.Tensor, window: Window) -> tf.Tensor:
 
 
 class _RandomFlip(FieldTransform):
+    """A flip along an axis. Draws and pixels are the bits of the function of TensorFlow."""
+
+    axis: ClassVar[int]
+
+    @override
+    def draw_field(self, x: tf.Tensor, key: Key) -> Drawn:
+        return {"flipped": tf.random.stateless_uniform([], key) < 0.5}
+
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        flip = getattr(tf.image, f"stateless_{self.name}")
-        return flip(require_image(x, self), key)
+        pixels = require_image(x, self)
+        flipped = self.draw_field(pixels, key)["flipped"]
+        result = tf.cond(flipped, lambda: tf.reverse(pixels, [self.axis]), lambda: pixels)
+        return tf.ensure_shape(result, pixels.shape)
 
 
 class RandomFlipLeftRight(_RandomFlip):
@@ -163,6 +184,8 @@ class RandomFlipLeftRight(_RandomFlip):
     Result: type and shape kept.
     """
 
+    axis: ClassVar[int] = 1
+
 
 class RandomFlipUpDown(_RandomFlip):
     """Flips the image vertically with probability 0.5.
@@ -171,6 +194,8 @@ class RandomFlipUpDown(_RandomFlip):
 
     Result: type and shape kept.
     """
+
+    axis: ClassVar[int] = 0
 
 
 _TRIES = 10

@@ -13,7 +13,7 @@ import pytest
 from infeed.shared.spec.segment import Segment, end_of_epochs
 from infeed_server.order import SampleOrder
 from infeed_server.order.removed import Removed
-from infeed_server.order.run_order import Part, RunOrder, begin, extend
+from infeed_server.order.run_order import Part, RunOrder, as_run, begin, extend
 
 
 class History:
@@ -154,3 +154,38 @@ def check_inverse(history: History, seed: int) -> None:
         ]
         found = history.run.positions_of(index, epochs)
         assert [one for one in found if one[1] < len(history.delivered)] == expected, seed
+
+
+def test_positions_of_a_plain_order_are_the_inverse_of_its_slots() -> None:
+    order = SampleOrder(100_000, 3, "global", removed=Removed(np.arange(0, 600, 2)))
+    run = as_run(order.without(np.array([5, 9])))
+    slots = run.slots(0, 2 * order.count)
+    assert not np.isin(slots.index, [5, 9, *range(0, 600, 2)]).any()
+    for index in (0, 1, 5, 9, 77, 99_999):
+        expected = np.flatnonzero(slots.index == index).tolist()
+        assert [position for _, position in run.positions_of(index, 2)] == expected
+
+
+@pytest.mark.parametrize("mode", ["global", "window", "none", "stable"])
+def test_offsets_are_the_inverse_of_samples_for_all_of_100_000(mode: Any) -> None:
+    order = SampleOrder(100_000, 3, mode)
+    everything = np.arange(order.count)
+    offsets = order.offsets(7, everything)
+    assert np.array_equal(order.samples(7, offsets), everything)
+
+
+def test_bad_samples_of_an_old_segment_have_its_substitutes() -> None:
+    """Their slots stay as they were when the segment was the run's last one."""
+    old, new = SampleOrder(50, 1, "global"), SampleOrder(90, 1, "global")
+    bad = np.array([3, 30])
+    named = partial(
+        Segment, pipeline="p", fingerprint="f", seed=1, batch_size=5, world_size=1, shuffle="global"
+    )
+    first = begin(old, partial(named, 0, sample_count=50))
+    part = Part(first, old, None)
+    second = extend(part, 100, new, partial(named, 20, sample_count=90))
+    before = RunOrder((first,), [old]).without(bad)
+    after = RunOrder((first, second), [old, new]).without(bad)
+    assert np.array_equal(before.slots(0, 100).index, after.slots(0, 100).index)
+    assert not np.isin(after.slots(0, 300).index, bad).any()
+    assert (after.at(99).count, after.at(100).count) == (50, 90)

@@ -29,6 +29,7 @@ from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.sources import Source
+from infeed_server.sources.base import Columns, Sample
 from infeed_server.sources.python.mapped import MappedSource, read_samples
 from infeed_server.storage.faults import is_storage_fault, one_line, retry_faults
 from infeed_server.transforms.base import Step
@@ -78,6 +79,10 @@ class BadSampleHandler:
                     break
                 self._quarantine.count_again(sample)
                 self._substitute(task, slot)
+
+    def known(self) -> Array:
+        """Returns the samples that are known to be bad under any key, unless they are errors."""
+        return np.array([] if self._action == "raise" else list(self._known_bad), np.int64)
 
     def close(self) -> None:
         self._thread.shutdown()
@@ -154,30 +159,43 @@ class SampleFailure:
     depends_on_key: bool
 
 
+Look = Callable[[Source | Step, Sample], None]
+"""Gets what is read of a sample, with its source, and the sample before each step."""
+
+
+def _ignore(_: Source | Step, __: Sample) -> None:
+    """Looks at nothing."""
+
+
 def find_bad_sample(
-    source: Source, steps: Sequence[Step], index: int, key: Array
+    source: Source, steps: Sequence[Step], index: int, key: Array, look: Look = _ignore
 ) -> SampleFailure | None:
     """Runs the pipeline on one sample alone. Returns its failure; None where it is good. Raises
     `SourceError` for a storage fault that remains after retries."""
-    examine = partial(_examine, source, steps, index, key)
+    examine = partial(_examine, source, steps, index, key, look)
     return retry_faults(examine, f"sample {index} ({source.provenance(index)})", is_storage_fault)
 
 
-def _examine(source: Source, steps: Sequence[Step], index: int, key: Array) -> SampleFailure | None:
+def _examine(
+    source: Source, steps: Sequence[Step], index: int, key: Array, look: Look
+) -> SampleFailure | None:
     stage: str | Step = "read"
     depends_on_key = False
     try:
         indices = np.array([index], np.int64)
         if isinstance(source, MappedSource):
-            source.source.read(indices)
+            look(source.source, _first_row(source.source.read(indices)))
             stage, depends_on_key = _FUNCTIONS, source.random
         columns = read_samples(source, indices, np.asarray(key)[None])
-        sample = {name: tf.constant(rows[0]) for name, rows in columns.items()}
+        sample = _first_row(columns)
         stage = "parse"
+        if not isinstance(source, MappedSource):
+            look(source, sample)
         sample = source.parse(sample)
         for step in steps:
             stage = step
             depends_on_key = depends_on_key or step[1].random
+            look(step, sample)
             sample = sample_graph.apply_step(step, sample, tf.constant(key))
     except SampleError as error:
         return SampleFailure(error, depends_on_key)
@@ -188,6 +206,10 @@ def _examine(source: Source, steps: Sequence[Step], index: int, key: Array) -> S
             raise
         return SampleFailure(_describe(source, index, stage, error), depends_on_key)
     return None
+
+
+def _first_row(columns: Columns) -> Sample:
+    return {name: tf.constant(rows[0]) for name, rows in columns.items()}
 
 
 def _describe(source: Source, index: int, stage: str | Step, error: Exception) -> InfeedError:

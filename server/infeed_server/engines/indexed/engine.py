@@ -12,6 +12,7 @@ from typing import Any
 from infeed.shared.errors import InvalidRequestError, ServerUnavailableError
 from infeed.shared.spec import Array, PipelineSpec
 from infeed.shared.spec.segment import Lineage
+from infeed.v1 import feed_service_pb2 as service
 from infeed_server.engines.base import (
     Answer,
     Engine,
@@ -25,6 +26,7 @@ from infeed_server.engines.base import (
 from infeed_server.engines.indexed.bad_samples import BadSampleHandler
 from infeed_server.engines.indexed.batch_pipeline import BatchPipeline
 from infeed_server.engines.indexed.fair_queue import BatchTask, Reader
+from infeed_server.engines.indexed.order_queries import OrderQueries
 from infeed_server.engines.indexed.quarantine import Quarantine
 from infeed_server.engines.indexed.shared_batches import SharedBatches
 from infeed_server.engines.indexed.tiles import tile_slots
@@ -59,6 +61,7 @@ class IndexedEngine(Engine):
         self._monitor = monitor
         self._quarantine = quarantine
         self._bad_samples = BadSampleHandler(plan, quarantine, monitor)
+        self._queries = OrderQueries(plan, self._bad_samples)
         self.shared = SharedBatches(budget)
         if plan.cache is not None:
             plan.cache.follow(self._jobs)
@@ -77,6 +80,12 @@ class IndexedEngine(Engine):
 
     def order(self, seed: int, lineage: Lineage = ()) -> Order:
         return self._plan.order(seed, lineage)
+
+    def describe_slots(self, run: RunKey, positions: range, draws: bool) -> list[service.Slot]:
+        return self._queries.describe(run, positions, draws=draws)
+
+    def find_sample(self, run: RunKey, sample: str, epochs: int) -> service.FindSampleResponse:
+        return self._queries.find(run, sample, epochs)
 
     def open(self, slots: int, epochs: int, trainer: Trainer) -> IndexedSession:  # noqa: ARG002
         # The end of the data is arithmetic, and a batch is the same for every trainer.

@@ -81,7 +81,8 @@ class BatchTask:
     def substitute(self, slot: int, *, masked: bool) -> None:
         """Puts another sample, drawn from the bad one's key, into a slot."""
         self.substitutions += 1
-        drawn = self.order.substitute(int(self.index[slot]), self.key[slot])
+        order = self.order.at(self.request.start + slot)
+        drawn = order.substitute(int(self.index[slot]), self.key[slot])
         self.index[slot], self.key[slot] = drawn.index[0], drawn.key[0]
         if masked:
             self.mask[slot] = False

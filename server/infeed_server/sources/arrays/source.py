@@ -105,6 +105,9 @@ class ArrayReader(Source):
         """Gathers the rows. Raises `SourceError` when a mapped file has changed."""
         return {name: to_wire(stored.rows(indices)) for name, stored in self.stored.items()}
 
+    def known_fields(self) -> Mapping[str, Array]:
+        return {name: one.array for name, one in self.stored.items() if one.array.ndim == 1}
+
     def check_files(self) -> None:
         """Raises `SourceError` when a mapped file has changed."""
         for mapped in {stored.mapped for stored in self.stored.values() if stored.mapped}:

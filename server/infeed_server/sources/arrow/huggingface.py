@@ -192,6 +192,10 @@ class StoredBatches(SavedRows):
         self.load = self._cache.get
         self.advice = advice_of_parts("record batch", rows, sizes, cache_bytes)
 
+    @property
+    def total_bytes(self) -> int:
+        return sum(batch.size for batch in self._batches)
+
     def close(self) -> None:
         self._ranges.close()
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import BeforeValidator, Field, NonNegativeInt
 
 from infeed.shared.errors import SourceError
@@ -23,6 +24,9 @@ log = logging.getLogger(__name__)
 
 _MANY_ROWS = 100
 """Rows of a part; with more, a row in a global order costs too many others."""
+
+_MAX_SEARCHED_BYTES = 1 << 30
+"""Of a table whose column is read to find a value: its other columns are read too."""
 
 ColumnNames = Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(as_tuple)]
 
@@ -67,6 +71,27 @@ class TableReader(ColumnSource, FilesSource):
     def remedy(self, column: str) -> str:  # noqa: ARG002 - of some columns
         """Returns what to do about a null, for the end of a message."""
         return ""
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes that are read for all rows; 0 where files are mapped."""
+        return 0
+
+    def whole_field(self, name: str) -> npt.NDArray[Any] | None:
+        """Reads a column, if all columns together are small."""
+        field = next((one for one in self.fields if one.name == name), None)
+        if field is None or field.shape or self.total_bytes > _MAX_SEARCHED_BYTES:
+            return None
+        values = field.empty(len(self))
+        for number in range(len(self.files)):
+            for _, part in self.load([number]):
+                rows = slice(*self._first[number : number + 2].tolist())
+                try:
+                    values[rows] = to_rows(part[name], field)
+                except RowError as error:
+                    problem = f"its column {name!r} {error}"
+                    raise self.sample_error(rows.start + error.row, problem) from error
+        return values
 
     def read(self, indices: Indices) -> Columns:
         return self.to_columns(self.read_arrays(indices))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from infeed.shared.errors import SampleError
@@ -152,6 +153,15 @@ class ImageReader(Source):
         if self.labels is not None:
             columns["label"] = self.labels.values[indices]
         return columns
+
+    def known_fields(self) -> Mapping[str, npt.NDArray[Any]]:
+        return {"label": self.labels.values} if self.labels else {}
+
+    def samples_in(self, end: str) -> Iterator[range]:
+        name = b"/" + os.fsencode(end)
+        for index, path in enumerate(self.files.paths):
+            if path.endswith(name):
+                yield range(index, index + 1)
 
     def close(self) -> None:
         """Ends the reading threads; a read in progress completes, later ones fail."""

@@ -32,7 +32,8 @@ class MappedSource(ColumnSource, WrappedSource):
     ) -> None:
         """Starts `processes`, unless the source has its own; `label` is its name in messages."""
         super().__init__(source)
-        self.random = any(function.keyed for function in functions)
+        self.keyed_stages = tuple(function.stage for function in functions if function.keyed)
+        self.random = bool(self.keyed_stages)
         self._functions = functions
         self.backend = (
             source.backend if isinstance(source, PythonReader) else Backend(label, processes)

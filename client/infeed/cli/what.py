@@ -1,0 +1,134 @@
+"""The command `infeed what`: the samples of a training step, and what was drawn for each."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+import infeed
+from infeed.batch import Batch
+from infeed.cli.connection import TIMEOUT, Connection, RunName, Target
+from infeed.cli.contact_sheet import write_sheet
+from infeed.cli.model_options import option, with_models
+from infeed.cli.output import new_console, print_json, print_line
+from infeed.run import Run, load_run
+from infeed.shared.printable import printable
+
+_WIDTH = 200
+"""Characters of a line that is not written to a terminal: file, key and draws fit into it."""
+
+
+@dataclass(frozen=True)
+class WhatOptions:
+    """The options, as they are given."""
+
+    step: int = option(..., "The training step, from 0.", min=0)
+    rank: int = option(0, "The rank whose batch it is.", min=0)
+    slot: int | None = option(None, "The slot of the batch. Default: all.", min=0)
+    world_size: int | None = option(None, "Number of ranks. Default: the segment's, else 1.", min=1)
+    batch_size: int | None = option(
+        None, "Slots of each batch. Default: the segment's, else the pipeline's.", min=1
+    )
+    png: Path | None = option(
+        None, "Also write the images that were delivered to this file.", metavar="FILE"
+    )
+    draws: bool = option(
+        True, "Read the samples, for what random transforms drew.", "--draws/--no-draws"
+    )
+    as_json: bool = option(False, "Print JSON instead of the table.", "--json")
+    timeout: float = option(20.0, TIMEOUT, metavar="SECONDS")
+
+
+@with_models
+def what(target: Target, run: RunName, options: WhatOptions, connection: Connection) -> None:
+    """Shows the samples that a training step had, or will have, and their random draws.
+
+    Everything follows from the number of the step: nothing is recorded in training.
+
+    \b
+    Examples:
+      infeed what 127.0.0.1:7470 run.json --step 48123
+      infeed what 127.0.0.1:7470 run.json --step 48123 --rank 3 --slot 17 --png seen.png
+      infeed what 127.0.0.1:7470 photos@17 --step 0 --no-draws --json
+    """
+    loaded = load_run(run)
+    slots = infeed.at(
+        loaded,
+        options.step,
+        target,
+        rank=options.rank,
+        slot=options.slot,
+        batch_size=options.batch_size,
+        world_size=options.world_size,
+        draws=options.draws,
+        timeout=options.timeout,
+        **connection.arguments(),
+    )
+    if options.png is not None:
+        _write_pictures(options.png, target, loaded, options, connection)
+    if options.as_json:
+        documents = [{**asdict(slot), "key": _hex(slot.key)} for slot in slots]
+        print_json({"step": options.step, "rank": options.rank, "slots": documents})
+        return
+    console = new_console(_WIDTH)
+    print_line(console, f"step {options.step}, rank {options.rank}")
+    heads = ("slot", "position", "epoch", "sample", "file", "fields", "key", "draws")
+    table = Table(*heads, box=SIMPLE_HEAD, highlight=False)
+    for slot in slots:
+        place = slot.file if slot.offset is None else f"{slot.file}@{slot.offset}"
+        table.add_row(
+            *map(str, (slot.slot, slot.position, slot.epoch)),
+            "empty" if slot.sample_id < 0 else str(slot.sample_id),
+            Text(printable(place), overflow="fold"),
+            Text(printable(_pairs(slot.fields))),
+            _hex(slot.key),
+            Text("\n".join(printable(f"{name}: {_pairs(v)}") for name, v in slot.draws.items())),
+        )
+    console.print(table)
+    if options.png is not None:
+        print_line(console, f"images: {options.png}")
+
+
+def _write_pictures(
+    png: Path, target: str, run: Run, options: WhatOptions, connection: Connection
+) -> None:
+    """Requests the batch, and writes its pictures."""
+    segment = run.at_step(options.step)
+    world_size = options.world_size or (segment.world_size if segment else 1)
+    with infeed.connect(
+        target,
+        run.pipeline,
+        state=run.cursor,
+        seed=None if run.cursor else run.seed,
+        steps=(options.step, options.step + 1),
+        shard=infeed.Shard(options.rank, world_size),
+        batch_size=options.batch_size,
+        timeout=options.timeout,
+        **connection.arguments(),
+    ) as feed:
+        batch = feed.next(timeout=max(options.timeout, 60.0))
+        write_sheet(png, batch if options.slot is None else _one(batch, options.slot), feed.spec)
+
+
+def _one(batch: Batch, slot: int) -> Batch:
+    """Returns a batch of one slot."""
+    return Batch(
+        {name: array[slot : slot + 1] for name, array in batch.items()},
+        start=batch.start + slot,
+        epoch=batch.epoch,
+        sample_ids=batch.sample_ids[slot : slot + 1],
+        mask=batch.mask[slot : slot + 1],
+    )
+
+
+def _hex(key: tuple[int, ...]) -> str:
+    return "".join(f"{word:016x}" for word in key)
+
+
+def _pairs(values: Any) -> str:
+    return " ".join(f"{name}={value}" for name, value in values.items())

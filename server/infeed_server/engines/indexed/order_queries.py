@@ -1,0 +1,234 @@
+"""Questions about the order of a run: what its positions have, and where a sample is."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from infeed.shared.errors import InvalidRequestError, SampleError, SampleNotFoundError
+from infeed.shared.spec import Array
+from infeed.v1 import feed_service_pb2 as service
+from infeed_server.engines.base import RunKey
+from infeed_server.engines.indexed.bad_samples import BadSampleHandler, find_bad_sample
+from infeed_server.order import Order, as_run
+from infeed_server.pipeline import sample_graph
+from infeed_server.pipeline.indexed_plan import IndexedPlan
+from infeed_server.pipeline.sample_key import format_key
+from infeed_server.sources import Source
+from infeed_server.sources.base import Sample, WrappedSource
+from infeed_server.sources.python.mapped import MappedSource
+from infeed_server.transforms.base import Step
+from infeed_server.transforms.decode import DecodeAndCrop
+
+_MAX_FOUND, _MAX_FOUND_POSITIONS = 1000, 20_000
+"""Samples of one answer, and about how many positions they may have together."""
+
+_MAX_SUBSTITUTES = 100
+"""Substitutes in a row that are tried for a sample that is found to be bad."""
+
+_MAX_TEXT = 100
+"""Bytes of a field that is shown."""
+
+
+class OrderQueries:
+    """Answers for one indexed pipeline. Thread-safe."""
+
+    def __init__(self, plan: IndexedPlan, bad_samples: BadSampleHandler) -> None:
+        self._plan = plan
+        self._bad_samples = bad_samples
+        self._masks = plan.spec.on_error == "mask"
+        self._reading = threading.Lock()
+        """Samples are read by one call at a time: trainers must not notice it."""
+
+    def describe(self, run: RunKey, positions: range, *, draws: bool) -> list[service.Slot]:
+        """Returns what consecutive positions have. `draws`: each sample is read and
+        transformed, also to find out whether it is bad."""
+        order, bad = self._order(run)
+        found = order.slots(positions.start, len(positions))
+        ids = np.where(np.isin(found.index, bad), -1, found.index) if self._masks else found.index
+        slots = []
+        known = self._plan.source.known_fields()
+        for row, (position, index) in enumerate(zip(positions, ids.tolist(), strict=True)):
+            sample, key, seen = index, found.key[row], _Seen()
+            if draws and sample >= 0:
+                with self._reading:
+                    sample, key, seen = self._look(order, position, sample, key)
+            elif sample >= 0:
+                seen.fields = {name: values[sample] for name, values in known.items()}
+            slot = service.Slot(position=position, epoch=int(found.epoch[row]), sample_id=sample)
+            if sample >= 0:
+                self._fill(slot, key, seen)
+            slots.append(slot)
+        return slots
+
+    def find(self, run: RunKey, sample: str, epochs: int) -> service.FindSampleResponse:
+        """Returns where a sample is in so many epochs, by index, file or label."""
+        order = as_run(self._order(run)[0])
+        limit = max(1, min(_MAX_FOUND, _MAX_FOUND_POSITIONS // epochs))
+        found = [*islice(self._matching(sample), limit + 1)]
+        if not found:
+            raise SampleNotFoundError(
+                f"{self._plan.spec.name!r} has no sample {sample!r}: give an index from 0 to "
+                f"{len(self._plan.source) - 1}, the end of a file's path, or label:VALUE",
+                sample=sample,
+            )
+        answer = service.FindSampleResponse(more=len(found) > limit)
+        for index in found[:limit]:
+            visits = order.positions_of(index, epochs)
+            answer.samples.add(
+                sample_id=index,
+                file=_text(self._plan.source.provenance(index).file),
+                epochs=[epoch for epoch, _ in visits],
+                positions=[position for _, position in visits],
+                is_removed=bool(np.isin(index, order.last.removed.ids)),
+            )
+        return answer
+
+    def _order(self, run: RunKey) -> tuple[Order, Array]:
+        """Returns the order of what is delivered, and the samples that are known to be bad."""
+        order, bad = self._plan.order(*run), self._bad_samples.known()
+        if not bad.size or self._masks:
+            return order, bad
+        if 2 * bad.size > order.count:
+            raise SampleError(
+                f"{self._plan.spec.name!r}: {bad.size} of {order.count} samples are bad, too many "
+                "to follow their substitutes; repair the files, or see the quarantine log"
+            )
+        return order.without(bad), bad
+
+    def _look(
+        self, order: Order, position: int, sample: int, key: Array
+    ) -> tuple[int, Array, _Seen]:
+        """Reads and transforms the sample at a position, or the one that is there in its place.
+        Returns what is delivered: -1 for an empty slot."""
+        source, steps = self._plan.uncached
+        keyed = source.keyed_stages if isinstance(source, MappedSource) else ()
+        for _ in range(_MAX_SUBSTITUTES):
+            seen = _Seen(key, keyed)
+            failure = find_bad_sample(source, steps, sample, key, seen.look)
+            if failure is None:
+                break
+            if self._plan.spec.on_error == "raise":
+                stage = failure.error.metadata.get("stage", "")
+                seen.draws.append((stage, {"error": failure.error.message}))
+                break
+            if self._masks:
+                return -1, key, seen
+            drawn = order.at(position).substitute(sample, key)
+            sample, key = int(drawn.index[0]), drawn.key[0]
+        return sample, key, seen
+
+    def _fill(self, slot: service.Slot, key: Array, seen: _Seen) -> None:
+        origin = self._plan.source.provenance(slot.sample_id)
+        slot.file = _text(origin.file)
+        if origin.offset is not None:
+            slot.offset = origin.offset
+        slot.key.extend(np.asarray(key).tolist())
+        slot.fields = _to_json(seen.fields)
+        for path, drawn in seen.draws:
+            slot.draws.add(transform=path, parameters=_to_json(drawn))
+
+    def _matching(self, text: str) -> Iterator[int]:
+        """Yields the samples of an index, of files, or of a label."""
+        source = self._plan.source
+        field, separator, value = text.partition(":")
+        if text.isdecimal() and int(text) < len(source):
+            yield int(text)
+        elif separator and (field == "label" or field in source.known_fields()):
+            values = source.whole_field(field)
+            if values is None:
+                raise InvalidRequestError(
+                    f"{self._plan.spec.name!r}: the field {field!r} is not known without reading "
+                    "all samples; give an index, or the end of a file's path",
+                    sample=text,
+                )
+            names = _class_names(source) if field == "label" else ()
+            yield from np.flatnonzero(_equal(values, value, names)).tolist()
+        else:
+            path, _, offset = text.rpartition("@") if _has_offset(text) else (text, "", "")
+            for samples in source.samples_in(path.lstrip("/")):
+                for index in samples:
+                    if not offset or source.provenance(index).offset == int(offset):
+                        yield index
+
+
+class _Seen:
+    """What is seen of a sample while it is read and transformed: its small fields, and draws."""
+
+    def __init__(self, key: Array | None = None, keyed: Sequence[str] = ()) -> None:
+        """`keyed` are functions in Python that draw from the key."""
+        self.fields: Mapping[str, Any] = {}
+        self.draws: list[tuple[str, Mapping[str, Any]]] = []
+        self._key, self._keyed = key, keyed
+
+    def look(self, stage: Source | Step, sample: Sample) -> None:
+        """Is called by `find_bad_sample`."""
+        if isinstance(stage, Source):
+            self.fields = stage.parse(sample)
+            # Also of a try before, which a fault of storage ended.
+            self.draws = [(name, {"key": self._key}) for name in self._keyed]
+        elif stage[1].random:
+            ordinal, transform = stage
+            drawn = transform.draw(sample, sample_graph.step_key(stage, tf.constant(self._key)))
+            named = transform.crop if isinstance(transform, DecodeAndCrop) else transform
+            self.draws.append((f"transforms[{ordinal}].{named.name}", drawn))
+
+
+def _to_json(values: Mapping[str, Any]) -> str:
+    """Returns numbers and short texts as JSON, without what is larger."""
+    shown = {name: _shown(name, np.asarray(value)[()]) for name, value in values.items()}
+    return json.dumps({name: value for name, value in shown.items() if value is not None})
+
+
+def _shown(name: str, value: Any) -> Any:
+    if name == "key":
+        return format_key(value)
+    if isinstance(value, np.ndarray):
+        return None
+    if isinstance(value, bytes):
+        try:
+            value = value[: _MAX_TEXT + 1].decode()
+        except UnicodeDecodeError:
+            return None
+    if isinstance(value, str):
+        return str(value) if len(value) <= _MAX_TEXT else None
+    if isinstance(value, np.bool_ | np.integer):
+        return value.item()
+    number = float(str(value))  # the shortest one of its type
+    return number if np.isfinite(number) else str(number)
+
+
+def _text(path: str) -> str:
+    """Returns a path without lone surrogates, which a message cannot have."""
+    return path.encode(errors="replace").decode()
+
+
+def _has_offset(text: str) -> bool:
+    return text.rpartition("@")[2].isdecimal()
+
+
+def _equal(values: Array, text: str, names: Sequence[str]) -> Array:
+    """Returns whether each value is the one in a text, which can be the name of a class."""
+    if values.dtype.kind in "SUO":
+        return np.asarray(values == (text if values.dtype.kind == "U" else text.encode()))
+    try:
+        number = names.index(text) if text in names else _number(text)
+    except ValueError:
+        return np.zeros(0, bool)
+    return np.asarray(values == number)
+
+
+def _number(text: str) -> float:
+    return int(text) if text.lstrip("-").isdecimal() else float(text)
+
+
+def _class_names(source: Source) -> Sequence[str]:
+    while isinstance(source, WrappedSource):
+        source = source.source
+    return getattr(source, "class_names", ())

@@ -1,0 +1,201 @@
+"""Questions about the order of a run: their limits and checks, and random places of real runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import infeed
+from infeed.cursor import Cursor
+from infeed.shared.errors import (
+    FingerprintError,
+    InvalidRequestError,
+    PermissionDeniedError,
+    PipelineNotFoundError,
+)
+from infeed.shared.spec.segment import Lineage, Segment, lineage_to_proto
+from infeed.v1 import feed_service_pb2 as messages
+from infeed_server import Pipeline
+from infeed_server.engines.base import Engine
+from infeed_server.engines.monitor import Monitor
+from infeed_server.order import RunOrder
+from infeed_server.order.run_order import Part, begin, extend
+from infeed_server.pipeline.load import parse
+from infeed_server.rpc.servicer import SERVICE, FeedServicer
+from infeed_server.runtime.engine_factory import build
+from infeed_server.serving.auth import Caller, Grant
+from infeed_server.serving.catalog import Catalog
+from infeed_server.serving.data_order import describe_slots, find_sample
+
+COUNT, SEED = 1000, 5
+
+
+def keyed(sample: dict[str, tf.Tensor], key: tf.Tensor) -> dict[str, tf.Tensor]:
+    return {"x": sample["x"], "drawn": tf.random.stateless_uniform([], key, None, None, tf.int64)}
+
+
+def definition(**options: Any) -> Pipeline:
+    defaults = {
+        "source": {"arrays": {"x": np.arange(COUNT)}},
+        "shuffle": {"seed": SEED},
+        "transforms": [{"map": {"function": keyed}}],
+        "batch": {"size": 8},
+    }
+    return parse({**defaults, **options})
+
+
+@pytest.fixture(scope="module")
+def engine() -> Any:
+    engine = build("n", definition(), Monitor())
+    yield engine
+    engine.close()
+
+
+def run(**options: Any) -> messages.Run:
+    return messages.Run(pipeline="n", **options)
+
+
+@pytest.mark.parametrize(
+    ("function", "request_", "problem"),
+    [
+        (describe_slots, {"start": -1, "count": 1}, "start -1 is out of range"),
+        (describe_slots, {"start": (1 << 62) + 1, "count": 1}, "start .* is out of range"),
+        (describe_slots, {"count": 0}, "count 0 is out of range: it is 1 to 4096"),
+        (describe_slots, {"count": 4097}, "count 4097 is out of range: it is 1 to 4096"),
+        (describe_slots, {"count": 257, "draws": True}, "count 257 is out of range: it is 1 to 25"),
+        (find_sample, {"sample": "1", "epochs": 0}, "epochs 0 is out of range: it is 1 to 10000"),
+        (find_sample, {"sample": "1", "epochs": 10_001}, "epochs 10001 is out of range"),
+        (find_sample, {"sample": "", "epochs": 1}, "the length of sample 0 is out of range"),
+        (find_sample, {"sample": "1", "epochs": 1, "run": run(seed=-1)}, "seed -1 is outside"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(
+    engine: Engine, function: Any, request_: dict[str, Any], problem: str
+) -> None:
+    name = {describe_slots: "DescribeSlotsRequest", find_sample: "FindSampleRequest"}[function]
+    with pytest.raises(InvalidRequestError, match=problem):
+        function(engine, getattr(messages, name)(**{"run": run(), **request_}))
+
+
+def test_the_largest_request_and_position_are_answered(engine: Engine) -> None:
+    request = messages.DescribeSlotsRequest(run=run(), start=1 << 62, count=4096)
+    assert len(describe_slots(engine, request).slots) == 4096
+
+
+def test_another_definition_or_run_is_refused(engine: Engine) -> None:
+    ask = partial(messages.DescribeSlotsRequest, count=1)
+    with pytest.raises(FingerprintError):
+        describe_slots(engine, ask(run=run(fingerprint="0" * 32)))
+    wrong = Segment(0, 0, "n", "0" * 32, SEED, 8, 1, 0, 0, COUNT, COUNT, "global")
+    with pytest.raises(InvalidRequestError, match="the run does not fit pipeline 'n'"):
+        describe_slots(engine, ask(run=run(lineage=lineage_to_proto([wrong]))))
+
+
+def test_tokens_give_access_to_pipelines(engine: Engine) -> None:
+    streams: Any = type("Streams", (), {"serve": None})
+    servicer = FeedServicer(Catalog({"n": engine, "secret": engine}), streams)
+    grant = Grant(name="team", sha256="0" * 64, pipelines=["n"])
+    caller = Caller("team", lambda: grant)
+    request = messages.DescribeSlotsRequest(run=run(), count=1)
+    assert servicer._describe(request, caller)
+    sample = messages.FindSampleRequest(run=run(), sample="1", epochs=1)
+    assert servicer._find(sample, caller)
+    for pipeline, error in (("secret", PermissionDeniedError), ("other", PermissionDeniedError)):
+        request.run.pipeline = sample.run.pipeline = pipeline
+        for ask, message in ((servicer._describe, request), (servicer._find, sample)):
+            with pytest.raises(error):
+                ask(message, caller)
+    with pytest.raises(PipelineNotFoundError):
+        servicer._describe(messages.DescribeSlotsRequest(run={"pipeline": "x"}), Caller("all"))
+
+
+def lineage(fingerprint: str, engine: Engine) -> Lineage:
+    """Returns a run that changes its batch and world size, and skips samples."""
+    order = engine.order(SEED)
+    assert not isinstance(order, RunOrder)
+    names = {"pipeline": "n", "fingerprint": fingerprint, "seed": SEED}
+    of = {**names, "sample_count": COUNT, "shuffle": "global"}
+    first = begin(order, partial(Segment, 0, batch_size=8, world_size=3, **of))
+    part = Part(first, order, None)
+    second = extend(
+        part, 24 * 20, order, partial(Segment, 20, batch_size=5, world_size=4, **of), 60
+    )
+    part = Part(second, order, part)
+    start = second.start + 20 * 80
+    third = extend(part, start, order, partial(Segment, 100, batch_size=16, world_size=1, **of))
+    return first, second, third
+
+
+@pytest.mark.parametrize("count", [1000, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_random_places_have_what_was_delivered(
+    serve: Callable[[Any], Any], engine: Engine, count: int
+) -> None:
+    """By id, and by a field that is a function of the sample's key."""
+    server = serve({"n": definition()})
+    rng = np.random.default_rng(count)
+    segments = lineage(engine.spec.fingerprint, engine)
+    delivered: dict[tuple[int, int, int], tuple[int, int, int]] = {}
+    ends = [*(segment.step for segment in segments[1:]), 400]
+    position: dict[tuple[int, int, int], int] = {}
+    for number, (segment, end) in enumerate(zip(segments, ends, strict=True)):
+        run_so_far = segments[: number + 1]
+        for rank in range(segment.world_size):
+            cursor = Cursor("n", segment.fingerprint, SEED, segment.start, segments=run_so_far)
+            with infeed.connect(
+                str(server.address),
+                "n",
+                state=cursor.to_json(),
+                shard=infeed.Shard(rank, segment.world_size),
+                batch_size=segment.batch_size,
+            ) as feed:
+                for step in range(segment.step, end):
+                    batch = next(feed)
+                    for slot in range(segment.batch_size):
+                        place = (step, rank, slot)
+                        position[place] = batch.start + slot
+                        values = batch.sample_ids[slot], batch["x"][slot], batch["drawn"][slot]
+                        delivered[place] = tuple(map(int, values))
+    places = [*delivered]
+    with grpc.insecure_channel(str(server.address)) as channel:
+        describe = channel.unary_unary(f"/{SERVICE}/DescribeSlots")
+        message = run(lineage=lineage_to_proto(segments))
+        for index in rng.integers(0, len(places), count).tolist():
+            step, rank, slot = place = places[index]
+            segment = [one for one in segments if one.step <= step][-1]
+            start = segment.start + (step - segment.step) * segment.global_stride
+            start += rank * segment.batch_size + slot
+            assert position[place] == start
+            request = messages.DescribeSlotsRequest(run=message, start=start, count=1, draws=True)
+            raw = describe(request.SerializeToString(), timeout=60)
+            (found,) = messages.DescribeSlotsResponse.FromString(raw).slots
+            key = json.loads(found.draws[0].parameters)["key"]
+            words = np.array([int(key[:16], 16), int(key[16:], 16)], np.uint64).view(np.int64)
+            drawn = tf.random.stateless_uniform([], tf.constant(words), None, None, tf.int64)
+            assert delivered[place] == (found.sample_id, found.sample_id, int(drawn))
+            assert json.loads(found.fields) == {"x": found.sample_id}
+
+
+def test_when_is_the_inverse_of_what(engine: Engine) -> None:
+    """For all samples of the epochs of an amended run, each by its own request."""
+    segments = lineage(engine.spec.fingerprint, engine)
+    message, epochs = run(lineage=lineage_to_proto(segments)), 4
+    found: dict[int, tuple[int, int]] = {}
+    for sample in range(COUNT):
+        request = messages.FindSampleRequest(run=message, sample=str(sample), epochs=epochs)
+        (one,) = find_sample(engine, request).samples
+        for position, epoch in zip(one.positions, one.epochs, strict=True):
+            assert position not in found
+            found[position] = sample, epoch
+    assert sorted(found) == [*range(4 * COUNT - 60)]
+    for start in range(0, len(found), 1000):
+        size = min(1000, len(found) - start)
+        request = messages.DescribeSlotsRequest(run=message, start=start, count=size)
+        for slot in describe_slots(engine, request).slots:
+            assert found[slot.position] == (slot.sample_id, slot.epoch)
