@@ -28,7 +28,7 @@ LAYERS = {
         "shared",
         "http2",
         "batch cursor stats transport",
-        "wire rpc ranks",
+        "wire rpc ranks run",
         "prefetch",
         "feed",
         "client",
@@ -81,7 +81,7 @@ CLIENT_REQUIREMENTS = {
 # A package's modules and folders have this many lines at most; a folder of `infeed_tfdata` counts
 # with it, and generated modules nowhere.
 BUDGETS = {
-    "infeed": 1200,
+    "infeed": 1500,
     "infeed.adapters": 250,
     "infeed.audit": 650,
     "infeed.cli": 1450,

@@ -9,11 +9,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 from infeed.shared.arguments import MAX_INT64, check_integer
 from infeed.shared.errors import CursorError, InvalidRequestError
 from infeed.shared.spec import PipelineSpec, Remainder
+from infeed.shared.spec.segment import MAX_SEGMENTS, Lineage, Segment
 
 CURSOR_VERSION = 1
 
@@ -45,7 +47,8 @@ class Shard:
 @dataclass(frozen=True)
 class Cursor:
     """The progress of a run: `position` samples were delivered, over all ranks. `resumable` False:
-    the run cannot continue there; JSON has it then only."""
+    the run cannot continue there; JSON has it then only. `segments` are the parts of an amended
+    run, up to this one; JSON has them only where there are some."""
 
     pipeline: str
     fingerprint: str
@@ -53,11 +56,15 @@ class Cursor:
     position: int
     version: int = CURSOR_VERSION
     resumable: bool = True
+    segments: Lineage = ()
 
     def to_json(self) -> dict[str, Any]:
         fields = asdict(self)
         if self.resumable:
             del fields["resumable"]
+        fields["segments"] = [segment.to_json() for segment in self.segments]
+        if not self.segments:
+            del fields["segments"]
         return fields
 
     @classmethod
@@ -78,15 +85,19 @@ class Cursor:
         known = ("version", "pipeline", "fingerprint", "seed", "position")
         if missing := [key for key in known if key not in state]:
             raise CursorError(f"the cursor lacks {', '.join(missing)}")
-        if unknown := sorted(str(key) for key in state if key not in (*known, "resumable")):
+        optional = ("resumable", "segments")
+        if unknown := sorted(str(key) for key in state if key not in (*known, *optional)):
             raise CursorError(f"the cursor has unknown keys: {', '.join(unknown)}")
-        return cls(
+        cursor = cls(
             pipeline=str(state["pipeline"]),
             fingerprint=str(state["fingerprint"]),
             seed=_read_int(state, "seed", MAX_INT64, "2^63 - 1"),
             position=_read_int(state, "position", MAX_POSITION, "2^62"),
             resumable=bool(state.get("resumable", True)),
+            segments=_read_segments(state.get("segments", ())),
         )
+        cursor._check_segments()
+        return cursor
 
     def check(self, spec: PipelineSpec, seed: int) -> None:
         """Raises `CursorError` if the cursor belongs to another run; lists every difference."""
@@ -110,6 +121,28 @@ class Cursor:
                 f"pipeline {spec.name!r} guarantees no order, so it cannot resume at position "
                 f"{self.position} of the cursor; connect without state to restart"
             )
+
+    def _check_segments(self) -> None:
+        """Raises `CursorError` unless the cursor lies in the last segment."""
+        for number, (one, other) in enumerate(pairwise(self.segments), 1):
+            if other.step < one.step or other.start < one.start:
+                raise CursorError(
+                    f"segment {number} of the cursor begins at step {other.step} and position "
+                    f"{other.start}, before segment {number - 1}; restore the saved cursor"
+                )
+        for last in self.segments[-1:]:
+            for name in ("pipeline", "fingerprint", "seed"):
+                if getattr(last, name) != getattr(self, name):
+                    raise CursorError(
+                        f"the cursor's {name} is {getattr(self, name)!r}, but its last segment has "
+                        f"{getattr(last, name)!r}; restore the cursor as it was saved"
+                    )
+            if self.position < last.start:
+                raise CursorError(
+                    f"the cursor's position {self.position} lies before its last segment, which "
+                    f"begins at step {last.step} and position {last.start}; to see earlier steps "
+                    "again, connect with steps=(first, end) and the run's newest state"
+                )
 
 
 @dataclass(frozen=True)
@@ -160,6 +193,30 @@ class ShardPlan:
         if self.position_count is None:
             return position
         return min(position, max(self.base, self.position_count))
+
+
+def _read_segments(value: Any) -> Lineage:
+    if not isinstance(value, list | tuple) or len(value) > MAX_SEGMENTS:
+        found = f"{len(value)} segments" if isinstance(value, list | tuple) else repr(value)
+        raise CursorError(
+            f"the cursor's segments are a list of at most {MAX_SEGMENTS}, not {found}"
+        )
+    segments = tuple(Segment.from_json(_plain(item), i) for i, item in enumerate(value))
+    for number, segment in enumerate(segments):
+        if not segment.global_stride or segment.start > MAX_POSITION:
+            raise CursorError(
+                f"segment {number} of the cursor has batch size {segment.batch_size}, world size "
+                f"{segment.world_size} and start {segment.start}; a size is at least 1, a start at "
+                "most 2^62"
+            )
+    return segments
+
+
+def _plain(value: Any) -> Any:
+    """Returns a mapping with values of Python where a checkpoint library has made scalars."""
+    if not isinstance(value, Mapping):
+        return value
+    return {key: item.item() if hasattr(item, "item") else item for key, item in value.items()}
 
 
 def _read_int(state: Mapping[str, Any], key: str, limit: int, limit_text: str) -> int:

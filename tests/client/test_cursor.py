@@ -113,3 +113,49 @@ def test_cursor_of_another_run_is_rejected(cursor: Cursor, message: str) -> None
     CURSOR.check(SPEC, 17)
     with pytest.raises(CursorError, match=message):
         cursor.check(SPEC, 17)
+
+
+def segment(step: int, start: int, **changes: Any) -> dict[str, Any]:
+    """Returns the JSON of a segment of 100 samples."""
+    names = {"pipeline": "train", "fingerprint": "ab12", "seed": 17}
+    sizes = {"batch_size": 8, "world_size": 2, "sample_count": 100}
+    place = {"epoch": 0, "offset": start, "epoch_end": 100, "shuffle": "global"}
+    return {"step": step, "start": start, **names, **sizes, **place, **changes}
+
+
+SEGMENTS = [segment(0, 0, fingerprint="old"), segment(5, 80, is_rest=True)]
+
+
+def test_segments_round_trip_through_json_and_scalars() -> None:
+    state = {**CURSOR.to_json(), "segments": SEGMENTS}
+    cursor = Cursor.from_json(state)
+    assert cursor.to_json() == state
+    scalars = [
+        {key: value if isinstance(value, str) else np.array(value) for key, value in one.items()}
+        for one in SEGMENTS
+    ]
+    assert Cursor.from_json({**state, "segments": scalars}) == cursor
+    assert Cursor.from_json({**state, "segments": []}) == CURSOR
+    cursor.check(SPEC, 17)
+
+
+@pytest.mark.parametrize(
+    ("segments", "message"),
+    [
+        ({}, "list of at most 256, not {}"),
+        ([segment(0, 0)] * 257, "257 segments"),
+        ([7], "segment 0.*not a mapping"),
+        ([segment(0, 0, batch_size=0)], "segment 0.*batch size 0"),
+        ([segment(0, 1 << 63)], "its start is"),
+        ([segment(0, (1 << 62) + 1)], "start at most 2.62"),
+        ([segment(5, 0), segment(4, 80)], "segment 1 of the cursor begins at step 4"),
+        ([segment(0, 80), segment(5, 0)], "before segment 0"),
+        ([segment(0, 0, fingerprint="old")], "fingerprint is 'ab12'.*'old'"),
+        ([segment(0, 0, seed=1)], "seed is 17.* 1;"),
+        ([segment(0, 0, pipeline="other")], "pipeline is 'train'.*'other'"),
+        ([segment(90, 641)], "position 640 lies before.*step 90.*connect with steps="),
+    ],
+)
+def test_segments_that_do_not_fit_are_refused(segments: Any, message: str) -> None:
+    with pytest.raises(CursorError, match=message):
+        Cursor.from_json({**CURSOR.to_json(), "segments": segments})

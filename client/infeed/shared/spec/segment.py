@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from infeed.shared.arguments import MAX_INT64
 from infeed.shared.errors import CursorError
 from infeed.shared.spec.messages import from_message, to_message
 from infeed.v1 import spec_pb2
@@ -60,7 +61,8 @@ class Segment:
             raise CursorError(f"{where} has unknown keys: {', '.join(unknown)}")
         kinds = {"int": int, "str": str, "bool": bool}
         for name, item in value.items():
-            if type(item) is not kinds[known[name]] or (isinstance(item, int) and item < 0):
+            is_number = isinstance(item, int)
+            if type(item) is not kinds[known[name]] or (is_number and not 0 <= item <= MAX_INT64):
                 raise CursorError(f"{where}: its {name} is {item!r}, not a valid {known[name]}")
         try:
             return cls(**value)

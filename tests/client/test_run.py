@@ -1,0 +1,114 @@
+"""Runs: from a file or a name, and the position of each step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infeed.cursor import Cursor
+from infeed.run import Run, load_run
+from infeed.shared.errors import CursorError, InvalidRequestError
+from infeed.shared.spec.segment import Segment
+
+CURSOR = Cursor("train", "ab12", 17, 645)
+
+
+def segment(step: int, start: int, **changes: Any) -> Segment:
+    """Returns a segment of 100 samples, taken by two ranks in batches of 4."""
+    values = {"pipeline": "train", "fingerprint": "ab12", "seed": 17, **changes}
+    sizes = {"batch_size": 4, "world_size": 2, **values}
+    end = -(-(start + 1) // 100) * 100
+    return Segment(
+        step=step,
+        start=start,
+        epoch=start // 100,
+        offset=start % 100,
+        epoch_end=end,
+        sample_count=100,
+        shuffle="global",
+        **sizes,
+    )
+
+
+AMENDED = Cursor(
+    "train",
+    "ab12",
+    17,
+    200,
+    segments=(segment(0, 0, fingerprint="old"), segment(10, 80, batch_size=8)),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("train", Run("train")), ("train@17", Run("train", 17))]
+)
+def test_a_run_by_its_name(text: str, expected: Run) -> None:
+    assert load_run(text) == expected
+
+
+@pytest.mark.parametrize("text", ["train@", "train@x", "train@-1", f"train@{1 << 63}", "@7", ""])
+def test_a_wrong_seed_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequestError, match="PIPELINE@SEED"):
+        load_run(text)
+
+
+@pytest.mark.parametrize("key", [None, "cursor", "state"])
+@pytest.mark.parametrize("cursor", [CURSOR, AMENDED])
+def test_a_run_of_a_file(tmp_path: Path, key: str | None, cursor: Cursor) -> None:
+    path = tmp_path / "run.json"
+    state = cursor.to_json()
+    path.write_text(json.dumps(state if key is None else {key: state, "epoch": 3}))
+    assert load_run(str(path)) == Run("train", 17, cursor)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "run.json: .*Feed.state"),
+        ("[]", "run.json: a cursor is the dict"),
+        (
+            '{"pipeline": "train"}',
+            "run.json: the cursor lacks version, fingerprint, seed, position",
+        ),
+        (None, "run.json: No such file.*Feed.state"),
+    ],
+)
+def test_a_file_without_a_cursor_is_named(tmp_path: Path, text: str | None, message: str) -> None:
+    path = tmp_path / "run.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(CursorError, match=message):
+        load_run(str(path))
+
+
+def test_positions_of_a_run_without_segments() -> None:
+    assert Run("train").position(3, 4, 2) == 24
+    assert Run("train").position(3, 4, 2, rank=1) == 28
+    # 645 is 5 behind a step of 8.
+    assert Run.of(CURSOR).position(80, 4, 2) == 645
+    assert Run.of(CURSOR).at_step(3) is None
+
+
+def test_positions_of_a_run_with_segments_have_its_sizes() -> None:
+    run = Run.of(AMENDED.to_json())
+    assert run.position(9, 1, 1, rank=1) == 9 * 8 + 4
+    assert run.position(10, 1, 1) == 80
+    assert run.position(12, 1, 1, rank=1) == 80 + 2 * 16 + 8
+    assert [run.at_step(step) for step in (9, 10)] == list(run.lineage)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((-1, 4, 2), "step must be an integer from 0|step must be from 0"),
+        ((0, 0, 2), "batch_size must be"),
+        ((0, 4, 2, 2), "rank must be from 0 to 1"),
+        ((1 << 61, 4, 2), "position must be"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: tuple[int, ...], message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        Run("train").position(*arguments)
