@@ -193,19 +193,19 @@ class _Amending:
     def _skipped(self) -> int:
         """Returns the positions that are left out at the start. Raises `InvalidRequestError`."""
         old, new = self.old.definition.skip, self.new.definition.skip
-        taken = sum(end - first for first, end in old)
+        taken = sum(b - a for a, b in old)
         size = self.new.definition.batch.size if self.new.definition.batch else 1
         later = new[len(old) :] if new[: len(old)] == old else new
         at_start = [(a, b) for a, b in later if (a - taken) * size == self.start]
         if self.options.skip is None:
             if len(later) > len(at_start):
-                first = next(one for one in later if one not in at_start)
+                other = next(one for one in later if one not in at_start)
                 raise InvalidRequestError(
-                    f"skip: {list(first)} does not begin at step {self.step}, position "
+                    f"skip: {list(other)} does not begin at step {self.step}, position "
                     f"{self.start}; in an amended run, steps are skipped from the step of the "
                     "amendment on: amend at the range's first step, with skip or --skip"
                 )
-            return sum(end - first for first, end in at_start) * size
+            return sum(b - a for a, b in at_start) * size
         if later:
             raise InvalidRequestError(
                 f"both the definition, with {list(map(list, later))}, and the option skip steps; "
@@ -284,7 +284,7 @@ def first_lineage(
     size = options.was_batch_size or (batch.size if batch else 1)
     ranks = options.was_world_size or 1
     order = old.order(cursor.seed)
-    changes = {"seed": cursor.seed, "batch_size": size, "world_size": ranks}
+    changes: Any = {"seed": cursor.seed, "batch_size": size, "world_size": ranks}
     if old.definition.skip:
         made = definitions.plan(old).spec.lineage
         return tuple(
@@ -318,8 +318,8 @@ def _check_data(old: Opened, new: Opened) -> None:
             )
     if len(ours) > len(theirs):
         raise InvalidRequestError(
-            f"add: it has {len(theirs) - 1} sources, and the run {len(ours) - 1}; the unseen samples "
-            "of the others would be lost; give them again, or name the samples in remove"
+            f"add: it has {len(theirs) - 1} sources, and the run {len(ours) - 1}; the unseen "
+            "samples of the others would be lost; give them again, or name the samples in remove"
         )
     if new.removed[: len(old.removed)] != old.removed:
         gone = [index for index in old.removed if index not in new.removed]

@@ -57,7 +57,7 @@ def definition_changes(old: Opened, new: Opened, outputs: Sequence[str] = ()) ->
         "on_error": [one.definition.on_error for one in (old, new)],
     }.items():
         if texts[0] != texts[1] and (name != "remove.then" or all(texts)):
-            changes.append(Change(name, *(str(text or "") if text else "" for text in texts)))
+            changes.append(Change(name, *(str(text) if text else "" for text in texts)))
     return changes + transform_changes(
         old.definition.transforms, new.definition.transforms, outputs
     )
@@ -82,7 +82,7 @@ def transform_changes(
     one, or in the old one for those that are removed. `outputs` are the fields of their results."""
     changes: list[Change] = []
     names = [[step.name for step in steps] for steps in (old, new)]
-    for kind, a, a_end, b, b_end in SequenceMatcher(None, *names, autojunk=False).get_opcodes():
+    for kind, a, a_end, b, b_end in SequenceMatcher(None, names[0], names[1], False).get_opcodes():
         if kind != "equal":
             changes += [_change(old, n, _options(old[n]), "", outputs) for n in range(a, a_end)]
             changes += [_change(new, n, "", _options(new[n]), outputs) for n in range(b, b_end)]

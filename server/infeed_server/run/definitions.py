@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from typing_extensions import Self
@@ -52,7 +52,7 @@ class Opened:
     def order(self, seed: int) -> SampleOrder:
         """Returns the order of its epochs."""
         order = sample_order(self.definition, len(self.source), self.removed)
-        return SampleOrder(order.count, seed, order.mode, order.block, order.window, order.removed)
+        return replace(order, seed=seed)
 
     def reduced(self) -> Iterator[tuple[str, Opened]]:
         """Yields the definition, and what it can have been before the last sources were added, the
@@ -143,8 +143,8 @@ class Definitions:
             definition = self.files[number][name]
             if isinstance(definition.source, DatasetSource):
                 raise ConfigError(
-                    f"pipeline {name!r} is sequential: its order is of its dataset, not arithmetic, "
-                    "so its runs cannot be amended or compared; use a source with samples by index"
+                    f"pipeline {name!r} is sequential: its order is its dataset's, and no "
+                    "arithmetic, so its runs cannot be amended or compared; use a source with samples by index"
                 )
             with located(self.files[number], name):
                 source = definition.open()
@@ -160,7 +160,7 @@ def split_name(text: str) -> tuple[str, str | None, int | None]:
     seed = re.search(r"@(\d{1,19})$", text)
     file = text[: seed.start()] if seed else text
     head, _, name = file.rpartition(":")
-    has_name = head.endswith((".yaml", ".yml")) or ":" in head or os.path.isfile(head)
+    has_name = head.endswith((".yaml", ".yml")) or ":" in head or Path(head).is_file()
     return (head if has_name else file), (name if has_name else None), seed and int(seed[1])
 
 
