@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -14,8 +15,6 @@ from infeed.cli.output import print_line, write_file
 from infeed_server.cli.console import report_console
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import loading_tensorflow
-
-from dataclasses import dataclass
 
 
 def steps(text: str) -> tuple[int, int]:

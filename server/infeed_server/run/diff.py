@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,15 @@ import numpy as np
 from infeed.cursor import Cursor
 from infeed.run import Run, load_run
 from infeed.shared.errors import InvalidRequestError
-from infeed.shared.spec.segment import Lineage, Segment
+from infeed.shared.spec.segment import Lineage
 from infeed_server.order import RunOrder
 from infeed_server.order.permutation import Positions
-from infeed_server.order.run_order import Part, begin
+from infeed_server.order.run_order import Part
 from infeed_server.order.sample_order import by_epoch
 from infeed_server.pipeline.lineage import segment_order
 from infeed_server.pipeline.load import Pipelines
 from infeed_server.run.changes import Change, common_parts, definition_changes
 from infeed_server.run.definitions import Definitions, Opened, split_name
-from infeed_server.run.first_segment import first_segment
 
 MAX_POSITIONS = 1_000_000
 """Positions that are compared unless a range is given."""
@@ -139,10 +137,8 @@ class _Samples:
             if gone.any():
                 drawn = part.order.with_substitutes(epochs[gone], found[gone])
                 found[gone], key[rows][gone] = drawn.index, drawn.key
-            index[rows], epoch[rows], seed[rows], substitute[rows] = (
-                *(found, epochs, part.order.seed),
-                gone,
-            )
+            index[rows], epoch[rows], seed[rows] = found, epochs, part.order.seed
+            substitute[rows] = gone
         return cls(index, epoch, seed, substitute, key)
 
     def other_draws(self, other: _Samples, others: np.ndarray) -> np.ndarray:
@@ -170,37 +166,49 @@ def diff(
     """
     options = options or DiffOptions()
     with Definitions(*pipelines) as definitions:
-        one, other = (_side(text, definitions, options) for text in (a, b))
+        files = [_include(text, definitions) for text in (a, b)]
+        one, other = (
+            _side(text, file, definitions, options)
+            for text, file in zip((a, b), files, strict=True)
+        )
         changes = _changes(one, other, definitions)
         if not changes:
             return Difference(identical=True)
-        start, end = _range(one, other, options)
-        result = Difference(False, changes, start, end)
+        result = Difference(False, changes, *_range(one, other, options))
         _compare(one, other, result, options)
         return result
 
 
+def _include(text: str | Mapping[str, Any] | Cursor, definitions: Definitions) -> int | None:
+    """Adds the file of a definition, which the other run can be of. Returns its number."""
+    if not isinstance(text, str) or Path(text).suffix == ".json":
+        return None
+    return definitions.include(split_name(text)[0])
+
+
 def _side(
-    text: str | Mapping[str, Any] | Cursor, definitions: Definitions, options: DiffOptions
+    text: str | Mapping[str, Any] | Cursor,
+    file: int | None,
+    definitions: Definitions,
+    options: DiffOptions,
 ) -> _Side:
-    if isinstance(text, str) and Path(text).suffix != ".json":
-        file, name, seed = split_name(text)
-        opened = definitions.include(file, name)
-        cursor, lineage = None, definitions.plan(opened).spec.lineage
+    cursor = None
+    if file is not None:
+        _, name, seed = split_name(str(text))
+        opened = definitions.open(name, file=file)
+        seed = opened.definition.shuffle.seed if seed is None else seed
     else:
         run = load_run(text) if isinstance(text, str) else Run.of(text)
         cursor = run.cursor
         if cursor is None:
             raise InvalidRequestError(f"{text!r} has no cursor; name its file and pipeline")
         opened = definitions.find(cursor.fingerprint, cursor.pipeline, was="--pipelines")
-        lineage, seed = cursor.segments or definitions.plan(opened).spec.lineage, cursor.seed
-    order = opened.order(opened.definition.shuffle.seed if seed is None else seed)
-    batch = opened.definition.batch
-    size = options.batch_size or (batch.size if batch else 1)
+        seed = cursor.seed
+    lineage = cursor.segments if cursor is not None else ()
     if not lineage:
-        lineage = (begin(order, first_segment(opened, order, size, options.world_size or 1)),)
-    if cursor is None or not cursor.segments:
-        lineage = tuple(replace(segment, seed=order.seed) for segment in lineage)
+        batch = opened.definition.batch
+        size = options.batch_size or (batch.size if batch else 1)
+        lineage = opened.first_segments(definitions, seed, size, options.world_size or 1)
     orders = [segment_order(segment, opened.removed) for segment in lineage]
     return _Side(opened, lineage, RunOrder(lineage, orders))
 
@@ -212,22 +220,24 @@ def _changes(one: _Side, other: _Side, definitions: Definitions) -> list[Change]
         plans = [definitions.plan(side.opened) for side in (one, other)]
         fields = dict.fromkeys(f.name for plan in plans for f in plan.spec.element_spec)
         changes = definition_changes(one.opened, other.opened, [*fields])
-    for name, attribute in (
-        *(("seed", "seed"), ("batch size", "batch_size"), ("world size", "world_size")),
-    ):
-        values = [getattr(segment, attribute) for segment in last]
+    for name in ("seed", "batch_size", "world_size"):
+        values = [str(getattr(segment, name)) for segment in last]
         if values[0] != values[1]:
-            changes.append(Change(name, *map(str, values)))
+            changes.append(Change(name.replace("_", " "), values[0], values[1]))
     texts = [_segments_text(side.lineage) for side in (one, other)]
-    if texts[0] != texts[1] or (not changes and one.lineage[:-1] != other.lineage[:-1]):
-        changes.append(Change("segments", *texts))
+    if texts[0] != texts[1]:
+        changes.append(Change("segments", texts[0], texts[1]))
     return changes
 
 
 def _segments_text(lineage: Lineage) -> str:
+    """Returns the segments as a text; empty for a run that was never amended."""
+    if len(lineage) == 1:
+        return ""
     return ", ".join(
-        f"step {segment.step} at {segment.start}" + f" ({segment.fingerprint[:8]})"
-        for segment in lineage[1:]
+        f"step {one.step} at position {one.start}: {one.fingerprint[:8]}@{one.seed}, epoch "
+        f"{one.epoch} at {one.offset}, {one.batch_size} x {one.world_size}"
+        for one in lineage
     )
 
 
