@@ -3,6 +3,7 @@ draws of the sample stream do. Nothing is decoded."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from infeed_server.pipeline.load import Pipelines
 from infeed_server.run.changes import Change, common_parts, definition_changes
 from infeed_server.run.definitions import Definitions, Opened, split_name
 from infeed_server.run.samples import Samples, Side
+from infeed_server.sources.base import Provenance, Source
 
 MAX_POSITIONS = 1_000_000
 """Positions that are compared unless a range is given."""
@@ -245,27 +247,29 @@ def _codes(one: Opened, other: Opened, options: DiffOptions) -> tuple[Any, str]:
     if common == len(one.parts) == len(other.parts):
         return (same, same), "samples by id, of the same source"
     known = sum(map(len, one.parts[:common]))
-    if not (options.names or max(len(one.source), len(other.source)) <= _FEW):
-        if not common:
-            text = "samples by id alone, of different sources; give names to compare their files"
-            return (same, same), text
+    if common:
 
         def apart(index: Positions) -> Positions:
             return np.where(index < known, index, -1 - index)
 
         return (same, apart), f"samples by id: 0 to {known - 1} are the same, later ones are not"
-    numbers: dict[str, int] = {}
-    tables = [
-        np.array(
-            [
-                numbers.setdefault(str(opened.source.provenance(n)), len(numbers))
-                for n in range(len(opened.source))
-            ],
-            np.int64,
-        )
-        for opened in (one, other)
-    ]
-    return tuple(table.__getitem__ for table in tables), "samples by file and offset"
+    if not (options.names or max(len(one.source), len(other.source)) <= _FEW):
+        text = "samples by id alone, of different sources; give names to compare their files"
+        return (same, same), text
+    numbers: dict[tuple[Provenance, int], int] = {}
+    tables = [_numbered(opened.source, numbers) for opened in (one, other)]
+    return tuple(table.__getitem__ for table in tables), "samples by file and their place in it"
+
+
+def _numbered(source: Source, numbers: dict[tuple[Provenance, int], int]) -> Positions:
+    """Returns a number of each sample, equal for samples at equal places of all sources."""
+    found = []
+    seen: Counter[Provenance] = Counter()  # of many samples, the place may be the file's alone
+    for index in range(len(source)):
+        place = source.provenance(index)
+        found.append(numbers.setdefault((place, seen[place]), len(numbers)))
+        seen[place] += 1
+    return np.array(found, np.int64)
 
 
 def _slot(one: Side, other: Side, position: int, a: Samples, b: Samples, row: int) -> Slot:

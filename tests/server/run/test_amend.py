@@ -178,8 +178,7 @@ def test_text_states_what_changes_and_how_the_epoch_goes_on(folder: Path) -> Non
         "seed: 3 -> 5",
         "batch size: 4 -> 2",
         "steps 0 to 3 stay as they were; step 4 begins at position 16",
-        "epoch 0 goes on with 24 unseen and 9 new samples, in an order of their own, and ends at "
-        "position 49",
+        "epoch 0 goes on with 24 unseen and 9 new samples, in an order of their own; it ends at 49",
         "later epochs have 49 samples",
     ]
 
@@ -236,5 +235,5 @@ def test_unknown_fingerprint_names_what_was_looked_at(folder: Path) -> None:
 
 def test_sequential_pipeline_is_refused() -> None:
     pipelines = {"p": parse({"source": {"dataset": "x:y"}, "batch": {"size": 4}})}
-    with pytest.raises(InfeedError, match="pipeline 'p' is sequential.*samples by index"):
+    with pytest.raises(InfeedError, match=r"pipeline 'p' is sequential.*samples by index"):
         amend(Cursor("p", "ab12", 3, 16), 4, pipelines)
