@@ -53,6 +53,7 @@ LAYERS = {
         "rpc",
         "runtime",
         "check starter",
+        "run",
         "__init__ demo pack profile",
         "cli",
     ),

@@ -1,0 +1,147 @@
+"""What differs between two definitions, and the output fields that it can affect."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import takewhile
+
+from infeed_server.pipeline.definition import Pipeline
+from infeed_server.run.definitions import Opened
+from infeed_server.sources import Source
+from infeed_server.transforms.base import Transform
+from infeed_server.transforms.fields import Rename
+
+_NAMED = 3
+"""Samples whose names are in a text."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A difference: its place in the definition, the old and the new value, empty where there is
+    none, and the output fields that it can affect."""
+
+    path: str
+    old: str
+    new: str
+    fields: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.old and self.new:
+            text = f"{self.path}: {self.old} -> {self.new}"
+        else:
+            text = f"{self.path}: {f'with {self.new}' if self.new else f'without {self.old}'}"
+        return f"{text}; can affect {', '.join(self.fields)}" if self.fields else text
+
+
+def definition_changes(old: Opened, new: Opened, outputs: Sequence[str] = ()) -> list[Change]:
+    """Returns the differences between two definitions; `outputs` are the fields of their results.
+    Samples are the same where the sources, from the first on, have the same identities."""
+    changes: list[Change] = []
+    common = common_parts(old, new)
+    if not common:
+        changes.append(Change("source", _source_text(old), _source_text(new)))
+    else:
+        known = sum(map(len, old.parts[:common]))
+        for one, is_new in ((old, False), (new, True)):
+            _add_samples(changes, "added samples", one, range(known, len(one.source)), is_new)
+        for one, other, is_new in ((old, new, False), (new, old, True)):
+            there = set(other.removed)
+            gone = [index for index in one.removed if index not in there]
+            _add_samples(changes, "removed samples", one, gone, is_new)
+    for name, describe in _TEXTS.items():
+        was, now = describe(old.definition), describe(new.definition)
+        # A first removal states what it does by its samples.
+        if was != now and (name != "remove.then" or (was and now)):
+            changes.append(Change(name, was, now))
+    before, after = old.definition.transforms, new.definition.transforms
+    return changes + transform_changes(before, after, outputs)
+
+
+def common_parts(old: Opened, new: Opened) -> int:
+    """Returns how many sources, from the first on, are the same in both."""
+    pairs = zip(old.parts, new.parts, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0].identity == pair[1].identity, pairs))
+
+
+def names_of(source: Source, indices: Sequence[int]) -> str:
+    """Returns the number of samples, and the names of the first ones."""
+    named = ", ".join(f"{index}: {source.provenance(index)}" for index in indices[:_NAMED])
+    return f"{len(indices)} ({named}{', ...' * (len(indices) > _NAMED)})"
+
+
+def transform_changes(
+    old: Sequence[Transform], new: Sequence[Transform], outputs: Sequence[str] = ()
+) -> list[Change]:
+    """Returns the differences between the transforms of two definitions, by their place in the new
+    one, or in the old one for those that are removed. `outputs` are the fields of their results."""
+    changes: list[Change] = []
+    names = [[step.name for step in steps] for steps in (old, new)]
+    for kind, a, a_end, b, b_end in SequenceMatcher(None, names[0], names[1], False).get_opcodes():
+        if kind != "equal":
+            changes += [_change(old, n, _options(old[n]), "", outputs) for n in range(a, a_end)]
+            changes += [_change(new, n, "", _options(new[n]), outputs) for n in range(b, b_end)]
+            continue
+        for one, other in zip(range(a, a_end), range(b, b_end), strict=True):
+            texts = _options(old[one]), _options(new[other])
+            if texts[0] == texts[1] and one != other and new[other].random:
+                # Its place is part of its key.
+                texts = f"draws of place {one}", f"draws of place {other}"
+            if texts[0] != texts[1]:
+                changes.append(_change(new, other, *texts, outputs))
+    return changes
+
+
+def _add_samples(
+    changes: list[Change], path: str, one: Opened, indices: Sequence[int], is_new: bool
+) -> None:
+    if indices:
+        text = names_of(one.source, indices)
+        changes.append(Change(path, "" if is_new else text, text if is_new else ""))
+
+
+def _source_text(one: Opened) -> str:
+    kind = one.definition.source.kind
+    value = getattr(one.definition.source, kind)
+    return f"{kind}: {value}, {len(one.source)} samples, identity {one.source.identity[:12]}"
+
+
+def _order_text(definition: Pipeline) -> str:
+    shuffle = definition.shuffle
+    mode = shuffle.order_mode
+    return f"{mode} ({shuffle.block}, {shuffle.window})" if mode == "window" else mode
+
+
+_TEXTS: dict[str, Callable[[Pipeline], str]] = {
+    "remove.then": lambda one: one.remove.then if one.remove else "",
+    "shuffle": _order_text,
+    "skip": lambda one: str([*map(list, one.skip)]) if one.skip else "",
+    "on_error": lambda one: one.on_error,
+}
+
+
+def _options(step: Transform) -> str:
+    return json.dumps(step.identity()[step.name], sort_keys=True, default=repr)
+
+
+def _change(
+    steps: Sequence[Transform], number: int, old: str, new: str, outputs: Sequence[str]
+) -> Change:
+    fields = _affected(steps[number:], outputs)
+    return Change(f"transforms[{number}].{steps[number].name}", old, new, fields)
+
+
+def _affected(steps: Sequence[Transform], outputs: Sequence[str]) -> tuple[str, ...]:
+    """Returns the output fields that the first of the steps can affect."""
+    affected: set[str] = set()
+    for step in steps:
+        fields = step.fields()
+        if fields is None:  # a function of the user
+            return tuple(outputs)
+        if step is steps[0]:
+            affected |= fields
+        elif isinstance(step, Rename):
+            affected = {step.names.get(field, field) for field in affected}
+    return tuple(field for field in outputs if field in affected)
