@@ -23,7 +23,7 @@ from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed, split_python_maps
 from infeed_server.pipeline.load import FilePipelines, error_path
 from infeed_server.pipeline.sequential_plan import plan_sequential
-from infeed_server.sources import DatasetSource, ProgressCallback, open_source
+from infeed_server.sources import DatasetSource, ProgressCallback
 
 _NO_LABEL_STAGE = "labels"
 """The stage of the error of a sample that has no label."""
@@ -57,9 +57,8 @@ def scan_pipeline(
         if isinstance(definition.source, DatasetSource):
             report = _scan_dataset(name, definition, definition.source, limit, scanning)
         else:
-            keep_damaged = definition.on_error != "raise"
             with opening(name) as on_open:
-                source = open_source(definition.source, on_open, keep_damaged=keep_damaged)
+                source = definition.open(on_open)
             with closing(source):
                 plan = plan_indexed(name, definition, source, cached=False)
                 count = min(len(source), limit or len(source))

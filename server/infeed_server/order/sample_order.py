@@ -67,9 +67,7 @@ class SampleOrder:
     def with_substitutes(self, epochs: Positions, index: Positions) -> Slots:
         """Returns samples with their keys, or their substitutes if they are removed."""
         slots = Slots(index, epochs, self.keys(epochs, index))
-        for slot in np.flatnonzero(self.removed.contains(index)).tolist():
-            drawn = self.substitute(int(index[slot]), slots.key[slot])
-            slots.index[slot], slots.key[slot] = drawn.index[0], drawn.key[0]
+        self._replace_removed(slots)
         return slots
 
     def samples(self, epoch: int, offsets: Positions) -> Positions:
@@ -94,17 +92,23 @@ class SampleOrder:
     def substitute(self, index: int, key: npt.NDArray[np.int64]) -> Slots:
         """Returns the substitute for a bad or removed sample, drawn from its key. One that is bad
         itself is replaced in the same way, from its own new key."""
-        drawn = self._draw(index, key)
-        while self.removed.contains(drawn.index)[0]:
-            drawn = self._draw(int(drawn.index[0]), drawn.key[0])
+        drawn = self._draw(np.array([index], np.int64), key[np.newaxis])
+        self._replace_removed(drawn)
         return drawn
 
-    def _draw(self, index: int, key: npt.NDArray[np.int64]) -> Slots:
-        drawn = combine(int(key[0]), int(key[1]), SUBSTITUTE_DOMAIN)
-        other = int(drawn[0] % np.uint64(max(self.count - 1, 1)))
-        # Skips the bad sample itself.
-        other += int(other >= index and self.count > 1)
-        return Slots(np.array([other]), np.array([-1]), _to_key(drawn))
+    def _replace_removed(self, slots: Slots) -> None:
+        gone = np.flatnonzero(self.removed.contains(slots.index))
+        while gone.size:
+            drawn = self._draw(slots.index[gone], slots.key[gone])
+            slots.index[gone], slots.key[gone] = drawn.index, drawn.key
+            gone = gone[self.removed.contains(drawn.index)]
+
+    def _draw(self, index: Positions, keys: npt.NDArray[np.int64]) -> Slots:
+        drawn = combine(keys[:, 0], keys[:, 1], SUBSTITUTE_DOMAIN)
+        other = (drawn % np.uint64(max(self.count - 1, 1))).astype(np.int64)
+        # Skips the bad samples themselves.
+        other += (other >= index) & (self.count > 1)
+        return Slots(other, np.full_like(other, -1), _to_key(drawn))
 
     def next_positions(self, index: Positions, position: int) -> Positions:
         """Returns the first position of each sample from a position on, at most two epochs away."""

@@ -1,4 +1,4 @@
-"""What differs between two lists of transforms, and the output fields that it can affect."""
+"""What differs between two definitions, and the output fields that it can affect."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import takewhile
 
+from infeed_server.run.definitions import Opened
+from infeed_server.sources import Source
 from infeed_server.transforms.base import Transform
 from infeed_server.transforms.fields import Rename
+
+_NAMED = 3
+"""Samples whose names are in a text."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +31,48 @@ class Change:
         if self.old and self.new:
             text = f"{self.path}: {self.old} -> {self.new}"
         else:
-            text = f"{self.path}: {f'added {self.new}' if self.new else f'removed {self.old}'}"
+            text = f"{self.path}: {f'with {self.new}' if self.new else f'without {self.old}'}"
         return f"{text}; can affect {', '.join(self.fields)}" if self.fields else text
+
+
+def definition_changes(old: Opened, new: Opened, outputs: Sequence[str] = ()) -> list[Change]:
+    """Returns the differences between two definitions; `outputs` are the fields of their results.
+    Samples are the same where the sources, from the first on, have the same identities."""
+    changes: list[Change] = []
+    common = common_parts(old, new)
+    if not common:
+        changes.append(Change("source", _source_text(old), _source_text(new)))
+    else:
+        known = sum(map(len, old.parts[:common]))
+        for one, is_new in ((old, False), (new, True)):
+            _add_samples(changes, "added samples", one, range(known, len(one.source)), is_new)
+        for one, other, is_new in ((old, new, False), (new, old, True)):
+            there = set(other.removed)
+            gone = [index for index in one.removed if index not in there]
+            _add_samples(changes, "removed samples", one, gone, is_new)
+    for name, texts in {
+        "remove.then": [one.definition.remove and one.definition.remove.then for one in (old, new)],
+        "shuffle": [_order_text(one) for one in (old, new)],
+        "skip": [list(map(list, one.definition.skip)) for one in (old, new)],
+        "on_error": [one.definition.on_error for one in (old, new)],
+    }.items():
+        if texts[0] != texts[1] and (name != "remove.then" or all(texts)):
+            changes.append(Change(name, *(str(text or "") if text else "" for text in texts)))
+    return changes + transform_changes(
+        old.definition.transforms, new.definition.transforms, outputs
+    )
+
+
+def common_parts(old: Opened, new: Opened) -> int:
+    """Returns how many sources, from the first on, are the same in both."""
+    pairs = zip(old.parts, new.parts, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0].identity == pair[1].identity, pairs))
+
+
+def names_of(source: Source, indices: Sequence[int]) -> str:
+    """Returns the number of samples, and the names of the first ones."""
+    named = ", ".join(f"{index}: {source.provenance(index)}" for index in indices[:_NAMED])
+    return f"{len(indices)} ({named}{', ...' * (len(indices) > _NAMED)})"
 
 
 def transform_changes(
@@ -49,6 +95,26 @@ def transform_changes(
             if texts[0] != texts[1]:
                 changes.append(_change(new, other, *texts, outputs))
     return changes
+
+
+def _add_samples(
+    changes: list[Change], path: str, one: Opened, indices: Sequence[int], is_new: bool
+) -> None:
+    if indices:
+        text = names_of(one.source, indices)
+        changes.append(Change(path, "" if is_new else text, text if is_new else ""))
+
+
+def _source_text(one: Opened) -> str:
+    kind = one.definition.source.kind
+    value = getattr(one.definition.source, kind)
+    return f"{kind}: {value}, {len(one.source)} samples, identity {one.source.identity[:12]}"
+
+
+def _order_text(one: Opened) -> str:
+    shuffle = one.definition.shuffle
+    mode = shuffle.order_mode
+    return f"{mode} ({shuffle.block}, {shuffle.window})" if mode == "window" else mode
 
 
 def _options(step: Transform) -> str:

@@ -32,12 +32,12 @@ def changes(old: list[Any], new: list[Any]) -> list[str]:
             [DECODE, ONE_HOT],
             ['transforms[1].one_hot: {"depth": 2'],
         ),
-        ([DECODE, ONE_HOT, RENAME], [DECODE, RENAME], ["transforms[1].one_hot: removed"]),
+        ([DECODE, ONE_HOT, RENAME], [DECODE, RENAME], ["transforms[1].one_hot: without"]),
         (
             [DECODE, CROP, RENAME],
             [ONE_HOT, DECODE, CROP, RENAME],
             [
-                "transforms[0].one_hot: added",
+                "transforms[0].one_hot: with ",
                 "transforms[2].random_crop: draws of place 1 -> draws of place 2; can affect x",
             ],
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.sequential_plan import plan_sequential
-from infeed_server.sources import DatasetSource, ProgressCallback, open_source
+from infeed_server.sources import DatasetSource, ProgressCallback
 from infeed_tfdata.graph.elements import plan_elements
 from infeed_tfdata.graph.plan import DataServicePlan, Variant
 from infeed_tfdata.graph.samples import plan_samples
@@ -27,6 +27,4 @@ def plan_data_service(
     if isinstance(definition.source, DatasetSource):
         return plan_elements(plan_sequential(name, definition, definition.source))
     refuse_python(definition)
-    keep_damaged = definition.on_error != "raise"
-    source = open_source(definition.source, progress, keep_damaged=keep_damaged)
-    return plan_samples(name, definition, source, limit_bytes)
+    return plan_samples(name, definition, definition.open(progress), limit_bytes)

@@ -1,0 +1,348 @@
+"""Amending of a run: the segment behind its last one, and what it changes.
+
+What cannot be exact is refused: a sample that is lost, repeated or changed in the steps so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from infeed.cursor import MAX_POSITION, MAX_WORLD_SIZE, Cursor
+from infeed.run import load_run
+from infeed.shared.arguments import check_integer
+from infeed.shared.errors import CursorError, InvalidRequestError
+from infeed.shared.spec import MAX_BATCH_SIZE
+from infeed.shared.spec.segment import MAX_SEGMENTS, Lineage, Segment
+from infeed_server.order import MAX_SEED
+from infeed_server.order.run_order import Part, RunOrder, begin, extend, same_order
+from infeed_server.pipeline.lineage import segment_order, shuffle_name
+from infeed_server.pipeline.load import Pipelines
+from infeed_server.run.changes import Change, definition_changes
+from infeed_server.run.definitions import Definitions, Opened, split_name
+
+
+@dataclass(frozen=True)
+class AmendOptions:
+    """What a new segment changes beside its definition. None: as in the segment before, and in a
+    run that was never amended, the definition's batch size and one rank."""
+
+    batch_size: int | None = None
+    world_size: int | None = None
+    seed: int | None = None
+    skip: tuple[int, int] | None = None
+    """Steps to leave out, (first, end): the first is the step of the segment."""
+    was_batch_size: int | None = None
+    was_world_size: int | None = None
+    """The sizes so far of a run that was never amended, where they are others."""
+
+    def __post_init__(self) -> None:
+        limits = {"batch_size": MAX_BATCH_SIZE, "world_size": MAX_WORLD_SIZE}
+        for name, limit in limits.items():
+            for option in (name, f"was_{name}"):
+                if (value := getattr(self, option)) is not None:
+                    check_integer(option, value, 1, limit)
+        if self.seed is not None:
+            check_integer("seed", self.seed, 0, MAX_SEED)
+        if self.skip is not None:
+            check_integer("skip", self.skip[1], self.skip[0] + 1, MAX_POSITION)
+
+
+@dataclass(frozen=True)
+class Amendment:
+    """A run with a new segment. `text` is what it changes, a statement in a line."""
+
+    cursor: Cursor
+    changes: tuple[Change, ...]
+    text: tuple[str, ...]
+    skipped: tuple[int, ...] = ()
+    """The ids of the samples in the steps that are left out."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the state for `infeed.connect`."""
+        return self.cursor.to_json()
+
+
+def amend(
+    run: str | Mapping[str, Any] | Cursor,
+    step: int,
+    definition: str | Pipelines,
+    *,
+    pipeline: str | None = None,
+    was: str | Pipelines | None = None,
+    options: AmendOptions | None = None,
+) -> Amendment:
+    """Returns a run that goes on from a step with another definition, seed or batch size.
+
+    run         a cursor: what `Feed.state()` returned, or the name of its JSON file
+    step        the first step of the new segment, usually the cursor's
+    definition  `FILE.yaml[:PIPELINE]`, `module:attr`, or pipelines by name
+    pipeline    the pipeline's name; by default the run's, or the only one
+    was         where the old definition is, if it is not in `definition`
+    options     other changes
+
+    Nothing is written. Raises `InvalidRequestError` for a change that would lose or repeat samples.
+    """
+    cursor = _cursor(run)
+    if isinstance(definition, str):
+        definition, name, _ = split_name(definition)
+        pipeline = pipeline or name
+    with Definitions(definition, *([] if was is None else [was])) as definitions:
+        new = definitions.open(pipeline, cursor.pipeline)
+        old = definitions.find(cursor.fingerprint, cursor.pipeline)
+        options = options or AmendOptions()
+        if cursor.segments and (options.was_batch_size or options.was_world_size):
+            raise InvalidRequestError(
+                "was_batch_size and was_world_size are of a run without segments; this one has "
+                f"{len(cursor.segments)}, which state their sizes; leave them out"
+            )
+        lineage = cursor.segments or first_lineage(cursor, old, options, definitions)
+        outputs = [field.name for field in definitions.plan(new).spec.element_spec]
+        return _Amending(replace(cursor, segments=lineage), step, old, new, options).amend(outputs)
+
+
+class _Amending:
+    """The arithmetic of an amendment: `part` is the last segment so far, up to `start`."""
+
+    def __init__(
+        self, cursor: Cursor, step: int, old: Opened, new: Opened, options: AmendOptions
+    ) -> None:
+        self.cursor, self.old, self.new, self.options = cursor, old, new, options
+        self.step = check_integer("step", step, 0, MAX_POSITION)
+        _check_data(old, new)
+        self.lineage = cursor.segments
+        last = self.lineage[-1]
+        self.start = last.start + (step - last.step) * last.global_stride
+        self._check_step(last)
+        self.lineage = tuple(one for one in self.lineage if one.start <= self.start)
+        try:
+            orders = [segment_order(segment, old.removed) for segment in self.lineage]
+            self.part = RunOrder(self.lineage, orders).parts[-1]
+        except (ValueError, OverflowError) as error:
+            raise InvalidRequestError(
+                f"the run's segments do not fit its definition: {error}; restore the cursor as it "
+                "was saved"
+            ) from error
+        size = options.batch_size or last.batch_size
+        self.batch_size, self.world_size = size, options.world_size or last.world_size
+        self.order = new.order(last.seed if options.seed is None else options.seed)
+
+    def amend(self, outputs: list[str]) -> Amendment:
+        before, skipped, ids = self.part, self._skipped(), np.empty(0, np.int64)
+        segments = list(self.lineage)
+        if skipped:
+            run = RunOrder(self.lineage, [one.order for one in _chain(before)])
+            ids = np.unique(run.slots(self.start, skipped).index)
+            if not same_order(self.order, before.order):
+                # The steps that are left out are the old order's.
+                jump = extend(before, self.start, before.order, self._old_segment, skipped)
+                segments.append(jump)
+                before, skipped = Part(jump, before.order, before), 0
+        try:
+            segment = extend(before, self.start, self.order, self._segment, skipped)
+        except ValueError as error:
+            raise InvalidRequestError(f"the run cannot go on so: {error}") from error
+        segments.append(segment)
+        if len(segments) > MAX_SEGMENTS:
+            raise InvalidRequestError(
+                f"the run would have {len(segments)} segments; at most {MAX_SEGMENTS} are allowed; "
+                "begin another run at the end of an epoch"
+            )
+        changes = self._changes(outputs)
+        if not changes and not skipped and segments[:-1] == list(self.lineage):
+            raise InvalidRequestError(
+                f"step {self.step}: the definition, the seed and the sizes are the run's; change one"
+            )
+        state = replace(
+            self.cursor,
+            pipeline=segment.pipeline,
+            fingerprint=segment.fingerprint,
+            seed=segment.seed,
+            position=self.start,
+            segments=tuple(segments),
+        )
+        text = (*map(str, changes), *self._course(before, segment, len(ids)))
+        return Amendment(state, tuple(changes), text, tuple(ids.tolist()))
+
+    def _check_step(self, last: Segment) -> None:
+        if self.step < last.step:
+            raise InvalidRequestError(
+                f"step {self.step} lies before the last segment, which begins at step {last.step}; "
+                "amend from there on, or take a cursor from before that amendment",
+                step=self.step,
+            )
+        position = self.cursor.position
+        if (position - last.start) % last.global_stride:
+            raise InvalidRequestError(
+                f"the cursor's position {position} is no multiple of the run's steps of "
+                f"{last.batch_size} samples on {last.world_size} ranks, from position {last.start} "
+                "on; state the sizes that it has had, with was_batch_size and was_world_size"
+            )
+        reached = last.step + (position - last.start) // last.global_stride
+        if self.step > reached:
+            raise InvalidRequestError(
+                f"step {self.step} lies beyond the cursor's, {reached}: the steps between would be "
+                "lost; amend from a step up to there, or skip steps",
+                step=self.step,
+            )
+
+    def _skipped(self) -> int:
+        """Returns the positions that are left out at the start. Raises `InvalidRequestError`."""
+        old, new = self.old.definition.skip, self.new.definition.skip
+        taken = sum(end - first for first, end in old)
+        size = self.new.definition.batch.size if self.new.definition.batch else 1
+        later = new[len(old) :] if new[: len(old)] == old else new
+        at_start = [(a, b) for a, b in later if (a - taken) * size == self.start]
+        if self.options.skip is None:
+            if len(later) > len(at_start):
+                first = next(one for one in later if one not in at_start)
+                raise InvalidRequestError(
+                    f"skip: {list(first)} does not begin at step {self.step}, position "
+                    f"{self.start}; in an amended run, steps are skipped from the step of the "
+                    "amendment on: amend at the range's first step, with skip or --skip"
+                )
+            return sum(end - first for first, end in at_start) * size
+        if later:
+            raise InvalidRequestError(
+                f"both the definition, with {list(map(list, later))}, and the option skip steps; "
+                "leave out one"
+            )
+        first, end = self.options.skip
+        if first != self.step:
+            raise InvalidRequestError(
+                f"skip {first}:{end} does not begin at step {self.step}; amend from step {first} on"
+            )
+        return (end - first) * self.lineage[-1].global_stride
+
+    def _segment(self, **place: Any) -> Segment:
+        gone = self.order.removed
+        return Segment(
+            step=self.step,
+            pipeline=self.new.name,
+            fingerprint=self.new.fingerprint,
+            seed=self.order.seed,
+            batch_size=self.batch_size,
+            world_size=self.world_size,
+            sample_count=self.order.count,
+            shuffle=shuffle_name(self.order),
+            removed=len(gone.ids),
+            shrinks=gone.shrinks,
+            **place,
+        )
+
+    def _old_segment(self, **place: Any) -> Segment:
+        return replace(self.lineage[-1], step=self.step, **place)
+
+    def _changes(self, outputs: list[str]) -> list[Change]:
+        last = self.lineage[-1]
+        pairs = {
+            "seed": (last.seed, self.order.seed),
+            "batch size": (last.batch_size, self.batch_size),
+            "world size": (last.world_size, self.world_size),
+        }
+        changes = definition_changes(self.old, self.new, outputs)
+        return changes + [Change(k, str(a), str(b)) for k, (a, b) in pairs.items() if a != b]
+
+    def _course(self, before: Part, segment: Segment, skipped: int) -> list[str]:
+        """Returns how the run goes on, as statements."""
+        epochs, offsets = before.locate(np.array([self.start], np.int64))
+        epoch, offset = int(epochs[0]), int(offsets[0])
+        kept = f"steps 0 to {self.step - 1} stay as they were" if self.step else "no step was taken"
+        lines = [f"{kept}; step {self.step} begins at position {self.start}"]
+        if skipped:
+            lines.append(
+                f"{skipped} samples are skipped; they come again in the next epoch, unless the "
+                "definition's remove names them"
+            )
+        if segment.is_rest:
+            old = before.length(epoch) - offset
+            new = self.order.count - before.order.count
+            gone = old + new - (segment.epoch_end - self.start)
+            less = f", {gone} of them removed" if gone else ""
+            how = f"epoch {epoch} goes on with {old} unseen and {new} new samples{less}, in an "
+            how += "order of their own"
+        elif segment.offset == 0:
+            how = f"epoch {segment.epoch} begins here"
+        else:
+            how = (
+                f"epoch {segment.epoch} goes on in its order, with {segment.epoch_end - self.start}"
+            )
+            how += " samples"
+        ending = f"{how}, and ends at position {segment.epoch_end}"
+        return [*lines, ending, f"later epochs have {self.order.length} samples"]
+
+
+def first_lineage(
+    cursor: Cursor, old: Opened, options: AmendOptions, definitions: Definitions
+) -> Lineage:
+    """Returns the segments up to now of a run that was never amended."""
+    batch = old.definition.batch
+    size = options.was_batch_size or (batch.size if batch else 1)
+    ranks = options.was_world_size or 1
+    order = old.order(cursor.seed)
+    changes = {"seed": cursor.seed, "batch_size": size, "world_size": ranks}
+    if old.definition.skip:
+        made = definitions.plan(old).spec.lineage
+        return tuple(
+            replace(one, step=one.start // (size * ranks), pipeline=cursor.pipeline, **changes)
+            for one in made
+            if one.start <= cursor.position
+        )
+    make = partial(
+        Segment,
+        step=0,
+        pipeline=cursor.pipeline,
+        fingerprint=cursor.fingerprint,
+        sample_count=order.count,
+        shuffle=shuffle_name(order),
+        removed=len(order.removed.ids),
+        shrinks=order.removed.shrinks,
+        **changes,
+    )
+    return (begin(order, make),)
+
+
+def _check_data(old: Opened, new: Opened) -> None:
+    """Raises `InvalidRequestError` for data that do not continue those before."""
+    ours, theirs = ([part.identity for part in one.parts] for one in (old, new))
+    for number, (one, other) in enumerate(zip(ours, theirs, strict=False)):
+        if one != other:
+            where = f"add[{number - 1}]" if number else "source"
+            raise InvalidRequestError(
+                f"{where}: it has other samples than in the run so far, whose ids would change; "
+                "leave it as it was, and give new samples as another source in add"
+            )
+    if len(ours) > len(theirs):
+        raise InvalidRequestError(
+            f"add: it has {len(theirs) - 1} sources, and the run {len(ours) - 1}; the unseen samples "
+            "of the others would be lost; give them again, or name the samples in remove"
+        )
+    if new.removed[: len(old.removed)] != old.removed:
+        gone = [index for index in old.removed if index not in new.removed]
+        problem = f"sample {gone[0]} is missing" if gone else "its order has changed"
+        raise InvalidRequestError(
+            f"remove: it does not begin with the {len(old.removed)} samples that the run has "
+            f"removed: {problem}; add samples at its end only"
+        )
+
+
+def _chain(part: Part) -> list[Part]:
+    """Returns the segments up to a part."""
+    return [*([] if part.parent is None else _chain(part.parent)), part]
+
+
+def _cursor(run: str | Mapping[str, Any] | Cursor) -> Cursor:
+    """Returns the cursor of a run. Raises `CursorError`."""
+    if not isinstance(run, str):
+        return Cursor.from_json(run)
+    found = load_run(run).cursor
+    if found is None:
+        raise CursorError(
+            f"{run!r} is a pipeline, and has no step yet; give a file with what Feed.state() "
+            "returned"
+        )
+    return found

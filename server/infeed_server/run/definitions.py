@@ -1,0 +1,172 @@
+"""Definitions of runs, with their opened sources: by name, or by the fingerprint of a run."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from typing_extensions import Self
+
+from infeed.shared.errors import ConfigError, InfeedError, InvalidRequestError
+from infeed_server.order import SampleOrder
+from infeed_server.pipeline.definition import Pipeline
+from infeed_server.pipeline.indexed_plan import (
+    IndexedPlan,
+    definition_fingerprint,
+    plan_indexed,
+    sample_order,
+)
+from infeed_server.pipeline.load import Pipelines, load, located
+from infeed_server.pipeline.removal import removed_samples
+from infeed_server.sources import DatasetSource, Source
+from infeed_server.sources.concat import ConcatSource
+
+MAX_TAILS = 4096
+"""Beginnings of a list of removed samples that a search tries."""
+
+_MAX_NAMED = 8
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A definition with its source, and the ids of the samples that it removes."""
+
+    name: str
+    definition: Pipeline
+    source: Source = field(repr=False)
+    removed: tuple[int, ...]
+
+    @property
+    def parts(self) -> tuple[Source, ...]:
+        """The first source, and the added ones."""
+        return self.source.parts if isinstance(self.source, ConcatSource) else (self.source,)
+
+    @property
+    def fingerprint(self) -> str:
+        return definition_fingerprint(self.definition, self.source.identity, self.removed)
+
+    def order(self, seed: int) -> SampleOrder:
+        """Returns the order of its epochs."""
+        order = sample_order(self.definition, len(self.source), self.removed)
+        return SampleOrder(order.count, seed, order.mode, order.block, order.window, order.removed)
+
+    def reduced(self) -> Iterator[tuple[str, Opened]]:
+        """Yields the definition, and what it can have been before the last sources were added, the
+        last samples removed, or steps skipped, each with a name."""
+        add, skip = self.definition.add, self.definition.skip
+        for kept in range(len(add), -1, -1):
+            source = self.source if kept == len(add) else _join(self.definition, self.parts, kept)
+            fitting = [index < len(source) for index in self.removed]
+            longest = fitting.index(False) if False in fitting else len(fitting)
+            tails = dict.fromkeys([longest, 0, *range(longest - 1, -1, -1)][: MAX_TAILS + 2])
+            for ranges in range(len(skip), -1, -1):
+                for length in tails:
+                    ids = self.removed[:length]
+                    remove = self.definition.remove if length else None
+                    remove = remove and remove.model_copy(update={"samples": ids})
+                    update = {"add": add[:kept], "skip": skip[:ranges], "remove": remove}
+                    less = {
+                        "added": len(add) - kept,
+                        "removed": len(self.removed) - length,
+                        "skipped ranges": len(skip) - ranges,
+                    }
+                    text = ", ".join(f"{n} {what} fewer" for what, n in less.items() if n)
+                    definition = self.definition.model_copy(update=update)
+                    found = Opened(self.name, definition, source, ids)
+                    yield f"{self.name} with {text}" if text else self.name, found
+
+
+class Definitions:
+    """The pipelines of files, of which the sources are opened when they are asked for."""
+
+    def __init__(self, *files: str | Pipelines) -> None:
+        """Takes names of files or objects as `infeed serve` does, or pipelines by name. Raises
+        `ConfigError`."""
+        self.files = [load(file) if isinstance(file, str) else file for file in files]
+        self._opened: dict[tuple[int, str], Opened] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._stack.close()
+
+    def open(self, name: str | None, preferred: str = "") -> Opened:
+        """Opens a pipeline of the first file; None: the preferred one if it is there, or the only
+        one. Raises `InvalidRequestError`, `ConfigError` and `SourceError`."""
+        pipelines = self.files[0]
+        if name is None:
+            name = next(iter(pipelines)) if len(pipelines) == 1 else preferred
+        if name not in pipelines:
+            problem = f"no pipeline {name!r}" if name else "several pipelines"
+            raise InvalidRequestError(
+                f"the file has {problem}; name one of them: {', '.join(pipelines)}", pipeline=name
+            )
+        return self._open(0, name)
+
+    def find(self, fingerprint: str, preferred: str, *, was: str = "--was") -> Opened:
+        """Returns the definition of a fingerprint: a pipeline of the files, or one from before
+        sources were added, samples removed or steps skipped. Raises `InvalidRequestError`."""
+        looked_at: list[str] = []
+        places = [(number, name) for number, file in enumerate(self.files) for name in file]
+        for number, name in sorted(places, key=lambda place: place[1] != preferred):
+            try:
+                opened = self._open(number, name)
+            except InfeedError as error:
+                looked_at.append(f"{name} (not opened: {error.message})")
+                continue
+            for label, found in opened.reduced():
+                if found.fingerprint == fingerprint:
+                    return found
+                looked_at.append(f"{label} ({found.fingerprint})")
+        more = f" and {len(looked_at) - _MAX_NAMED} more" * (len(looked_at) > _MAX_NAMED)
+        raise InvalidRequestError(
+            f"no definition has the run's fingerprint {fingerprint}; looked at "
+            f"{', '.join(looked_at[:_MAX_NAMED])}{more}; keep the old definition beside the new "
+            f"one, or give {was}, a file that has it",
+            fingerprint=fingerprint,
+        )
+
+    def plan(self, opened: Opened) -> IndexedPlan:
+        """Plans a definition, which is checked by it. Raises `ConfigError`, `UserCodeError`."""
+        plan = plan_indexed(opened.name, opened.definition, opened.source, cached=False)
+        self._stack.callback(plan.source.close)
+        return plan
+
+    def _open(self, number: int, name: str) -> Opened:
+        if (number, name) not in self._opened:
+            definition = self.files[number][name]
+            if isinstance(definition.source, DatasetSource):
+                raise ConfigError(
+                    f"pipeline {name!r} is sequential: its order is of its dataset, not arithmetic, "
+                    "so its runs cannot be amended or compared; use a source with samples by index"
+                )
+            with located(self.files[number], name):
+                source = definition.open()
+                self._stack.callback(source.close)
+                removed = removed_samples(definition.remove, source)
+            self._opened[number, name] = Opened(name, definition, source, removed)
+        return self._opened[number, name]
+
+
+def split_name(text: str) -> tuple[str, str | None, int | None]:
+    """Splits `FILE.yaml[:PIPELINE][@SEED]`, or `module:attr[:PIPELINE][@SEED]`. Paths may have an
+    `@`."""
+    seed = re.search(r"@(\d{1,19})$", text)
+    file = text[: seed.start()] if seed else text
+    head, _, name = file.rpartition(":")
+    has_name = head.endswith((".yaml", ".yml")) or ":" in head or os.path.isfile(head)
+    return (head if has_name else file), (name if has_name else None), seed and int(seed[1])
+
+
+def _join(definition: Pipeline, parts: Sequence[Source], added: int) -> Source:
+    """Returns the first source, with so many of the added ones."""
+    if not added:
+        return parts[0]
+    names = [one.kind for one in (definition.source, *definition.add)]
+    return ConcatSource(parts[: added + 1], names)
