@@ -17,12 +17,13 @@ def register(app: typer.Typer) -> None:
     from infeed_server.cli.check import check
     from infeed_server.cli.commands import serve
     from infeed_server.cli.init import init
+    from infeed_server.cli.manifest import manifest
     from infeed_server.cli.pack import pack
     from infeed_server.cli.profile import profile
     from infeed_server.cli.tools import demo, index, token
 
     panels: dict[str, tuple[Callable[..., None], ...]] = {
-        _PREPARE: (init, check, profile, index, pack, cache),
+        _PREPARE: (init, check, profile, index, pack, cache, manifest),
         SERVE: (serve, token, demo),
     }
     for panel, commands in panels.items():

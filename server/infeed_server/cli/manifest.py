@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from infeed.shared.printable import printable_lines
-from infeed_server.cli.console import console, index_progress, sample_progress
+from infeed_server.cli.console import console, sample_progress
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import loading_tensorflow
 from infeed_server.storage.files import read_bytes, write_atomically
 
 if TYPE_CHECKING:
-    from infeed_server.run.manifest import OpenRun
+    from infeed_server.run.manifest import RunData
     from infeed_server.sources.content import Contents
 
 VERIFY = "verify"
@@ -44,8 +44,9 @@ def manifest(
         typer.Option(min=1, help="Batch size of a run without segments. Default: the pipeline's."),
     ] = None,
     world_size: Annotated[
-        int, typer.Option(min=1, help="World size of a run without segments.")
-    ] = 1,
+        int | None,
+        typer.Option(min=1, help="World size of a run without segments. Default: 1."),
+    ] = None,
     sample: Annotated[
         str | None,
         typer.Option(
@@ -92,33 +93,29 @@ def manifest(
         write_atomically(out, lambda opened: opened.write(made))
 
 
-def _make(name: str, pipelines: str, batch_size: int | None, world_size: int) -> bytes:
+def _make(name: str, pipelines: str, batch_size: int | None, world_size: int | None) -> bytes:
     from infeed.cursor import Cursor
     from infeed.run import load_run
 
     run = load_run(name)
     with loading_tensorflow():
         from infeed_server.pipeline.load import load
+        from infeed_server.run.amend import AmendOptions
         from infeed_server.run.manifest import make, open_run
         from infeed_server.sources.content import keep, kept
 
     definitions = load(pipelines)
-    cursor = run.cursor
+    cursor, seed = run.cursor, run.seed
     if cursor is None:
-        seed = run.seed
-        if seed is None and run.pipeline in definitions:
-            seed = definitions[run.pipeline].shuffle.seed
-        cursor = Cursor(run.pipeline, "", seed or 0, 0)
-    with (
-        index_progress(run.pipeline) as progress,
-        open_run(
-            cursor, definitions, progress, batch_size=batch_size, world_size=world_size
-        ) as opened,
-    ):
-        contents = kept(opened.source)
+        if seed is None:
+            seed = definitions[run.pipeline].shuffle.seed if run.pipeline in definitions else 0
+        cursor = Cursor(run.pipeline, "", seed, 0)
+    sizes = AmendOptions(was_batch_size=batch_size, was_world_size=world_size)
+    with open_run(cursor, definitions, sizes) as opened:
+        contents = kept(opened.opened.source)
         if contents is None:
             contents = _read(opened)
-            keep(opened.source, contents)
+            keep(opened.opened.source, contents)
         return make(opened, cursor.fingerprint, contents)
 
 
@@ -128,16 +125,17 @@ def _verify(file: str, pipelines: str, sample: str | None, *, kept: bool) -> tup
         from infeed_server.run.verify_manifest import verify
         from infeed_server.sources import content
 
-    def read(run: OpenRun) -> Contents:
-        return (content.kept(run.source) if kept else None) or _read(run)
+    def read(run: RunData) -> Contents:
+        return (content.kept(run.opened.source) if kept else None) or _read(run)
 
-    with index_progress(file) as progress:
-        lines, is_good = verify(read_bytes(file), load(pipelines), read, sample, progress)
+    lines, is_good = verify(read_bytes(file), load(pipelines), read, sample)
     return [*lines, f"{file}: {'good' if is_good else 'not as the data are'}"], is_good
 
 
-def _read(run: OpenRun) -> Contents:
+def _read(run: RunData) -> Contents:
     from infeed_server.run.manifest import read_contents
 
-    with sample_progress(console, run.cursor.pipeline, len(run.source), "hashes of") as advance:
+    with sample_progress(
+        console, run.cursor.pipeline, len(run.opened.source), "hashes of"
+    ) as advance:
         return read_contents(run, advance)

@@ -8,120 +8,100 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from infeed.cursor import Cursor
-from infeed.shared.errors import ConfigError, CursorError
+from infeed.shared.errors import CursorError, InfeedError, InvalidRequestError
 from infeed.shared.spec.segment import Lineage
 from infeed_server.engines.indexed.sample_reader import SampleReader
 from infeed_server.order import RunOrder, SampleOrder
-from infeed_server.order.run_order import begin
-from infeed_server.pipeline.definition import Remove
-from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed
-from infeed_server.pipeline.lineage import segment_at
-from infeed_server.pipeline.load import Pipelines, located
+from infeed_server.pipeline.lineage import segment_order, shuffle_name
+from infeed_server.pipeline.load import Pipelines
 from infeed_server.pipeline.removal import removal_reasons
-from infeed_server.sources import DatasetSource, ProgressCallback, Source
-from infeed_server.sources.content import ContentHasher, Contents, parts_of, split
+from infeed_server.run.amend import AmendOptions, first_lineage
+from infeed_server.run.definitions import Definitions, Opened
+from infeed_server.sources.content import ContentHasher, Contents, split
 from infeed_server.storage.files import read_bytes
 from infeed_server.version import VERSION
 
-STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
-PREDICATE_TYPE = "https://infeed.dev/run-manifest/v1"
 TREE = "infeedTreeSha256"
 """The name of the digests of sources, which `sources/content.py` defines."""
 
 _TOGETHER = 64
 """Samples read at a time."""
 
-Advance = Callable[[int], None]
-"""Callback with the number of samples that were read since the last call."""
-
 
 @dataclass(frozen=True)
-class OpenRun:
-    """A run and its sources. `cursor` has the fingerprint that the definition has now, and all
-    segments, also the only one."""
+class RunData:
+    """A run and its sources. Its cursor has all segments, also the only one, the last of them as
+    the definition is now; `defined` says which of them have a definition that is there."""
 
     cursor: Cursor
-    plan: IndexedPlan
-    source: Source
-
-    @property
-    def parts(self) -> Sequence[Source]:
-        """The source and the added ones."""
-        return parts_of(self.source)
+    opened: Opened
+    defined: tuple[bool, ...]
 
     @property
     def removed(self) -> list[tuple[int, str]]:
         """The samples that the definition removes, and why."""
-        reasons = removal_reasons(self.plan.definition.remove)
-        return [*zip(self.plan.removed, reasons, strict=True)]
+        reasons = removal_reasons(self.opened.definition.remove)
+        return [*zip(self.opened.removed, reasons, strict=True)]
 
     def order(self) -> RunOrder:
         """Returns the order. Raises `InvalidRequestError` for segments that do not fit."""
-        order = self.plan.order(self.cursor.seed, self.cursor.segments)
-        assert isinstance(order, RunOrder)
-        return order
-
-    def part(self, index: int) -> tuple[int, int]:
-        """Returns the number of the source that has a sample, and its id there."""
-        begins = np.cumsum([0, *map(len, self.parts)])
-        number = int(np.searchsorted(begins, index, side="right")) - 1
-        return number, index - int(begins[number])
+        segments = self.cursor.segments
+        try:
+            orders = [segment_order(segment, self.opened.removed) for segment in segments]
+            return RunOrder(segments, orders)
+        except (ValueError, OverflowError) as error:
+            raise InvalidRequestError(f"the run's segments do not fit: {error}") from error
 
 
 @contextmanager
 def open_run(
-    cursor: Cursor,
-    pipelines: Pipelines,
-    progress: ProgressCallback | None = None,
-    *,
-    batch_size: int | None = None,
-    world_size: int = 1,
-) -> Iterator[OpenRun]:
-    """Opens the pipeline of a run. The sizes are of a run without segments. Raises `InfeedError`
-    if the pipeline is missing, or its source cannot be opened."""
-    name = cursor.pipeline
-    if name not in pipelines:
-        raise ConfigError(f"no pipeline {name!r} of the run; available: {', '.join(pipelines)}")
-    definition = pipelines[name]
-    if isinstance(definition.source, DatasetSource):
-        raise ConfigError(f"pipeline {name!r} is a tf.data.Dataset, which has no samples by index")
-    with ExitStack() as stack:
-        with located(pipelines, name):
-            source = stack.enter_context(closing(definition.open(progress)))
-            plan = plan_indexed(name, definition, source, cached=False)
-        stack.enter_context(closing(plan.source))
-        size = batch_size or plan.spec.batch_size
-        segments = cursor.segments or _first_segments(cursor, plan, size, world_size)
-        last = replace(segments[-1], fingerprint=plan.spec.fingerprint)
-        segments = (*segments[:-1], last)
-        now = replace(cursor, fingerprint=last.fingerprint, segments=segments)
-        yield OpenRun(now, plan, source)
+    cursor: Cursor, pipelines: Pipelines, sizes: AmendOptions | None = None
+) -> Iterator[RunData]:
+    """Opens the pipeline of a run. The former sizes in `sizes` are of a run without segments.
+    Raises `InfeedError` if the pipeline is missing, or its source cannot be opened."""
+    with Definitions(pipelines) as definitions:
+        opened = definitions.open(cursor.pipeline)
+        order, fingerprint = opened.order(cursor.seed), opened.fingerprint
+        cursor = replace(cursor, fingerprint=fingerprint)
+        lineage = cursor.segments or first_lineage(
+            cursor, opened, sizes or AmendOptions(), definitions
+        )
+        last = replace(
+            lineage[-1],
+            fingerprint=fingerprint,
+            sample_count=order.count,
+            shuffle=shuffle_name(order),
+            removed=len(opened.removed),
+            shrinks=order.removed.shrinks,
+        )
+        lineage = (*lineage[:-1], last)
+        cursor = replace(cursor, segments=lineage)
+        yield RunData(cursor, opened, tuple(_defined(definitions, lineage)))
 
 
-def _first_segments(cursor: Cursor, plan: IndexedPlan, batch_size: int, world_size: int) -> Lineage:
-    """Returns the segments of a run that was not amended."""
-    if plan.spec.lineage:
-        return tuple(replace(segment, seed=cursor.seed) for segment in plan.spec.lineage)
-    order = plan.order(cursor.seed)
-    assert isinstance(order, SampleOrder)
-    segment = begin(order, partial(segment_at, plan.spec, order))
-    return (replace(segment, batch_size=batch_size, world_size=world_size),)
+def _defined(definitions: Definitions, lineage: Lineage) -> Iterator[bool]:
+    for segment in lineage:
+        try:
+            definitions.find(segment.fingerprint, lineage[-1].pipeline)
+        except InfeedError:
+            yield False
+        else:
+            yield True
 
 
-def make(run: OpenRun, fingerprint: str, contents: Contents) -> bytes:
-    """Returns the manifest of a run, of which `fingerprint` is known. Raises `CursorError` for
-    another one, and `InvalidRequestError` for segments that do not fit."""
-    if fingerprint != run.cursor.fingerprint:
+def make(run: RunData, fingerprint: str, contents: Contents) -> bytes:
+    """Returns the manifest of a run that had a fingerprint, "" for a run that did not begin. Raises
+    `CursorError` if it was another one, and `InvalidRequestError` for segments that do not fit."""
+    if fingerprint not in ("", run.cursor.fingerprint):
         raise CursorError(
             f"the run has fingerprint {fingerprint}, and pipeline {run.cursor.pipeline!r} now has "
             f"{run.cursor.fingerprint}: its definition, data or TensorFlow has changed; restore it"
@@ -130,59 +110,55 @@ def make(run: OpenRun, fingerprint: str, contents: Contents) -> bytes:
     return to_bytes(statement(run, contents))
 
 
-def statement(run: OpenRun, contents: Contents) -> dict[str, Any]:
+def statement(run: RunData, contents: Contents) -> dict[str, Any]:
     """Returns the manifest as JSON values. `contents` are of all samples."""
-    cursor, definition = run.cursor, run.plan.definition
-    sources, first, roots = [], 0, split(contents, run.parts)
-    for number, (part, content) in enumerate(zip(run.parts, roots, strict=True)):
-        sources.append(
-            {
-                "kind": (definition.source, *definition.add)[number].kind,
-                "identity": part.identity,
-                "content": content.root,
-                "first": first,
-                "samples": len(part),
-                "unreadable": content.unreadable,
-                "added": number > 0,
-            }
+    cursor, definition, parts = run.cursor, run.opened.definition, run.opened.parts
+    own, roots = cursor.to_json(), split(contents, parts)
+    sources = [
+        {
+            "kind": kind.kind,
+            "identity": part.identity,
+            "content": content.root,
+            "samples": len(content),
+            "unreadable": content.unreadable,
+        }
+        for kind, part, content in zip(
+            (definition.source, *definition.add), parts, roots, strict=True
         )
-        first += len(part)
-    removed = [
-        {"sample": sample, "content": contents[sample].hex(), "reason": reason}
-        for sample, reason in run.removed
     ]
-    own = cursor.to_json()
-    subject = [{"name": "run", "digest": {"sha256": hashlib.sha256(to_bytes(own)).hexdigest()}}]
+    subject = [{"name": "run", "digest": {"sha256": _sha256(to_bytes(own))}}]
     subject += [
         {"name": f"source-{number}", "digest": {TREE: content.root}}
         for number, content in enumerate(roots)
     ]
-    return {
-        "_type": STATEMENT_TYPE,
-        "subject": subject,
-        "predicateType": PREDICATE_TYPE,
-        "predicate": {
-            "software": {
-                "infeed": VERSION,
-                "python": platform.python_version(),
-                "tensorflow": tf.__version__,
-            },
-            "run": {key: value for key, value in own.items() if key != "segments"},
-            "segments": [asdict(segment) for segment in cursor.segments],
-            "epochs": _epochs(cursor),
-            "sources": sources,
-            "removed": removed,
-            "removedList": _list_digest(definition.remove),
-            "skipped": [list(steps) for steps in definition.skip],
+    remove = definition.remove
+    is_file = remove is not None and isinstance(remove.samples, str)
+    predicate = {
+        "software": {
+            "infeed": VERSION,
+            "python": platform.python_version(),
+            "tensorflow": tf.__version__,
         },
+        "run": {key: value for key, value in own.items() if key != "segments"},
+        "segments": [
+            {**asdict(segment), "defined": defined}
+            for segment, defined in zip(cursor.segments, run.defined, strict=True)
+        ],
+        "delivered": _delivered(cursor),
+        "sources": sources,
+        "removed": [
+            {"sample": sample, "content": contents[sample].hex(), "reason": reason}
+            for sample, reason in run.removed
+        ],
+        "removedFile": _sha256(read_bytes(str(remove.samples))) if remove and is_file else "",
+        "skip": [list(steps) for steps in definition.skip],
     }
-
-
-def _list_digest(remove: Remove | None) -> str:
-    """Returns the SHA-256 of the file that lists removed samples; "" without one."""
-    if remove is None or not isinstance(remove.samples, str):
-        return ""
-    return hashlib.sha256(read_bytes(remove.samples)).hexdigest()
+    return {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": subject,
+        "predicateType": "https://infeed.dev/run-manifest/v1",
+        "predicate": predicate,
+    }
 
 
 def to_bytes(value: Mapping[str, Any]) -> bytes:
@@ -190,46 +166,47 @@ def to_bytes(value: Mapping[str, Any]) -> bytes:
     return (json.dumps(value, sort_keys=True, indent=2) + "\n").encode()
 
 
-def read_contents(run: OpenRun, advance: Advance) -> Contents:
-    """Reads and hashes all samples. Raises `SourceError`."""
-    hasher = ContentHasher(len(run.source))
-    for start in range(0, len(run.source), _TOGETHER):
-        wanted = np.arange(start, min(start + _TOGETHER, len(run.source)))
-        hasher.add(*_reader(run.source).read(wanted))
+def read_contents(run: RunData, advance: Callable[[int], None]) -> Contents:
+    """Reads and hashes all samples; `advance` gets the number of each group. Raises
+    `SourceError`."""
+    count = len(run.opened.source)
+    hasher = ContentHasher(count)
+    for start in range(0, count, _TOGETHER):
+        wanted = np.arange(start, min(start + _TOGETHER, count))
+        hasher.add(*_reader(run).read(wanted))
         advance(len(wanted))
     return hasher.contents()
 
 
-def read_digest(run: OpenRun, sample: int) -> bytes:
+def read_digest(run: RunData, sample: int) -> bytes:
     """Reads and hashes a sample. Raises `SourceError`."""
-    index, columns = _reader(run.source).read(np.array([sample]))
     hasher = ContentHasher(1)
+    index, columns = _reader(run).read(np.array([sample]))
     hasher.add(index - sample, columns)
     return hasher.contents()[0]
 
 
-def _reader(source: Source) -> SampleReader:
-    return SampleReader(source, (), SampleOrder(len(source), 0))
+def _reader(run: RunData) -> SampleReader:
+    return SampleReader(run.opened.source, (), SampleOrder(len(run.opened.source), 0))
 
 
-def _epochs(cursor: Cursor) -> list[dict[str, int]]:
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _delivered(cursor: Cursor) -> list[dict[str, int]]:
     """Returns how many samples of each epoch were delivered, whole epochs of a segment together."""
     found: list[dict[str, int]] = []
     ends = [*(segment.start for segment in cursor.segments[1:]), cursor.position]
     for segment, end in zip(cursor.segments, ends, strict=True):
-        stop = min(end, cursor.position)
-        first = min(stop, segment.epoch_end) - segment.start
-        whole, rest = divmod(max(0, stop - segment.epoch_end), segment.epoch_length)
-        following = segment.epoch + 1
-        for epoch, count, samples in (
-            (segment.epoch, 1, first),
-            (following, whole, segment.epoch_length),
-            (following + whole, 1, rest),
-        ):
-            if count < 1 or samples < 1:
-                continue
-            if found and found[-1]["last"] == epoch:  # which the segment before has begun
-                found[-1]["samples"] += samples
-            else:
-                found.append({"first": epoch, "last": epoch + count - 1, "samples": samples})
+        begun = max(0, min(end, segment.epoch_end) - segment.start)
+        whole, rest = divmod(max(0, end - segment.epoch_end), segment.epoch_length)
+        epoch = segment.epoch
+        if begun and found and found[-1]["last"] == epoch:
+            found[-1]["samples"] += begun
+            begun = 0
+        for length, samples in ((1, begun), (whole, segment.epoch_length), (1, rest)):
+            if length and samples:
+                found.append({"first": epoch, "last": epoch + length - 1, "samples": samples})
+            epoch += length
     return found

@@ -13,8 +13,7 @@ from infeed.cursor import Cursor
 from infeed.shared.errors import ConfigError, CursorError, InfeedError, InvalidRequestError
 from infeed_server.pipeline.load import Pipelines
 from infeed_server.pipeline.removal import find_sample
-from infeed_server.run.manifest import OpenRun, open_run, read_digest, statement, to_bytes
-from infeed_server.sources import ProgressCallback
+from infeed_server.run.manifest import RunData, open_run, read_digest, statement, to_bytes
 from infeed_server.sources.content import Contents, is_proven, kept_under, split
 
 _SHOWN = 10
@@ -24,15 +23,14 @@ _SHOWN = 10
 def verify(
     text: bytes,
     pipelines: Pipelines,
-    read: Callable[[OpenRun], Contents],
+    read: Callable[[RunData], Contents],
     sample: str | None = None,
-    progress: ProgressCallback | None = None,
 ) -> tuple[list[str], bool]:
     """Returns a line for each thing that differs from a manifest, and whether there is none. `read`
     returns the contents of the data. The lines on a `sample` say whether and when the run had it.
     """
     try:
-        with open_run(_cursor(text), pipelines, progress) as run:
+        with open_run(_cursor(text), pipelines) as run:
             contents = read(run)
             lines = [*_problems(text, run, contents)]
             if sample is None:
@@ -47,12 +45,15 @@ def _cursor(text: bytes) -> Cursor:
     """Returns the run that a manifest states. Raises `CursorError` for another file."""
     try:
         predicate = json.loads(text)["predicate"]
-        return Cursor.from_json({**predicate["run"], "segments": predicate["segments"]})
+        segments = [{**one} for one in predicate["segments"]]
+        for segment in segments:
+            del segment["defined"]
+        return Cursor.from_json({**predicate["run"], "segments": segments})
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CursorError(f"it is no manifest of a run: {error!r}; make it again") from error
 
 
-def _problems(text: bytes, run: OpenRun, contents: Contents) -> Iterator[str]:
+def _problems(text: bytes, run: RunData, contents: Contents) -> Iterator[str]:
     stated, now = json.loads(text), statement(run, contents)
     try:
         run.order()
@@ -62,7 +63,7 @@ def _problems(text: bytes, run: OpenRun, contents: Contents) -> Iterator[str]:
     yield from found
     if not found and text != to_bytes(now):
         yield "its values are right, but its bytes are not as they were written"
-    for number, one in enumerate(split(contents, run.parts)):
+    for number, one in enumerate(split(contents, run.opened.parts)):
         yield from _changed(run, number, one, _root(stated, number))
 
 
@@ -96,7 +97,7 @@ def _some(lines: Iterable[str]) -> Iterator[str]:
         yield f"and {more} more"
 
 
-def _changed(run: OpenRun, number: int, now: Contents, root: str) -> Iterator[str]:
+def _changed(run: RunData, number: int, now: Contents, root: str) -> Iterator[str]:
     """Yields the samples of a source that differ from the manifest's, if their digests are kept."""
     if root == now.root:
         return
@@ -104,7 +105,7 @@ def _changed(run: OpenRun, number: int, now: Contents, root: str) -> Iterator[st
     if before is None:
         yield f"{where}: which samples differ is unknown, as the manifest's digests are not here"
         return
-    first = sum(map(len, run.parts[:number]))
+    first = sum(map(len, run.opened.parts[:number]))
     if len(before) != len(now):  # their ids have moved
         yield f"{where}: it had {len(before)} samples and has {len(now)}"
         remain = {now[index] for index in range(len(now))}
@@ -114,32 +115,34 @@ def _changed(run: OpenRun, number: int, now: Contents, root: str) -> Iterator[st
         )
         return
     changed = [first + index for index in now.differing(before).tolist()]
-    provenance = run.source.provenance
+    provenance = run.opened.source.provenance
     yield from _some(f"{where}: sample {i} differs: {provenance(i)}" for i in changed)
 
 
-def _sample(text: bytes, run: OpenRun, contents: Contents, name: str) -> tuple[list[str], bool]:
+def _sample(text: bytes, run: RunData, contents: Contents, name: str) -> tuple[list[str], bool]:
     """Returns lines on a sample, by its id or file name, and whether what it has is proven: it is
     read again, and what leads from there to the manifest's root is checked."""
     try:
-        sample = find_sample(name, run.source)
+        sample = find_sample(name, run.opened.source)
     except ConfigError as error:
         return [f"sample {name} was not in the run: {error.message}"], True
-    number, index = run.part(sample)
-    root, now = _root(json.loads(text), number), split(contents, run.parts)[number]
+    begins = np.cumsum([0, *map(len, run.opened.parts)])
+    number = int(np.searchsorted(begins, sample, side="right")) - 1
+    index = sample - int(begins[number])
+    root, now = _root(json.loads(text), number), split(contents, run.opened.parts)[number]
     stated, is_good = now if now.root == root else kept_under(root), False
     state = "not proven, as the digests of the manifest are not here"
     if stated is not None and index < len(stated):
         proof, digest = stated.proof(index), read_digest(run, sample)
         is_good = is_proven(root, len(stated), index, digest, proof)
         state = f"{'proven' if is_good else 'not the one'} under the manifest's root"
-    lines = [f"sample {sample}, {run.source.provenance(sample)}", f"  content: {state}"]
+    lines = [f"sample {sample}, {run.opened.source.provenance(sample)}", f"  content: {state}"]
     lines += [f"  removed: {reason or 'yes'}" for one, reason in run.removed if one == sample]
     slots = [f"  {slot}" for slot in _slots(run, sample)]
     return [*lines, *(slots or ["  no step had it"])], is_good
 
 
-def _slots(run: OpenRun, sample: int) -> Iterator[str]:
+def _slots(run: RunData, sample: int) -> Iterator[str]:
     """Yields the slots that have had a sample, in the order of the run."""
     order, cursor = run.order(), run.cursor
     last = order.parts[-1].locate(np.array([cursor.position], np.int64))[0]

@@ -8,7 +8,6 @@ import random
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,9 +19,8 @@ from typer.testing import CliRunner, Result
 
 from infeed.cli import new_app
 from infeed.cursor import Cursor
-from infeed_server.order.run_order import Part, extend
-from infeed_server.pipeline.lineage import segment_at, segment_order
 from infeed_server.pipeline.load import load
+from infeed_server.run.amend import AmendOptions, amend
 from infeed_server.run.manifest import make, open_run, read_contents
 from infeed_server.run.verify_manifest import verify
 
@@ -52,7 +50,8 @@ pipelines:
 """
 REMOVED = "3  # poisoned\nb/1.JPEG # a face, see ticket 12\n13\n"
 
-AMENDED_AT, POSITION = 32, 51
+POSITION = 51
+"""Of a run that was amended at position 32."""
 
 
 @pytest.fixture(autouse=True)
@@ -75,24 +74,20 @@ def original(tmp_path_factory: pytest.TempPathFactory, photos: SimpleNamespace) 
     (folder / "removed.txt").write_text(REMOVED)
     (folder / "old.yaml").write_text(OLD)
     (folder / "new.yaml").write_text(NEW)
-    (folder / "run.json").write_text(json.dumps(amended_run(folder).to_json()))
+    (folder / "run.json").write_text(json.dumps(amended_run(folder)))
     with open_run(Cursor("records", "", 5, 30), load(str(folder / "new.yaml"))) as run:
         (folder / "records.json").write_text(json.dumps(run.cursor.to_json()))
     return folder
 
 
-def amended_run(folder: Path) -> Cursor:
+def amended_run(folder: Path) -> dict[str, Any]:
     """Returns a run to which samples were added, and others removed, behind some epochs."""
-    start = Cursor("train", "", 7, AMENDED_AT)
-    with open_run(start, load(str(folder / "old.yaml")), world_size=2) as old:
-        (first,) = old.cursor.segments
-        part = Part(first, segment_order(first, ()), None)
-    with open_run(start, load(str(folder / "new.yaml"))) as new:
-        order = new.plan.order(7)
-        made = extend(part, AMENDED_AT, order, partial(segment_at, new.plan.spec, order))
-        last = replace(made, step=AMENDED_AT // first.global_stride)
-    fields = (last.fingerprint, last.seed, POSITION)
-    return Cursor("train", *fields, segments=(first, last))
+    start, old, new = Cursor("train", "", 7, 32), str(folder / "old.yaml"), folder / "new.yaml"
+    with open_run(start, load(old), AmendOptions(was_world_size=2)) as run:
+        start = run.cursor
+    options = AmendOptions(batch_size=2, world_size=1)
+    amended = amend(start, step=4, definition=str(new), was=old, options=options)
+    return replace(amended.cursor, position=POSITION).to_json()
 
 
 @pytest.fixture
@@ -138,9 +133,10 @@ def test_it_states_what_the_run_was_made_from(original: Path) -> None:
     predicate = stated["predicate"]
     assert predicate["run"]["position"] == POSITION
     assert [one["batch_size"] for one in predicate["segments"]] == [4, 2]
-    assert [(one["kind"], one["first"], one["samples"]) for one in predicate["sources"]] == [
-        ("images", 0, 10),
-        ("images", 10, 4),
+    assert [one["defined"] for one in predicate["segments"]] == [False, True]
+    assert [(one["kind"], one["samples"]) for one in predicate["sources"]] == [
+        ("images", 10),
+        ("images", 4),
     ]
     assert [(one["sample"], one["reason"]) for one in predicate["removed"]] == [
         (3, "poisoned"),
@@ -148,12 +144,13 @@ def test_it_states_what_the_run_was_made_from(original: Path) -> None:
         (13, ""),
     ]
     # The rest of epoch 3, from position 32 on, has the 8 samples that are left, and 4 new ones.
-    assert predicate["epochs"] == [
-        {"first": 0, "last": 2, "samples": 10},
+    assert predicate["delivered"] == [
+        {"first": 0, "last": 0, "samples": 10},
+        {"first": 1, "last": 2, "samples": 10},
         {"first": 3, "last": 3, "samples": 14},
         {"first": 4, "last": 4, "samples": 7},
     ]
-    assert json.loads(made(original, "records"))["predicate"]["skipped"] == [[2, 4]]
+    assert json.loads(made(original, "records"))["predicate"]["skip"] == [[2, 4]]
 
 
 def test_the_hashes_of_a_scan_are_the_ones_that_are_read(folder: Path) -> None:
