@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from infeed_server.pipeline.definition import BatchOptions, Pipeline, Shuffle
+    from infeed_server.run.amend import AmendOptions, amend
+    from infeed_server.run.diff import DiffOptions, diff
     from infeed_server.runtime.options import ServerOptions
     from infeed_server.runtime.server import Server
 
@@ -22,14 +24,21 @@ if TYPE_CHECKING:
 # It is read when grpc is imported.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
-__all__ = ["BatchOptions", "Pipeline", "Server", "ServerOptions", "Shuffle"]
+__all__ = [
+    "AmendOptions", "BatchOptions", "DiffOptions", "Pipeline", "Server", "ServerOptions", "Shuffle",
+    "amend", "diff",
+]  # fmt: skip
 
 _MODULES = {
+    "AmendOptions": "infeed_server.run.amend",
     "BatchOptions": "infeed_server.pipeline.definition",
+    "DiffOptions": "infeed_server.run.diff",
     "Pipeline": "infeed_server.pipeline.definition",
     "Server": "infeed_server.runtime.server",
     "ServerOptions": "infeed_server.runtime.options",
     "Shuffle": "infeed_server.pipeline.definition",
+    "amend": "infeed_server.run.amend",
+    "diff": "infeed_server.run.diff",
 }
 
 

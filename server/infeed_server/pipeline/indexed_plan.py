@@ -91,7 +91,7 @@ class IndexedPlan:
 
     @cached_property
     def _order(self) -> SampleOrder:
-        return _sample_order(self.definition, len(self.source), self.removed)
+        return sample_order(self.definition, len(self.source), self.removed)
 
     def sample_function(self) -> sample_graph.SampleFunction:
         return sample_graph.sample_function(self.source, self.steps)
@@ -111,7 +111,7 @@ def plan_indexed(
     if definition.batch is None:
         raise ConfigError("batch: missing; add for example batch: {size: 64}")
     removed = removed_samples(definition.remove, source)
-    count = _sample_order(definition, len(source), removed).length
+    count = sample_order(definition, len(source), removed).length
     if definition.batch.size > count:
         raise ConfigError(
             f"batch.size: {definition.batch.size} is larger than the data set, "
@@ -183,14 +183,14 @@ def _plan(
     else:
         sent = sample_graph.trace(source, [*first, *host])[-1]
     wire_spec = sample_graph.field_specs(sent)
-    order = _sample_order(definition, len(source), removed)
+    order = sample_order(definition, len(source), removed)
     spec = PipelineSpec(
         name=name,
         element_spec=finished_spec(wire_spec, finish),
         wire_spec=wire_spec,
         finish_transforms=finish,
         sample_count=order.length,
-        fingerprint=_fingerprint(definition, source.identity, removed),
+        fingerprint=definition_fingerprint(definition, source.identity, removed),
         guarantee=Guarantee("deterministic", "exactly_once", "constant_time"),
         batch_size=definition.batch.size,
         seed=definition.shuffle.seed,
@@ -204,7 +204,7 @@ def _plan(
     return IndexedPlan(definition, spec, source, (*first, *fuse_decode_and_crop(host)), removed)
 
 
-def _sample_order(definition: Pipeline, count: int, removed: tuple[int, ...]) -> SampleOrder:
+def sample_order(definition: Pipeline, count: int, removed: tuple[int, ...]) -> SampleOrder:
     """Returns the order of a pipeline's epochs. Raises `ConfigError` for one that is too large."""
     shuffle, mode = definition.shuffle, definition.shuffle.order_mode
     if mode == "stable" and count > MAX_STABLE:
@@ -217,7 +217,8 @@ def _sample_order(definition: Pipeline, count: int, removed: tuple[int, ...]) ->
     return SampleOrder(count, shuffle.seed, mode, shuffle.block, shuffle.window, gone)
 
 
-def _fingerprint(definition: Pipeline, identity: str, removed: tuple[int, ...]) -> str:
+def definition_fingerprint(definition: Pipeline, identity: str, removed: tuple[int, ...]) -> str:
+    """Returns the fingerprint of a definition, of its source's identity and of removed samples."""
     shuffle: dict[str, Any] = {"mode": definition.shuffle.order_mode}
     if definition.shuffle.mode == "window":
         shuffle = definition.shuffle.model_dump(mode="json", exclude={"seed", "order"})

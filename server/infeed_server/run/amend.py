@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from infeed.shared.errors import CursorError, InvalidRequestError
 from infeed.shared.spec import MAX_BATCH_SIZE
 from infeed.shared.spec.segment import MAX_SEGMENTS, Lineage, Segment
 from infeed_server.order import MAX_SEED
-from infeed_server.order.run_order import Part, RunOrder, begin, extend, same_order
+from infeed_server.order.run_order import Part, RunOrder, extend, same_order
 from infeed_server.pipeline.lineage import segment_order, shuffle_name
 from infeed_server.pipeline.load import Pipelines
 from infeed_server.run.changes import Change, definition_changes
@@ -100,7 +99,7 @@ def amend(
                 "was_batch_size and was_world_size are of a run without segments; this one has "
                 f"{len(cursor.segments)}, which state their sizes; leave them out"
             )
-        lineage = cursor.segments or first_lineage(cursor, old, options, definitions)
+        lineage = cursor.segments or _first_segments(cursor, old, options, definitions)
         outputs = [field.name for field in definitions.plan(new).spec.element_spec]
         return _Amending(replace(cursor, segments=lineage), step, old, new, options).amend(outputs)
 
@@ -155,7 +154,8 @@ class _Amending:
         changes = self._changes(outputs)
         if not changes and not skipped and segments[:-1] == list(self.lineage):
             raise InvalidRequestError(
-                f"step {self.step}: the definition, the seed and the sizes are the run's; change one"
+                f"step {self.step}: the definition, the seed and the sizes are the run's; "
+                "change one"
             )
         state = replace(
             self.cursor,
@@ -193,19 +193,19 @@ class _Amending:
     def _skipped(self) -> int:
         """Returns the positions that are left out at the start. Raises `InvalidRequestError`."""
         old, new = self.old.definition.skip, self.new.definition.skip
-        taken = sum(end - first for first, end in old)
+        taken = sum(b - a for a, b in old)
         size = self.new.definition.batch.size if self.new.definition.batch else 1
         later = new[len(old) :] if new[: len(old)] == old else new
         at_start = [(a, b) for a, b in later if (a - taken) * size == self.start]
         if self.options.skip is None:
             if len(later) > len(at_start):
-                first = next(one for one in later if one not in at_start)
+                other = next(one for one in later if one not in at_start)
                 raise InvalidRequestError(
-                    f"skip: {list(first)} does not begin at step {self.step}, position "
+                    f"skip: {list(other)} does not begin at step {self.step}, position "
                     f"{self.start}; in an amended run, steps are skipped from the step of the "
                     "amendment on: amend at the range's first step, with skip or --skip"
                 )
-            return sum(end - first for first, end in at_start) * size
+            return sum(b - a for a, b in at_start) * size
         if later:
             raise InvalidRequestError(
                 f"both the definition, with {list(map(list, later))}, and the option skip steps; "
@@ -276,34 +276,17 @@ class _Amending:
         return [*lines, ending, f"later epochs have {self.order.length} samples"]
 
 
-def first_lineage(
+def _first_segments(
     cursor: Cursor, old: Opened, options: AmendOptions, definitions: Definitions
 ) -> Lineage:
     """Returns the segments up to now of a run that was never amended."""
     batch = old.definition.batch
     size = options.was_batch_size or (batch.size if batch else 1)
     ranks = options.was_world_size or 1
-    order = old.order(cursor.seed)
-    changes = {"seed": cursor.seed, "batch_size": size, "world_size": ranks}
-    if old.definition.skip:
-        made = definitions.plan(old).spec.lineage
-        return tuple(
-            replace(one, step=one.start // (size * ranks), pipeline=cursor.pipeline, **changes)
-            for one in made
-            if one.start <= cursor.position
-        )
-    make = partial(
-        Segment,
-        step=0,
-        pipeline=cursor.pipeline,
-        fingerprint=cursor.fingerprint,
-        sample_count=order.count,
-        shuffle=shuffle_name(order),
-        removed=len(order.removed.ids),
-        shrinks=order.removed.shrinks,
-        **changes,
+    made = old.first_segments(definitions, cursor.seed, size, ranks)
+    return tuple(
+        replace(one, pipeline=cursor.pipeline) for one in made if one.start <= cursor.position
     )
-    return (begin(order, make),)
 
 
 def _check_data(old: Opened, new: Opened) -> None:
@@ -318,8 +301,8 @@ def _check_data(old: Opened, new: Opened) -> None:
             )
     if len(ours) > len(theirs):
         raise InvalidRequestError(
-            f"add: it has {len(theirs) - 1} sources, and the run {len(ours) - 1}; the unseen samples "
-            "of the others would be lost; give them again, or name the samples in remove"
+            f"add: it has {len(theirs) - 1} sources, and the run {len(ours) - 1}; the unseen "
+            "samples of the others would be lost; give them again, or name the samples in remove"
         )
     if new.removed[: len(old.removed)] != old.removed:
         gone = [index for index in old.removed if index not in new.removed]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import takewhile
 
+from infeed_server.pipeline.definition import Pipeline
 from infeed_server.run.definitions import Opened
 from infeed_server.sources import Source
 from infeed_server.transforms.base import Transform
@@ -50,17 +51,12 @@ def definition_changes(old: Opened, new: Opened, outputs: Sequence[str] = ()) ->
             there = set(other.removed)
             gone = [index for index in one.removed if index not in there]
             _add_samples(changes, "removed samples", one, gone, is_new)
-    for name, texts in {
-        "remove.then": [one.definition.remove and one.definition.remove.then for one in (old, new)],
-        "shuffle": [_order_text(one) for one in (old, new)],
-        "skip": [list(map(list, one.definition.skip)) for one in (old, new)],
-        "on_error": [one.definition.on_error for one in (old, new)],
-    }.items():
-        if texts[0] != texts[1] and (name != "remove.then" or all(texts)):
-            changes.append(Change(name, *(str(text or "") if text else "" for text in texts)))
-    return changes + transform_changes(
-        old.definition.transforms, new.definition.transforms, outputs
-    )
+    for name, describe in _TEXTS.items():
+        was, now = describe(old.definition), describe(new.definition)
+        if was != now:
+            changes.append(Change(name, was, now))
+    before, after = old.definition.transforms, new.definition.transforms
+    return changes + transform_changes(before, after, outputs)
 
 
 def common_parts(old: Opened, new: Opened) -> int:
@@ -82,7 +78,7 @@ def transform_changes(
     one, or in the old one for those that are removed. `outputs` are the fields of their results."""
     changes: list[Change] = []
     names = [[step.name for step in steps] for steps in (old, new)]
-    for kind, a, a_end, b, b_end in SequenceMatcher(None, *names, autojunk=False).get_opcodes():
+    for kind, a, a_end, b, b_end in SequenceMatcher(None, names[0], names[1], False).get_opcodes():
         if kind != "equal":
             changes += [_change(old, n, _options(old[n]), "", outputs) for n in range(a, a_end)]
             changes += [_change(new, n, "", _options(new[n]), outputs) for n in range(b, b_end)]
@@ -111,10 +107,18 @@ def _source_text(one: Opened) -> str:
     return f"{kind}: {value}, {len(one.source)} samples, identity {one.source.identity[:12]}"
 
 
-def _order_text(one: Opened) -> str:
-    shuffle = one.definition.shuffle
+def _order_text(definition: Pipeline) -> str:
+    shuffle = definition.shuffle
     mode = shuffle.order_mode
     return f"{mode} ({shuffle.block}, {shuffle.window})" if mode == "window" else mode
+
+
+_TEXTS: dict[str, Callable[[Pipeline], str]] = {
+    "remove.then": lambda one: one.remove.then if one.remove else "",
+    "shuffle": _order_text,
+    "skip": lambda one: str([*map(list, one.skip)]) if one.skip else "",
+    "on_error": lambda one: one.on_error,
+}
 
 
 def _options(step: Transform) -> str:

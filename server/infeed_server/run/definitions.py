@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from typing_extensions import Self
 
 from infeed.shared.errors import ConfigError, InfeedError, InvalidRequestError
+from infeed.shared.spec.segment import Lineage, Segment
 from infeed_server.order import SampleOrder
+from infeed_server.order.run_order import begin
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import (
     IndexedPlan,
@@ -20,6 +23,7 @@ from infeed_server.pipeline.indexed_plan import (
     plan_indexed,
     sample_order,
 )
+from infeed_server.pipeline.lineage import shuffle_name
 from infeed_server.pipeline.load import Pipelines, load, located
 from infeed_server.pipeline.removal import removed_samples
 from infeed_server.sources import DatasetSource, Source
@@ -52,7 +56,32 @@ class Opened:
     def order(self, seed: int) -> SampleOrder:
         """Returns the order of its epochs."""
         order = sample_order(self.definition, len(self.source), self.removed)
-        return SampleOrder(order.count, seed, order.mode, order.block, order.window, order.removed)
+        return replace(order, seed=seed)
+
+    def first_segments(
+        self, definitions: Definitions, seed: int, batch_size: int, world_size: int
+    ) -> Lineage:
+        """Returns the segments of a run that was never amended: one, and one for each range of
+        steps that the definition skips."""
+        order = self.order(seed)
+        sizes: Any = {"batch_size": batch_size, "world_size": world_size}
+        if self.definition.skip:
+            stride = batch_size * world_size
+            made = definitions.plan(self).spec.lineage
+            return tuple(replace(s, step=s.start // stride, seed=seed, **sizes) for s in made)
+        make = partial(
+            Segment,
+            step=0,
+            pipeline=self.name,
+            fingerprint=self.fingerprint,
+            seed=seed,
+            sample_count=order.count,
+            shuffle=shuffle_name(order),
+            removed=len(order.removed.ids),
+            shrinks=order.removed.shrinks,
+            **sizes,
+        )
+        return (begin(order, make),)
 
     def reduced(self) -> Iterator[tuple[str, Opened]]:
         """Yields the definition, and what it can have been before the last sources were added, the
@@ -96,10 +125,15 @@ class Definitions:
     def __exit__(self, *_: Any) -> None:
         self._stack.close()
 
-    def open(self, name: str | None, preferred: str = "") -> Opened:
-        """Opens a pipeline of the first file; None: the preferred one if it is there, or the only
-        one. Raises `InvalidRequestError`, `ConfigError` and `SourceError`."""
-        pipelines = self.files[0]
+    def include(self, file: str) -> int:
+        """Adds a file. Returns its number, for `open`."""
+        self.files.append(load(file))
+        return len(self.files) - 1
+
+    def open(self, name: str | None, preferred: str = "", file: int = 0) -> Opened:
+        """Opens a pipeline of a file; None: the preferred one if it is there, or the only one.
+        Raises `InvalidRequestError`, `ConfigError` and `SourceError`."""
+        pipelines = self.files[file]
         if name is None:
             name = next(iter(pipelines)) if len(pipelines) == 1 else preferred
         if name not in pipelines:
@@ -107,7 +141,7 @@ class Definitions:
             raise InvalidRequestError(
                 f"the file has {problem}; name one of them: {', '.join(pipelines)}", pipeline=name
             )
-        return self._open(0, name)
+        return self._open(file, name)
 
     def find(self, fingerprint: str, preferred: str, *, was: str = "--was") -> Opened:
         """Returns the definition of a fingerprint: a pipeline of the files, or one from before
@@ -143,8 +177,9 @@ class Definitions:
             definition = self.files[number][name]
             if isinstance(definition.source, DatasetSource):
                 raise ConfigError(
-                    f"pipeline {name!r} is sequential: its order is of its dataset, not arithmetic, "
-                    "so its runs cannot be amended or compared; use a source with samples by index"
+                    f"pipeline {name!r} is sequential: its order is its dataset's, and no "
+                    "arithmetic, so its runs cannot be amended or compared; use a source with "
+                    "samples by index"
                 )
             with located(self.files[number], name):
                 source = definition.open()
@@ -160,7 +195,7 @@ def split_name(text: str) -> tuple[str, str | None, int | None]:
     seed = re.search(r"@(\d{1,19})$", text)
     file = text[: seed.start()] if seed else text
     head, _, name = file.rpartition(":")
-    has_name = head.endswith((".yaml", ".yml")) or ":" in head or os.path.isfile(head)
+    has_name = head.endswith((".yaml", ".yml")) or ":" in head or Path(head).is_file()
     return (head if has_name else file), (name if has_name else None), seed and int(seed[1])
 
 

@@ -1,0 +1,106 @@
+"""The command `infeed amend`."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from infeed.cli.model_options import option, with_models
+from infeed.cli.output import print_line, write_file
+from infeed_server.cli.console import report_console
+from infeed_server.cli.logs import set_up_logging
+from infeed_server.imports import loading_tensorflow
+
+
+def steps(text: str) -> tuple[int, int]:
+    """Parses `A:B`. Raises `typer.BadParameter`."""
+    found = re.fullmatch(r"(\d{1,18}):(\d{1,18})", text)
+    if found is None or int(found[1]) >= int(found[2]):
+        raise typer.BadParameter(f"{text!r}: give the first step and the end, as 100:200")
+    return int(found[1]), int(found[2])
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The options of sizes and seed."""
+
+    batch_size: int | None = option(None, "Slots of a batch from then on. Default: as before.")
+    world_size: int | None = option(None, "Ranks from then on. Default: as before.")
+    seed: int | None = option(None, "Seed from then on. Default: as before.")
+    was_batch_size: int | None = option(
+        None, "Slots of a batch so far, of a run without segments. Default: the old definition's."
+    )
+    was_world_size: int | None = option(
+        None, "Ranks so far, of a run without segments. Default: 1."
+    )
+
+
+@dataclass(frozen=True)
+class Result:
+    """The options of what is written."""
+
+    out: Path | None = option(None, "File to write the new cursor to.", metavar="FILE")
+    yes: bool = option(False, "Write it in place of RUN, if there is no --out.")
+    never: Path | None = option(
+        None,
+        "Also write the ids of the skipped samples to this file, for the definition's remove.",
+        metavar="FILE",
+    )
+
+
+@with_models
+def amend(
+    run: Annotated[str, typer.Argument(help="A JSON file with a cursor, as Feed.state() gives.")],
+    step: Annotated[int, typer.Option("--from", min=0, help="First step of the new segment.")],
+    file: Annotated[str, typer.Argument(help="A YAML file, or module:attr in Python.")],
+    sizes: Sizes,
+    result: Result,
+    pipeline: Annotated[
+        str | None, typer.Option(help="The pipeline's name. Default: the run's, or the only one.")
+    ] = None,
+    was: Annotated[
+        str | None, typer.Option(metavar="FILE", help="File of the old definition, if elsewhere.")
+    ] = None,
+    skip: Annotated[
+        str | None, typer.Option(metavar="A:B", help="Leave out the steps from A, not B, on.")
+    ] = None,
+) -> None:
+    """Goes on with a run from a step with another definition, seed or batch size.
+
+    Prints what changes: samples, order, transforms, and how the epoch in
+    progress goes on. Nothing is written without --out or --yes. What
+    would lose, repeat or change samples is refused.
+
+    \b
+    Examples:
+      infeed amend run.json --from 4000 pipelines.yaml
+      infeed amend run.json --from 4000 pipelines.yaml --out amended.json
+      infeed amend run.json --from 4000 pipelines.yaml --skip 4000:4200 --yes
+    """
+    set_up_logging()
+    skipped = None if skip is None else steps(skip)
+    with loading_tensorflow():
+        from infeed_server.run.amend import AmendOptions
+        from infeed_server.run.amend import amend as make
+
+    options = AmendOptions(**vars(sizes), skip=skipped)
+    made = make(run, step, file, pipeline=pipeline, was=was, options=options)
+    out = report_console()
+    for line in made.text:
+        print_line(out, line)
+    if result.never is not None:
+        write_file("--never", result.never, "".join(f"{index}\n" for index in made.skipped))
+        print_line(
+            out, f"{result.never}: {len(made.skipped)} ids; name it in remove, then amend again"
+        )
+    target = result.out or (Path(run) if result.yes else None)
+    if target is None:
+        print_line(out, "nothing is written; give --out FILE, or --yes to replace the run's file")
+        return
+    write_file("--out", target, json.dumps(made.to_json(), indent=2) + "\n")
+    print_line(out, f"{target}: written")

@@ -1,0 +1,338 @@
+"""Comparison of two runs: what differs in their definitions, and by arithmetic which samples and
+draws of the sample stream do. Nothing is decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from infeed.cursor import Cursor
+from infeed.run import Run, load_run
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec.segment import Lineage
+from infeed_server.order import RunOrder
+from infeed_server.order.permutation import Positions
+from infeed_server.order.run_order import Part
+from infeed_server.order.sample_order import by_epoch
+from infeed_server.pipeline.lineage import segment_order
+from infeed_server.pipeline.load import Pipelines
+from infeed_server.run.changes import Change, common_parts, definition_changes
+from infeed_server.run.definitions import Definitions, Opened, split_name
+
+MAX_POSITIONS = 1_000_000
+"""Positions that are compared unless a range is given."""
+
+SHOWN = 10
+"""Positions that are listed."""
+
+_TOGETHER = 1 << 16
+
+_FEW = 10_000
+"""Samples whose names are compared in any case where the sources differ."""
+
+
+@dataclass(frozen=True)
+class DiffOptions:
+    """The part of two runs that is compared, and how. None: see `infeed diff`."""
+
+    steps: tuple[int, int] | None = None
+    batch_size: int | None = None
+    world_size: int | None = None
+    names: bool = False
+    """Whether samples of different sources are compared by file and offset, however many."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A position whose sample or draws differ: its step, rank and slot in the first run, the sample
+    of each with its name, and the reason."""
+
+    position: int
+    step: int
+    rank: int
+    slot: int
+    samples: tuple[int, int]
+    names: tuple[str, str]
+    reason: str
+
+
+@dataclass
+class Difference:
+    """What differs between two runs. `samples` counts positions with other samples, `draws` those
+    with other draws of random transforms, both of `positions`; `reasons` counts them by reason."""
+
+    identical: bool
+    changes: list[Change] = field(default_factory=list)
+    begin: int = 0
+    end: int = 0
+    compared: str = ""
+    samples: int = 0
+    draws: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    first: list[Slot] = field(default_factory=list)
+
+    @property
+    def positions(self) -> int:
+        return self.end - self.begin
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it as JSON values."""
+        return {
+            **vars(self),
+            "changes": [vars(change) for change in self.changes],
+            "first": [vars(slot) for slot in self.first],
+        }
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One of two runs, with the definition of its last segment."""
+
+    opened: Opened
+    lineage: Lineage
+    run: RunOrder
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What its samples and draws depend on, beside the source."""
+        segments = [replace(s, pipeline="", fingerprint="", step=0) for s in self.lineage]
+        plain = [replace(segment, batch_size=1, world_size=1) for segment in segments]
+        return tuple(plain), self.opened.removed[: self.lineage[-1].removed]
+
+    def parts(self, first: int, end: int) -> Iterator[tuple[Part, int, int]]:
+        """Yields the segments with their positions between two."""
+        starts = [part.segment.start for part in self.run.parts]
+        for part, start, following in zip(self.run.parts, starts, [*starts[1:], end], strict=True):
+            low = max(start, first)
+            high = end if part is self.run.parts[-1] else min(following, end)
+            if low < high:
+                yield part, low, high
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """The samples at consecutive positions: what their keys are drawn from, and whether each is a
+    substitute, of which the key is drawn from the removed sample's."""
+
+    index: Positions
+    epoch: Positions
+    seed: Positions
+    substitute: np.ndarray
+    key: np.ndarray
+
+    @classmethod
+    def of(cls, side: _Side, first: int, end: int) -> _Samples:
+        count = end - first
+        index, epoch, seed = (np.empty(count, np.int64) for _ in range(3))
+        key, substitute = np.zeros((count, 2), np.int64), np.zeros(count, bool)
+        for part, low, high in side.parts(first, end):
+            rows = slice(low - first, high - first)
+            epochs, offsets = part.locate(np.arange(low, high, dtype=np.int64))
+            found = by_epoch(part.samples, epochs, offsets)
+            gone = part.order.removed.contains(found)
+            if gone.any():
+                drawn = part.order.with_substitutes(epochs[gone], found[gone])
+                found[gone], key[rows][gone] = drawn.index, drawn.key
+            index[rows], epoch[rows], seed[rows] = found, epochs, part.order.seed
+            substitute[rows] = gone
+        return cls(index, epoch, seed, substitute, key)
+
+    def other_draws(self, other: _Samples, others: np.ndarray) -> np.ndarray:
+        """Returns where the keys differ; `others` is where the samples do."""
+        plain = others | (self.epoch != other.epoch) | (self.seed != other.seed)
+        both = self.substitute & other.substitute
+        differs = np.where(both, False, plain | (self.substitute != other.substitute))
+        differs[both] = (self.key[both] != other.key[both]).any(axis=1)
+        return differs
+
+
+def diff(
+    a: str | Mapping[str, Any] | Cursor,
+    b: str | Mapping[str, Any] | Cursor,
+    pipelines: Sequence[str | Pipelines] = (),
+    options: DiffOptions | None = None,
+) -> Difference:
+    """Returns what differs between two runs or definitions, and in which positions.
+
+    a, b       a cursor or its JSON file, or `FILE.yaml[:PIPELINE][@SEED]`
+    pipelines  files with the definitions of the cursors, old and new ones
+    options    the steps to compare, and how
+
+    Raises `InvalidRequestError`, `ConfigError` and `SourceError`.
+    """
+    options = options or DiffOptions()
+    with Definitions(*pipelines) as definitions:
+        files = [_include(text, definitions) for text in (a, b)]
+        one, other = (
+            _side(text, file, definitions, options)
+            for text, file in zip((a, b), files, strict=True)
+        )
+        changes = _changes(one, other, definitions)
+        if not changes:
+            return Difference(identical=True)
+        result = Difference(False, changes, *_range(one, other, options))
+        _compare(one, other, result, options)
+        return result
+
+
+def _include(text: str | Mapping[str, Any] | Cursor, definitions: Definitions) -> int | None:
+    """Adds the file of a definition, which the other run can be of. Returns its number."""
+    if not isinstance(text, str) or Path(text).suffix == ".json":
+        return None
+    return definitions.include(split_name(text)[0])
+
+
+def _side(
+    text: str | Mapping[str, Any] | Cursor,
+    file: int | None,
+    definitions: Definitions,
+    options: DiffOptions,
+) -> _Side:
+    cursor = None
+    if file is not None:
+        _, name, seed = split_name(str(text))
+        opened = definitions.open(name, file=file)
+        seed = opened.definition.shuffle.seed if seed is None else seed
+    else:
+        run = load_run(text) if isinstance(text, str) else Run.of(text)
+        cursor = run.cursor
+        if cursor is None:
+            raise InvalidRequestError(f"{text!r} has no cursor; name its file and pipeline")
+        opened = definitions.find(cursor.fingerprint, cursor.pipeline, was="--pipelines")
+        seed = cursor.seed
+    lineage = cursor.segments if cursor is not None else ()
+    if not lineage:
+        batch = opened.definition.batch
+        size = options.batch_size or (batch.size if batch else 1)
+        lineage = opened.first_segments(definitions, seed, size, options.world_size or 1)
+    orders = [segment_order(segment, opened.removed) for segment in lineage]
+    return _Side(opened, lineage, RunOrder(lineage, orders))
+
+
+def _changes(one: _Side, other: _Side, definitions: Definitions) -> list[Change]:
+    last = one.lineage[-1], other.lineage[-1]
+    changes = []
+    if one.opened.fingerprint != other.opened.fingerprint:
+        plans = [definitions.plan(side.opened) for side in (one, other)]
+        fields = dict.fromkeys(f.name for plan in plans for f in plan.spec.element_spec)
+        changes = definition_changes(one.opened, other.opened, [*fields])
+    for name in ("seed", "batch_size", "world_size"):
+        values = [str(getattr(segment, name)) for segment in last]
+        if values[0] != values[1]:
+            changes.append(Change(name.replace("_", " "), values[0], values[1]))
+    texts = [_segments_text(side.lineage) for side in (one, other)]
+    if texts[0] != texts[1]:
+        changes.append(Change("segments", texts[0], texts[1]))
+    return changes
+
+
+def _segments_text(lineage: Lineage) -> str:
+    """Returns the segments as a text; empty for a run that was never amended."""
+    if len(lineage) == 1:
+        return ""
+    return ", ".join(
+        f"step {one.step} at position {one.start}: {one.fingerprint[:8]}@{one.seed}, epoch "
+        f"{one.epoch} at {one.offset}, {one.batch_size} x {one.world_size}"
+        for one in lineage
+    )
+
+
+def _range(one: _Side, other: _Side, options: DiffOptions) -> tuple[int, int]:
+    if options.steps is not None:
+        first, end = (_position(one.lineage, step) for step in options.steps)
+        if first >= end:
+            raise InvalidRequestError(f"steps {options.steps}: there is none between the two")
+        return first, end
+    # Up to where the runs part, they are the same.
+    parting = [a for a, b in zip(one.lineage, other.lineage, strict=False) if a != b]
+    longer = max(one.lineage, other.lineage, key=len)
+    common = min(len(one.lineage), len(other.lineage))
+    first = parting[0].start if parting else longer[common].start if len(longer) > common else 0
+    length = max(side.run.last.length for side in (one, other))
+    return first, first + min(length, MAX_POSITIONS)
+
+
+def _position(lineage: Lineage, step: int) -> int:
+    segment = next((one for one in reversed(lineage) if one.step <= step), lineage[0])
+    return segment.start + (step - segment.step) * segment.global_stride
+
+
+def _compare(one: _Side, other: _Side, result: Difference, options: DiffOptions) -> None:
+    same_source = one.opened.source.identity == other.opened.source.identity
+    codes, result.compared = _codes(one.opened, other.opened, options)
+    if same_source and one.key == other.key:
+        return
+    for first in range(result.begin, result.end, _TOGETHER):
+        end = min(first + _TOGETHER, result.end)
+        a, b = (_Samples.of(side, first, end) for side in (one, other))
+        ours, theirs = (code(x.index) for code, x in zip(codes, (a, b), strict=True))
+        others = ours != theirs
+        # Keys are of ids, whatever the samples are.
+        draws = a.other_draws(b, a.index != b.index)
+        rows = np.flatnonzero(others | draws)
+        result.samples += int(others.sum())
+        result.draws += int(draws.sum())
+        substitutes = (a.substitute | b.substitute)[rows]
+        for reason, found in (
+            ("removed sample", substitutes),
+            ("other order", others[rows] & ~substitutes),
+            ("other draws of the same sample", ~others[rows] & ~substitutes),
+        ):
+            if count := int(found.sum()):
+                result.reasons[reason] = result.reasons.get(reason, 0) + count
+        for row in rows[: SHOWN - len(result.first)].tolist():
+            result.first.append(_slot(one, other, first + row, a, b, row))
+
+
+def _codes(one: Opened, other: Opened, options: DiffOptions) -> tuple[Any, str]:
+    """Returns functions from the ids of each side to numbers that are equal for equal samples, and
+    what is compared."""
+
+    def same(index: Positions) -> Positions:
+        return index
+
+    common = common_parts(one, other)
+    if common == len(one.parts) == len(other.parts):
+        return (same, same), "samples by id, of the same source"
+    known = sum(map(len, one.parts[:common]))
+    if not (options.names or max(len(one.source), len(other.source)) <= _FEW):
+        if not common:
+            text = "samples by id alone, of different sources; give names to compare their files"
+            return (same, same), text
+
+        def apart(index: Positions) -> Positions:
+            return np.where(index < known, index, -1 - index)
+
+        return (same, apart), f"samples by id: 0 to {known - 1} are the same, later ones are not"
+    numbers: dict[str, int] = {}
+    tables = [
+        np.array(
+            [
+                numbers.setdefault(str(opened.source.provenance(n)), len(numbers))
+                for n in range(len(opened.source))
+            ],
+            np.int64,
+        )
+        for opened in (one, other)
+    ]
+    return tuple(table.__getitem__ for table in tables), "samples by file and offset"
+
+
+def _slot(one: _Side, other: _Side, position: int, a: _Samples, b: _Samples, row: int) -> Slot:
+    segment = next(s for s in reversed(one.lineage) if s.start <= position)
+    step, within = divmod(position - segment.start, segment.global_stride)
+    rank, slot = divmod(within, segment.batch_size)
+    samples = int(a.index[row]), int(b.index[row])
+    names = [
+        str(side.opened.source.provenance(index))
+        for side, index in zip((one, other), samples, strict=True)
+    ]
+    reason = "other draws" if samples[0] == samples[1] else "other order"
+    if a.substitute[row] or b.substitute[row]:
+        sides = [name for name, x in (("first", a), ("second", b)) if x.substitute[row]]
+        reason = f"substitute of a removed sample in the {' and the '.join(sides)}"
+    return Slot(position, segment.step + step, rank, slot, samples, (names[0], names[1]), reason)
