@@ -26,9 +26,9 @@ def register(app: typer.Typer) -> None:
     from infeed_server.cli.tools import demo, index, token
 
     panels: dict[str, tuple[Callable[..., None], ...]] = {
-        _PREPARE: (init, check, profile, index, pack, cache, manifest),
+        _PREPARE: (init, check, profile, index, pack, cache),
         SERVE: (serve, token, demo),
-        RUNS: (amend, diff),
+        RUNS: (amend, diff, manifest),
     }
     for panel, commands in panels.items():
         for command in commands:

@@ -44,9 +44,8 @@ def manifest(
         typer.Option(min=1, help="Batch size of a run without segments. Default: the pipeline's."),
     ] = None,
     world_size: Annotated[
-        int | None,
-        typer.Option(min=1, help="World size of a run without segments. Default: 1."),
-    ] = None,
+        int, typer.Option(min=1, help="World size of a run without segments.")
+    ] = 1,
     sample: Annotated[
         str | None,
         typer.Option(
@@ -93,14 +92,13 @@ def manifest(
         write_atomically(out, lambda opened: opened.write(made))
 
 
-def _make(name: str, pipelines: str, batch_size: int | None, world_size: int | None) -> bytes:
+def _make(name: str, pipelines: str, batch_size: int | None, world_size: int) -> bytes:
     from infeed.cursor import Cursor
     from infeed.run import load_run
 
     run = load_run(name)
     with loading_tensorflow():
         from infeed_server.pipeline.load import load
-        from infeed_server.run.amend import AmendOptions
         from infeed_server.run.manifest import make, open_run
         from infeed_server.sources.content import keep, kept
 
@@ -110,8 +108,7 @@ def _make(name: str, pipelines: str, batch_size: int | None, world_size: int | N
         if seed is None:
             seed = definitions[run.pipeline].shuffle.seed if run.pipeline in definitions else 0
         cursor = Cursor(run.pipeline, "", seed, 0)
-    sizes = AmendOptions(was_batch_size=batch_size, was_world_size=world_size)
-    with open_run(cursor, definitions, sizes) as opened:
+    with open_run(cursor, definitions, batch_size, world_size) as opened:
         contents = kept(opened.opened.source)
         if contents is None:
             contents = _read(opened)

@@ -24,7 +24,6 @@ from infeed_server.order import RunOrder, SampleOrder
 from infeed_server.pipeline.lineage import segment_order, shuffle_name
 from infeed_server.pipeline.load import Pipelines
 from infeed_server.pipeline.removal import removal_reasons
-from infeed_server.run.amend import AmendOptions, first_lineage
 from infeed_server.run.definitions import Definitions, Opened
 from infeed_server.sources.content import ContentHasher, Contents, split
 from infeed_server.storage.files import read_bytes
@@ -64,20 +63,22 @@ class RunData:
 
 @contextmanager
 def open_run(
-    cursor: Cursor, pipelines: Pipelines, sizes: AmendOptions | None = None
+    cursor: Cursor, pipelines: Pipelines, batch_size: int | None = None, world_size: int = 1
 ) -> Iterator[RunData]:
-    """Opens the pipeline of a run. The former sizes in `sizes` are of a run without segments.
-    Raises `InfeedError` if the pipeline is missing, or its source cannot be opened."""
+    """Opens the pipeline of a run. The sizes are of a run without segments. Raises `InfeedError`
+    if the pipeline is missing, or its source cannot be opened."""
     with Definitions(pipelines) as definitions:
         opened = definitions.open(cursor.pipeline)
-        order, fingerprint = opened.order(cursor.seed), opened.fingerprint
-        cursor = replace(cursor, fingerprint=fingerprint)
-        lineage = cursor.segments or first_lineage(
-            cursor, opened, sizes or AmendOptions(), definitions
-        )
+        order, batch = opened.order(cursor.seed), opened.definition.batch
+        cursor = replace(cursor, fingerprint=opened.fingerprint)
+        lineage = cursor.segments
+        if not lineage:
+            size = batch_size or (batch.size if batch else 1)
+            made = opened.first_segments(definitions, cursor.seed, size, world_size)
+            lineage = tuple(one for one in made if one.start <= cursor.position)
         last = replace(
             lineage[-1],
-            fingerprint=fingerprint,
+            fingerprint=cursor.fingerprint,
             sample_count=order.count,
             shuffle=shuffle_name(order),
             removed=len(opened.removed),

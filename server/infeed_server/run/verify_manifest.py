@@ -125,7 +125,7 @@ def _sample(text: bytes, run: RunData, contents: Contents, name: str) -> tuple[l
     try:
         sample = find_sample(name, run.opened.source)
     except ConfigError as error:
-        return [f"sample {name} was not in the run: {error.message}"], True
+        return [f"sample {name}: {error.message.removeprefix('remove: ')}"], True
     begins = np.cumsum([0, *map(len, run.opened.parts)])
     number = int(np.searchsorted(begins, sample, side="right")) - 1
     index = sample - int(begins[number])
