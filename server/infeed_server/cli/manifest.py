@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -89,7 +90,7 @@ def manifest(
     if out is None:
         sys.stdout.write(made.decode())
     else:
-        write_atomically(out, lambda opened: opened.write(made))
+        write_atomically(out, methodcaller("write", made))
 
 
 def _make(name: str, pipelines: str, batch_size: int | None, world_size: int) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any
 
 import numpy as np
@@ -29,16 +29,18 @@ def verify(
     """Returns a line for each thing that differs from a manifest, and whether there is none. `read`
     returns the contents of the data. The lines on a `sample` say whether and when the run had it.
     """
+    lines: list[str] = []
     try:
         with open_run(_cursor(text), pipelines) as run:
             contents = read(run)
-            lines = [*_problems(text, run, contents)]
-            if sample is None:
-                return lines, not lines
-            more, is_proven = _sample(text, run, contents, sample)
-            return [*lines, *more], is_proven and not lines
+            lines += _problems(text, run, contents)
+            is_good = not lines
+            if sample is not None:
+                more, is_shown = _sample(text, run, contents, sample)
+                lines, is_good = lines + more, is_good and is_shown
+            return lines, is_good
     except InfeedError as error:
-        return [error.message], False
+        return [*lines, error.message], False
 
 
 def _cursor(text: bytes) -> Cursor:
@@ -74,9 +76,8 @@ def _differences(path: str, stated: Any, now: Any) -> Iterator[str]:
             inner = f"{path}.{key}" if path else key
             yield from _differences(inner, stated.get(key), now.get(key))
     elif isinstance(stated, list) and isinstance(now, list):
-        for number in range(max(len(stated), len(now))):
-            ours, theirs = (each[number] if number < len(each) else None for each in (now, stated))
-            yield from _differences(f"{path}[{number}]", theirs, ours)
+        for number, (one, other) in enumerate(zip_longest(stated, now)):
+            yield from _differences(f"{path}[{number}]", one, other)
     elif json.dumps(stated) != json.dumps(now):  # 1, 1.0 and true are equal in Python
         yield f"{path}: the manifest has {json.dumps(stated)}, now it is {json.dumps(now)}"
 

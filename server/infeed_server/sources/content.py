@@ -1,12 +1,12 @@
 """The content of a source: a digest of each sample, and one root over all of them.
 
-The digests are SHA-256: whoever contributes samples must not be able to make two with one digest,
-which takes 2^64 work with 128 bits. It is also the fastest where processors compute it. The root
-is of a tree whose nodes have up to 16 children, so that a sample's membership is shown by a few
-nodes of each level. Digests of leaves, nodes and roots begin with different bytes.
+The digests are SHA-256, which processors compute fast. With 128 bits, two samples with one digest
+are found in 2^64 steps, and one of them could be put in the place of the other. The root is a
+tree's, whose nodes have up to 16 children, so that a few of them prove that a sample is in it.
+Digests of leaves, nodes and roots begin with different bytes:
 
     leaf = SHA-256(0, header of the columns, values)    node = SHA-256(1, children)
-    root = SHA-256(2, number of leaves as 8 bytes, the nodes of the highest level)
+    root = SHA-256(2, number of leaves in 8 bytes, nodes of the highest level)
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import json
 import logging
 import re
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
+from operator import methodcaller
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
@@ -63,8 +63,8 @@ class Contents:
         """Returns the samples with another digest, of those that both have."""
         count = min(len(self), len(other))
         one, two = (
-            np.frombuffer(each.digests, np.uint8, count * SIZE).reshape(count, SIZE)
-            for each in (self, other)
+            np.frombuffer(contents.digests, np.uint8, count * SIZE).reshape(count, SIZE)
+            for contents in (self, other)
         )
         return np.flatnonzero((one != two).any(axis=1))
 
@@ -149,18 +149,13 @@ def keep(source: Source, contents: Contents) -> None:
     for part, content in zip(parts, split(contents, parts), strict=True):
         path = _folder() / f"{_key(part)}-{content.root}"
         try:
-            write_atomically(path, partial(_write, content.digests))
+            write_atomically(path, methodcaller("write", content.digests))
         except OSError as error:
             log.warning("the digests of samples cannot be kept in %s: %s", path.parent, error)
 
 
-def _write(digests: bytes, file: BinaryIO) -> None:
-    file.write(digests)
-
-
 def kept(source: Source) -> Contents | None:
-    """Returns the digests that were kept last for this version of a source; None unless those of
-    each of its parts are there."""
+    """Returns the digests that were kept last for this version of a source and its parts."""
     parts = [_newest(f"{_key(part)}-*", len(part)) for part in parts_of(source)]
     digests = [part.digests for part in parts if part is not None]
     return Contents(b"".join(digests)) if len(digests) == len(parts) else None
