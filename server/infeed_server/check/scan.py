@@ -121,7 +121,7 @@ def _scan_indexed(
         report.stages[SOURCE_STAGE] = f"{maps[-1][0]}: map"
     report.measure(measures, steps, getattr(source, "class_names", ()))
     faults: list[Exception] = []
-    hasher = ContentHasher(len(source))
+    hasher = ContentHasher(range(len(source)))
 
     def groups() -> Iterator[dict[str, Any]]:
         try:

@@ -133,7 +133,6 @@ def _verify(file: str, pipelines: str, sample: str | None, *, kept: bool) -> tup
 def _read(run: RunData) -> Contents:
     from infeed_server.run.manifest import read_contents
 
-    with sample_progress(
-        console, run.cursor.pipeline, len(run.opened.source), "hashes of"
-    ) as advance:
-        return read_contents(run, advance)
+    source, name = run.opened.source, run.cursor.pipeline
+    with sample_progress(console, name, len(source), "hashes of") as advance:
+        return read_contents(source, range(len(source)), advance)

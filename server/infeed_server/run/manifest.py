@@ -25,6 +25,7 @@ from infeed_server.pipeline.lineage import segment_order, shuffle_name
 from infeed_server.pipeline.load import Pipelines
 from infeed_server.pipeline.removal import removal_reasons
 from infeed_server.run.definitions import Definitions, Opened
+from infeed_server.sources import Source
 from infeed_server.sources.content import ContentHasher, Contents, split
 from infeed_server.storage.files import read_bytes
 from infeed_server.version import VERSION
@@ -132,8 +133,7 @@ def statement(run: RunData, contents: Contents) -> dict[str, Any]:
         {"name": f"source-{number}", "digest": {TREE: content.root}}
         for number, content in enumerate(roots)
     ]
-    remove = definition.remove
-    is_file = remove is not None and isinstance(remove.samples, str)
+    listed = definition.remove.samples if definition.remove else ()
     predicate = {
         "software": {
             "infeed": VERSION,
@@ -151,7 +151,7 @@ def statement(run: RunData, contents: Contents) -> dict[str, Any]:
             {"sample": sample, "content": contents[sample].hex(), "reason": reason}
             for sample, reason in run.removed
         ],
-        "removedFile": _sha256(read_bytes(str(remove.samples))) if remove and is_file else "",
+        "removedFile": _sha256(read_bytes(listed)) if isinstance(listed, str) else "",
         "skip": [list(steps) for steps in definition.skip],
     }
     return {
@@ -167,28 +167,17 @@ def to_bytes(value: Mapping[str, Any]) -> bytes:
     return (json.dumps(value, sort_keys=True, indent=2) + "\n").encode()
 
 
-def read_contents(run: RunData, advance: Callable[[int], None]) -> Contents:
-    """Reads and hashes all samples; `advance` gets the number of each group. Raises
+def read_contents(
+    source: Source, samples: range, advance: Callable[[int], object] = lambda _: None
+) -> Contents:
+    """Reads and hashes successive samples; `advance` gets the number of each group. Raises
     `SourceError`."""
-    count = len(run.opened.source)
-    hasher = ContentHasher(count)
-    for start in range(0, count, _TOGETHER):
-        wanted = np.arange(start, min(start + _TOGETHER, count))
-        hasher.add(*_reader(run).read(wanted))
+    reader, hasher = SampleReader(source, (), SampleOrder(len(source), 0)), ContentHasher(samples)
+    for start in samples[::_TOGETHER]:
+        wanted = np.arange(start, min(start + _TOGETHER, samples.stop))
+        hasher.add(*reader.read(wanted))
         advance(len(wanted))
     return hasher.contents()
-
-
-def read_digest(run: RunData, sample: int) -> bytes:
-    """Reads and hashes a sample. Raises `SourceError`."""
-    hasher = ContentHasher(1)
-    index, columns = _reader(run).read(np.array([sample]))
-    hasher.add(index - sample, columns)
-    return hasher.contents()[0]
-
-
-def _reader(run: RunData) -> SampleReader:
-    return SampleReader(run.opened.source, (), SampleOrder(len(run.opened.source), 0))
 
 
 def _sha256(content: bytes) -> str:

@@ -13,7 +13,7 @@ from infeed.cursor import Cursor
 from infeed.shared.errors import ConfigError, CursorError, InfeedError, InvalidRequestError
 from infeed_server.pipeline.load import Pipelines
 from infeed_server.pipeline.removal import find_sample
-from infeed_server.run.manifest import RunData, open_run, read_digest, statement, to_bytes
+from infeed_server.run.manifest import RunData, open_run, read_contents, statement, to_bytes
 from infeed_server.sources.content import Contents, is_proven, kept_under, split
 
 _SHOWN = 10
@@ -123,21 +123,22 @@ def _changed(run: RunData, number: int, now: Contents, root: str) -> Iterator[st
 def _sample(text: bytes, run: RunData, contents: Contents, name: str) -> tuple[list[str], bool]:
     """Returns lines on a sample, by its id or file name, and whether what it has is proven: it is
     read again, and what leads from there to the manifest's root is checked."""
+    source, parts = run.opened.source, run.opened.parts
     try:
-        sample = find_sample(name, run.opened.source)
+        sample = find_sample(name, source)
     except ConfigError as error:
         return [f"sample {name}: {error.message.removeprefix('remove: ')}"], True
-    begins = np.cumsum([0, *map(len, run.opened.parts)])
+    begins = np.cumsum([0, *map(len, parts)])
     number = int(np.searchsorted(begins, sample, side="right")) - 1
-    index = sample - int(begins[number])
-    root, now = _root(json.loads(text), number), split(contents, run.opened.parts)[number]
+    index, root = sample - int(begins[number]), _root(json.loads(text), number)
+    now = split(contents, parts)[number]
     stated, is_good = now if now.root == root else kept_under(root), False
     state = "not proven, as the digests of the manifest are not here"
     if stated is not None and index < len(stated):
-        proof, digest = stated.proof(index), read_digest(run, sample)
-        is_good = is_proven(root, len(stated), index, digest, proof)
+        digest = read_contents(source, range(sample, sample + 1))[0]
+        is_good = is_proven(root, len(stated), index, digest, stated.proof(index))
         state = f"{'proven' if is_good else 'not the one'} under the manifest's root"
-    lines = [f"sample {sample}, {run.opened.source.provenance(sample)}", f"  content: {state}"]
+    lines = [f"sample {sample}, {source.provenance(sample)}", f"  content: {state}"]
     lines += [f"  removed: {reason or 'yes'}" for one, reason in run.removed if one == sample]
     slots = [f"  {slot}" for slot in _slots(run, sample)]
     return [*lines, *(slots or ["  no step had it"])], is_good

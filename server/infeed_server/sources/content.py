@@ -102,10 +102,10 @@ def is_proven(root: str, count: int, index: int, digest: bytes, proof: Sequence[
 
 
 class ContentHasher:
-    """The hashing of samples as they are read, in any order."""
+    """The hashing of successive samples as they are read, in any order."""
 
-    def __init__(self, count: int) -> None:
-        self._digests = bytearray(UNREADABLE * count)
+    def __init__(self, samples: range) -> None:
+        self._start, self._digests = samples.start, bytearray(UNREADABLE * len(samples))
 
     def add(self, indices: Indices, columns: Columns) -> None:
         """Hashes samples: names, types, shapes and bytes of their columns, as they were read."""
@@ -114,7 +114,7 @@ class ContentHasher:
             [[name, columns[name].dtype.name, columns[name].shape[1:]] for name in sorted(columns)]
         )
         start = hashlib.sha256(b"\0%d\0%b\0" % (len(header), header.encode()))
-        for row, index in enumerate(indices.tolist()):
+        for row, index in enumerate((indices - self._start).tolist()):
             digest = start.copy()
             for array in arrays:
                 if array.dtype != object:

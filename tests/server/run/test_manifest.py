@@ -21,8 +21,9 @@ from infeed.cli import new_app
 from infeed.cursor import Cursor
 from infeed_server.pipeline.load import load
 from infeed_server.run.amend import AmendOptions, amend
-from infeed_server.run.manifest import make, open_run, read_contents
+from infeed_server.run.manifest import RunData, make, open_run, read_contents
 from infeed_server.run.verify_manifest import verify
+from infeed_server.sources.content import Contents
 
 OLD = """
 pipelines:
@@ -101,15 +102,19 @@ def manifest(*arguments: object) -> Result:
     return CliRunner().invoke(new_app(), ["manifest", *map(str, arguments)])
 
 
+def read(run: RunData) -> Contents:
+    return read_contents(run.opened.source, range(len(run.opened.source)))
+
+
 def made(folder: Path, name: str = "run") -> bytes:
     cursor = Cursor.from_json(json.loads((folder / f"{name}.json").read_text()))
     with open_run(cursor, load(str(folder / "new.yaml"))) as run:
-        return make(run, cursor.fingerprint, read_contents(run, lambda _: None))
+        return make(run, cursor.fingerprint, read(run))
 
 
 def verified(folder: Path, text: bytes, sample: str | None = None) -> tuple[list[str], bool]:
     pipelines = load(str(folder / "new.yaml"))
-    return verify(text, pipelines, lambda run: read_contents(run, lambda _: None), sample)
+    return verify(text, pipelines, read, sample)
 
 
 def test_the_same_run_has_the_same_bytes_everywhere(

@@ -44,7 +44,7 @@ def test_a_digest_differs_where_names_types_shapes_or_bytes_do() -> None:
     ]
     digests = []
     for column in columns:
-        hasher = ContentHasher(2)
+        hasher = ContentHasher(range(2))
         hasher.add(np.array([1]), {name: values[:1] for name, values in column.items()})
         assert hasher.contents()[0] == UNREADABLE
         digests.append(hasher.contents()[1])
