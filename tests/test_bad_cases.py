@@ -40,6 +40,7 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"seed": -1}, "from 0 to 2^63 - 1, or None for the pipeline's, not -1"),
     ({"epochs": 0}, f"{EPOCHS} 0"),
     ({"epochs": 2**62}, f"from 1 to {(2**63 - 1) // 8}, not {2**62}"),
+    ({"steps": (5, 5)}, "None, or a tuple of the first step and the end, such as (100, 200)"),
     ({"remainder": "keep"}, '"drop" or "pad", not \'keep\''),
     ({"finish": None}, '"trainer" or "server" or "none", not None'),
     ({"job_name": 7}, "a str that is not empty, not 7 (int)"),

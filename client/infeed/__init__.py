@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from infeed.client import connect
     from infeed.feed import Feed
     from infeed.http2.tls_config import TLS
+    from infeed.slots import Slot, at
     from infeed.stats import Stats
 
 __version__ = "0.2.0"
@@ -50,8 +51,10 @@ _LAZY_MODULES = ("grain", "jax", "keras", "tensorflow", "testing", "torch")
 
 _LAZY_NAMES = {
     "Feed": "infeed.feed",
+    "Slot": "infeed.slots",
     "Stats": "infeed.stats",
     "TLS": "infeed.http2.tls_config",
+    "at": "infeed.slots",
     "connect": "infeed.client",
 }
 """Name → the module that has it. Commands that connect to no server load none of these."""
@@ -92,10 +95,12 @@ __all__ = [
     "ServerError",
     "ServerUnavailableError",
     "Shard",
+    "Slot",
     "SourceError",
     "StallError",
     "Stats",
     "UserCodeError",
     "__version__",
+    "at",
     "connect",
 ]

@@ -14,8 +14,9 @@ from infeed.prefetch.feed_options import (
     FeedOptions,
     document_options,
 )
-from infeed.prefetch.feed_plan import FeedPlan, plan_feed
+from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.prefetcher import Prefetcher
+from infeed.prefetch.served_plan import served_plan
 from infeed.ranks import warn_of_equal_batches
 from infeed.rpc.channel import open_transport
 from infeed.shared.arguments import check_text, did_you_mean
@@ -60,7 +61,7 @@ def _open_feed(target: str, pipeline: str, options: FeedOptions) -> Feed:
         )
     transport = open_transport(target, options.token, options.tls, options.transport)
     try:
-        plan = plan_feed(transport.get_pipeline(pipeline, options.timeout), options)
+        plan = served_plan(transport, pipeline, options)
         prefetcher = Prefetcher(transport, plan, _open_tracer(plan))
         return Feed(prefetcher, plan, lambda: _open_feed(target, pipeline, options))
     except BaseException:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,29 @@ class Run:
             first = self.lineage[0].step
             raise InvalidRequestError(f"the run begins with step {first}, and has no step {step}")
         return segment
+
+    def parts(self, first: int, end: int) -> list[tuple[int, int]]:
+        """Returns the steps [first, end) in ranges, each of which lies in one segment."""
+        inside = [segment.step for segment in self.lineage if first < segment.step < end]
+        bounds = [first, *dict.fromkeys(inside), end]
+        return [*pairwise(bounds)]
+
+    def up_to(self, first: int, end: int) -> Run:
+        """Returns the run as it was at the steps [first, end), without later segments. Raises
+        `InvalidRequestError` unless they lie in one segment."""
+        segment = self.at_step(first)
+        if segment is None:
+            return self
+        if len(parts := self.parts(first, end)) > 1:
+            listed = ", ".join(f"({a}, {b})" for a, b in parts)
+            raise InvalidRequestError(
+                f"steps ({first}, {end}) lie in {len(parts)} segments of the run, the first of "
+                f"which has steps {segment.step} to {parts[0][1] - 1}; ask for each part: {listed}"
+            )
+        names = (segment.pipeline, segment.fingerprint, segment.seed)
+        number = max(i for i, one in enumerate(self.lineage) if one.step <= first)
+        segments = self.lineage[: number + 1]
+        return Run(names[0], names[2], Cursor(*names, segment.start, segments=segments))
 
     def position(self, step: int, batch_size: int, world_size: int, rank: int = 0) -> int:
         """Returns the position of the first sample that a rank takes in a step.

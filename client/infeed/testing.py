@@ -34,6 +34,7 @@ from infeed.shared.spec import (
 )
 from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed.transport import Call
+from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
 from infeed.wire import batch as wire
 
@@ -100,6 +101,27 @@ class FakeTransport:
             raise PipelineNotFoundError(f"no pipeline {name!r}; known: {self.spec.name}")
         return self.spec
 
+    def list_pipelines(self, timeout: float = 20.0) -> list[PipelineSpec]:  # noqa: ARG002
+        return [self.spec]
+
+    def describe_slots(
+        self, request: service.DescribeSlotsRequest, _: float = 20.0
+    ) -> service.DescribeSlotsResponse:
+        """Describes positions by their samples alone."""
+        _refuse_segments(request.run)
+        start = request.start
+        seed = request.run.seed if request.run.HasField("seed") else self.spec.seed
+        slots = [
+            service.Slot(position=p, epoch=p // self._count, sample_id=index, key=(0, 0))
+            for p, index in enumerate(self.sample_ids(seed, start, request.count), start)
+        ]
+        return service.DescribeSlotsResponse(slots=slots)
+
+    def find_sample(
+        self, request: service.FindSampleRequest, _: float = 20.0
+    ) -> service.FindSampleResponse:
+        raise InvalidRequestError(f"FakeTransport does not look for sample {request.sample!r}")
+
     def register_dataset(self, request: DatasetRequest, _: float = 20.0) -> RegisteredDataset:
         raise InvalidRequestError(f"{request.pipeline!r} is not of TensorFlow's data service")
 
@@ -130,6 +152,7 @@ class FakeTransport:
             raise FingerprintError(
                 f"fingerprint {self.spec.fingerprint}, not {opening.fingerprint}"
             )
+        _refuse_segments(opening)
         self.get_pipeline(opening.pipeline)
         if not opening.HasField("seed"):
             opening.seed = self.spec.seed
@@ -193,6 +216,11 @@ class FakeTransport:
             data = repr(value.tolist()).encode() if value.dtype == object else value.tobytes()
             digest.update(f"{key} {value.dtype} {value.shape}".encode() + data)
         return digest.hexdigest()
+
+
+def _refuse_segments(message: stream_pb2.StreamOpen | service.Run) -> None:
+    if message.lineage.segments:
+        raise InvalidRequestError("FakeTransport serves no runs with segments")
 
 
 @lru_cache(maxsize=16)

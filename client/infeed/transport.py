@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from infeed.shared.spec import PipelineSpec
 from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
+from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
 
 MIN_BACKOFF_SECONDS = 0.05
@@ -43,6 +44,19 @@ class Transport(Protocol):
 
     def get_pipeline(self, name: str, timeout: float = 20.0) -> PipelineSpec:
         """Returns one pipeline. Waits for a server for at most `timeout` seconds."""
+
+    def list_pipelines(self, timeout: float = 20.0) -> Sequence[PipelineSpec]:
+        """Returns the pipelines of a server, sorted by name."""
+
+    def describe_slots(
+        self, request: service.DescribeSlotsRequest, timeout: float = 20.0
+    ) -> service.DescribeSlotsResponse:
+        """Describes positions of a run."""
+
+    def find_sample(
+        self, request: service.FindSampleRequest, timeout: float = 20.0
+    ) -> service.FindSampleResponse:
+        """Returns the positions of a sample in a run."""
 
     def register_dataset(self, request: DatasetRequest, timeout: float = 20.0) -> RegisteredDataset:
         """Registers the pipeline as a data set of TensorFlow's data service."""

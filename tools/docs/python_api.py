@@ -25,6 +25,7 @@ from infeed.testing import FakeTransport
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "connect": infeed.connect,
+    "at": infeed.at,
     "distribute": distribute,
     "FakeTransport": FakeTransport,
     "audit": audit,

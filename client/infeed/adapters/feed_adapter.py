@@ -15,7 +15,8 @@ from infeed.client import connect
 from infeed.cursor import Cursor
 from infeed.feed import Feed
 from infeed.prefetch.feed_options import FeedOptions
-from infeed.prefetch.feed_plan import FeedPlan, plan_feed
+from infeed.prefetch.feed_plan import FeedPlan
+from infeed.prefetch.served_plan import served_plan
 from infeed.rpc.channel import open_transport
 from infeed.shared.arguments import check_text, refuse_copy
 from infeed.shared.errors import FeedClosedError, InvalidRequestError
@@ -98,7 +99,7 @@ class FeedAdapter:
         if (feed := self._feed) is not None:
             return feed.state()
         cursor = self._options.get("state")
-        if not isinstance(cursor, Cursor):
+        if not isinstance(cursor, Cursor) or self._options.get("steps"):
             cursor = fetch_plan(self._target, self._pipeline, self._options).cursor_at(0)
         return cursor.to_json()
 
@@ -146,7 +147,7 @@ def fetch_plan(target: str, pipeline: str, options: ConnectOptions) -> FeedPlan:
     check_text("pipeline", pipeline)
     channel = open_transport(target, checked.token, checked.tls, checked.transport)
     try:
-        return plan_feed(channel.get_pipeline(pipeline, checked.timeout), checked)
+        return served_plan(channel, pipeline, checked)
     finally:
         if checked.transport is None:
             channel.close()

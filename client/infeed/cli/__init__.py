@@ -55,6 +55,7 @@ def new_app() -> typer.Typer:
     from infeed.cli.list import list_pipelines  # noqa: PLC0415
     from infeed.cli.loadtest import loadtest  # noqa: PLC0415
     from infeed.cli.peek import peek  # noqa: PLC0415
+    from infeed.cli.replay import replay  # noqa: PLC0415
     from infeed.cli.top import top  # noqa: PLC0415
 
     app = typer.Typer(
@@ -79,7 +80,7 @@ def new_app() -> typer.Typer:
         """Does nothing: the callback of the option has ended the command."""
 
     app.command("list", rich_help_panel=LOOK)(list_pipelines)
-    for function in (peek, top, audit, loadtest):
+    for function in (peek, replay, top, audit, loadtest):
         app.command(rich_help_panel=LOOK)(function)
     for command in entry_points(group="infeed.commands"):
         _add_commands(app, command)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, get_args
 
-from infeed.cursor import Cursor, Shard
+from infeed.cursor import MAX_POSITION, Cursor, Shard
 from infeed.http2.tls_config import TLS
 from infeed.prefetch.byte_window import MAX_BATCHES, MIN_BATCHES
 from infeed.rpc.credentials import Token
@@ -51,6 +51,7 @@ class ConnectOptions(TypedDict, total=False):
     shard: Shard | None
     seed: int | None
     epochs: int | None
+    steps: tuple[int, int] | None
     remainder: Remainder | None
     state: Mapping[str, Any] | Cursor | None
     finish: FinishPlacement
@@ -82,6 +83,16 @@ def _check_shard(name: str, value: Any) -> Shard:
             f"{name} must be an infeed.Shard(rank, world_size) or None, not {value!r}"
         )
     return value
+
+
+def _check_steps(name: str, value: Any) -> tuple[int, int]:
+    valid = f"{name} must be None, or a tuple of the first step and the end, such as (100, 200)"
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise InvalidRequestError(f"{valid}, not {value!r}")
+    first, end = (check_integer(name, number, 0, MAX_POSITION) for number in value)
+    if first >= end:
+        raise InvalidRequestError(f"{valid}; no step lies from {first} to {end}, which is excluded")
+    return first, end
 
 
 def _check_job_name(name: str, value: Any) -> str:
@@ -126,6 +137,13 @@ class FeedOptions(CheckedOptions):
     )
     epochs: int | None = checked_option(
         None, "number of epochs; None: endless", _integer(1, MAX_INT64, "an endless feed")
+    )
+    steps: tuple[int, int] | None = checked_option(
+        None,
+        "the first step and the end of steps to read again, bit-identical, of the run of `state`, "
+        "or of the pipeline and `seed`; in an amended run, in one of its segments, with its batch "
+        "size and world size; None: the run's next steps",
+        _check_steps,
     )
     remainder: Remainder | None = checked_option(
         None,

@@ -11,9 +11,11 @@ from infeed.prefetch.byte_window import MAX_BATCHES, PrefetchWindow
 from infeed.prefetch.feed_options import FeedOptions
 from infeed.prefetch.ready_batches import ReadyBatches
 from infeed.prefetch.spec_check import validate_spec
+from infeed.run import Run
 from infeed.shared.arguments import MAX_INT64, check_integer
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import FinishTransform, Guarantee, PipelineSpec, Spec
+from infeed.shared.spec.segment import Lineage, end_of_epochs, lineage_to_proto
 from infeed.v1 import stream_pb2
 from infeed.wire.received import StreamContract
 from infeed.wire.shared_memory import MAX_BLOCKS, unsupported
@@ -31,6 +33,11 @@ class FeedPlan:
     open_message: stream_pb2.StreamOpen
     contract: StreamContract
     shard_plan: ShardPlan
+
+    @property
+    def lineage(self) -> Lineage:
+        """The segments of an amended run; empty for another."""
+        return self.options.cursor.segments if self.options.cursor else ()
 
     @property
     def finish_transforms(self) -> tuple[FinishTransform, ...]:
@@ -57,10 +64,18 @@ class FeedPlan:
         raise TypeError(f"the feed of {self.spec.name!r} has no len(): {reason}")
 
     def cursor_at(self, position: int) -> Cursor:
-        """Returns the cursor of a position of the run."""
-        resumable = not position or self.spec.guarantee.resume != "none"
+        """Returns the cursor of a position of the run. Raises `InvalidRequestError` for steps that
+        are read again."""
+        if self.options.steps is not None:
+            raise InvalidRequestError(
+                f"a feed of steps {self.options.steps} of {self.spec.name!r} has no state: what "
+                "they are read again for is no progress of the run; to go on from one of them, "
+                "connect with a state that the run has saved, without steps"
+            )
+        spec, lineage = self.spec, self.lineage
+        resumable = not position or spec.guarantee.resume != "none"
         seed = self.contract.seed
-        return Cursor(self.spec.name, self.spec.fingerprint, seed, position, resumable=resumable)
+        return Cursor(spec.name, spec.fingerprint, seed, position, 1, resumable, lineage)
 
     @property
     def end_unknown(self) -> bool:
@@ -172,7 +187,10 @@ class FeedView:
     @property
     def first_step(self) -> int:
         """Steps of the run before this feed, 0 if it began at position 0."""
-        return self._plan.shard_plan.base // self._plan.shard_plan.global_stride
+        plan = self._plan.shard_plan
+        for last in self._plan.lineage[-1:]:
+            return last.step + (plan.base - last.start) // plan.global_stride
+        return plan.base // plan.global_stride
 
     @property
     def shard(self) -> Shard:
@@ -181,8 +199,8 @@ class FeedView:
 
     @property
     def endless(self) -> bool:
-        """Whether the feed has no end, as without `epochs`."""
-        return not self._plan.open_message.epochs
+        """Whether the feed has no end, as without `epochs` and `steps`."""
+        return not self._plan.open_message.epochs and self._plan.options.steps is None
 
     @property
     def steps_per_epoch(self) -> int | None:
@@ -210,13 +228,17 @@ def plan_feed(spec: PipelineSpec, options: FeedOptions) -> FeedPlan:
     if cursor is not None:
         cursor.check(spec, seed)
     spec.check_batch_size(slots)
+    lineage = () if cursor is None else cursor.segments
     shard_plan = ShardPlan(
         base=0 if cursor is None else cursor.position,
         shard=shard,
         stride=spec.stride(slots),
-        position_count=_position_count(spec, options.epochs),
+        position_count=_position_count(spec, lineage or spec.lineage, options.epochs),
         remainder=options.remainder or spec.remainder,
     )
+    if options.steps is not None:
+        run = Run(spec.name, seed, cursor)
+        shard_plan = _plan_of_steps(spec, run, options.steps, shard_plan, options.epochs)
     if not shard_plan.base and shard_plan.steps == 0:
         raise InvalidRequestError(
             f"no complete step: {shard.world_size} ranks need {shard_plan.global_stride} samples "
@@ -235,6 +257,7 @@ def plan_feed(spec: PipelineSpec, options: FeedOptions) -> FeedPlan:
         world_size=shard.world_size,
         job_name=options.job_name or "",
         remainder=f"REMAINDER_{shard_plan.remainder.upper()}",
+        lineage=lineage_to_proto(lineage) if lineage else None,
     )
     contract = StreamContract(
         fingerprint=spec.fingerprint,
@@ -249,9 +272,39 @@ def plan_feed(spec: PipelineSpec, options: FeedOptions) -> FeedPlan:
     return FeedPlan(spec, options, open_message, contract, shard_plan)
 
 
-def _position_count(spec: PipelineSpec, epochs: int | None) -> int | None:
+def _plan_of_steps(
+    spec: PipelineSpec, run: Run, steps: tuple[int, int], plan: ShardPlan, epochs: int | None
+) -> ShardPlan:
+    """Returns the plan of some steps of a run. Raises `InvalidRequestError` where they cannot be
+    read again."""
+    problem = f"steps {steps} of pipeline {spec.name!r} cannot be read again: "
+    if spec.guarantee.resume == "none":
+        raise InvalidRequestError(f"{problem}it guarantees no order")
+    if epochs and spec.sample_count is None:
+        raise InvalidRequestError(
+            f"{problem}its number of samples is unknown, and so the end of {epochs} epochs; "
+            "connect without epochs"
+        )
+    begin, end = (run.position(step, plan.stride, plan.shard.world_size) for step in steps)
+    if (end - begin) % plan.global_stride:
+        raise InvalidRequestError(
+            f"{problem}{plan.shard.world_size} ranks with batches of {plan.stride} take "
+            f"{plan.global_stride} samples in a step, which do not fit into these {end - begin}; "
+            f"use the run's batch size and world size, or steps that they fit into"
+        )
+    last = end if plan.position_count is None else min(end, plan.position_count)
+    found = replace(plan, base=begin, position_count=last)
+    if found.steps != (wanted := (end - begin) // plan.global_stride):
+        raise InvalidRequestError(
+            f"{problem}with epochs={epochs} the run has {found.steps} of these {wanted} steps; use "
+            "steps of the run, or connect without epochs"
+        )
+    return found
+
+
+def _position_count(spec: PipelineSpec, lineage: Lineage, epochs: int | None) -> int | None:
     """Returns the positions of a number of epochs; None if endless or unknown."""
     if epochs is None or spec.sample_count is None:
         return None
     check_integer("epochs", epochs, 1, MAX_INT64 // max(1, spec.sample_count))
-    return spec.sample_count * epochs
+    return end_of_epochs(lineage, epochs, spec.sample_count)

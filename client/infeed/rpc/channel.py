@@ -103,6 +103,24 @@ class GrpcTransport:
             )
         return PipelineSpec.from_proto(response.pipeline)
 
+    def describe_slots(
+        self, request: service.DescribeSlotsRequest, timeout: float = 20.0
+    ) -> service.DescribeSlotsResponse:
+        response = service.DescribeSlotsResponse
+        described: service.DescribeSlotsResponse = self._call_unary(
+            "DescribeSlots", request, response, timeout
+        )
+        return described
+
+    def find_sample(
+        self, request: service.FindSampleRequest, timeout: float = 20.0
+    ) -> service.FindSampleResponse:
+        response = service.FindSampleResponse
+        found: service.FindSampleResponse = self._call_unary(
+            "FindSample", request, response, timeout
+        )
+        return found
+
     def register_dataset(self, request: DatasetRequest, timeout: float = 20.0) -> RegisteredDataset:
         response = self._call_unary(
             "RegisterDataset", request.to_proto(), service.RegisterDatasetResponse, timeout

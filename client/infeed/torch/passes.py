@@ -10,7 +10,8 @@ from infeed.adapters.feed_adapter import fetch_plan
 from infeed.client import connect
 from infeed.cursor import MAX_POSITION, Cursor, Shard
 from infeed.feed import Feed
-from infeed.shared.errors import CursorError, FeedClosedError
+from infeed.shared.errors import CursorError, FeedClosedError, InvalidRequestError
+from infeed.shared.spec.segment import Lineage, end_of_epochs, epoch_at
 from infeed.torch.shard import ShardChoice
 
 if TYPE_CHECKING:
@@ -51,6 +52,10 @@ class Passes:
     """The passes of one dataset, with the options of `infeed.connect`: `epochs` epochs each."""
 
     def __init__(self, target: str, pipeline: str, options: ConnectOptions) -> None:
+        if options.get("steps") is not None:
+            raise InvalidRequestError(
+                "FeedDataset reads passes, and takes no steps; infeed.torch.connect takes them"
+            )
         self.target, self.pipeline, self.options = target, pipeline, options
         self.epochs = options.get("epochs")
         self.shard = ShardChoice(options.get("shard"))
@@ -68,22 +73,25 @@ class Passes:
             return at
         epoch = 0
         if at.cursor is not None and at.cursor.position:
-            epoch = at.cursor.position // (self._fetched_plan().spec.sample_count or MAX_POSITION)
+            samples = self._fetched_plan().spec.sample_count or MAX_POSITION
+            epoch = epoch_at(self._lineage(at), at.cursor.position, samples)
         return replace(at, until_epoch=epoch + self.epochs)
 
     def of_epoch(self, number: int) -> Pass:
         """Returns a pass by its number, counted from 0. Raises as `after`."""
         epochs = self.epochs or 0
-        cursor = self._fetched_plan().cursor_at(number * epochs * self._samples())
-        return Pass(cursor, (number + 1) * epochs)
+        at = end_of_epochs(self._lineage(Pass()), number * epochs, self._samples())
+        return Pass(self._fetched_plan().cursor_at(at), (number + 1) * epochs)
 
     def after(self, done: Pass) -> Pass:
         """Returns the pass after one that has ended at a position. Raises `FeedClosedError`."""
         assert done.cursor is not None
         samples = self._samples()
         # The samples of a remainder are left out; each pass begins with its first epoch.
-        epoch = max(done.until_epoch or 0, -(-done.cursor.position // samples))
-        return Pass(replace(done.cursor, position=epoch * samples), epoch + (self.epochs or 0))
+        lineage, position = self._lineage(done), done.cursor.position
+        epoch = max(done.until_epoch or 0, epoch_at(lineage, position - 1, samples) + 1)
+        begin = end_of_epochs(lineage, epoch, samples)
+        return Pass(replace(done.cursor, position=begin), epoch + (self.epochs or 0))
 
     def connect(self, at: Pass) -> Feed:
         """Opens the feed of a located pass. Raises as `infeed.connect` does."""
@@ -101,12 +109,18 @@ class Passes:
         assert self.epochs is not None
         assert end is not None
         samples = plan.spec.sample_count or 0
-        begin = (end - self.epochs) * samples
+        lineage = self._lineage(at)
+        begin = end_of_epochs(lineage, end - self.epochs, samples)
         base = begin if at.cursor is None else at.cursor.position
-        shard, count = Shard(0, self.shard.for_length()), end * samples
+        shard, count = Shard(0, self.shard.for_length()), end_of_epochs(lineage, end, samples)
         rest = replace(plan.shard_plan, base=base, shard=shard, position_count=count)
         # The last step of a padded pass has fewer samples.
         return (rest.steps or 0) + -(-max(0, base - begin) // rest.global_stride)
+
+    def _lineage(self, at: Pass) -> Lineage:
+        """Returns the segments of the run, as far as they decide where its epochs end."""
+        own = () if at.cursor is None else at.cursor.segments
+        return own or self._fetched_plan().spec.lineage
 
     def _samples(self) -> int:
         """Returns the samples of an epoch; raises `FeedClosedError` if they are not known."""

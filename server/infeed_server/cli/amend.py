@@ -98,9 +98,16 @@ def amend(
         print_line(
             out, f"{result.never}: {len(made.skipped)} ids; name it in remove, then amend again"
         )
-    target = result.out or (Path(run) if result.yes else None)
+    target = result.out or (_replaced(Path(run)) if result.yes else None)
     if target is None:
         print_line(out, "nothing is written; give --out FILE, or --yes to replace the run's file")
         return
     write_file("--out", target, json.dumps(made.to_json(), indent=2) + "\n")
     print_line(out, f"{target}: written")
+
+
+def _replaced(path: Path) -> Path:
+    """Returns the file of a run if it has a cursor alone. Raises `typer.BadParameter`."""
+    if "pipeline" not in json.loads(path.read_text(encoding="utf-8")):
+        raise typer.BadParameter(f"{path} has more than a cursor; give --out FILE")
+    return path

@@ -272,7 +272,7 @@ class _Amending:
                 f"epoch {segment.epoch} goes on in its order, with {segment.epoch_end - self.start}"
             )
             how += " samples"
-        ending = f"{how}, and ends at position {segment.epoch_end}"
+        ending = f"{how}; it ends at {segment.epoch_end}"
         return [*lines, ending, f"later epochs have {self.order.length} samples"]
 
 

@@ -53,7 +53,8 @@ def definition_changes(old: Opened, new: Opened, outputs: Sequence[str] = ()) ->
             _add_samples(changes, "removed samples", one, gone, is_new)
     for name, describe in _TEXTS.items():
         was, now = describe(old.definition), describe(new.definition)
-        if was != now:
+        # A first removal states what it does by its samples.
+        if was != now and (name != "remove.then" or (was and now)):
             changes.append(Change(name, was, now))
     before, after = old.definition.transforms, new.definition.transforms
     return changes + transform_changes(before, after, outputs)

@@ -3,8 +3,9 @@ draws of the sample stream do. Nothing is decoded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,12 @@ from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec.segment import Lineage
 from infeed_server.order import RunOrder
 from infeed_server.order.permutation import Positions
-from infeed_server.order.run_order import Part
-from infeed_server.order.sample_order import by_epoch
 from infeed_server.pipeline.lineage import segment_order
 from infeed_server.pipeline.load import Pipelines
 from infeed_server.run.changes import Change, common_parts, definition_changes
 from infeed_server.run.definitions import Definitions, Opened, split_name
+from infeed_server.run.samples import Samples, Side
+from infeed_server.sources.base import Provenance, Source
 
 MAX_POSITIONS = 1_000_000
 """Positions that are compared unless a range is given."""
@@ -88,68 +89,6 @@ class Difference:
         }
 
 
-@dataclass(frozen=True)
-class _Side:
-    """One of two runs, with the definition of its last segment."""
-
-    opened: Opened
-    lineage: Lineage
-    run: RunOrder
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """What its samples and draws depend on, beside the source."""
-        segments = [replace(s, pipeline="", fingerprint="", step=0) for s in self.lineage]
-        plain = [replace(segment, batch_size=1, world_size=1) for segment in segments]
-        return tuple(plain), self.opened.removed[: self.lineage[-1].removed]
-
-    def parts(self, first: int, end: int) -> Iterator[tuple[Part, int, int]]:
-        """Yields the segments with their positions between two."""
-        starts = [part.segment.start for part in self.run.parts]
-        for part, start, following in zip(self.run.parts, starts, [*starts[1:], end], strict=True):
-            low = max(start, first)
-            high = end if part is self.run.parts[-1] else min(following, end)
-            if low < high:
-                yield part, low, high
-
-
-@dataclass(frozen=True)
-class _Samples:
-    """The samples at consecutive positions: what their keys are drawn from, and whether each is a
-    substitute, of which the key is drawn from the removed sample's."""
-
-    index: Positions
-    epoch: Positions
-    seed: Positions
-    substitute: np.ndarray
-    key: np.ndarray
-
-    @classmethod
-    def of(cls, side: _Side, first: int, end: int) -> _Samples:
-        count = end - first
-        index, epoch, seed = (np.empty(count, np.int64) for _ in range(3))
-        key, substitute = np.zeros((count, 2), np.int64), np.zeros(count, bool)
-        for part, low, high in side.parts(first, end):
-            rows = slice(low - first, high - first)
-            epochs, offsets = part.locate(np.arange(low, high, dtype=np.int64))
-            found = by_epoch(part.samples, epochs, offsets)
-            gone = part.order.removed.contains(found)
-            if gone.any():
-                drawn = part.order.with_substitutes(epochs[gone], found[gone])
-                found[gone], key[rows][gone] = drawn.index, drawn.key
-            index[rows], epoch[rows], seed[rows] = found, epochs, part.order.seed
-            substitute[rows] = gone
-        return cls(index, epoch, seed, substitute, key)
-
-    def other_draws(self, other: _Samples, others: np.ndarray) -> np.ndarray:
-        """Returns where the keys differ; `others` is where the samples do."""
-        plain = others | (self.epoch != other.epoch) | (self.seed != other.seed)
-        both = self.substitute & other.substitute
-        differs = np.where(both, False, plain | (self.substitute != other.substitute))
-        differs[both] = (self.key[both] != other.key[both]).any(axis=1)
-        return differs
-
-
 def diff(
     a: str | Mapping[str, Any] | Cursor,
     b: str | Mapping[str, Any] | Cursor,
@@ -191,7 +130,7 @@ def _side(
     file: int | None,
     definitions: Definitions,
     options: DiffOptions,
-) -> _Side:
+) -> Side:
     cursor = None
     if file is not None:
         _, name, seed = split_name(str(text))
@@ -210,10 +149,10 @@ def _side(
         size = options.batch_size or (batch.size if batch else 1)
         lineage = opened.first_segments(definitions, seed, size, options.world_size or 1)
     orders = [segment_order(segment, opened.removed) for segment in lineage]
-    return _Side(opened, lineage, RunOrder(lineage, orders))
+    return Side(opened, lineage, RunOrder(lineage, orders))
 
 
-def _changes(one: _Side, other: _Side, definitions: Definitions) -> list[Change]:
+def _changes(one: Side, other: Side, definitions: Definitions) -> list[Change]:
     last = one.lineage[-1], other.lineage[-1]
     changes = []
     if one.opened.fingerprint != other.opened.fingerprint:
@@ -241,7 +180,7 @@ def _segments_text(lineage: Lineage) -> str:
     )
 
 
-def _range(one: _Side, other: _Side, options: DiffOptions) -> tuple[int, int]:
+def _range(one: Side, other: Side, options: DiffOptions) -> tuple[int, int]:
     if options.steps is not None:
         first, end = (_position(one.lineage, step) for step in options.steps)
         if first >= end:
@@ -261,14 +200,14 @@ def _position(lineage: Lineage, step: int) -> int:
     return segment.start + (step - segment.step) * segment.global_stride
 
 
-def _compare(one: _Side, other: _Side, result: Difference, options: DiffOptions) -> None:
+def _compare(one: Side, other: Side, result: Difference, options: DiffOptions) -> None:
     same_source = one.opened.source.identity == other.opened.source.identity
     codes, result.compared = _codes(one.opened, other.opened, options)
     if same_source and one.key == other.key:
         return
     for first in range(result.begin, result.end, _TOGETHER):
         end = min(first + _TOGETHER, result.end)
-        a, b = (_Samples.of(side, first, end) for side in (one, other))
+        a, b = (Samples.of(side, first, end) for side in (one, other))
         ours, theirs = (code(x.index) for code, x in zip(codes, (a, b), strict=True))
         others = ours != theirs
         # Keys are of ids, whatever the samples are.
@@ -276,7 +215,7 @@ def _compare(one: _Side, other: _Side, result: Difference, options: DiffOptions)
         rows = np.flatnonzero(others | draws)
         result.samples += int(others.sum())
         result.draws += int(draws.sum())
-        substitutes = (a.substitute | b.substitute)[rows]
+        substitutes = _removed(one, other, a, b)[rows]
         for reason, found in (
             ("removed sample", substitutes),
             ("other order", others[rows] & ~substitutes),
@@ -286,6 +225,15 @@ def _compare(one: _Side, other: _Side, result: Difference, options: DiffOptions)
                 result.reasons[reason] = result.reasons.get(reason, 0) + count
         for row in rows[: SHOWN - len(result.first)].tolist():
             result.first.append(_slot(one, other, first + row, a, b, row))
+
+
+def _removed(one: Side, other: Side, a: Samples, b: Samples) -> np.ndarray:
+    """Returns where a removal is the reason: a substitute, or another sample in a removed one's
+    place."""
+    reason: np.ndarray = a.substitute | b.substitute
+    for side, samples in ((one, b), (other, a)):
+        reason |= side.run.last.removed.contains(samples.index)
+    return reason
 
 
 def _codes(one: Opened, other: Opened, options: DiffOptions) -> tuple[Any, str]:
@@ -299,30 +247,32 @@ def _codes(one: Opened, other: Opened, options: DiffOptions) -> tuple[Any, str]:
     if common == len(one.parts) == len(other.parts):
         return (same, same), "samples by id, of the same source"
     known = sum(map(len, one.parts[:common]))
-    if not (options.names or max(len(one.source), len(other.source)) <= _FEW):
-        if not common:
-            text = "samples by id alone, of different sources; give names to compare their files"
-            return (same, same), text
+    if common:
 
         def apart(index: Positions) -> Positions:
             return np.where(index < known, index, -1 - index)
 
         return (same, apart), f"samples by id: 0 to {known - 1} are the same, later ones are not"
-    numbers: dict[str, int] = {}
-    tables = [
-        np.array(
-            [
-                numbers.setdefault(str(opened.source.provenance(n)), len(numbers))
-                for n in range(len(opened.source))
-            ],
-            np.int64,
-        )
-        for opened in (one, other)
-    ]
-    return tuple(table.__getitem__ for table in tables), "samples by file and offset"
+    if not (options.names or max(len(one.source), len(other.source)) <= _FEW):
+        text = "samples by id alone, of different sources; give names to compare their files"
+        return (same, same), text
+    numbers: dict[tuple[Provenance, int], int] = {}
+    tables = [_numbered(opened.source, numbers) for opened in (one, other)]
+    return tuple(table.__getitem__ for table in tables), "samples by file and their place in it"
 
 
-def _slot(one: _Side, other: _Side, position: int, a: _Samples, b: _Samples, row: int) -> Slot:
+def _numbered(source: Source, numbers: dict[tuple[Provenance, int], int]) -> Positions:
+    """Returns a number of each sample, equal for samples at equal places of all sources."""
+    found = []
+    seen: Counter[Provenance] = Counter()  # of many samples, the place may be the file's alone
+    for index in range(len(source)):
+        place = source.provenance(index)
+        found.append(numbers.setdefault((place, seen[place]), len(numbers)))
+        seen[place] += 1
+    return np.array(found, np.int64)
+
+
+def _slot(one: Side, other: Side, position: int, a: Samples, b: Samples, row: int) -> Slot:
     segment = next(s for s in reversed(one.lineage) if s.start <= position)
     step, within = divmod(position - segment.start, segment.global_stride)
     rank, slot = divmod(within, segment.batch_size)
@@ -332,7 +282,9 @@ def _slot(one: _Side, other: _Side, position: int, a: _Samples, b: _Samples, row
         for side, index in zip((one, other), samples, strict=True)
     ]
     reason = "other draws" if samples[0] == samples[1] else "other order"
-    if a.substitute[row] or b.substitute[row]:
-        sides = [name for name, x in (("first", a), ("second", b)) if x.substitute[row]]
-        reason = f"substitute of a removed sample in the {' and the '.join(sides)}"
+    for name, x in (("first", a), ("second", b)):
+        if x.substitute[row]:
+            reason = f"substitute of a removed sample in the {name}"
+    if reason == "other order" and _removed(one, other, a, b)[row]:
+        reason = "in the place of a removed sample"
     return Slot(position, segment.step + step, rank, slot, samples, (names[0], names[1]), reason)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.client.runs import amended_run
 from tests.client.waiting import HANG_SECONDS
 
 import infeed
@@ -129,3 +131,23 @@ def test_first_state_is_the_one_to_continue_at() -> None:
         next(other)
         state = other.state()
     assert FeedAdapter("fake", "fake", state=state).state() == state
+
+
+def test_the_segments_of_a_cursor_are_kept() -> None:
+    cursor = amended_run()[2]
+    state = json.loads(json.dumps(cursor.to_json()))
+    feed = FeedAdapter("fake", "new", state=cursor, transport=fake())
+    assert feed.state() == state
+    feed.load_state(state)
+    assert feed.state() == state
+
+
+def test_steps_that_are_read_again_have_no_state() -> None:
+    transport = fake()
+    feed = FeedAdapter("fake", "fake", steps=(2, 4), seed=3, transport=transport)
+    for _ in range(2):
+        with pytest.raises(infeed.InvalidRequestError, match=r"steps \(2, 4\).*has no state"):
+            feed.state()
+        assert len(feed) == 2
+    assert next(feed.feed).sample_ids.tolist() == transport.sample_ids(3, 8, 4).tolist()
+    feed.close()

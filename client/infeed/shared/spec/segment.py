@@ -61,8 +61,8 @@ class Segment:
             raise CursorError(f"{where} has unknown keys: {', '.join(unknown)}")
         kinds = {"int": int, "str": str, "bool": bool}
         for name, item in value.items():
-            is_number = isinstance(item, int)
-            if type(item) is not kinds[known[name]] or (is_number and not 0 <= item <= MAX_INT64):
+            is_wrong = type(item) is not kinds[known[name]]
+            if is_wrong or (isinstance(item, int) and not 0 <= item <= MAX_INT64):
                 raise CursorError(f"{where}: its {name} is {item!r}, not a valid {known[name]}")
         try:
             return cls(**value)
@@ -90,10 +90,22 @@ def segment_of_step(lineage: Lineage, step: int) -> Segment | None:
     return found[-1] if found else None
 
 
+def epoch_at(lineage: Lineage, position: int, sample_count: int) -> int:
+    """Returns the epoch of a position; `sample_count` is as for `end_of_epochs`."""
+    found = [segment for segment in lineage if segment.start <= position]
+    if not found:
+        return position // sample_count
+    segment = found[-1]
+    if position < segment.epoch_end:
+        return segment.epoch
+    count = sample_count if segment is lineage[-1] else segment.epoch_length
+    return segment.epoch + 1 + (position - segment.epoch_end) // count
+
+
 def end_of_epochs(lineage: Lineage, epochs: int, sample_count: int) -> int:
     """Returns the position at which a number of epochs end. An epoch that begins in the last
     segment has `sample_count` positions."""
-    for segment, following in zip(lineage, (*lineage[1:], None), strict=True):
+    for segment, following in zip(lineage, (*lineage[1:], None), strict=False):
         if epochs <= segment.epoch:
             return segment.start
         if epochs == segment.epoch + 1:

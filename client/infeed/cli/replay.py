@@ -1,0 +1,161 @@
+"""The command `infeed replay`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import numpy as np
+import xxhash
+from rich.console import Console
+
+import infeed
+from infeed.batch import Batch
+from infeed.cli.connection import TIMEOUT, Connection, RunName, Target
+from infeed.cli.model_options import option, with_models
+from infeed.cli.output import print_json, print_line, problem_of
+from infeed.run import Run, load_run
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import Array
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """The options, as they are given."""
+
+    steps: str = option(..., "The first step and the end, which is excluded.", metavar="A:B")
+    rank: int = option(0, "The rank whose batches they are.", min=0)
+    world_size: int | None = option(None, "Number of ranks. Default: the segment's, else 1.", min=1)
+    batch_size: int | None = option(
+        None, "Slots of each batch. Default: the segment's, else the pipeline's.", min=1
+    )
+    epochs: int | None = option(
+        None, "Epochs of the run, where its last step is wanted, which can have empty slots.", min=1
+    )
+    out: Path | None = option(
+        None, "Also write each batch into this folder, as .npz.", metavar="FOLDER"
+    )
+    as_json: bool = option(False, "Print JSON instead of lines.", "--json")
+    timeout: float = option(20.0, TIMEOUT, metavar="SECONDS")
+
+
+@with_models
+def replay(target: Target, run: RunName, options: ReplayOptions, connection: Connection) -> None:
+    """Reads steps of a run again, bit-identical, and prints a checksum of each batch.
+
+    \b
+    Examples:
+      infeed replay 127.0.0.1:7470 run.json --steps 48100:48130
+      infeed replay 127.0.0.1:7470 photos@17 --steps 0:10 --rank 3 --world-size 8 --json
+      infeed replay 127.0.0.1:7470 run.json --steps 48123:48124 --out batches
+    """
+    if (found := re.fullmatch(r"(\d{1,19}):(\d{1,19})", options.steps)) is None:
+        raise InvalidRequestError(
+            f"--steps must be A:B, the first step and the end, such as 100:200; not "
+            f"{options.steps!r}"
+        )
+    first, end = map(int, found.groups())
+    console, documents = Console(), []
+    for step, batch in _batches(target, load_run(run), (first, end), options, connection):
+        document = _to_json(step, options.rank, batch)
+        if options.out is not None:
+            document["file"] = str(_write(options.out, document, batch))
+        if options.as_json:
+            documents.append(document)
+        else:
+            print_line(console, _line(document))
+    if options.as_json:
+        print_json(documents)
+
+
+def _batches(
+    target: str,
+    run: Run,
+    steps: tuple[int, int],
+    options: ReplayOptions,
+    connection: Connection,
+) -> Iterator[tuple[int, Batch]]:
+    """Yields steps and their batches, segment by segment."""
+    # What is no range of steps has one part, and an error of `connect`.
+    for part in run.parts(*steps) if steps[0] < steps[1] else [steps]:
+        segment = run.at_step(part[0])
+        world_size = options.world_size or (segment.world_size if segment else 1)
+        with infeed.connect(
+            target,
+            run.pipeline,
+            state=run.cursor,
+            seed=None if run.cursor else run.seed,
+            steps=part,
+            shard=infeed.Shard(options.rank, world_size),
+            batch_size=options.batch_size,
+            epochs=options.epochs,
+            timeout=options.timeout,
+            **connection.arguments(),
+        ) as feed:
+            for step in range(feed.first_step, feed.first_step + len(feed)):
+                yield step, feed.next(timeout=max(options.timeout, 60.0))
+
+
+def checksum(batch: Batch) -> str:
+    """Returns the XXH3 hash, 64 bits as 16 hexadecimal digits, of a batch: of the bytes of each
+    field in order, then of its sample ids and mask. A byte string has its length, as eight bytes,
+    before its bytes."""
+    digest = xxhash.xxh3_64()
+    for array in (*batch.values(), batch.sample_ids, batch.mask):
+        if array.dtype == object:
+            for value in array.reshape(-1):
+                digest.update(len(value).to_bytes(8, "little") + value)
+        else:
+            digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _to_json(step: int, rank: int, batch: Batch) -> dict[str, Any]:
+    return {
+        "step": step,
+        "rank": rank,
+        "start": batch.start,
+        "slots": batch.slots,
+        "samples": int(batch.mask.sum()),
+        "epoch": batch.epoch,
+        "checksum": checksum(batch),
+    }
+
+
+def _line(document: dict[str, Any]) -> str:
+    start, slots = document["start"], document["slots"]
+    words = [f"step {document['step']}: positions {start} to {start + slots - 1}"]
+    words += [f"{document['samples']} samples"] * (document["samples"] < slots)
+    words += [f"epoch {document['epoch']}", document["checksum"]]
+    return ", ".join([*words, document["file"]] if "file" in document else words)
+
+
+def _write(folder: Path, document: dict[str, Any], batch: Batch) -> Path:
+    """Writes a batch. A field of byte strings has their bytes, and their lengths beside it."""
+    arrays: dict[str, Array] = {
+        "batch.start": np.array(batch.start),
+        "batch.epoch": np.array(batch.epoch),
+        "batch.sample_ids": batch.sample_ids,
+        "batch.mask": batch.mask,
+    }
+    for name, array in batch.items():
+        arrays[name] = array
+        if array.dtype == object:
+            values = array.reshape(-1)
+            arrays[name] = np.frombuffer(b"".join(values), np.uint8)
+            arrays[f"{name}.lengths"] = np.array([*map(len, values)]).reshape(array.shape)
+    path = folder / f"step-{document['step']:09}-rank-{document['rank']:05}.npz"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # Not by np.savez, whose arguments a field can have as its name.
+        with ZipFile(path, "w") as archive:
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, array, allow_pickle=False)
+    except OSError as error:
+        raise InvalidRequestError(f"--out {folder}: {problem_of(error)}", file=path) from None
+    return path

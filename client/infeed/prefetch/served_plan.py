@@ -1,0 +1,59 @@
+"""Plan of a feed, with the spec that a server sends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from infeed.cursor import Shard
+from infeed.prefetch.feed_options import FeedOptions
+from infeed.prefetch.feed_plan import FeedPlan, plan_feed
+from infeed.run import Run
+from infeed.shared.errors import FingerprintError, PipelineNotFoundError
+from infeed.shared.spec import PipelineSpec
+from infeed.transport import Transport
+
+
+def served_plan(transport: Transport, pipeline: str, options: FeedOptions) -> FeedPlan:
+    """Returns the plan of the feed of a pipeline, or of steps of an amended run. Raises what
+    `infeed.connect` raises."""
+    cursor = options.cursor
+    if options.steps is None or cursor is None or not cursor.segments:
+        return plan_feed(transport.get_pipeline(pipeline, options.timeout), options)
+    run = Run.of(cursor).up_to(*options.steps)
+    assert run.cursor is not None
+    segment = run.lineage[-1]
+    spec = find_pipeline(transport, pipeline, segment.fingerprint, options.timeout)
+    return plan_feed(
+        spec,
+        replace(
+            options,
+            state=replace(run.cursor, pipeline=spec.name),
+            batch_size=options.batch_size or segment.batch_size,
+            shard=options.shard or Shard(0, segment.world_size),
+        ),
+    )
+
+
+def find_pipeline(
+    transport: Transport, name: str, fingerprint: str, timeout: float
+) -> PipelineSpec:
+    """Returns the pipeline of a fingerprint, whatever its name; `name` is tried first. Raises
+    `FingerprintError` if there is none."""
+    served = ""
+    try:
+        spec = transport.get_pipeline(name, timeout)
+        if spec.fingerprint == fingerprint:
+            return spec
+        served = f" ({name!r} has {spec.fingerprint})"
+    except PipelineNotFoundError:
+        pass
+    for spec in transport.list_pipelines(timeout):
+        if spec.fingerprint == fingerprint:
+            return spec
+    raise FingerprintError(
+        f"{transport.target}: no pipeline has the fingerprint {fingerprint}, with which these "
+        f"steps of the run of {name!r} were made{served}; serve that definition too, under any "
+        "name",
+        pipeline=name,
+        expected=fingerprint,
+    )

@@ -1,0 +1,225 @@
+"""Slots of a step: the samples that a training step had, from its number alone.
+
+for slot in infeed.at(checkpoint["feed"], 48_123, "localhost:7470", rank=3):
+    print(slot.slot, slot.sample_id, slot.file, slot.fields, slot.draws)
+"""
+# ruff: noqa: RUF009 - `checked_option` returns a field
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from infeed.cursor import MAX_WORLD_SIZE, Cursor
+from infeed.http2.tls_config import TLS
+from infeed.prefetch.feed_options import CheckedOptions, checked_option, document_options
+from infeed.prefetch.served_plan import find_pipeline
+from infeed.rpc.channel import open_transport
+from infeed.rpc.credentials import Token
+from infeed.run import Run
+from infeed.shared.arguments import check_flag, check_integer, check_seconds
+from infeed.shared.errors import InvalidRequestError, ProtocolError
+from infeed.shared.spec import MAX_BATCH_SIZE
+from infeed.shared.spec.segment import lineage_to_proto
+from infeed.transport import Transport
+from infeed.v1 import feed_service_pb2 as service
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+MAX_SLOTS = 4096
+"""Slots that a server describes in one call."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One slot of a batch: the sample that it has, and what was drawn for it.
+
+    position   position in the run, counted in samples over all ranks
+    step       training step, from 0
+    rank       rank of the trainer
+    slot       index in its batch
+    epoch      epoch of the position, from 0
+    sample_id  index of the sample in the source, as in `Batch.sample_ids`
+    file       file of the sample; empty if it has none
+    offset     its offset in the file, in bytes; None for a whole file
+    key        two words of the sample's random key, unsigned 64-bit
+    fields     values of small fields of the source by name, such as the label
+    draws      parameters that each random transform drew, by the transform's path
+    """
+
+    position: int
+    step: int
+    rank: int
+    slot: int
+    epoch: int
+    sample_id: int
+    file: str = ""
+    offset: int | None = None
+    key: tuple[int, ...] = ()
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    draws: Mapping[str, Any] = field(default_factory=dict)
+
+
+class _Options(TypedDict, total=False):
+    """The options of `at`."""
+
+    rank: int | None
+    slot: int | None
+    batch_size: int | None
+    world_size: int | None
+    draws: bool
+    timeout: float
+    token: Token | None
+    tls: TLS | bool | None
+    transport: Transport | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlotOptions(CheckedOptions):
+    """The options of `at`, checked."""
+
+    rank: int | None = checked_option(
+        None,
+        "the rank whose batch it is; None: all ranks, in their order",
+        partial(check_integer, low=0, high=MAX_WORLD_SIZE - 1, or_none="all ranks"),
+    )
+    slot: int | None = checked_option(
+        None,
+        "the slot of the batch, from 0; None: all of its slots",
+        partial(check_integer, low=0, high=MAX_BATCH_SIZE - 1, or_none="all slots"),
+    )
+    batch_size: int | None = checked_option(
+        None,
+        "slots of each batch of a rank; None: the segment's, else the pipeline's",
+        partial(check_integer, low=1, high=MAX_BATCH_SIZE, or_none="the run's"),
+    )
+    world_size: int | None = checked_option(
+        None,
+        "number of ranks; None: the segment's, else 1",
+        partial(check_integer, low=1, high=MAX_WORLD_SIZE, or_none="the run's"),
+    )
+    draws: bool = checked_option(
+        True,
+        "whether to return what random transforms drew, for which the samples are read",
+        check_flag,
+    )
+    timeout: float = checked_option(
+        20.0, "seconds to wait for each answer of a server", check_seconds
+    )
+    token: Token | None = checked_option(None, "as for `connect`")
+    tls: TLS | bool | None = checked_option(None, "as for `connect`")
+    transport: Transport | None = checked_option(None, "as for `connect`")
+
+
+def at(
+    cursor: Mapping[str, Any] | Cursor | Run, step: int, target: str, **options: Unpack[_Options]
+) -> tuple[Slot, ...]:
+    """Returns the slots of a step of a run, rank by rank: what each of them had, or will have.
+
+    cursor      result of `Feed.state()` at any step of the run
+    step        training step, from 0; without segments in the cursor, since the run's last change
+                of batch size or world size
+    target      address of a server, as for `connect`, that serves the step's definition under any
+                name
+    OPTIONS
+
+    Raises `CursorError` for a cursor that is none, `InvalidRequestError` for a step, rank or slot
+    that the run has not, `FingerprintError` if no pipeline has the definition of the step, and the
+    errors of the connection.
+    """
+    run = cursor if isinstance(cursor, Run) else Run.of(cursor)
+    checked = SlotOptions(**options)
+    part = run.up_to(step, check_integer("step", step, 0) + 1)
+    transport = open_transport(target, checked.token, checked.tls, checked.transport)
+    try:
+        return tuple(_describe(transport, part, step, checked))
+    finally:
+        if checked.transport is None:
+            transport.close()
+
+
+document_options(at, SlotOptions)
+
+
+def _describe(transport: Transport, run: Run, step: int, options: SlotOptions) -> Iterator[Slot]:
+    if run.cursor is None:
+        spec = transport.get_pipeline(run.pipeline, options.timeout)
+    else:
+        spec = find_pipeline(transport, run.pipeline, run.cursor.fingerprint, options.timeout)
+    size, ranks = _sizes(run, step, spec.batch_size, options)
+    message = service.Run(
+        pipeline=spec.name,
+        fingerprint=spec.fingerprint,
+        seed=run.seed,
+        lineage=lineage_to_proto(run.lineage) if run.lineage else None,
+    )
+    begin = run.position(step, size, ranks)
+    for first, count in _ranges(size, ranks, options):
+        for at_once in range(first, first + count, MAX_SLOTS):
+            request = service.DescribeSlotsRequest(
+                run=message,
+                start=begin + at_once,
+                count=min(MAX_SLOTS, first + count - at_once),
+                draws=options.draws,
+            )
+            slots = transport.describe_slots(request, options.timeout).slots
+            if [slot.position - request.start for slot in slots] != [*range(request.count)]:
+                raise ProtocolError(
+                    f"{transport.target} did not describe the {request.count} positions from "
+                    f"{request.start}; use the same version of infeed at both ends"
+                )
+            for number, slot in enumerate(slots, at_once):
+                yield _parse(slot, step, *divmod(number, size))
+
+
+def _sizes(run: Run, step: int, batch_size: int, options: SlotOptions) -> tuple[int, int]:
+    """Returns the batch size and the number of ranks of a step."""
+    size, ranks = options.batch_size, options.world_size
+    if (segment := run.at_step(step)) is None:
+        return size or batch_size, ranks or 1
+    found = (segment.batch_size, segment.world_size)
+    if (size or found[0], ranks or found[1]) != found:
+        raise InvalidRequestError(
+            f"step {step} has batches of {found[0]} on {found[1]} ranks by the run's segment, not "
+            f"of {size or found[0]} on {ranks or found[1]}; leave out batch_size and world_size"
+        )
+    return found
+
+
+def _ranges(size: int, ranks: int, options: SlotOptions) -> Sequence[tuple[int, int]]:
+    """Returns first slots and numbers of slots, counted over all ranks."""
+    rank, slot = options.rank, options.slot
+    for name, value, count in (("rank", rank, ranks), ("slot", slot, size)):
+        if value is not None and value >= count:
+            raise InvalidRequestError(f"{name} must be from 0 to {count - 1}, not {value}")
+    if slot is not None:
+        return [(r * size + slot, 1) for r in (range(ranks) if rank is None else [rank])]
+    return [(0, ranks * size) if rank is None else (rank * size, size)]
+
+
+def _parse(slot: service.Slot, step: int, rank: int, number: int) -> Slot:
+    try:
+        fields = json.loads(slot.fields or "{}")
+        draws = {draw.transform: json.loads(draw.parameters) for draw in slot.draws}
+    except ValueError as error:
+        raise ProtocolError(
+            f"the server's description of position {slot.position} is no JSON: {error}; use the "
+            "same version of infeed at both ends"
+        ) from None
+    return Slot(
+        position=slot.position,
+        step=step,
+        rank=rank,
+        slot=number,
+        epoch=slot.epoch,
+        sample_id=slot.sample_id,
+        file=slot.file,
+        offset=slot.offset if slot.HasField("offset") else None,
+        key=tuple(word % (1 << 64) for word in slot.key),
+        fields=fields,
+        draws=draws,
+    )

@@ -1,0 +1,132 @@
+"""`infeed.at`: the slots of a step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.client.runs import AmendedFake, amended_run, ids_at
+
+import infeed
+from infeed import testing
+from infeed.run import Run
+from infeed.shared.errors import CursorError, FingerprintError, InvalidRequestError, ProtocolError
+from infeed.v1 import feed_service_pb2 as service
+
+OLD, NEW, CURSOR = amended_run()
+
+
+@pytest.fixture(autouse=True)
+def _with_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(testing, "_refuse_segments", lambda _: None)
+
+
+def test_a_step_has_the_slots_of_all_ranks() -> None:
+    slots = infeed.at(CURSOR.to_json(), 9, "-", transport=OLD)
+    places = [(slot.position, slot.step, slot.rank, slot.slot) for slot in slots]
+    assert places == [(72 + i, 9, i // 4, i % 4) for i in range(8)]
+    assert [slot.sample_id for slot in slots] == ids_at(CURSOR.segments, 72, 8).tolist()
+    assert {slot.epoch for slot in slots} == {1}
+
+
+@pytest.mark.parametrize(
+    ("options", "positions"),
+    [
+        ({"rank": 1}, [76, 77, 78, 79]),
+        ({"slot": 2}, [74, 78]),
+        ({"rank": 1, "slot": 3}, [79]),
+        ({"batch_size": 4, "world_size": 2, "rank": 0, "slot": 0}, [72]),
+    ],
+)
+def test_a_rank_or_a_slot(options: Any, positions: list[int]) -> None:
+    slots = infeed.at(CURSOR, step=9, target="-", transport=OLD, **options)
+    assert [slot.position for slot in slots] == positions
+    assert all((slot.rank * 4 + slot.slot) == slot.position - 72 for slot in slots)
+
+
+def test_a_step_of_a_run_without_segments() -> None:
+    fake = AmendedFake({"x": np.arange(50)}, batch_size=4)
+    options: Any = {"target": "-", "transport": fake}
+    assert [s.position for s in infeed.at(Run("fake"), 3, **options)] == [12, 13, 14, 15]
+    state = {"version": 1, "pipeline": "fake", "fingerprint": fake.spec.fingerprint, "seed": 0}
+    slots = infeed.at({**state, "position": 641}, 3, batch_size=2, world_size=2, rank=1, **options)
+    assert [slot.position for slot in slots] == [15, 16]
+
+
+def test_what_a_server_describes_is_parsed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = []
+
+    def describe(request: service.DescribeSlotsRequest, timeout: float) -> Any:
+        requests.append(request)
+        draw = service.Draw(transform="transforms[1].crop", parameters='{"y": 3}')
+        slots = [
+            service.Slot(
+                position=request.start + i,
+                sample_id=7,
+                file="a.tar",
+                offset=0,
+                key=(-1, 2),
+                fields='{"label": 4}',
+                draws=[draw],
+            )
+            for i in range(request.count)
+        ]
+        return service.DescribeSlotsResponse(slots=slots)
+
+    fake = AmendedFake({"x": np.arange(9000)}, batch_size=5000)
+    monkeypatch.setattr(fake, "describe_slots", describe)
+    slots = infeed.at(Run("fake", 11), 0, "-", draws=False, transport=fake)
+    assert [(r.start, r.count, r.draws, r.run.seed) for r in requests] == [
+        (0, 4096, False, 11),
+        (4096, 904, False, 11),
+    ]
+    assert slots[4999] == infeed.Slot(
+        position=4999,
+        step=0,
+        rank=0,
+        slot=4999,
+        epoch=0,
+        sample_id=7,
+        file="a.tar",
+        offset=0,
+        key=((1 << 64) - 1, 2),
+        fields={"label": 4},
+        draws={"transforms[1].crop": {"y": 3}},
+    )
+
+
+@pytest.mark.parametrize(
+    ("slots", "message"),
+    [
+        ([], "did not describe the 4 positions from 0"),
+        ([service.Slot(position=i + 1) for i in range(4)], "did not describe"),
+        ([service.Slot(position=i, fields="{") for i in range(4)], "position 0 is no JSON"),
+    ],
+)
+def test_a_wrong_answer_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, slots: Any, message: str
+) -> None:
+    fake = AmendedFake({"x": np.arange(50)}, batch_size=4)
+    answer = service.DescribeSlotsResponse(slots=slots)
+    monkeypatch.setattr(fake, "describe_slots", lambda *_: answer)
+    with pytest.raises(ProtocolError, match=message):
+        infeed.at(Run("fake"), 0, "-", transport=fake)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"step": -1}, InvalidRequestError, "step must be"),
+        ({"rank": 2}, InvalidRequestError, "rank must be from 0 to 1, not 2"),
+        ({"slot": 4}, InvalidRequestError, "slot must be from 0 to 3, not 4"),
+        ({"batch_size": 8}, InvalidRequestError, "batches of 4 on 2 ranks.*not of 8 on 2"),
+        ({"draws": 1}, InvalidRequestError, "draws must be True or False"),
+        ({"cursor": {}}, CursorError, "the cursor lacks"),
+        ({"transport": NEW}, FingerprintError, "no pipeline has the fingerprint"),
+    ],
+)
+def test_wrong_arguments_are_refused(options: Any, error: Any, message: str) -> None:
+    arguments = {"cursor": CURSOR, "step": 9, "target": "-", "transport": OLD, **options}
+    with pytest.raises(error, match=message):
+        infeed.at(**arguments)

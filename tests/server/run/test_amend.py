@@ -1,0 +1,239 @@
+"""Tests of `run/amend.py`: random histories against a model in plain Python, and refusals."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from infeed.cursor import Cursor
+from infeed.shared.errors import InfeedError
+from infeed_server import AmendOptions, amend
+from infeed_server.order import Order, RunOrder
+from infeed_server.pipeline.load import parse
+from infeed_server.run.definitions import Definitions
+
+SIZES = (40, 9, 1, 23, 70)
+"""Samples of the sources."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("amend")
+    for number, size in enumerate(SIZES):
+        np.savez(path / f"{number}.npz", x=np.arange(size) + 1000 * number)
+    return path
+
+
+def definition(folder: Path, **options: Any) -> Any:
+    values: dict[str, Any] = {"source": {"arrays": "0.npz"}, "batch": {"size": 4}}
+    return {"p": parse({**values, "shuffle": {"seed": 3}, **options}).resolve(folder)}
+
+
+def cursor(pipelines: Any, position: int, seed: int = 3) -> Cursor:
+    with Definitions(pipelines) as definitions:
+        return Cursor("p", definitions.open("p").fingerprint, seed, position)
+
+
+def order(pipelines: Any, run: Cursor) -> Order:
+    """Returns the order that a server of the pipelines has for a run."""
+    with Definitions(pipelines) as definitions:
+        return definitions.plan(definitions.open("p")).order(run.seed, run.segments)
+
+
+class Model:
+    """What an epoch has left, as sets; the order of the samples is taken from the run's."""
+
+    def __init__(self, rng: random.Random, folder: Path) -> None:
+        self.rng, self.folder = rng, folder
+        self.then = rng.choice(["substitute", "shrink"])
+        self.added, self.removed = 0, list[int]()
+        self.mode = rng.choice([{"mode": "global"}, {"mode": "window", "block": 4, "window": 16}])
+        self.count, self.left = SIZES[0], set(range(SIZES[0]))
+        self.pipelines = self.define()
+        self.run = cursor(self.pipelines, 0)
+        self.batch, self.step = 4, 0
+        self.order = order(self.pipelines, self.run)
+
+    def define(self) -> Any:
+        more: dict[str, Any] = {"shuffle": {"seed": 3, **self.mode}}
+        if self.added:
+            more["add"] = [{"arrays": f"{n + 1}.npz"} for n in range(self.added)]
+        if self.removed:
+            more["remove"] = {"samples": list(self.removed), "then": self.then}
+        return definition(self.folder, **more)
+
+    def begin_epoch(self) -> None:
+        if not self.left:
+            gone = set(self.removed) if self.then == "shrink" else set()
+            self.left = set(range(self.count)) - gone
+
+    def visit(self, position: int, order: Order) -> None:
+        """Takes the sample at a position out of the epoch: a removed one where it has a
+        substitute. Fails if the epoch does not have it."""
+        self.begin_epoch()
+        slots = order.slots(position, 1)
+        index = int(slots.index[0])
+        last = order.parts[-1].order if isinstance(order, RunOrder) else order
+        is_own = (last.keys(slots.epoch, slots.index) == slots.key).all()
+        assert index not in self.removed
+        self.left.remove(index if is_own else next(n for n in self.left if n in self.removed))
+
+    def read(self, steps: int) -> None:
+        for _ in range(steps * self.batch):
+            self.visit(self.run.position, self.order)
+            self.run = Cursor.from_json({**self.run.to_json(), "position": self.run.position + 1})
+        self.step += steps
+
+    def amend(self) -> None:
+        skip, seed, size, was = None, None, None, None
+        match self.rng.choice(["add", "remove", "seed", "batch", "skip", "order"]):
+            case "add" if self.added < len(SIZES) - 1:
+                self.added += 1
+            case "remove":
+                free = [n for n in range(self.count) if n not in self.removed]
+                self.removed += self.rng.sample(free, self.rng.randint(1, 1 + len(free) // 4))
+            case "seed" | "add":
+                seed = self.run.seed + 1
+            case "batch":
+                size = self.batch = self.batch % 5 + 1
+            case "skip":
+                skip = (self.step, self.step + self.rng.randint(1, 9))
+            case "order":
+                is_global = self.mode["mode"] == "global"
+                self.mode = {"mode": "none" if is_global else "global"}
+                was = self.pipelines
+        self.pipelines = self.define()
+        options = AmendOptions(batch_size=size, seed=seed, skip=skip)
+        made = amend(self.run, self.step, self.pipelines, was=was, options=options)
+        start = self.run.position
+        if skip:
+            for position in range(start, start + (skip[1] - skip[0]) * self.batch):
+                self.visit(position, self.order)
+        if self.left:
+            if self.then == "shrink":
+                self.left -= set(self.removed)
+            self.left |= set(range(self.count, self.total))
+        self.count = self.total
+        assert made.cursor.position == start
+        changed = order(self.pipelines, made.cursor)
+        for ours, theirs in zip(
+            *(vars(one.slots(0, start)).values() for one in (self.order, changed)), strict=True
+        ):
+            assert ours.tolist() == theirs.tolist()
+        self.run, self.order = made.cursor, changed
+
+    @property
+    def total(self) -> int:
+        return sum(SIZES[: self.added + 1])
+
+
+def test_random_histories_lose_and_repeat_no_sample(folder: Path) -> None:
+    for seed in range(100):
+        model = Model(random.Random(seed), folder)
+        for _ in range(model.rng.randint(1, 8)):
+            model.read(model.rng.randint(0, 12))
+            model.amend()
+        model.read(-(-2 * model.count // model.batch))
+
+
+def test_skip_with_another_order_makes_two_segments(folder: Path) -> None:
+    old, new = definition(folder), definition(folder, add=[{"arrays": "1.npz"}])
+    made = amend(cursor(old, 16), 4, new, options=AmendOptions(skip=(4, 6)))
+    plain = order(old, cursor(old, 0)).slots(0, 40).index
+    assert made.skipped == tuple(sorted(plain[16:24].tolist()))
+    assert [(one.step, one.start) for one in made.cursor.segments] == [(0, 0), (4, 16), (4, 16)]
+    rest = order(new, made.cursor).slots(16, 25)
+    assert sorted(rest.index.tolist()) == sorted([*plain[24:].tolist(), *range(40, 49)])
+    assert set(rest.epoch.tolist()) == {0}
+
+
+def test_steps_are_skipped_by_the_definition_too(folder: Path) -> None:
+    old, new = definition(folder), definition(folder, skip=[[4, 6]])
+    by_option = amend(cursor(old, 16), 4, old, options=AmendOptions(skip=(4, 6)))
+    made = amend(cursor(old, 16), 4, new)
+    slots = order(new, made.cursor).slots(0, 60)
+    assert slots.index.tolist() == order(old, by_option.cursor).slots(0, 60).index.tolist()
+    with pytest.raises(InfeedError, match=r"\[4, 6\] does not begin at step 3.*amend at"):
+        amend(cursor(old, 16), 3, new)
+
+
+def test_text_states_what_changes_and_how_the_epoch_goes_on(folder: Path) -> None:
+    old = definition(folder)
+    new = definition(
+        folder,
+        add=[{"arrays": "1.npz"}],
+        remove=[7, 42],
+        transforms=[{"cast": {"field": "x", "dtype": "float32"}}],
+    )
+    options = AmendOptions(batch_size=2, seed=5)
+    text = amend(cursor(old, 16), 4, new, was=old, options=options).text
+    assert [line.replace(str(folder), "") for line in text] == [
+        "added samples: with 9 (40: /1.npz, 41: /1.npz, 42: /1.npz, ...)",
+        "removed samples: with 2 (7: /0.npz, 42: /1.npz)",
+        'transforms[0].cast: with {"dtype": "float32", "field": "x"}; can affect x',
+        "seed: 3 -> 5",
+        "batch size: 4 -> 2",
+        "steps 0 to 3 stay as they were; step 4 begins at position 16",
+        "epoch 0 goes on with 24 unseen and 9 new samples, in an order of their own; it ends at 49",
+        "later epochs have 49 samples",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "step", "options", "message"),
+    [
+        ({}, {}, 4, {}, "step 4: the definition.*change one"),
+        ({}, {}, 5, {"batch_size": 2}, "step 5 lies beyond the cursor's, 4.*lost"),
+        ({}, {}, 4, {"was_batch_size": 3}, "position 16 is no multiple.*was_batch_size"),
+        ({}, {}, 4, {"skip": (3, 5)}, "skip 3:5 does not begin at step 4"),
+        ({}, {"source": {"arrays": "1.npz"}}, 4, {}, "source: it has other samples.*in add"),
+        ({"add": [{"arrays": "1.npz"}]}, {}, 4, {}, "add: it has 0 sources, and the run 1"),
+        (
+            {"add": [{"arrays": "1.npz"}]},
+            {"add": [{"arrays": "2.npz"}]},
+            *(4, {}, r"add\[0\]: it has other samples"),
+        ),
+        ({"remove": [3, 5]}, {"remove": [3]}, 4, {}, "sample 5 is missing; add samples at its end"),
+        ({"remove": [3, 5]}, {"remove": [5, 3]}, 4, {}, "its order has changed"),
+        ({}, {"skip": [[9, 12]]}, 4, {}, r"\[9, 12\] does not begin at step 4"),
+        ({}, {"skip": [[4, 5]]}, 4, {"skip": (4, 5)}, "both the definition"),
+    ],
+)
+def test_what_cannot_be_exact_is_refused(
+    folder: Path, old: Any, new: Any, step: int, options: Any, message: str
+) -> None:
+    was = definition(folder, **old)
+    with pytest.raises(InfeedError, match=message):
+        amend(
+            cursor(was, 16),
+            step,
+            definition(folder, **new),
+            was=was,
+            options=AmendOptions(**options),
+        )
+
+
+def test_step_before_the_last_segment_is_refused(folder: Path) -> None:
+    old = definition(folder)
+    run = amend(cursor(old, 16), 4, old, options=AmendOptions(seed=5)).cursor
+    with pytest.raises(InfeedError, match=r"step 3 lies before the last segment.*step 4"):
+        amend(run, 3, old, options=AmendOptions(seed=6))
+    assert len(amend(run, 4, old, options=AmendOptions(seed=6)).cursor.segments) == 3
+
+
+def test_unknown_fingerprint_names_what_was_looked_at(folder: Path) -> None:
+    new = definition(folder, add=[{"arrays": "1.npz"}], remove=[1])
+    with pytest.raises(
+        InfeedError, match=r"run's fingerprint ab12; looked at p \(\w+\), p with 1 removed fewer"
+    ):
+        amend(Cursor("p", "ab12", 3, 16), 4, new)
+
+
+def test_sequential_pipeline_is_refused() -> None:
+    pipelines = {"p": parse({"source": {"dataset": "x:y"}, "batch": {"size": 4}})}
+    with pytest.raises(InfeedError, match=r"pipeline 'p' is sequential.*samples by index"):
+        amend(Cursor("p", "ab12", 3, 16), 4, pipelines)
