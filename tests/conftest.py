@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
     from infeed_server.runtime.server import Server
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# A test must not leave an index in a home directory.
-os.environ.pop("INFEED_CACHE_DIR", None)
+# A test must not leave an index or digests in a home directory.
+_CACHE = tempfile.TemporaryDirectory(prefix="infeed-cache-")
+os.environ["INFEED_CACHE_DIR"] = _CACHE.name
 # A shell's background jobs ignore SIGINT, and so would the commands that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -61,8 +61,9 @@ class Remove(Definition):
     """The samples that a pipeline leaves out."""
 
     samples: PathString | Annotated[tuple[SampleName, ...], BeforeValidator(as_tuple)]
-    """Ids and file names, or the path of a text file with one in a line. A name is the end of the
-    path of a sample's file, from a folder on. Add new ones at the end: runs count them."""
+    """Ids and file names, or the path of a text file with one in a line, and why behind ` # `. A
+    name is the end of the path of a sample's file, from a folder on. Add new ones at the end: runs
+    count them."""
     then: Literal["substitute", "shrink"] = "substitute"
     """What its slots have: another sample, which its key decides, so that all other slots stay
     bit-identical; or `shrink`: epochs are shorter, and their last samples fill the holes."""

@@ -32,17 +32,37 @@ def removed_samples(remove: Remove | None, source: Source) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def read_list(path: str | tuple[int | str, ...]) -> tuple[int | str, ...]:
+def read_list(listed: str | tuple[int | str, ...]) -> tuple[int | str, ...]:
     """Returns the ids and names in a list or in the lines of a file. Raises `ConfigError`."""
-    if not isinstance(path, str):
-        return path
+    return tuple(name for name, _ in _lines(listed)) if isinstance(listed, str) else listed
+
+
+def removal_reasons(remove: Remove | None) -> tuple[str, ...]:
+    """Returns the comments of a file behind the samples of `removed_samples`, which are "" in a
+    list. Raises `ConfigError`."""
+    listed = () if remove is None else remove.samples
+    if isinstance(listed, str):
+        return tuple(reason for _, reason in _lines(listed))
+    return ("",) * len(listed)
+
+
+def find_sample(name: str, source: Source) -> int:
+    """Returns the id of a sample, by its id or file name. Raises `ConfigError`."""
+    item = int(name) if name.isdecimal() else name
+    return removed_samples(Remove(samples=(item,)), source)[0]
+
+
+def _lines(path: str) -> Iterator[tuple[int | str, str]]:
+    """Yields the id or name in each line of a file, and the comment behind ` #`."""
     try:
         text = read_bytes(path).decode()
     except (SourceError, UnicodeDecodeError) as error:
         problem = error.message if isinstance(error, SourceError) else f"{path} is not UTF-8 text"
         raise ConfigError(f"remove: {problem}") from error
-    lines = [line.strip() for line in text.splitlines()]
-    return tuple(int(line) if line.isdecimal() else line for line in lines if line)
+    for line in text.splitlines():
+        name, _, reason = (part.strip() for part in f" {line}".partition(" #"))
+        if name:
+            yield int(name) if name.isdecimal() else name, reason
 
 
 def _ids_of(listed: Sequence[int | str], source: Source, where: str) -> list[int]:
