@@ -153,7 +153,7 @@ def _scan_indexed(
         advance(len(values))
     if faults:
         raise faults[0]
-    if count == len(source) and not maps:
+    if len(wanted) == len(source) and not maps:
         keep(source, hasher.contents())
     _add_bad_samples(report, reader, np.flatnonzero(bad), max_examples)
     advance(report.bad_samples)
