@@ -83,7 +83,7 @@ CLIENT_REQUIREMENTS = {
 BUDGETS = {
     "infeed": 1200,
     "infeed.adapters": 250,
-    "infeed.audit": 650,
+    "infeed.audit": 700,
     "infeed.cli": 1450,
     "infeed.grain": 400,
     "infeed.http2": 800,
