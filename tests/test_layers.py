@@ -84,7 +84,7 @@ CLIENT_REQUIREMENTS = {
 BUDGETS = {
     "infeed": 1645,
     "infeed.adapters": 250,
-    "infeed.audit": 650,
+    "infeed.audit": 700,
     "infeed.cli": 1615,
     "infeed.grain": 400,
     "infeed.http2": 800,

@@ -95,7 +95,7 @@ def _with_store(value: Any) -> Any:
 
 def with_samples(value: Any) -> Any:
     """Returns the value of `remove` as a mapping."""
-    return value if isinstance(value, dict | Remove) else {"samples": value}
+    return value if isinstance(value, dict | Remove | None) else {"samples": value}
 
 
 def _in_order(ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:

@@ -106,7 +106,9 @@ def open_sources(
                 opened.append(open_source(definition, progress, keep_damaged=keep_damaged))
             except InfeedError as error:
                 if number:
-                    error.message = f"add[{number - 1}]: {error.message}"
+                    inner = error.message.startswith("source.")
+                    rest = error.message.removeprefix("source") if inner else f": {error.message}"
+                    error.message = f"add[{number - 1}]{rest}"
                     error.args = (error.message,)
                 raise
             undo.callback(opened[-1].close)

@@ -22,6 +22,7 @@ from infeed.audit.outcome import (
 )
 from infeed.batch import Batch
 from infeed.shared.spec import Guarantee, PipelineSpec
+from infeed.shared.spec.segment import Segment
 
 SPEC = PipelineSpec("one", (), (), (), 10, "ab12", Guarantee(), 4, 0, "pad", "raise")
 
@@ -258,3 +259,41 @@ def test_an_endless_stream_is_counted_up_to_its_last_position() -> None:
     assert [(epoch.once, epoch.left_out) for epoch in totals.epochs] == [(10, 0), (6, 4)]
     masked = count_batches(make_spec(on_error="mask"), [make_batch(0, [3, -1, 5, 4])])
     assert (masked.exact, masked.epochs[0].masked) == (True, 1)
+
+
+# --- runs with segments ---
+
+
+def segment(**changes: Any) -> Segment:
+    first = Segment(0, 0, "one", "ab12", 0, 4, 1, 0, 0, 10, 10, "global")
+    return replace(first, **changes)
+
+
+def test_removed_samples_have_substitutes() -> None:
+    spec = make_spec(lineage=(segment(removed=2),))
+    good = make_batches([0, 1, 2, 3, 4, 5, 6, 7, 3, 0, *range(8), 1, 1], 4)
+    totals = count_batches(spec, good, epochs=2)
+    assert totals.exact
+    assert [epoch.substituted for epoch in totals.epochs] == [2, 2]
+    wrong = make_batches([0, 1, 2, 3, 4, 5, 6, 6, 3, 0, *range(8), 1, 1], 4)
+    assert not count_batches(spec, wrong, epochs=2).exact
+
+
+def test_shorter_epochs_lack_the_removed_samples() -> None:
+    spec = make_spec(sample_count=8, lineage=(segment(removed=2, shrinks=True, epoch_end=8),))
+    assert count_batches(spec, make_batches([*range(2, 10)] * 2, 4), epochs=2).exact
+    wrong = [*range(2, 10), *range(2, 9), 2]
+    assert not count_batches(spec, make_batches(wrong, 4), epochs=2).exact
+
+
+def test_skipped_steps_shorten_their_epoch_alone() -> None:
+    # Of epoch 1, the offsets 2 to 5 are skipped.
+    jump = segment(step=3, start=12, epoch=1, offset=6, epoch_end=16)
+    spec = make_spec(lineage=(segment(), jump))
+    stream = [*range(10), 0, 1, 6, 7, 8, 9, *range(10)]
+    totals = count_batches(spec, make_batches(stream, 4), epochs=3)
+    assert totals.exact
+    assert totals.end == 26
+    assert [epoch.left_out for epoch in totals.epochs] == [0, 4, 0]
+    assert count_batches(spec, make_batches(stream, 4)).exact  # endless, up to there
+    assert not count_batches(spec, make_batches([*range(10)] * 3, 4), epochs=3).exact

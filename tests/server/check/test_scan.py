@@ -140,6 +140,22 @@ def test_limit_reads_the_first_samples(folder: Path) -> None:
     assert [found.maximum for found in report.ranges if found.field == "x"] == [9]
 
 
+def test_removed_samples_are_not_read(folder: Path) -> None:
+    bad = "cat/04.png, cat/64.png"
+    text = f"    source: {{images: photos}}\n    remove: [{bad}]\n    batch: {{size: 4}}\n"
+    text += "    transforms: [decode_image: {field: image}, resize: {field: image, size: [4, 4]}]\n"
+    report, _, progress = scan(folder, text)
+    assert (report.samples, report.scanned, report.bad_samples) == (68, 68, 0)
+    assert (progress.total, progress.done) == (68, 68)
+
+
+def test_names_that_no_sample_has_are_problems(folder: Path) -> None:
+    text = "    source: {arrays: x.npz}\n    remove: [7, a.jpg]\n    batch: {size: 4}\n"
+    _, problems, _ = scan(folder, text)
+    (problem,) = problems
+    assert "pipelines.p.remove: no sample has the file 'a.jpg'" in problem
+
+
 def test_values_that_are_not_finite_are_a_problem(folder: Path) -> None:
     text = (
         "    source: {arrays: x.npz}\n    transforms: [map: functions_of_scan:log]\n"

@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from infeed_server.engines.monitor import Monitor
+from infeed_server.pipeline import indexed_plan
 from infeed_server.pipeline.fingerprint import fingerprint
 from infeed_server.pipeline.load import parse
 from infeed_server.runtime.engine_factory import build
@@ -70,6 +71,10 @@ def base(data: Path) -> str:
         {"transforms": [RESIZE, "cache", FLIP]},
         {"transforms": [RESIZE, FLIP, {"normalize": {"field": "image", "scale": 255.0}}]},
         {"on_error": "mask"},
+        {"add": [{"arrays": {"image": np.zeros((2, 6, 6, 3), np.uint8)}}]},
+        {"remove": [3]},
+        {"skip": [[1, 2]]},
+        {"shuffle": {"order": "stable", "seed": 1}},
         {"shuffle": {"mode": "window", "seed": 1}},
         {"shuffle": {"mode": "window", "seed": 1, "window": 5, "block": 2}},
     ],
@@ -97,6 +102,25 @@ def test_change_of_bits_changes_it(data: Path, base: str, changes: Any) -> None:
 )
 def test_other_change_does_not_change_it(data: Path, base: str, changes: Any) -> None:
     assert fingerprint_of({"arrays": str(data / "one.npz")}, **changes) == base
+
+
+@pytest.mark.parametrize(
+    ("shuffle", "part"),
+    [
+        ({}, {"mode": "global"}),
+        ({"mode": "none", "order": "permuted"}, {"mode": "none"}),
+        ({"mode": "window", "block": 2}, {"mode": "window", "block": 2, "window": 16384}),
+    ],
+    ids=str,
+)
+def test_definitions_without_newer_keys_keep_theirs(
+    data: Path, monkeypatch: pytest.MonkeyPatch, shuffle: Any, part: Any
+) -> None:
+    hashed: dict[str, Any] = {}
+    monkeypatch.setattr(indexed_plan, "fingerprint", lambda **parts: hashed.update(parts) or "f")
+    fingerprint_of({"arrays": str(data / "one.npz")}, shuffle=shuffle, remove=[], add=[], skip=[])
+    assert [*hashed] == ["source", "shuffle", "transforms", "on_error", "kernels"]
+    assert hashed["shuffle"] == part
 
 
 def test_it_depends_on_the_data_and_not_on_its_path(data: Path, base: str, tmp_path: Path) -> None:

@@ -63,6 +63,21 @@ def test_function_in_python_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("add", [{"arrays": {"x": np.arange(5)}}]),
+        ("remove", [1]),
+        ("skip", [[1, 2]]),
+        ("shuffle", {"order": "stable"}),
+    ],
+)
+def test_orders_of_the_local_engine_are_refused(option: str, value: Any) -> None:
+    definition = {"source": {"arrays": {"x": np.arange(10)}}, "batch": 2, option: value}
+    with pytest.raises(ConfigError, match=rf"^{option}\S*: the tf.data service cannot .* local$"):
+        plan_data_service("p", parse(definition))
+
+
+@pytest.mark.parametrize(
     "source",
     [{"python": lambda: [1, 2], "identity": "v1"}, {"webdataset": "a.tar"}, {"tokens": "a.idx"}],
     ids=["python", "webdataset", "tokens"],
