@@ -172,6 +172,7 @@ class FakeTransport:
             batch_stride=self.spec.stride(opening.batch_size),
             has_checksums=True,
             request=opening,
+            segments=len(opening.lineage.segments),
         )
         opened.request.ClearField("feed_id")
         return stream_pb2.StreamBatchesResponse(opened=opened)

@@ -117,7 +117,7 @@ class StreamBatchesResponse(_message.Message):
     def __init__(self, opened: _Optional[_Union[StreamOpened, _Mapping]] = ..., header: _Optional[_Union[BatchHeader, _Mapping]] = ..., end: _Optional[_Union[EndOfData, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., report: _Optional[_Union[ServerReport, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ...) -> None: ...
 
 class StreamOpened(_message.Message):
-    __slots__ = ("fingerprint", "spec", "batch_size", "seed", "batch_stride", "report_interval_seconds", "has_checksums", "request", "shared_memory", "checksum")
+    __slots__ = ("fingerprint", "spec", "batch_size", "seed", "batch_stride", "report_interval_seconds", "has_checksums", "request", "shared_memory", "checksum", "segments")
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -128,6 +128,7 @@ class StreamOpened(_message.Message):
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     SHARED_MEMORY_FIELD_NUMBER: _ClassVar[int]
     CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     fingerprint: str
     spec: _containers.RepeatedCompositeFieldContainer[_spec_pb2.FieldSpec]
     batch_size: int
@@ -138,7 +139,8 @@ class StreamOpened(_message.Message):
     request: StreamOpen
     shared_memory: SharedMemory
     checksum: Checksum
-    def __init__(self, fingerprint: _Optional[str] = ..., spec: _Optional[_Iterable[_Union[_spec_pb2.FieldSpec, _Mapping]]] = ..., batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., batch_stride: _Optional[int] = ..., report_interval_seconds: _Optional[float] = ..., has_checksums: bool = ..., request: _Optional[_Union[StreamOpen, _Mapping]] = ..., shared_memory: _Optional[_Union[SharedMemory, _Mapping]] = ..., checksum: _Optional[_Union[Checksum, str]] = ...) -> None: ...
+    segments: int
+    def __init__(self, fingerprint: _Optional[str] = ..., spec: _Optional[_Iterable[_Union[_spec_pb2.FieldSpec, _Mapping]]] = ..., batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., batch_stride: _Optional[int] = ..., report_interval_seconds: _Optional[float] = ..., has_checksums: bool = ..., request: _Optional[_Union[StreamOpen, _Mapping]] = ..., shared_memory: _Optional[_Union[SharedMemory, _Mapping]] = ..., checksum: _Optional[_Union[Checksum, str]] = ..., segments: _Optional[int] = ...) -> None: ...
 
 class SharedMemory(_message.Message):
     __slots__ = ("key", "blocks", "block_bytes", "refusal")

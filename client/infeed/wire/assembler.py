@@ -115,13 +115,16 @@ class BatchAssembler:
             "batch size": (opened.batch_size, contract.batch_size),
             "batch stride": (opened.batch_stride, contract.stride),
             "seed": (opened.seed, contract.seed),
+            # An older server returns the segments in the request, and does not read them.
+            "number of segments": (opened.segments, len(contract.opening.lineage.segments)),
         }
         if opened.has_checksums:
             pairs["options"] = (opened.request, contract.opening)
         for name, (actual, expected) in pairs.items():
             if actual != expected:
                 raise ProtocolError(
-                    f"the server opened the stream with the wrong {name} ({actual}, not {expected})"
+                    f"the server opened the stream with the wrong {name} ({actual}, not "
+                    f"{expected}); use the same version of infeed at both ends"
                 )
         self.report_interval = opened.report_interval_seconds
         self._has_checksums = opened.has_checksums

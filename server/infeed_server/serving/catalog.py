@@ -143,6 +143,7 @@ class BatchStream:
             batch_stride=self.stride,
             has_checksums=True,
             checksum="CHECKSUM_XXH3" if self.has_checksums else "CHECKSUM_OFF",
+            segments=len(self.lineage),
         )
 
     def submit(

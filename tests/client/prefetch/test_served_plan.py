@@ -15,7 +15,7 @@ from infeed import testing
 from infeed.cursor import Cursor, Shard
 from infeed.prefetch.feed_options import FeedOptions
 from infeed.prefetch.served_plan import served_plan
-from infeed.shared.errors import FingerprintError, InvalidRequestError
+from infeed.shared.errors import FingerprintError, InvalidRequestError, ProtocolError
 from infeed.shared.spec import Guarantee
 from infeed.shared.spec.segment import end_of_epochs, lineage_from_proto
 
@@ -149,3 +149,20 @@ def test_old_segments_are_served_under_any_name(serve: Any) -> None:
     assert read(serve(renamed).address, state=cursor, steps=(0, 1)) == expected
     with pytest.raises(FingerprintError, match=r"no pipeline has the fingerprint .*'new' has"):
         read(serve(new).address, state=cursor, steps=(0, 1))
+
+
+def test_a_server_that_does_not_read_segments_is_refused(serve: Any) -> None:
+    _, new, cursor = amended_run()
+    opened = new._opened
+
+    def without_segments(opening: Any) -> Any:
+        message = opened(opening)
+        message.opened.ClearField("segments")
+        return message
+
+    new._opened = without_segments  # type: ignore[method-assign]
+    with (
+        infeed.connect(serve(new).address, "new", state=cursor, batch_size=6) as feed,
+        pytest.raises(ProtocolError, match=r"number of segments \(0, not 2\).*same version"),
+    ):
+        next(feed)

@@ -191,6 +191,7 @@ def test_wrong_fingerprint_is_refused() -> None:
     [
         ({"batch_size": 4}, r"wrong batch size \(4, not 3\)"),
         ({"batch_stride": 1}, r"wrong batch stride \(1, not 3\)"),
+        ({"segments": 1}, r"wrong number of segments \(1, not 0\).*same version"),
         ({"request": None}, "wrong options"),
         *(
             ({"request": stream_pb2.StreamOpen(**{**READ, name: 0})}, "wrong options")
