@@ -168,7 +168,7 @@ class _Seen:
         self._key, self._keyed = key, keyed
 
     def look(self, stage: Source | Step, sample: Sample) -> None:
-        """Is called by `find_bad_sample`."""
+        """Notes what `find_bad_sample` shows."""
         if isinstance(stage, Source):
             self.fields = stage.parse(sample)
             # Also of a try before, which a fault of storage ended.

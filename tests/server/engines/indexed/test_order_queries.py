@@ -1,4 +1,4 @@
-"""What positions have and where samples are: equal to what is delivered, also of bad samples."""
+"""Descriptions of positions and samples: equal to what is delivered, also with bad samples."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_own_functions_show_their_keys(make: Any) -> None:
     words = [word % (1 << 64) for word in slot.key]
     assert drawn["transforms[0].map"] == {"key": "".join(f"{word:016x}" for word in words)}
     assert len(drawn["transforms[1].map"]["key"]) == 32
-    # Fields are those of the source.
+    # Fields are as the source has them.
     assert json.loads(slot.fields)["label"] == int(slot.sample_id >= 8)
 
 
