@@ -18,14 +18,15 @@ from infeed.cli import new_app
 COUNT = 30
 
 PIPELINES = """
-photos:
-  source: {{images: {folder}, labels: folders}}
-  shuffle: {{seed: 11}}
-  transforms:
-    - decode_image: {{field: image}}
-    - random_crop: {{field: image, size: [16, 16]}}
-    - random_flip_left_right: {{field: image}}
-  batch: {{size: 4}}
+pipelines:
+  photos:
+    source: {{images: {folder}, labels: folders}}
+    shuffle: {{seed: 11}}
+    transforms:
+      - decode_image: {{field: image}}
+      - random_crop: {{field: image, size: [16, 16]}}
+      - random_flip_left_right: {{field: image}}
+    batch: {{size: 4}}
 """
 
 

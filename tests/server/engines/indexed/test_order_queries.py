@@ -163,7 +163,7 @@ def test_a_bad_sample_is_shown_with_its_error(make: Any) -> None:
     engine = make(on_error="raise", shuffle={"mode": "none"})
     slot = engine.describe_slots(RUN, range(7, 8), draws=True)[0]
     assert slot.sample_id == 7
-    assert "sample 7" in draws_of(slot)["transforms[0].decode_image+random_resized_crop"]["error"]
+    assert "sample 7" in draws_of(slot)["transforms[1].decode_image+random_resized_crop"]["error"]
 
 
 def test_find_is_the_inverse_of_describe(make: Any) -> None:
