@@ -100,7 +100,7 @@ def _find(
         fingerprint = run.cursor.fingerprint
         spec = find_pipeline(transport, run.pipeline, fingerprint, options.timeout)
     position = run.cursor.position if run.cursor else 0
-    begun = epoch_at(run.lineage, position, spec.sample_count or 1) + 1
+    begun = epoch_at(run.lineage or spec.lineage, position, spec.sample_count or 1) + 1
     epochs = options.epochs or min(begun + 1, _MAX_EPOCHS)
     message = service.Run(
         pipeline=spec.name,
