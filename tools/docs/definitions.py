@@ -14,7 +14,7 @@ from tools.docs.markdown import Table, cell, code
 from tools.docs.option_types import describe_default, describe_type
 
 from infeed_server.config.model import Definition
-from infeed_server.pipeline.definition import BatchOptions, Pipeline, Shuffle
+from infeed_server.pipeline.definition import BatchOptions, Pipeline, Remove, Shuffle
 from infeed_server.sources.python.source import FieldOptions
 from infeed_server.sources.registry import SOURCE_CLASSES
 from infeed_server.sources.tfrecord.features import FeatureOptions
@@ -24,6 +24,7 @@ from infeed_server.transforms.base import FieldTransform
 _MODELS: dict[str, type[Definition]] = {
     "pipeline": Pipeline,
     "shuffle": Shuffle,
+    "remove": Remove,
     "batch": BatchOptions,
     "feature": FeatureOptions,
     "field": FieldOptions,

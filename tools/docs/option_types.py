@@ -14,6 +14,7 @@ from pydantic import BaseModel, ByteSize, PositiveInt
 from pydantic.fields import FieldInfo
 from tools.docs.markdown import DocsError, code
 
+from infeed_server.pipeline.definition import RemoveOption, StepRanges
 from infeed_server.sources import AnySource
 from infeed_server.storage.files import PathString
 from infeed_server.transforms import TransformList, option_types
@@ -24,6 +25,8 @@ _KNOWN = (
     (ByteSize, "bytes, or a size such as `8GiB`"),
     (AnySource, "mapping"),
     (TransformList, "list"),
+    (RemoveOption, "path, list or mapping"),
+    (StepRanges, "list of `[first, end]`"),
     (option_types.Size, "`[height, width]`"),
     (option_types.Range, "`[lower, upper]`"),
     (option_types.Shape, "list of sizes"),

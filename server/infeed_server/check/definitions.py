@@ -14,7 +14,9 @@ from infeed.shared.errors import ConfigError
 from infeed_server.config.document import Problem
 from infeed_server.config.importer import find_module, missing_name
 from infeed_server.config.model import Finding, KeyPath
+from infeed_server.pipeline.definition import Remove, with_samples
 from infeed_server.pipeline.load import FilePipelines, definitions
+from infeed_server.pipeline.removal import read_list
 from infeed_server.sources import AnySource
 from infeed_server.sources.base import CodeDefinition, SourceDefinition
 from infeed_server.transforms import AnyTransform, Map, Transform
@@ -37,12 +39,17 @@ def file_problems(pipelines: FilePipelines) -> list[Problem]:
 
 
 def _findings(value: dict[str, Any], folder: Path) -> Iterator[Finding]:
-    with suppress(ValidationError):  # the file's problems have the reasons
-        source = _SOURCE.validate_python(value.get("source"))
-        for path, text in source.resolve(folder).check():
-            yield ("source", *path), text
-        if isinstance(source, CodeDefinition):
-            yield from _code_findings(("source", source.kind), source.label)
+    yield from _source_findings(("source",), value.get("source"), folder)
+    added, removed = value.get("add"), value.get("remove")
+    for number, item in enumerate(added if isinstance(added, list) else ()):
+        yield from _source_findings(("add", number), item, folder)
+    try:
+        remove = Remove.model_validate(with_samples(removed)).resolve(folder)
+        read_list(remove.samples)
+    except ConfigError as error:
+        yield ("remove",), error.message.removeprefix("remove: ")
+    except ValidationError:
+        pass  # as above
     transforms = value.get("transforms")
     for number, item in enumerate(transforms if isinstance(transforms, list) else ()):
         with suppress(ValidationError):
@@ -50,6 +57,15 @@ def _findings(value: dict[str, Any], folder: Path) -> Iterator[Finding]:
             if isinstance(transform, Map):
                 path = ("transforms", number, transform.name, "function")
                 yield from _code_findings(path, str(transform.function))
+
+
+def _source_findings(place: KeyPath, value: Any, folder: Path) -> Iterator[Finding]:
+    with suppress(ValidationError):  # the file's problems have the reasons
+        source = _SOURCE.validate_python(value)
+        for path, text in source.resolve(folder).check():
+            yield (*place, *path), text
+        if isinstance(source, CodeDefinition):
+            yield from _code_findings((*place, source.kind), source.label)
 
 
 def _code_findings(path: KeyPath, name: str) -> Iterator[Finding]:

@@ -23,7 +23,7 @@ from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed, split_python_maps
 from infeed_server.pipeline.load import FilePipelines, error_path
 from infeed_server.pipeline.sequential_plan import plan_sequential
-from infeed_server.sources import DatasetSource, ProgressCallback, open_source
+from infeed_server.sources import DatasetSource, ProgressCallback
 
 _NO_LABEL_STAGE = "labels"
 """The stage of the error of a sample that has no label."""
@@ -57,12 +57,12 @@ def scan_pipeline(
         if isinstance(definition.source, DatasetSource):
             report = _scan_dataset(name, definition, definition.source, limit, scanning)
         else:
-            keep_damaged = definition.on_error != "raise"
             with opening(name) as on_open:
-                source = open_source(definition.source, on_open, keep_damaged=keep_damaged)
+                source = definition.open(on_open)
             with closing(source):
                 plan = plan_indexed(name, definition, source, cached=False)
-                count = min(len(source), limit or len(source))
+                count = len(source) - len(plan.removed)
+                count = min(count, limit or count)
                 with closing(plan.source), scanning(name, count) as advance:
                     report = _scan_indexed(plan, count, max_examples, advance)
     except InfeedError as error:
@@ -109,13 +109,16 @@ def _scan_dataset(
 def _scan_indexed(
     plan: IndexedPlan, count: int, max_examples: int, advance: Advance
 ) -> PipelineReport:
-    """Scans the first `count` samples, as the first epoch with the pipeline's seed has them. Raises
-    `ConfigError` and `UserCodeError` like the plan, and `SourceError` for a fault of storage."""
+    """Scans the first `count` samples that are not removed, as the first epoch with the pipeline's
+    seed has them. Raises `ConfigError` and `UserCodeError` like the plan, and `SourceError` for a
+    fault of storage."""
     source, _ = plan.uncached
     maps, steps = split_python_maps(list(enumerate(plan.definition.transforms)))
     reader = SampleReader(source, steps, plan.order(plan.spec.seed))
     measures = Measures.of(dict(source.columns), source.parse, steps)
-    report = PipelineReport(plan.spec.name, len(source), count)
+    wanted = np.setdiff1d(np.arange(len(source)), np.array(plan.removed, np.int64))
+    report = PipelineReport(plan.spec.name, len(wanted), count)
+    wanted = wanted[:count]
     if maps:
         report.stages[SOURCE_STAGE] = f"{maps[-1][0]}: map"
     report.measure(measures, steps, getattr(source, "class_names", ()))
@@ -124,7 +127,7 @@ def _scan_indexed(
     def groups() -> Iterator[dict[str, Any]]:
         try:
             for start in range(0, count, _TOGETHER):
-                index, columns = reader.read(np.arange(start, min(start + _TOGETHER, count)))
+                index, columns = reader.read(wanted[start : start + _TOGETHER])
                 if len(index):
                     yield {"index": index, "key": reader.keys(index), "columns": columns}
         except Exception as error:  # noqa: BLE001 - TensorFlow would keep its message only
@@ -139,7 +142,8 @@ def _scan_indexed(
     rows = from_callable(
         lambda _: next(made, None), {"index": index, "key": key, "columns": columns}
     )
-    bad = np.ones(count, np.bool_)
+    bad = np.zeros(len(source), np.bool_)
+    bad[wanted] = True
     for index, values, classes in _measured(rows.prefetch(2).unbatch(), measures, skip=True):
         bad[np.asarray(index)] = False
         report.add(np.asarray(values), classes)

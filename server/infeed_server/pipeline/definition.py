@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from infeed.shared.spec import MAX_BATCH_SIZE, OnError, Remainder
-from infeed_server.config.model import Definition
+from infeed.shared.spec.segment import MAX_SEGMENTS
+from infeed_server.config.model import Definition, as_tuple
 from infeed_server.order import MAX_SEED, Mode
-from infeed_server.sources import AnySource
+from infeed_server.sources import AnySource, ProgressCallback, Source
+from infeed_server.sources.registry import AddedSource, open_sources
+from infeed_server.storage.files import PathString, rebase
 from infeed_server.transforms import Cache, TransformList
+
+MAX_STEP = 1 << 40
+"""Greatest step of a range that is skipped: its position is a 64-bit integer."""
+
+
+def _needs_global(order: str, info: ValidationInfo) -> str:
+    if order == "stable" and info.data.get("mode", "global") != "global":
+        raise ValueError(
+            f"should be left out with mode: {info.data['mode']}, which has no such order"
+        )
+    return order
 
 
 class Shuffle(Definition):
@@ -21,14 +35,41 @@ class Shuffle(Definition):
     and neighbouring small records are read together.
     """
 
-    mode: Mode = "global"
+    mode: Literal["global", "window", "none"] = "global"
     """How the samples of an epoch are permuted: see below."""
+    order: Annotated[Literal["permuted", "stable"], AfterValidator(_needs_global)] = "permuted"
+    """With `mode: global`: `stable` changes at most one slot of an epoch for each sample that is
+    added. It takes 16 bytes of memory for a sample and epoch; `permuted` takes none."""
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
     """Seed of the order and of every random transform; a trainer may choose another."""
     block: Annotated[int, Field(ge=1, lt=1 << 63)] = 1024
     """With `mode: window`: consecutive samples that stay together."""
     window: Annotated[int, Field(ge=1, lt=1 << 63)] = 16384
     """With `mode: window`: positions within which samples are mixed."""
+
+    @property
+    def order_mode(self) -> Mode:
+        """The mode of the sample order."""
+        return "stable" if self.order == "stable" else self.mode
+
+
+SampleName = Annotated[int, Field(ge=0)] | Annotated[str, Field(min_length=1)]
+"""The id of a sample, or the end of its file's path."""
+
+
+class Remove(Definition):
+    """The samples that a pipeline leaves out."""
+
+    samples: PathString | Annotated[tuple[SampleName, ...], BeforeValidator(as_tuple)]
+    """Ids and file names, or the path of a text file with one in a line. A name is the end of the
+    path of a sample's file, from a folder on. Add new ones at the end: runs count them."""
+    then: Literal["substitute", "shrink"] = "substitute"
+    """What its slots have: another sample, which its key decides, so that all other slots stay
+    bit-identical; or `shrink`: epochs are shorter, and their last samples fill the holes."""
+
+    def resolve(self, base: Path) -> Remove:
+        """Returns the same with a relative path resolved against a directory."""
+        return self.model_copy(update={"samples": rebase(self.samples, base)})
 
 
 class BatchOptions(Definition):
@@ -51,6 +92,25 @@ def _with_store(value: Any) -> Any:
     return {"store": value} if isinstance(value, str) else value
 
 
+def with_samples(value: Any) -> Any:
+    """Returns the value of `remove` as a mapping."""
+    return value if isinstance(value, dict | Remove) else {"samples": value}
+
+
+def _in_order(ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    if len(ranges) >= MAX_SEGMENTS:
+        raise ValueError(f"should be at most {MAX_SEGMENTS - 1} ranges")
+    end = 0
+    for first, last in ranges:
+        if not end <= first < last:
+            raise ValueError(
+                f"should be ranges [first, end] in order, which do not overlap; [{first}, {last}] "
+                + ("is empty" if first >= last else f"begins before {end}")
+            )
+        end = last
+    return ranges
+
+
 def _is_auto(cache: Cache | None) -> Cache | None:
     if cache is not None and cache.store != "auto":
         place = f"put a cache with store: {cache.store} into transforms, at its place"
@@ -58,11 +118,30 @@ def _is_auto(cache: Cache | None) -> Cache | None:
     return cache
 
 
+RemoveOption = Annotated[Remove | None, BeforeValidator(with_samples)]
+
+Step = Annotated[int, Field(ge=0, le=MAX_STEP)]
+
+StepRanges = Annotated[
+    tuple[Annotated[tuple[Step, Step], BeforeValidator(as_tuple)], ...],
+    BeforeValidator(as_tuple),
+    AfterValidator(_in_order),
+]
+
+
 class Pipeline(Definition):
     """A pipeline that a server can serve."""
 
     source: AnySource
     """Source of the samples, which one of its keys selects."""
+    add: Annotated[tuple[AddedSource, ...], BeforeValidator(as_tuple)] = ()
+    """More sources, whose samples are behind the first one's. They have the same columns."""
+    remove: RemoveOption = None
+    """Samples to leave out: the path of a file, a list of ids and file names, or [more
+    options](#removed-samples)."""
+    skip: StepRanges = ()
+    """Ranges of steps to leave out, `[[first, end], ...]`, as a run without `skip` numbers them, in
+    steps of `batch.size` samples over all ranks. Their samples come again in the next epoch."""
     shuffle: Shuffle = Shuffle(mode="none")
     """Order of the samples."""
     transforms: TransformList = ()
@@ -83,6 +162,8 @@ class Pipeline(Definition):
         quarantine = self.quarantine and str(base / self.quarantine)
         update = {
             "source": self.source.resolve(base),
+            "add": tuple(source.resolve(base) for source in self.add),
+            "remove": self.remove and self.remove.resolve(base),
             "quarantine": quarantine,
             "cache": self.cache and self.cache.resolve(base),
             "transforms": tuple(
@@ -90,3 +171,9 @@ class Pipeline(Definition):
             ),
         }
         return self.model_copy(update=update)
+
+    def open(self, progress: ProgressCallback | None = None) -> Source:
+        """Opens the source, with the added ones. Raises `SourceError` and `ConfigError`. A file
+        that ends within a record is an error at once, unless bad samples are tolerated."""
+        keep_damaged = self.on_error != "raise"
+        return open_sources((self.source, *self.add), progress, keep_damaged=keep_damaged)

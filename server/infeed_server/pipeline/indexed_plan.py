@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 from infeed.shared.errors import ConfigError, UserCodeError
 from infeed.shared.finish import finished_spec
@@ -14,7 +16,8 @@ from infeed_server.order import Order, SampleOrder
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
-from infeed_server.pipeline.lineage import run_order
+from infeed_server.pipeline.lineage import removed_ids, run_order, skip_lineage
+from infeed_server.pipeline.removal import removed_samples
 from infeed_server.pipeline.sample_cache import (
     CacheChoice,
     CachedSource,
@@ -24,11 +27,15 @@ from infeed_server.pipeline.sample_cache import (
 from infeed_server.sources import PythonSource, Source
 from infeed_server.sources.base import Columns, Indices
 from infeed_server.sources.python.mapped import Keys, MappedSource, read_samples
+from infeed_server.sources.python.source import PythonReader
 from infeed_server.transforms import Map
 from infeed_server.transforms.base import Step, Transform
 from infeed_server.transforms.decode import fuse_decode_and_crop
 from infeed_server.transforms.finish_placement import plan_finish
 from infeed_server.version import VERSION
+
+MAX_STABLE = 1 << 28
+"""Samples of a stable order, which takes memory for each."""
 
 ChooseCache = Callable[[str, Pipeline, Source, Sequence[Step], CachePrefix], CacheChoice]
 """Chooses what `cache: auto` becomes, by name, pipeline, source, steps of the graph, and cache."""
@@ -46,6 +53,11 @@ class IndexedPlan:
     steps: tuple[Step, ...]
     removed: tuple[int, ...] = ()
     """The samples that the definition removes, in its order."""
+
+    @property
+    def epoch_length(self) -> int:
+        """The positions of an epoch."""
+        return self._order.length
 
     @property
     def is_passthrough(self) -> bool:
@@ -70,9 +82,14 @@ class IndexedPlan:
 
     def order(self, seed: int, lineage: Lineage = ()) -> Order:
         """Returns the order of a run. Raises `InvalidRequestError` for segments of another one."""
-        shuffle = self.definition.shuffle
-        order = SampleOrder(len(self.source), seed, shuffle.mode, shuffle.block, shuffle.window)
+        order = replace(self._order, seed=seed)
+        if not lineage and self.definition.skip:
+            lineage = tuple(replace(segment, seed=seed) for segment in self.spec.lineage)
         return run_order(self.spec, order, self.removed, lineage) if lineage else order
+
+    @cached_property
+    def _order(self) -> SampleOrder:
+        return _sample_order(self.definition, len(self.source), self.removed)
 
     def sample_function(self) -> sample_graph.SampleFunction:
         return sample_graph.sample_function(self.source, self.steps)
@@ -91,7 +108,8 @@ def plan_indexed(
     bits. Closing the plan's source closes `source`."""
     if definition.batch is None:
         raise ConfigError("batch: missing; add for example batch: {size: 64}")
-    count = len(source)
+    removed = removed_samples(definition.remove, source)
+    count = _sample_order(definition, len(source), removed).length
     if definition.batch.size > count:
         raise ConfigError(
             f"batch.size: {definition.batch.size} is larger than the data set, "
@@ -119,7 +137,7 @@ def plan_indexed(
             if cached and choose is not None:
                 choice = choose(name, definition, source, all_steps, automatic)
                 prefix, steps = _chosen(choice, automatic, all_steps)
-        plan = _plan(name, definition, source, prefix.steps if prefix else (), steps)
+        plan = _plan(name, definition, source, prefix.steps if prefix else (), steps, removed)
         if prefix is not None and cached:
             rest = plan.steps[len(prefix.steps) :]
             kept = CachedSource(source, prefix, name, in_graph=bool(rest))
@@ -147,7 +165,12 @@ def plan_steps(
 
 
 def _plan(
-    name: str, definition: Pipeline, source: Source, first: tuple[Step, ...], steps: list[Step]
+    name: str,
+    definition: Pipeline,
+    source: Source,
+    first: tuple[Step, ...],
+    steps: list[Step],
+    removed: tuple[int, ...] = (),
 ) -> IndexedPlan:
     """Plans the steps; those in `first` stay at the server."""
     assert definition.batch is not None
@@ -158,13 +181,14 @@ def _plan(
     else:
         sent = sample_graph.trace(source, [*first, *host])[-1]
     wire_spec = sample_graph.field_specs(sent)
+    order = _sample_order(definition, len(source), removed)
     spec = PipelineSpec(
         name=name,
         element_spec=finished_spec(wire_spec, finish),
         wire_spec=wire_spec,
         finish_transforms=finish,
-        sample_count=len(source),
-        fingerprint=_fingerprint(definition, source.identity),
+        sample_count=order.length,
+        fingerprint=_fingerprint(definition, source.identity, removed),
         guarantee=Guarantee("deterministic", "exactly_once", "constant_time"),
         batch_size=definition.batch.size,
         seed=definition.shuffle.seed,
@@ -172,15 +196,36 @@ def _plan(
         on_error=definition.on_error,
         server_version=VERSION,
         source_kind=definition.source.kind,
-        shuffle_mode=definition.shuffle.mode,
+        shuffle_mode=order.mode,
     )
-    return IndexedPlan(definition, spec, source, (*first, *fuse_decode_and_crop(host)))
+    if removed or definition.skip:
+        spec = replace(spec, lineage=skip_lineage(spec, order, definition.skip))
+    return IndexedPlan(definition, spec, source, (*first, *fuse_decode_and_crop(host)), removed)
 
 
-def _fingerprint(definition: Pipeline, identity: str) -> str:
-    shuffle = definition.shuffle.model_dump(mode="json", exclude={"seed"})
-    if definition.shuffle.mode != "window":
-        shuffle = {"mode": definition.shuffle.mode}
+def _sample_order(definition: Pipeline, count: int, removed: tuple[int, ...]) -> SampleOrder:
+    """Returns the order of a pipeline's epochs. Raises `ConfigError` for one that is too large."""
+    shuffle, mode = definition.shuffle, definition.shuffle.order_mode
+    if mode == "stable" and count > MAX_STABLE:
+        raise ConfigError(
+            f"shuffle.order: stable takes 16 bytes of memory for a sample, and the data set has "
+            f"{count} samples, more than {MAX_STABLE}; leave it out"
+        )
+    shrinks = definition.remove is not None and definition.remove.then == "shrink"
+    gone = removed_ids(removed, shrinks)
+    return SampleOrder(count, shuffle.seed, mode, shuffle.block, shuffle.window, gone)
+
+
+def _fingerprint(definition: Pipeline, identity: str, removed: tuple[int, ...]) -> str:
+    shuffle: dict[str, Any] = {"mode": definition.shuffle.order_mode}
+    if definition.shuffle.mode == "window":
+        shuffle = definition.shuffle.model_dump(mode="json", exclude={"seed", "order"})
+    # Definitions without these keep the fingerprints that they had before there were any.
+    more: dict[str, Any] = {}
+    if removed and definition.remove is not None:
+        more["remove"] = {"samples": removed, "then": definition.remove.then}
+    if definition.skip and definition.batch is not None:
+        more["skip"] = {"steps": definition.skip, "size": definition.batch.size}
     in_graph = [transform for transform in definition.transforms if not is_python_map(transform)]
     has_own_code = any(isinstance(transform, Map) for transform in in_graph)
     return fingerprint(
@@ -189,6 +234,7 @@ def _fingerprint(definition: Pipeline, identity: str) -> str:
         transforms=[transform.identity() for transform in definition.transforms],
         on_error=definition.on_error,
         kernels=kernel_selection() if has_own_code else None,
+        **more,
     )
 
 
@@ -224,13 +270,15 @@ def map_source(definition: Pipeline, source: Source, maps: Sequence[Step]) -> Ma
     processes = [step.processes for _, step in maps if isinstance(step, Map)]
     given = [count for count in processes if count is not None]
     in_processes = bool(max(given, default=0))
-    if isinstance(definition.source, PythonSource):
+    if isinstance(source, PythonReader):
         if given:
             raise ConfigError(
                 f"transforms[{processes.index(given[0])}].map.processes: the function runs where "
                 "the python source is read; give source.processes instead"
             )
-        in_processes = bool(definition.source.processes)
+        in_processes = isinstance(definition.source, PythonSource) and bool(
+            definition.source.processes
+        )
     functions = tuple(
         step.function_options(ordinal, by_name=in_processes)
         for ordinal, step in maps

@@ -3,12 +3,17 @@ them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import lru_cache, partial
+from typing import Any
+
 import numpy as np
 
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import PipelineSpec
 from infeed.shared.spec.segment import Lineage, Segment
 from infeed_server.order import NOTHING, Mode, Removed, RunOrder, SampleOrder
+from infeed_server.order.run_order import Part, begin, extend
 
 
 def run_order(
@@ -38,9 +43,48 @@ def segment_order(segment: Segment, removed: tuple[int, ...]) -> SampleOrder:
     mode, block, window = _parse_shuffle(segment.shuffle)
     if segment.sample_count < 1 or segment.removed > len(removed):
         raise ValueError(f"a segment has {segment.sample_count} samples")
-    ids = np.array(sorted(removed[: segment.removed]), np.int64)
-    gone = Removed(ids, segment.shrinks) if ids.size else NOTHING
+    gone = removed_ids(removed[: segment.removed], segment.shrinks)
     return SampleOrder(segment.sample_count, segment.seed, mode, block, window, gone)
+
+
+@lru_cache(maxsize=16)
+def removed_ids(removed: tuple[int, ...], shrinks: bool) -> Removed:
+    """Returns removed samples as orders have them: the same object for the same ones."""
+    return Removed(np.array(sorted(removed), np.int64), shrinks) if removed else NOTHING
+
+
+def skip_lineage(
+    spec: PipelineSpec, order: SampleOrder, ranges: Iterable[tuple[int, int]]
+) -> Lineage:
+    """Returns the segments of a run that skips ranges of steps. The steps are numbered as without
+    the ranges, and the run's own go on behind each."""
+    make = partial(segment_at, spec, order)
+    segments = [begin(order, make)]
+    part, skipped, size = Part(segments[0], order, None), 0, spec.batch_size
+    for first, end in ranges:
+        length = (end - first) * size
+        segments.append(extend(part, first * size - skipped, order, make, length))
+        part, skipped = Part(segments[-1], order, part), skipped + length
+    return tuple(segments)
+
+
+def segment_at(spec: PipelineSpec, order: SampleOrder, *, start: int, **place: Any) -> Segment:
+    """Returns the segment of a pipeline's order at a place of a run: what `begin` and `extend`
+    give. Ranks of a world size of one take the pipeline's batches."""
+    return Segment(
+        step=start // spec.batch_size,
+        start=start,
+        pipeline=spec.name,
+        fingerprint=spec.fingerprint,
+        seed=order.seed,
+        batch_size=spec.batch_size,
+        world_size=1,
+        sample_count=order.count,
+        shuffle=shuffle_name(order),
+        removed=len(order.removed.ids),
+        shrinks=order.removed.shrinks,
+        **place,
+    )
 
 
 def shuffle_name(order: SampleOrder) -> str:

@@ -102,6 +102,14 @@ def _refuse_indexed_options(definition: Pipeline) -> None:
             "shuffle.mode: a dataset has its own order; call shuffle() in the dataset function "
             "(shuffle.seed seeds it)"
         )
+    options = ("add", "remove", "skip")
+    given = [name for name in options if getattr(definition, name)]
+    given += ["shuffle.order"] * (shuffle.order == "stable")
+    if given:
+        raise ConfigError(
+            f"{given[0]}: a dataset has no samples by index; leave it out, and do it in the "
+            "dataset function"
+        )
     if definition.on_error != "raise":
         raise ConfigError(
             f"on_error: a dataset has no samples by index to {definition.on_error}; call "

@@ -21,7 +21,7 @@ from infeed_server.processes import cgroup
 from infeed_server.profile.figures import Profile
 from infeed_server.profile.stages import OnStep, StageProfile
 from infeed_server.runtime.engine_factory import build
-from infeed_server.sources import DatasetSource, ProgressCallback, open_source
+from infeed_server.sources import DatasetSource, ProgressCallback
 from infeed_server.transforms import Cache
 
 _WARM_BATCHES = 16
@@ -75,13 +75,13 @@ def _measure_stages(
     profile: Profile, definition: Pipeline, options: Options, opening: Opening, on_step: OnStep
 ) -> None:
     with opening(profile.name) as on_open:
-        keep_damaged = definition.on_error != "raise"
-        source = open_source(definition.source, on_open, keep_damaged=keep_damaged)
+        source = definition.open(on_open)
     with ExitStack() as stack:
         stack.callback(source.close)
         plan = plan_indexed(profile.name, definition, source, cached=False)
         stack.callback(plan.source.close)
-        profile.batch_size, profile.source_samples = plan.spec.batch_size, len(source)
+        profile.batch_size = plan.spec.batch_size
+        profile.source_samples = len(source) - len(plan.removed)
         StageProfile(profile, plan, options.seconds / 10, options.samples, on_step).measure()
 
 

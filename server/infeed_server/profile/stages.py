@@ -47,7 +47,7 @@ class StageProfile:
         self._on_step = on_step
         self._order = plan.order(plan.spec.seed)
         self._reader = SampleReader(plan.source, plan.steps, self._order)
-        self._index = self._order.slots(0, min(samples, len(plan.source))).index
+        self._index = self._order.slots(0, min(samples, plan.epoch_length)).index
         transforms = enumerate(plan.definition.transforms)
         caches = [number for number, transform in transforms if isinstance(transform, Cache)]
         self._cache = caches[0] if caches else -1

@@ -15,7 +15,7 @@ from infeed_server.engines.sequential.local_backend import LocalBackend
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.pipeline.sequential_plan import plan_sequential
-from infeed_server.sources import DatasetSource, ProgressCallback, open_source
+from infeed_server.sources import DatasetSource, ProgressCallback
 
 _log = logging.getLogger(__name__)
 
@@ -38,9 +38,7 @@ def build(
     if isinstance(definition.source, DatasetSource):
         dataset = LocalBackend(plan_sequential(name, definition, definition.source))
         return SequentialEngine(dataset, budget)
-    # A file that ends within a record is an error at once, unless bad samples are tolerated.
-    keep_damaged = definition.on_error != "raise"
-    source = open_source(definition.source, progress, keep_damaged=keep_damaged)
+    source = definition.open(progress)
     try:
         plan = plan_indexed(name, definition, source, choose=choose)
     except BaseException:  # also a signal

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Annotated, Any, TypeAlias, get_args
 
-from pydantic import BeforeValidator
+from pydantic import AfterValidator, BeforeValidator
 from pydantic_core import PydanticCustomError
 
-from infeed.shared.errors import ConfigError
+from infeed.shared.errors import ConfigError, InfeedError
 from infeed_server.config.model import did_you_mean
 from infeed_server.sources.arrayrecord.source import ArrayRecordSource
 from infeed_server.sources.arrays.source import ArraysSource
 from infeed_server.sources.arrow.huggingface import HuggingFaceSource
 from infeed_server.sources.arrow.parquet import ParquetSource
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback, Source, SourceDefinition
+from infeed_server.sources.concat import ConcatSource
 from infeed_server.sources.dataset.source import DatasetSource
 from infeed_server.sources.images.source import ImagesSource
 from infeed_server.sources.mds.source import MdsSource
@@ -67,6 +70,16 @@ AnySource: TypeAlias = Annotated[_Any, BeforeValidator(_validate)]
 """A definition of any source, as a field of a model."""
 
 
+def _is_indexed(source: _Any) -> _Any:
+    if isinstance(source, DatasetSource):
+        raise ValueError("should be a source with samples by index; a dataset has none")
+    return source
+
+
+AddedSource: TypeAlias = Annotated[AnySource, AfterValidator(_is_indexed)]
+"""A definition of a source with random access."""
+
+
 def open_source(
     definition: AnySource, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
 ) -> Source:
@@ -76,3 +89,35 @@ def open_source(
     raise ConfigError(
         f"the dataset {definition.label} is sequential: its elements cannot be read by index"
     )
+
+
+def open_sources(
+    definitions: Sequence[AnySource],
+    progress: ProgressCallback | None = None,
+    *,
+    keep_damaged: bool = False,
+) -> Source:
+    """Opens sources as one: the first of a pipeline, and those that it adds. Raises `ConfigError`
+    where their columns differ, and `SourceError`."""
+    opened: list[Source] = []
+    with ExitStack() as undo:
+        for number, definition in enumerate(definitions):
+            try:
+                opened.append(open_source(definition, progress, keep_damaged=keep_damaged))
+            except InfeedError as error:
+                if number:
+                    inner = error.message.startswith("source.")
+                    rest = error.message.removeprefix("source") if inner else f": {error.message}"
+                    error.message = f"add[{number - 1}]{rest}"
+                    error.args = (error.message,)
+                raise
+            undo.callback(opened[-1].close)
+        names = [_describe(definition) for definition in definitions]
+        source = opened[0] if len(opened) == 1 else ConcatSource(opened, names)
+        undo.pop_all()
+    return source
+
+
+def _describe(definition: AnySource) -> str:
+    paths = getattr(definition, definition.kind)
+    return f"{definition.kind}: {paths}" if isinstance(paths, str | list) else definition.kind

@@ -221,9 +221,9 @@ class _Trial:
         samples = source.source if isinstance(source, CachedSource) else source
         assert isinstance(samples, _Selection)
         self._slots = samples.slots
-        shuffle = definition.shuffle.model_copy(update={"mode": "none"})
+        shuffle = definition.shuffle.model_copy(update={"mode": "none", "order": "permuted"})
         batch = definition.batch and definition.batch.model_copy(update={"size": self._slots})
-        changes = {"shuffle": shuffle, "batch": batch, "on_error": "substitute"}
+        changes = {"shuffle": shuffle, "batch": batch, "on_error": "substitute", "skip": ()}
         self._plan = plan_steps("measured", definition.model_copy(update=changes), source, steps)
         quarantine = Quarantine(os.devnull, "measured", "substitute")
         budget = MemoryBudget(_BUDGET_BYTES)

@@ -1,0 +1,77 @@
+"""The samples that a definition removes, by their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from infeed.shared.errors import ConfigError, SourceError
+from infeed_server.pipeline.definition import Remove
+from infeed_server.sources import Source
+from infeed_server.storage.files import read_bytes
+
+
+def removed_samples(remove: Remove | None, source: Source) -> tuple[int, ...]:
+    """Returns the ids of the samples to remove, in the order of the definition. Raises
+    `ConfigError` for one that the source does not have, or has more than once."""
+    if remove is None:
+        return ()
+    listed = read_list(remove.samples)
+    where = f"remove: {remove.samples}: " if isinstance(remove.samples, str) else "remove: "
+    ids = _ids_of(listed, source, where)
+    seen: set[int] = set()
+    for name, index in zip(listed, ids, strict=True):
+        if not 0 <= index < len(source):
+            raise ConfigError(
+                f"{where}there is no sample {index}; the data set has 0 to {len(source) - 1}"
+            )
+        if index in seen:
+            raise ConfigError(f"{where}sample {index} is listed twice, as {name!r}; leave out one")
+        seen.add(index)
+    if ids and len(ids) == len(source):
+        raise ConfigError(f"{where}all {len(ids)} samples are listed; leave some")
+    return tuple(ids)
+
+
+def read_list(path: str | tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Returns the ids and names in a list or in the lines of a file. Raises `ConfigError`."""
+    if not isinstance(path, str):
+        return path
+    try:
+        text = read_bytes(path).decode()
+    except (SourceError, UnicodeDecodeError) as error:
+        problem = error.message if isinstance(error, SourceError) else f"{path} is not UTF-8 text"
+        raise ConfigError(f"remove: {problem}") from error
+    lines = [line.strip() for line in text.splitlines()]
+    return tuple(int(line) if line.isdecimal() else line for line in lines if line)
+
+
+def _ids_of(listed: Sequence[int | str], source: Source, where: str) -> list[int]:
+    names = {name: -1 for name in listed if isinstance(name, str)}
+    if names:
+        last_parts = {name.rpartition("/")[2] for name in names}
+        for index in range(len(source)):
+            file = source.provenance(index).file
+            if file.rpartition("/")[2] not in last_parts:
+                continue
+            for name in _endings(file):
+                if names.get(name, -1) >= 0:
+                    raise ConfigError(
+                        f"{where}{name!r} names samples {names[name]} and {index}, and perhaps "
+                        "more; give more folders of the path, or the id"
+                    )
+                if name in names:
+                    names[name] = index
+    for name, index in names.items():
+        if index < 0:
+            raise ConfigError(
+                f"{where}no sample has the file {name!r}; see infeed browse, or give the id"
+            )
+    return [names[item] if isinstance(item, str) else item for item in listed]
+
+
+def _endings(file: str) -> Iterator[str]:
+    """Yields a path, and what is left of it behind each of its folders."""
+    yield file
+    while file:
+        file = file.partition("/")[2]
+        yield file

@@ -1,0 +1,134 @@
+"""Several sources as one, whose samples are numbered source by source."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from infeed.shared.errors import ConfigError, InfeedError
+from infeed_server.sources.base import Columns, Indices, Provenance, Sample, Source
+
+
+class ConcatSource(Source):
+    """The samples of several sources with the same columns, one source behind the other."""
+
+    def __init__(self, parts: Sequence[Source], names: Sequence[str]) -> None:
+        """Takes the sources over, and their names in messages. Raises `ConfigError` where one
+        differs from the first."""
+        first = self._first = parts[0]
+        for number, part in enumerate(parts[1:]):
+            if problem := _difference(part, first):
+                raise ConfigError(
+                    f"add[{number}]: {names[number + 1]} {problem} in {names[0]}; give both the "
+                    "same columns"
+                )
+        self.parts = tuple(parts)
+        self._begins = np.cumsum([0, *map(len, parts)], dtype=np.int64)
+        self.columns, self.parsed = first.columns, first.parsed
+        self.identity = _hash(part.identity for part in parts)
+        stamps = [part.stamp for part in parts]
+        self.stamp = _hash(stamps) if any(stamps) else ""
+        self.advice = next((part.advice for part in parts if part.advice), "")
+        self.class_names = max((_class_names(part) for part in parts), key=len)
+
+    def __len__(self) -> int:
+        return int(self._begins[-1])
+
+    def read(self, indices: Indices) -> Columns:
+        numbers = np.searchsorted(self._begins, indices, side="right") - 1
+        columns: Columns = {}
+        for number in np.unique(numbers).tolist():
+            slots = numbers == number
+            found = self._read_part(number, indices[slots] - self._begins[number])
+            if slots.all():
+                return found
+            for name, rows in found.items():
+                if name not in columns:
+                    columns[name] = np.empty((len(indices), *rows.shape[1:]), rows.dtype)
+                columns[name][slots] = rows
+        return columns
+
+    def provenance(self, index: int) -> Provenance:
+        number = int(np.searchsorted(self._begins, index, side="right")) - 1
+        return self.parts[number].provenance(index - int(self._begins[number]))
+
+    @cached_property
+    def _known(self) -> Mapping[str, npt.NDArray[Any]]:
+        known = [part.known_fields() for part in self.parts]
+        shared = [name for name in known[0] if all(name in fields for fields in known)]
+        return {name: np.concatenate([fields[name] for fields in known]) for name in shared}
+
+    def known_fields(self) -> Mapping[str, npt.NDArray[Any]]:
+        return self._known
+
+    def whole_field(self, name: str) -> npt.NDArray[Any] | None:
+        found = [part.whole_field(name) for part in self.parts]
+        values = [array for array in found if array is not None]
+        return np.concatenate(values) if len(values) == len(found) else None
+
+    def samples_in(self, end: str) -> Iterator[range]:
+        for part, begin in zip(self.parts, self._begins.tolist(), strict=False):
+            for found in part.samples_in(end):
+                yield range(found.start + begin, found.stop + begin)
+
+    def parse(self, columns: Sample) -> Sample:
+        return self._first.parse(columns)
+
+    def close(self) -> None:
+        for part in self.parts:
+            part.close()
+
+    def _read_part(self, number: int, indices: Indices) -> Columns:
+        try:
+            return self.parts[number].read(indices)
+        except InfeedError as error:
+            local = error.metadata.get("sample_id")
+            if local is None:
+                raise
+            index = int(local) + int(self._begins[number])
+            message = error.message.replace(f"sample {local} ", f"sample {index} ", 1)
+            raise type(error)(message, **{**error.metadata, "sample_id": index}) from error
+
+
+def _difference(part: Source, first: Source) -> str:
+    """Returns what a source has other than the first, up to the first one's name."""
+    for name in {**first.columns, **part.columns}:
+        mine, expected = part.columns.get(name), first.columns.get(name)
+        if mine != expected:
+            return f"has the column {name!r} {_describe(mine)}, which is {_describe(expected)}"
+    if part.parsed != first.parsed or _graph(part) != _graph(first):
+        return "has the columns of other fields than those"
+    ours, theirs = _class_names(part), _class_names(first)
+    if any(one != other for one, other in zip(ours, theirs, strict=False)):
+        return f"has other labels, of the classes {list(ours)}, than {list(theirs)}"
+    return ""
+
+
+def _graph(source: Source) -> bytes:
+    """Returns the graph that parses columns: two with equal ones parse alike."""
+    if source.parsed:
+        return b""
+    traced = tf.function(source.parse, autograph=False)
+    graph = traced.get_concrete_function(dict(source.columns)).graph.as_graph_def()
+    content: bytes = graph.SerializeToString(deterministic=True)
+    return content
+
+
+def _describe(spec: tf.TensorSpec | None) -> str:
+    if spec is None:
+        return "missing"
+    return f"{spec.dtype.name}{spec.shape.as_list() if spec.shape.rank is not None else ''}"
+
+
+def _class_names(source: Source) -> tuple[str, ...]:
+    return tuple(getattr(source, "class_names", ()))
+
+
+def _hash(values: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(values).encode()).hexdigest()
