@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 MAX_SLOTS, MAX_DRAWN_SLOTS = 4096, 256
-"""Slots that a server describes in one call, and those of which it reads the samples."""
+"""Slots that a server describes in one call, without and with reading their samples."""
 
 
 @dataclass(frozen=True)

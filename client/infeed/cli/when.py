@@ -100,7 +100,7 @@ def _find(
         fingerprint = run.cursor.fingerprint
         spec = find_pipeline(transport, run.pipeline, fingerprint, options.timeout)
     position = run.cursor.position if run.cursor else 0
-    begun = epoch_at(run.lineage, position, spec.sample_count or 1) + 1
+    begun = epoch_at(run.lineage or spec.lineage, position, spec.sample_count or 1) + 1
     epochs = options.epochs or min(begun + 1, _MAX_EPOCHS)
     message = service.Run(
         pipeline=spec.name,
@@ -125,7 +125,7 @@ def _to_json(run: Run, found: service.FoundSample, size: int, ranks: int) -> dic
 
 def place(run: Run, position: int, batch_size: int, world_size: int) -> tuple[int, int, int]:
     """Returns the step, rank and slot that have a position: the inverse of `Run.position`. The
-    sizes are those of a run without segments, whose steps before its last change of sizes are
+    sizes are for a run without segments, whose steps before its last change of sizes are
     negative."""
     step, stride = 0, batch_size * world_size
     first = run.cursor.position % stride if run.cursor else 0

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from infeed.shared.errors import ConfigError, InfeedError
@@ -54,6 +57,25 @@ class ConcatSource(Source):
     def provenance(self, index: int) -> Provenance:
         number = int(np.searchsorted(self._begins, index, side="right")) - 1
         return self.parts[number].provenance(index - int(self._begins[number]))
+
+    @cached_property
+    def _known(self) -> Mapping[str, npt.NDArray[Any]]:
+        known = [part.known_fields() for part in self.parts]
+        shared = [name for name in known[0] if all(name in fields for fields in known)]
+        return {name: np.concatenate([fields[name] for fields in known]) for name in shared}
+
+    def known_fields(self) -> Mapping[str, npt.NDArray[Any]]:
+        return self._known
+
+    def whole_field(self, name: str) -> npt.NDArray[Any] | None:
+        found = [part.whole_field(name) for part in self.parts]
+        values = [array for array in found if array is not None]
+        return np.concatenate(values) if len(values) == len(found) else None
+
+    def samples_in(self, end: str) -> Iterator[range]:
+        for part, begin in zip(self.parts, self._begins.tolist(), strict=False):
+            for found in part.samples_in(end):
+                yield range(found.start + begin, found.stop + begin)
 
     def parse(self, columns: Sample) -> Sample:
         return self._first.parse(columns)

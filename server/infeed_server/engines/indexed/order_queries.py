@@ -11,7 +11,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from infeed.shared.errors import InvalidRequestError, SampleError, SampleNotFoundError
+from infeed.shared.errors import (
+    InvalidRequestError,
+    SampleError,
+    SampleNotFoundError,
+    shorten,
+)
 from infeed.shared.spec import Array
 from infeed.v1 import feed_service_pb2 as service
 from infeed_server.engines.base import RunKey
@@ -32,8 +37,8 @@ _MAX_FOUND, _MAX_FOUND_POSITIONS = 1000, 20_000
 _MAX_SUBSTITUTES = 100
 """Substitutes in a row that are tried for a sample that is found to be bad."""
 
-_MAX_TEXT = 100
-"""Bytes of a field that is shown."""
+_MAX_TEXT = 500
+"""Characters of a text that is shown: a field, or a message."""
 
 
 class OrderQueries:
@@ -116,7 +121,9 @@ class OrderQueries:
                 break
             if self._plan.spec.on_error == "raise":
                 stage = failure.error.metadata.get("stage", "")
-                seen.draws.append((stage, {"error": failure.error.message}))
+                seen.draws.append(
+                    (stage, {"error": shorten(failure.error.message, _MAX_TEXT // 2)})
+                )
                 break
             if self._masks:
                 return -1, key, seen
@@ -168,7 +175,7 @@ class _Seen:
         self._key, self._keyed = key, keyed
 
     def look(self, stage: Source | Step, sample: Sample) -> None:
-        """Is called by `find_bad_sample`."""
+        """Notes what `find_bad_sample` shows."""
         if isinstance(stage, Source):
             self.fields = stage.parse(sample)
             # Also of a try before, which a fault of storage ended.

@@ -1,4 +1,4 @@
-"""What positions have and where samples are: equal to what is delivered, also of bad samples."""
+"""Descriptions of positions and samples: equal to what is delivered, also with bad samples."""
 
 from __future__ import annotations
 
@@ -28,6 +28,13 @@ TRANSFORMS: list[Any] = [
     {"random_flip_left_right": {"field": "image"}},
     {"random_hue": {"field": "image", "max_delta": 0.2}},
 ]
+
+UNFUSED: list[Any] = [
+    TRANSFORMS[0],
+    {"resize": {"field": "image", "size": [30, 40]}},
+    {"random_flip_left_right": {"field": "image"}},
+]
+"""Transforms of which a bad image fails under any key, so that it is known after a batch."""
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +90,7 @@ def draws_of(slot: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("action", ["substitute", "mask"])
 def test_slots_are_those_that_are_delivered(make: Any, images: Path, action: str) -> None:
-    engine = make(on_error=action)
+    engine = make(on_error=action, transforms=UNFUSED)
     positions = range(2 * COUNT)
     # By its draws it is known which samples are bad before any was delivered.
     drawn = engine.describe_slots(RUN, positions, draws=True)
@@ -111,6 +118,7 @@ def test_draws_make_the_delivered_picture(make: Any) -> None:
     engine = make()
     batch = served(engine)
     for slot in engine.describe_slots(RUN, range(COUNT), draws=True):
+        assert slot.sample_id == batch.sample_ids[slot.position]
         drawn = draws_of(slot)
         assert [*drawn] == [
             "transforms[1].random_resized_crop",
@@ -147,19 +155,19 @@ def test_own_functions_show_their_keys(make: Any) -> None:
     words = [word % (1 << 64) for word in slot.key]
     assert drawn["transforms[0].map"] == {"key": "".join(f"{word:016x}" for word in words)}
     assert len(drawn["transforms[1].map"]["key"]) == 32
-    # Fields are those of the source.
-    assert json.loads(slot.fields) == {"label": int(slot.sample_id >= 8)}
+    # Fields are as the source has them.
+    assert json.loads(slot.fields)["label"] == int(slot.sample_id >= 8)
 
 
 def test_a_bad_sample_is_shown_with_its_error(make: Any) -> None:
-    engine = make(on_error="raise", shuffle="none")
+    engine = make(on_error="raise", shuffle={"mode": "none"})
     slot = engine.describe_slots(RUN, range(7, 8), draws=True)[0]
     assert slot.sample_id == 7
-    assert "sample 7" in draws_of(slot)["transforms[0].decode_image+random_resized_crop"]["error"]
+    assert "sample 7" in draws_of(slot)["transforms[1].decode_image+random_resized_crop"]["error"]
 
 
 def test_find_is_the_inverse_of_describe(make: Any) -> None:
-    engine = make()
+    engine = make(transforms=UNFUSED)
     served(engine)
     slots = engine.describe_slots(RUN, range(5 * COUNT), draws=False)
     for sample in range(COUNT):
@@ -234,7 +242,12 @@ def test_any_position_is_known_without_reading(make: Any) -> None:
 
 def test_a_pipeline_without_random_access_refuses(make: Any) -> None:
     dataset = tf.data.Dataset.range(20).map(lambda x: {"x": x})
-    engine = make(source={"dataset": dataset}, transforms=[], on_error="raise", shuffle="none")
+    engine = make(
+        source={"dataset": lambda: dataset},
+        transforms=[],
+        on_error="raise",
+        shuffle={"mode": "none"},
+    )
     for ask in (
         lambda: engine.describe_slots(RUN, range(4), draws=False),
         lambda: engine.find_sample(RUN, "1", 1),

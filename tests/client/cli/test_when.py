@@ -1,0 +1,36 @@
+"""The arithmetic of `infeed when`: positions as steps, ranks and slots."""
+
+from __future__ import annotations
+
+import random
+
+from infeed.cli.when import place
+from infeed.cursor import Cursor
+from infeed.run import Run
+from infeed.shared.spec.segment import Segment
+
+
+def segment(step: int, start: int, batch_size: int, world_size: int) -> Segment:
+    return Segment(step, start, "p", "f", 1, batch_size, world_size, 0, 0, 900, 900, "none")
+
+
+def test_places_are_the_inverse_of_positions() -> None:
+    segments = (segment(0, 0, 4, 2), segment(10, 80, 3, 5), segment(30, 380, 8, 1))
+    rng = random.Random(0)
+    for run in (
+        Run("p"),
+        Run.of(Cursor("p", "f", 1, 77)),
+        Run.of(Cursor("p", "f", 1, 500, segments=segments)),
+    ):
+        for _ in range(1000):
+            step = rng.randrange(100)
+            at = run.at_step(step) or segment(0, 0, 6, 3)
+            rank, slot = rng.randrange(at.world_size), rng.randrange(at.batch_size)
+            sizes = at.batch_size, at.world_size
+            position = run.position(step, *sizes, rank) + slot
+            assert place(run, position, *sizes) == (step, rank, slot)
+
+
+def test_positions_before_the_first_step_have_negative_steps() -> None:
+    run = Run.of(Cursor("p", "f", 1, 77))
+    assert place(run, 4, 6, 3) == (-1, 2, 5)
