@@ -99,9 +99,13 @@ def amend(
                 "was_batch_size and was_world_size are of a run without segments; this one has "
                 f"{len(cursor.segments)}, which state their sizes; leave them out"
             )
+        stated = bool(cursor.segments) or options.was_world_size is not None
         lineage = cursor.segments or _first_segments(cursor, old, options, definitions)
         outputs = [field.name for field in definitions.plan(new).spec.element_spec]
-        return _Amending(replace(cursor, segments=lineage), step, old, new, options).amend(outputs)
+        amending = _Amending(replace(cursor, segments=lineage), step, old, new, options)
+        if not stated:
+            amending.require_last_step()
+        return amending.amend(outputs)
 
 
 class _Amending:
@@ -168,6 +172,22 @@ class _Amending:
         text = (*map(str, changes), *self._course(before, segment, len(ids)))
         return Amendment(state, tuple(changes), text, tuple(ids.tolist()))
 
+    @property
+    def reached(self) -> int:
+        """The step of the cursor."""
+        last = self.cursor.segments[-1]
+        return last.step + (self.cursor.position - last.start) // last.global_stride
+
+    def require_last_step(self) -> None:
+        """Raises `InvalidRequestError` for a step before the cursor's: that of a run with more
+        ranks, which no cursor states, would be elsewhere."""
+        if self.step < self.reached:
+            raise InvalidRequestError(
+                f"step {self.step} lies before the cursor's, which is {self.reached} for a run on "
+                "one rank; state the run's ranks with was_world_size, even if it is 1",
+                step=self.step,
+            )
+
     def _check_step(self, last: Segment) -> None:
         if self.step < last.step:
             raise InvalidRequestError(
@@ -182,10 +202,9 @@ class _Amending:
                 f"{last.batch_size} samples on {last.world_size} ranks, from position {last.start} "
                 "on; state the sizes that it has had, with was_batch_size and was_world_size"
             )
-        reached = last.step + (position - last.start) // last.global_stride
-        if self.step > reached:
+        if self.step > self.reached:
             raise InvalidRequestError(
-                f"step {self.step} lies beyond the cursor's, {reached}: the steps between would be "
+                f"step {self.step} lies beyond the cursor's, {self.reached}: the steps between would be "
                 "lost; amend from a step up to there, or skip steps",
                 step=self.step,
             )

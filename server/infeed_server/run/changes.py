@@ -1,4 +1,4 @@
-"""What differs between two definitions, and the output fields that it can affect."""
+"""Differences between two definitions, with the output fields that they can affect."""
 
 from __future__ import annotations
 

@@ -158,7 +158,27 @@ def test_steps_are_skipped_by_the_definition_too(folder: Path) -> None:
     slots = order(new, made.cursor).slots(0, 60)
     assert slots.index.tolist() == order(old, by_option.cursor).slots(0, 60).index.tolist()
     with pytest.raises(InfeedError, match=r"\[4, 6\] does not begin at step 3.*amend at"):
-        amend(cursor(old, 16), 3, new)
+        amend(cursor(old, 16), 3, new, options=AmendOptions(was_world_size=1))
+
+
+def test_skipped_samples_that_are_removed_never_come(folder: Path) -> None:
+    old = definition(folder)
+    made = amend(cursor(old, 16), 4, old, options=AmendOptions(skip=(4, 6)))
+    new = definition(folder, remove={"samples": list(made.skipped), "then": "shrink"})
+    run = amend(made.cursor, 4, new).cursor
+    slots = order(new, run).slots(16, 16 + 32)
+    assert slots.epoch.tolist() == [0] * 16 + [1] * 32
+    assert not np.isin(slots.index, made.skipped).any()
+
+
+def test_earlier_step_needs_the_ranks_of_the_run(folder: Path) -> None:
+    old = definition(folder)
+    with pytest.raises(InfeedError, match=r"step 2 lies before.*4 for a run on one rank.*even"):
+        amend(cursor(old, 16), 2, old, options=AmendOptions(seed=5))
+    options = AmendOptions(seed=5, was_world_size=2)
+    assert amend(cursor(old, 16), 2, old, options=options).cursor.position == 16
+    options = AmendOptions(seed=5, was_world_size=1)
+    assert amend(cursor(old, 16), 2, old, options=options).cursor.position == 8
 
 
 def test_text_states_what_changes_and_how_the_epoch_goes_on(folder: Path) -> None:
