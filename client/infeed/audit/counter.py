@@ -19,6 +19,7 @@ import numpy as np
 from infeed.audit.outcome import MAX_EXAMPLES, AuditTotals, EpochTotals, Interval, SampleAt
 from infeed.batch import Batch
 from infeed.shared.spec import Array, PipelineSpec
+from infeed.shared.spec.segment import Lineage, end_of_epochs
 
 
 class _Times:
@@ -67,6 +68,31 @@ class _Epoch:
             examples.extend(map(SampleAt, ids[shown].tolist(), positions[shown].tolist()))
 
 
+class _EpochPositions:
+    """The positions of each epoch: as many as there are samples, but where a run skips steps."""
+
+    def __init__(self, lineage: Lineage, count: int) -> None:
+        first = lineage[-1].epoch + 1 if lineage else 0
+        self._first, self._count = first, max(1, count)
+        begins = [end_of_epochs(lineage, epoch, count) for epoch in range(first + 1)]
+        self._begins = np.array(begins, np.int64)
+        """Of the epochs up to the first that is as all later ones."""
+
+    def epochs_of(self, positions: Array) -> Array:
+        later = (positions - self._begins[-1]) // self._count + self._first
+        earlier = np.searchsorted(self._begins, positions, side="right") - 1
+        return np.where(positions >= self._begins[-1], later, earlier)
+
+    def before(self, end: int, epoch: int) -> int:
+        """Returns how many positions of an epoch lie before an end."""
+        begin, next_begin = self._begin(epoch), self._begin(epoch + 1)
+        return max(0, min(end, next_begin) - begin)
+
+    def _begin(self, epoch: int) -> int:
+        later = max(0, epoch - self._first)
+        return int(self._begins[epoch - later]) + later * self._count
+
+
 class DeliveryCounter:
     """Counts the batches of all ranks from position 0 on, in any order.
 
@@ -84,7 +110,14 @@ class DeliveryCounter:
         self._bad = sorted(bad_samples if spec.on_error == "substitute" else ())
         # Where elements are batches, positions count those; the number of samples is unknown.
         self._samples = None if is_batched else spec.sample_count
-        self._epoch_positions = spec.sample_count
+        self._removed = self._substitutes = 0
+        """Samples that an epoch does not have, and those whose slots have other samples."""
+        for last in spec.lineage[-1:]:
+            self._samples = last.sample_count
+            self._removed, self._substitutes = last.removed, last.removed * (not last.shrinks)
+        self._epoch_positions = None
+        if spec.sample_count is not None:
+            self._epoch_positions = _EpochPositions(spec.lineage, spec.sample_count)
         # Workers deliver batches in any order; the partly filled one can precede others.
         self._unordered = spec.is_remote
         self._elements_are_batches = is_batched and not self._unordered
@@ -92,7 +125,7 @@ class DeliveryCounter:
         self.total: int | None = None
         """The positions of all epochs; None if endless or unknown."""
         if epochs is not None and spec.sample_count is not None:
-            self.total = spec.sample_count * epochs
+            self.total = end_of_epochs(spec.lineage, epochs, spec.sample_count)
         self.batches = 0
         """The number of batches, also without samples."""
         self.end = 0
@@ -172,7 +205,7 @@ class DeliveryCounter:
 
     def _epochs_of(self, positions: Array, epochs: Array, sample_ids: Array) -> Array:
         if self._epoch_positions is not None:
-            return positions // self._epoch_positions
+            return self._epoch_positions.epochs_of(positions)
         of_slots = np.repeat(epochs[:, None], sample_ids.shape[1], axis=1)
         if not (self._unordered or self._elements_are_batches):
             # Only a dataset that is read sequentially has an unknown length: its ids count up from
@@ -182,18 +215,19 @@ class DeliveryCounter:
 
     def _epoch_totals(self, epoch: int, end: int) -> EpochTotals:
         state, samples = self._epochs[epoch], self._samples
-        left_out = 0
-        if samples is None:
+        left_out = removed = 0
+        if samples is None or self._epoch_positions is None:
             times = np.trim_zeros(state.ids.below(0), "b")
         else:
             times = state.ids.below(samples)[:samples]
-            left_out = max(0, (epoch + 1) * samples - max(epoch * samples, end))
+            removed = self._removed - self._substitutes
+            left_out = samples - removed - self._epoch_positions.before(end, epoch)
         distinct, more = int(np.count_nonzero(times)), int(np.count_nonzero(times > 1))
         missing, surplus = np.flatnonzero(times == 0), state.known - distinct
         # After the end of the data, slots of workers are empty too, and look the same.
         masked = min(state.masked, len(missing)) if self._unordered else state.masked
         is_bad = np.isin(missing, self._bad)
-        substituted = min(int(is_bad.sum()), surplus)
+        substituted = min(int(is_bad.sum()) + self._substitutes, surplus)
         return EpochTotals(
             epoch=epoch,
             samples=len(times),
@@ -203,7 +237,7 @@ class DeliveryCounter:
             left_out=left_out,
             masked=masked,
             substituted=substituted,
-            lost=max(0, len(missing) - left_out - masked - substituted),
+            lost=max(0, len(missing) - removed - left_out - masked - substituted),
             surplus=surplus,
             strangers=state.strangers,
             unseen=tuple(missing[~is_bad][:MAX_EXAMPLES].tolist()),

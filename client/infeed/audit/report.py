@@ -50,6 +50,16 @@ class AuditReport:
         return self.outcome.exact
 
     @property
+    def _skips(self) -> bool:
+        """Whether the definition skips steps."""
+        return len(self.spec.lineage) > 1
+
+    @property
+    def _removes(self) -> bool:
+        """Whether the definition removes samples."""
+        return any(segment.removed for segment in self.spec.lineage)
+
+    @property
     def epochs(self) -> tuple[EpochTotals, ...]:
         return self.outcome.epochs
 
@@ -80,12 +90,17 @@ class AuditReport:
         notes = {
             f"{_count(total('masked'), 'bad sample')} masked (on_error: mask)": total("masked"),
             f"{_count(total('substituted'), 'bad sample')} substituted (on_error: substitute): "
-            "known to be bad, and not delivered": total("substituted"),
+            "known to be bad, and not delivered": total("substituted") and not self._removes,
+            f"{_count(total('substituted'), 'sample')} substituted: removed by the definition, or "
+            "known to be bad": total("substituted") and self._removes,
             "on_error: substitute fills the slots of bad samples with other samples, and a batch "
             "does not list them; to tell bad samples from lost ones, name the bad ones "
             "(--quarantine LOG)": spec.on_error == "substitute" and total("lost"),
             f"{_count(total('left_out'), 'sample')} left out at the end: not enough for a batch on "
-            "every rank (remainder: drop)": total("left_out"),
+            "every rank (remainder: drop)": total("left_out") and not self._skips,
+            f"{_count(total('left_out'), 'sample')} left out: in skipped steps, or at the end": (
+                total("left_out") and self._skips
+            ),
             f"the engine {spec.engine} does not report the number of samples: the loss of samples "
             "above the highest id delivered is not detected": spec.is_remote,
             "the server reads a dataset sequentially and numbers its samples: what the dataset "

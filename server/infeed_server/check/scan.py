@@ -62,7 +62,8 @@ def scan_pipeline(
                 source = definition.open(on_open)
             with closing(source):
                 plan = plan_indexed(name, definition, source, cached=False)
-                count = min(len(source), limit or len(source))
+                count = len(source) - len(plan.removed)
+                count = min(count, limit or count)
                 with closing(plan.source), scanning(name, count) as advance:
                     report = _scan_indexed(plan, count, max_examples, advance)
     except InfeedError as error:
@@ -109,14 +110,16 @@ def _scan_dataset(
 def _scan_indexed(
     plan: IndexedPlan, count: int, max_examples: int, advance: Advance
 ) -> PipelineReport:
-    """Scans the first `count` samples, as the first epoch with the pipeline's seed has them; keeps
-    the digests of all, if it reads them as they are. Raises `ConfigError` and `UserCodeError` like
-    the plan, and `SourceError` for a fault of storage."""
+    """Scans the first `count` samples that are not removed, as the first epoch with the pipeline's
+    seed has them; keeps the digests of all, if they are read without functions in Python. Raises
+    `ConfigError` and `UserCodeError` like the plan, and `SourceError` for a fault of storage."""
     source, _ = plan.uncached
     maps, steps = split_python_maps(list(enumerate(plan.definition.transforms)))
     reader = SampleReader(source, steps, plan.order(plan.spec.seed))
     measures = Measures.of(dict(source.columns), source.parse, steps)
-    report = PipelineReport(plan.spec.name, len(source), count)
+    wanted = np.setdiff1d(np.arange(len(source)), np.array(plan.removed, np.int64))
+    report = PipelineReport(plan.spec.name, len(wanted), count)
+    wanted = wanted[:count]
     if maps:
         report.stages[SOURCE_STAGE] = f"{maps[-1][0]}: map"
     report.measure(measures, steps, getattr(source, "class_names", ()))
@@ -126,7 +129,7 @@ def _scan_indexed(
     def groups() -> Iterator[dict[str, Any]]:
         try:
             for start in range(0, count, _TOGETHER):
-                index, columns = reader.read(np.arange(start, min(start + _TOGETHER, count)))
+                index, columns = reader.read(wanted[start : start + _TOGETHER])
                 if len(index):
                     hasher.add(index, columns)
                     yield {"index": index, "key": reader.keys(index), "columns": columns}
@@ -142,14 +145,18 @@ def _scan_indexed(
     rows = from_callable(
         lambda _: next(made, None), {"index": index, "key": key, "columns": columns}
     )
-    bad = np.ones(count, np.bool_)
+    bad = np.zeros(len(source), np.bool_)
+    bad[wanted] = True
     for index, values, classes in _measured(rows.prefetch(2).unbatch(), measures, skip=True):
         bad[np.asarray(index)] = False
         report.add(np.asarray(values), classes)
         advance(len(values))
     if faults:
         raise faults[0]
-    if count == len(source) and not maps:
+    if count == report.samples and not maps:
+        others, removed = SampleReader(source, (), plan.order(0)), np.array(plan.removed, np.int64)
+        for start in range(0, len(removed), _TOGETHER):
+            hasher.add(*others.read(removed[start : start + _TOGETHER]))
         keep(source, hasher.contents())
     _add_bad_samples(report, reader, np.flatnonzero(bad), max_examples)
     advance(report.bad_samples)

@@ -15,7 +15,7 @@ from infeed_server.pack.options import Location, OnBad, PackOptions
 from infeed_server.pipeline.load import load, located
 from infeed_server.pipeline.sample_graph import columns_function, sample_function
 from infeed_server.sources.base import ProgressCallback, Source
-from infeed_server.sources.registry import open_source
+from infeed_server.sources.registry import open_sources
 from infeed_server.transforms.base import Transform
 
 _READ_AT_ONCE = 32
@@ -63,8 +63,9 @@ def open_reader(
     pipelines = load(location.file)
     with located(pipelines, location.pipeline):
         keep_damaged = options.on_error is not OnBad.RAISE
-        definition = pipelines[location.pipeline].source
-        return SampleReader(open_source(definition, progress, keep_damaged=keep_damaged))
+        pipeline = pipelines[location.pipeline]
+        sources = (pipeline.source, *pipeline.add)
+        return SampleReader(open_sources(sources, progress, keep_damaged=keep_damaged))
 
 
 def _value(row: Any) -> Any:

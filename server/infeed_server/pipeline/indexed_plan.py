@@ -8,17 +8,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from infeed.shared.errors import ConfigError, UserCodeError
 from infeed.shared.finish import finished_spec
 from infeed.shared.spec import Guarantee, PipelineSpec
 from infeed.shared.spec.segment import Lineage
-from infeed_server.order import NOTHING, Order, Removed, SampleOrder
+from infeed_server.order import Order, SampleOrder
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
-from infeed_server.pipeline.lineage import run_order, skip_lineage
+from infeed_server.pipeline.lineage import removed_ids, run_order, skip_lineage
 from infeed_server.pipeline.removal import removed_samples
 from infeed_server.pipeline.sample_cache import (
     CacheChoice,
@@ -85,7 +83,7 @@ class IndexedPlan:
     def order(self, seed: int, lineage: Lineage = ()) -> Order:
         """Returns the order of a run. Raises `InvalidRequestError` for segments of another one."""
         order = replace(self._order, seed=seed)
-        if not lineage and self.spec.lineage:
+        if not lineage and self.definition.skip:
             lineage = tuple(replace(segment, seed=seed) for segment in self.spec.lineage)
         return run_order(self.spec, order, self.removed, lineage) if lineage else order
 
@@ -200,7 +198,8 @@ def _plan(
         source_kind=definition.source.kind,
         shuffle_mode=order.mode,
     )
-    spec = replace(spec, lineage=skip_lineage(spec, order, definition.skip))
+    if removed or definition.skip:
+        spec = replace(spec, lineage=skip_lineage(spec, order, definition.skip))
     return IndexedPlan(definition, spec, source, (*first, *fuse_decode_and_crop(host)), removed)
 
 
@@ -213,7 +212,7 @@ def sample_order(definition: Pipeline, count: int, removed: tuple[int, ...]) -> 
             f"{count} samples, more than {MAX_STABLE}; leave it out"
         )
     shrinks = definition.remove is not None and definition.remove.then == "shrink"
-    gone = Removed(np.array(sorted(removed), np.int64), shrinks) if removed else NOTHING
+    gone = removed_ids(removed, shrinks)
     return SampleOrder(count, shuffle.seed, mode, shuffle.block, shuffle.window, gone)
 
 

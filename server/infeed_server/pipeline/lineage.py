@@ -4,7 +4,7 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -43,23 +43,25 @@ def segment_order(segment: Segment, removed: tuple[int, ...]) -> SampleOrder:
     mode, block, window = _parse_shuffle(segment.shuffle)
     if segment.sample_count < 1 or segment.removed > len(removed):
         raise ValueError(f"a segment has {segment.sample_count} samples")
-    ids = np.array(sorted(removed[: segment.removed]), np.int64)
-    gone = Removed(ids, segment.shrinks) if ids.size else NOTHING
+    gone = removed_ids(removed[: segment.removed], segment.shrinks)
     return SampleOrder(segment.sample_count, segment.seed, mode, block, window, gone)
+
+
+@lru_cache(maxsize=16)
+def removed_ids(removed: tuple[int, ...], shrinks: bool) -> Removed:
+    """Returns removed samples as orders have them: the same object for the same ones."""
+    return Removed(np.array(sorted(removed), np.int64), shrinks) if removed else NOTHING
 
 
 def skip_lineage(
     spec: PipelineSpec, order: SampleOrder, ranges: Iterable[tuple[int, int]]
 ) -> Lineage:
-    """Returns the segments of a run that skips ranges of steps; () where it skips none. The steps
-    are numbered as without the ranges, and the run's own go on behind each."""
-    segments: list[Segment] = []
-    part, skipped, size = None, 0, spec.batch_size
+    """Returns the segments of a run that skips ranges of steps. The steps are numbered as without
+    the ranges, and the run's own go on behind each."""
     make = partial(segment_at, spec, order)
+    segments = [begin(order, make)]
+    part, skipped, size = Part(segments[0], order, None), 0, spec.batch_size
     for first, end in ranges:
-        if part is None:
-            segments = [begin(order, make)]
-            part = Part(segments[0], order, None)
         length = (end - first) * size
         segments.append(extend(part, first * size - skipped, order, make, length))
         part, skipped = Part(segments[-1], order, part), skipped + length

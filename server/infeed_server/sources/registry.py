@@ -106,11 +106,18 @@ def open_sources(
                 opened.append(open_source(definition, progress, keep_damaged=keep_damaged))
             except InfeedError as error:
                 if number:
-                    error.message = f"add[{number - 1}]: {error.message}"
+                    inner = error.message.startswith("source.")
+                    rest = error.message.removeprefix("source") if inner else f": {error.message}"
+                    error.message = f"add[{number - 1}]{rest}"
                     error.args = (error.message,)
                 raise
             undo.callback(opened[-1].close)
-        names = [f"{one.kind}: {getattr(one, one.kind)}" for one in definitions]
+        names = [_describe(definition) for definition in definitions]
         source = opened[0] if len(opened) == 1 else ConcatSource(opened, names)
         undo.pop_all()
     return source
+
+
+def _describe(definition: AnySource) -> str:
+    paths = getattr(definition, definition.kind)
+    return f"{definition.kind}: {paths}" if isinstance(paths, str | list) else definition.kind

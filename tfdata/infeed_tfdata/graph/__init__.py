@@ -8,7 +8,7 @@ from infeed_server.sources import DatasetSource, ProgressCallback
 from infeed_tfdata.graph.elements import plan_elements
 from infeed_tfdata.graph.plan import DataServicePlan, Variant
 from infeed_tfdata.graph.samples import plan_samples
-from infeed_tfdata.graph.unsupported import LIMIT_BYTES, refuse_python
+from infeed_tfdata.graph.unsupported import LIMIT_BYTES, refuse_local_orders, refuse_python
 
 __all__ = ["DataServicePlan", "Variant", "plan_data_service"]
 
@@ -27,4 +27,5 @@ def plan_data_service(
     if isinstance(definition.source, DatasetSource):
         return plan_elements(plan_sequential(name, definition, definition.source))
     refuse_python(definition)
+    refuse_local_orders(definition)
     return plan_samples(name, definition, definition.open(progress), limit_bytes)

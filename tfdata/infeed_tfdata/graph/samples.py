@@ -14,7 +14,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from infeed.shared.errors import ConfigError
 from infeed_server.order import SampleOrder
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed
@@ -70,7 +69,9 @@ def plan_samples(
 
 
 def _build(plan: IndexedPlan, in_graph: GraphReader, variant: Variant) -> tf.data.Dataset:
-    order = GraphSampleOrder(_plain_order(plan, variant.seed))
+    plain = plan.order(variant.seed)
+    assert isinstance(plain, SampleOrder)
+    order = GraphSampleOrder(plain)
     positions = order.order.count * variant.epochs
     ends_partial = variant.remainder == "pad" and positions % variant.batch_size != 0
     slots = _SlotBuilder(plan, order, in_graph.build())
@@ -107,18 +108,6 @@ def _build(plan: IndexedPlan, in_graph: GraphReader, variant: Variant) -> tf.dat
     options.experimental_optimization.map_parallelization = False
     # A small prefetch, since a lost worker loses it.
     return with_ram_budget(batches.map(split).prefetch(2).with_options(options))
-
-
-@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-def _plain_order(plan: IndexedPlan, seed: int) -> SampleOrder:
-    """Returns the order of a pipeline. Raises `ConfigError` for one that graphs do not have."""
-    order = plan.order(seed)
-    if isinstance(order, SampleOrder) and order.mode != "stable" and not order.removed:
-        return order
-    raise ConfigError(
-        f"pipeline {plan.spec.name!r}: remove, skip and order: stable need the local engine; leave "
-        "them out, or serve it with --engine local"
-    )
 
 
 def _rows(

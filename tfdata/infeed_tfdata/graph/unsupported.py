@@ -33,6 +33,17 @@ def refuse_python(definition: Pipeline) -> None:
             raise _calls_python(f"transforms[{number}].map", "python: true")
 
 
+def refuse_local_orders(definition: Pipeline) -> None:
+    """Raises `ConfigError` for samples and orders that graphs do not have."""
+    given = [name for name in ("add", "remove", "skip") if getattr(definition, name)]
+    if definition.shuffle.order == "stable":
+        given.append("shuffle.order")
+    for name in given:
+        raise ConfigError(
+            f"{name}: the tf.data service cannot do it; leave it out, or use --engine local"
+        )
+
+
 def refuse_python_steps(source: Source, steps: Sequence[Step]) -> None:
     """Raises `ConfigError` for the first step that calls Python for each sample."""
     last = max((n for n, (_, step) in enumerate(steps) if isinstance(step, Map)), default=None)

@@ -161,7 +161,8 @@ class PipelineSpec:
     source_kind: str = ""
     shuffle_mode: str = ""
     lineage: Lineage = ()
-    """The segments of a run from its beginning on, where the definition skips steps."""
+    """The segments of a run from its beginning on, where the definition skips steps or
+    removes samples."""
 
     @property
     def is_remote(self) -> bool:

@@ -1,0 +1,121 @@
+"""Tests of `sources/concat.py`: several sources read as one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from infeed.shared.errors import ConfigError, SampleError, SourceError
+from infeed_server.pipeline.load import parse
+from infeed_server.sources import Source
+
+
+def open_all(*sources: Any) -> Source:
+    first, *added = sources
+    return parse({"source": first, "add": added, "batch": 1}).open()
+
+
+def write_records(path: Path, values: range) -> dict[str, Any]:
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for number in values:
+            value = tf.train.Feature(int64_list=tf.train.Int64List(value=[number]))
+            features = tf.train.Features(feature={"x": value})
+            writer.write(tf.train.Example(features=features).SerializeToString())
+    return {"tfrecord": str(path), "features": {"x": "int64"}}
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Path:
+    """Folders of images of the classes cat and dog, and in `other` ape and cat."""
+    for number, name in enumerate(["one/cat", "one/dog", "two/cat", "other/ape", "other/cat"]):
+        (tmp_path / name).mkdir(parents=True)
+        image = tf.io.encode_png(np.full((2, 2, 3), number, np.uint8)).numpy()
+        (tmp_path / name / "a.png").write_bytes(image)
+    return tmp_path
+
+
+def test_samples_are_numbered_and_read_in_any_order(tmp_path: Path) -> None:
+    source = open_all(
+        *(write_records(tmp_path / f"{n}.tfrecord", range(n * 5, n * 5 + 5)) for n in range(3))
+    )
+    assert len(source) == 15
+    parsed = [
+        int(
+            source.parse(
+                {name: tf.constant(rows[0]) for name, rows in source.read(np.array([i])).items()}
+            )["x"]
+        )
+        for i in range(15)
+    ]
+    assert parsed == [*range(15)]
+    order = np.array([14, 0, 7, 7, 3, 12, 5])
+    together = source.read(order)
+    for name, rows in together.items():
+        assert rows.tolist() == [source.read(np.array([i]))[name][0] for i in order]
+    assert source.provenance(4).file.endswith("0.tfrecord")
+    assert source.provenance(5).file.endswith("1.tfrecord")
+    assert source.provenance(5).offset == source.provenance(0).offset
+    assert source.stamp
+
+
+def test_identity_has_the_parts_in_their_order(tmp_path: Path) -> None:
+    arrays = [{"arrays": {"x": np.arange(4) + n}} for n in (0, 1, 0)]
+    one = open_all(arrays[0], arrays[1]).identity
+    assert one == open_all(arrays[2], arrays[1]).identity
+    assert one != open_all(arrays[1], arrays[0]).identity
+    assert one != open_all(arrays[0]).identity
+
+
+@pytest.mark.parametrize(
+    ("x", "problem"),
+    [
+        ({"y": np.arange(3)}, "'x' missing, which is int64"),
+        ({"x": np.arange(3, dtype=np.int32)}, "'x' int32[], which is int64[]"),
+        ({"x": np.zeros((3, 2), np.int64)}, "'x' int64[2], which is int64[]"),
+        ({"x": np.arange(3), "y": np.arange(3)}, "'y' int64[], which is missing"),
+    ],
+    ids=["name", "type", "shape", "more"],
+)
+def test_another_column_is_named_with_both_sources(tmp_path: Path, x: Any, problem: str) -> None:
+    np.savez(tmp_path / "a.npz", x=np.arange(3))
+    np.savez(tmp_path / "b.npz", **x)
+    with pytest.raises(ConfigError) as raised:
+        open_all({"arrays": str(tmp_path / "a.npz")}, {"arrays": str(tmp_path / "b.npz")})
+    message = raised.value.message
+    assert message.startswith("add[0]: arrays: ")
+    assert problem in message
+    assert "a.npz" in message
+    assert "b.npz" in message
+
+
+def test_records_must_have_the_same_features(tmp_path: Path) -> None:
+    one, other = (write_records(tmp_path / f"{n}.tfrecord", range(3)) for n in range(2))
+    with pytest.raises(ConfigError, match="other fields"):
+        open_all(one, {**other, "features": {"x": {"type": "int64", "shape": [1]}}})
+
+
+def test_labels_must_number_the_same_classes(folders: Path) -> None:
+    one, two, other = (
+        {"images": str(folders / name), "labels": "folders"} for name in ("one", "two", "other")
+    )
+    assert len(open_all(one, two)) == 3
+    with pytest.raises(ConfigError, match=r"other labels, of the classes \['ape', 'cat'\]"):
+        open_all(one, other)
+
+
+def test_a_bad_sample_has_its_number_of_the_whole(folders: Path) -> None:
+    one, two = ({"images": str(folders / name)} for name in ("one", "two"))
+    source = open_all(one, two)
+    (folders / "two" / "cat" / "a.png").write_bytes(b"")
+    with pytest.raises((SampleError, SourceError)) as raised:
+        source.read(np.array([0, 2, 1]))
+    assert raised.value.metadata.get("sample_id", "2") == "2"
+
+
+def test_an_added_source_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"^add\[0\]: no file matches"):
+        open_all({"arrays": {"x": np.arange(3)}}, {"arrays": str(tmp_path / "none.npz")})
