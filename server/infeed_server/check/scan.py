@@ -111,7 +111,7 @@ def _scan_indexed(
     plan: IndexedPlan, count: int, max_examples: int, advance: Advance
 ) -> PipelineReport:
     """Scans the first `count` samples that are not removed, as the first epoch with the pipeline's
-    seed has them; keeps the digests of all samples, if it reads them as they are. Raises
+    seed has them; keeps the digests of all, if they are read without functions in Python. Raises
     `ConfigError` and `UserCodeError` like the plan, and `SourceError` for a fault of storage."""
     source, _ = plan.uncached
     maps, steps = split_python_maps(list(enumerate(plan.definition.transforms)))
@@ -153,7 +153,10 @@ def _scan_indexed(
         advance(len(values))
     if faults:
         raise faults[0]
-    if len(wanted) == len(source) and not maps:
+    if count == report.samples and not maps:
+        others, removed = SampleReader(source, (), plan.order(0)), np.array(plan.removed, np.int64)
+        for start in range(0, len(removed), _TOGETHER):
+            hasher.add(*others.read(removed[start : start + _TOGETHER]))
         keep(source, hasher.contents())
     _add_bad_samples(report, reader, np.flatnonzero(bad), max_examples)
     advance(report.bad_samples)
