@@ -179,8 +179,8 @@ class _Amending:
         return last.step + (self.cursor.position - last.start) // last.global_stride
 
     def require_last_step(self) -> None:
-        """Raises `InvalidRequestError` for a step before the cursor's: that of a run with more
-        ranks, which no cursor states, would be elsewhere."""
+        """Raises `InvalidRequestError` for a step before the cursor's: with more ranks, which no
+        cursor states, the step would be elsewhere."""
         if self.step < self.reached:
             raise InvalidRequestError(
                 f"step {self.step} lies before the cursor's, which is {self.reached} for a run on "
@@ -204,8 +204,8 @@ class _Amending:
             )
         if self.step > self.reached:
             raise InvalidRequestError(
-                f"step {self.step} lies beyond the cursor's, {self.reached}: the steps between would be "
-                "lost; amend from a step up to there, or skip steps",
+                f"step {self.step} lies beyond the cursor's, {self.reached}: the steps between "
+                "would be lost; amend from a step up to there, or skip steps",
                 step=self.step,
             )
 
