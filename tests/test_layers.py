@@ -112,7 +112,7 @@ BUDGETS = {
     "infeed_server.pipeline": 1701,
     "infeed_server.processes": 850,
     "infeed_server.profile": 900,
-    "infeed_server.rpc": 1515,
+    "infeed_server.rpc": 1528,
     "infeed_server.run": 1438,
     "infeed_server.runtime": 850,
     "infeed_server.serving": 610,
