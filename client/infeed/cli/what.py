@@ -86,8 +86,11 @@ def what(target: Target, run: RunName, options: WhatOptions, connection: Connect
             "empty" if slot.sample_id < 0 else str(slot.sample_id),
             Text(printable(place), overflow="fold"),
             Text(printable(_pairs(slot.fields))),
-            _hex(slot.key),
-            Text("\n".join(printable(f"{name}: {_pairs(v)}") for name, v in slot.draws.items())),
+            Text(_hex(slot.key), overflow="fold"),
+            Text(
+                "\n".join(printable(f"{name}: {_pairs(v)}") for name, v in slot.draws.items()),
+                overflow="fold",
+            ),
         )
     console.print(table)
     if options.png is not None:

@@ -89,5 +89,5 @@ def _print(found: Difference) -> None:
     for one in found.first:
         sides = [f"{index}: {name}" for index, name in zip(one.samples, one.names, strict=True)]
         cells = (str(one.position), str(one.step), str(one.rank), str(one.slot))
-        table.add_row(*map(Text, map(printable, (*cells, *sides, one.reason))))
+        table.add_row(*(Text(printable(t), overflow="fold") for t in (*cells, *sides, one.reason)))
     out.print(table)

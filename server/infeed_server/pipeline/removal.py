@@ -84,7 +84,7 @@ def _ids_of(listed: Sequence[int | str], source: Source, where: str) -> list[int
     for name, index in names.items():
         if index < 0:
             raise ConfigError(
-                f"{where}no sample has the file {name!r}; see infeed browse, or give the id"
+                f"{where}no sample has the file {name!r}; `infeed what` shows files and ids"
             )
     return [names[item] if isinstance(item, str) else item for item in listed]
 

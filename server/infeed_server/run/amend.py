@@ -204,8 +204,9 @@ class _Amending:
             )
         if self.step > self.reached:
             raise InvalidRequestError(
-                f"step {self.step} lies beyond the cursor's, {self.reached}: the steps between "
-                "would be lost; amend from a step up to there, or skip steps",
+                f"step {self.step} lies beyond the cursor's, which is {self.reached} with "
+                f"{last.batch_size} samples on {last.world_size} ranks: the steps between would "
+                "be lost; amend from a step up to there, skip steps, or state the sizes it has had",
                 step=self.step,
             )
 

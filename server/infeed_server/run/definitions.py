@@ -83,9 +83,9 @@ class Opened:
         )
         return (begin(order, make),)
 
-    def reduced(self) -> Iterator[tuple[str, Opened]]:
+    def reduced(self) -> Iterator[Opened]:
         """Yields the definition, and what it can have been before the last sources were added, the
-        last samples removed, or steps skipped, each with a name."""
+        last samples removed, or steps skipped."""
         add, skip = self.definition.add, self.definition.skip
         for kept in range(len(add), -1, -1):
             source = self.source if kept == len(add) else _join(self.definition, self.parts, kept)
@@ -98,15 +98,8 @@ class Opened:
                     remove = self.definition.remove if length else None
                     remove = remove and remove.model_copy(update={"samples": ids})
                     update = {"add": add[:kept], "skip": skip[:ranges], "remove": remove}
-                    less = {
-                        "added": len(add) - kept,
-                        "removed": len(self.removed) - length,
-                        "skipped ranges": len(skip) - ranges,
-                    }
-                    text = ", ".join(f"{n} {what} fewer" for what, n in less.items() if n)
                     definition = self.definition.model_copy(update=update)
-                    found = Opened(self.name, definition, source, ids)
-                    yield f"{self.name} with {text}" if text else self.name, found
+                    yield Opened(self.name, definition, source, ids)
 
 
 class Definitions:
@@ -154,15 +147,18 @@ class Definitions:
             except InfeedError as error:
                 looked_at.append(f"{name} (not opened: {error.message})")
                 continue
-            for label, found in opened.reduced():
+            tried = 0
+            for found in opened.reduced():
                 if found.fingerprint == fingerprint:
                     return found
-                looked_at.append(f"{label} ({found.fingerprint})")
+                tried += 1
+            before = f" and {tried - 1} earlier states of it" if tried > 1 else ""
+            looked_at.append(f"{name} ({opened.fingerprint}){before}")
         more = f" and {len(looked_at) - _MAX_NAMED} more" * (len(looked_at) > _MAX_NAMED)
         raise InvalidRequestError(
             f"no definition has the run's fingerprint {fingerprint}; looked at "
-            f"{', '.join(looked_at[:_MAX_NAMED])}{more}; keep the old definition beside the new "
-            f"one, or give {was}, a file that has it",
+            f"{', '.join(looked_at[:_MAX_NAMED]) or 'no file'}{more}; keep the old definition "
+            f"beside the new one, or give {was}, a file that has it",
             fingerprint=fingerprint,
         )
 

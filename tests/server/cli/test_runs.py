@@ -65,6 +65,7 @@ def test_diff_lists_slots_and_reasons(state: dict[str, Any]) -> None:
     shown = run("diff", "p.yaml", "p.yaml@4", "--steps", "0:2").output
     assert "seed: 3 -> 4" in shown
     assert "other draws: 8 of 8 (100.00%)" in shown
+    assert "…" not in shown
     found = json.loads(run("diff", "p.yaml", "p.yaml@4", "--json").stdout)
     assert (found["begin"], found["end"], found["draws"]) == (0, 40, 40)
     assert len(found["first"]) == 10

@@ -65,7 +65,7 @@ def test_a_file_has_one_in_a_line(source: Source, tmp_path: Path) -> None:
         ([5], "there is no sample 5; the data set has 0 to 4"),
         ([1, "dog.png"], "sample 1 is listed twice, as 'dog.png'"),
         (["dog.png", "dog.png"], "sample 1 is listed twice"),
-        (["cow.png"], "no sample has the file 'cow.png'"),
+        (["cow.png"], "no sample has the file 'cow.png'; `infeed what` shows files and ids"),
         (["at.png"], "no sample has the file 'at.png'"),
         (["cat.png"], "'cat.png' names samples 0 and 4"),
         ([0, 1, 2, 3, 4], "all 5 samples are listed"),

@@ -207,7 +207,7 @@ def test_text_states_what_changes_and_how_the_epoch_goes_on(folder: Path) -> Non
     ("old", "new", "step", "options", "message"),
     [
         ({}, {}, 4, {}, "step 4: the definition.*change one"),
-        ({}, {}, 5, {"batch_size": 2}, "step 5 lies beyond the cursor's, 4.*lost"),
+        ({}, {}, 5, {"batch_size": 2}, "step 5 .*, which is 4 with 4 samples on 1 ranks.*lost"),
         ({}, {}, 4, {"was_batch_size": 3}, "position 16 is no multiple.*was_batch_size"),
         ({}, {}, 4, {"skip": (3, 5)}, "skip 3:5 does not begin at step 4"),
         ({}, {"source": {"arrays": "1.npz"}}, 4, {}, "source: it has other samples.*in add"),
@@ -248,7 +248,7 @@ def test_step_before_the_last_segment_is_refused(folder: Path) -> None:
 def test_unknown_fingerprint_names_what_was_looked_at(folder: Path) -> None:
     new = definition(folder, add=[{"arrays": "1.npz"}], remove=[1])
     with pytest.raises(
-        InfeedError, match=r"run's fingerprint ab12; looked at p \(\w+\), p with 1 removed fewer"
+        InfeedError, match=r"fingerprint ab12; looked at p \(\w+\) and 3 earlier states of it; keep"
     ):
         amend(Cursor("p", "ab12", 3, 16), 4, new)
 
