@@ -69,7 +69,7 @@ pipelines:
     )
     lines = error.splitlines()
     patterns = [
-        r"4: pipelines.first.sorce: unknown key 'sorce' \(did you mean 'source'\?\); allowed: ba",
+        r"4: pipelines.first.sorce: unknown key 'sorce' \(did you mean 'source'\?\); allowed: add",
         r"5: pipelines.first.batch.size: .*integer.*, not '4'",
         r"7: pipelines.second.source.lables: unknown key 'lables' \(did you mean 'labels'",
         r"8: pipelines.second.shuffle.mode: .*'global', 'window' or 'none', not 'globl'",

@@ -13,7 +13,6 @@ from rich.table import Table
 from infeed.cli.connection import TIMEOUT, Connection, RunName, Target
 from infeed.cli.model_options import option, with_models
 from infeed.cli.output import new_console, print_json, print_line
-from infeed.prefetch.served_plan import find_pipeline
 from infeed.run import Run, load_run
 from infeed.shared.spec import PipelineSpec
 from infeed.shared.spec.segment import epoch_at, lineage_to_proto
@@ -94,6 +93,8 @@ def _find(
     transport: Transport, run: Run, sample: str, options: WhenOptions
 ) -> tuple[PipelineSpec, int, service.FindSampleResponse]:
     """Returns the run's last pipeline, the number of epochs, and the answer for them."""
+    from infeed.prefetch.served_plan import find_pipeline  # noqa: PLC0415 - loads h2
+
     if run.cursor is None:
         spec = transport.get_pipeline(run.pipeline, options.timeout)
     else:

@@ -78,8 +78,8 @@ def test_json_of_a_bad_file(folder: Path) -> None:
         "file": "bad.yaml",
         "line": 4,
         "path": "pipelines.p.shufle",
-        "message": "unknown key 'shufle' (did you mean 'shuffle'?); allowed: batch, cache, "
-        "on_error, quarantine, shuffle, source, transforms",
+        "message": "unknown key 'shufle' (did you mean 'shuffle'?); allowed: add, batch, "
+        "cache, on_error, quarantine, remove, shuffle, skip, source, transforms",
     }
 
 
