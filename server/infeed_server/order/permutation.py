@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Protocol
@@ -20,6 +21,10 @@ rounds below favour some permutations of a few elements."""
 ROUNDS = 8
 """Rounds of the Feistel network. Even, so that halves of unequal width end in their own position.
 Four rounds of a strong round function are a pseudo-random permutation (Luby and Rackoff)."""
+
+
+_AT_ONCE = 1 << 16
+"""Places of a stable permutation that are drawn at once."""
 
 
 class Permutation(Protocol):
@@ -106,13 +111,14 @@ class StablePermutation:
     equally likely."""
 
     def __init__(self, count: int, *key: int) -> None:
-        numbers = np.arange(count, dtype=np.uint64)
-        places = (combine(*key, numbers) % (numbers + np.uint64(1))).tolist()
-        images: list[int] = []
-        for number, place in enumerate(places):
-            images.append(number)
-            images[number], images[place] = images[place], number
-        self._images: Positions = np.array(images, np.int64)
+        images = array("q", bytes(8 * count))
+        for first in range(0, count, _AT_ONCE):
+            numbers = np.arange(first, min(count, first + _AT_ONCE), dtype=np.uint64)
+            places = (combine(*key, numbers) % (numbers + np.uint64(1))).tolist()
+            for number, place in enumerate(places, first):
+                images[number] = images[place]
+                images[place] = number
+        self._images: Positions = np.frombuffer(images, np.int64)
         self._preimages: Positions | None = None
 
     def forward(self, values: npt.ArrayLike) -> Positions:

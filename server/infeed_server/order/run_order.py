@@ -8,9 +8,10 @@ member i of the rest is the sample that would have been next but i, so nothing i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import chain
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from infeed_server.order.removed import Removed
 from infeed_server.order.sample_order import MAX_SEED, SampleOrder, Slots, by_epoch
 
 REST_DOMAIN = 5
+
+MAX_RESTS = 32
+"""Orders of the rest of one epoch, one in another: each costs a permutation for each batch."""
 
 _ZERO = np.zeros(1, np.int64)
 
@@ -109,6 +113,8 @@ class _Epoch:
             members = replace(members, removed=Removed(np.sort(found[found >= 0]), shrinks=True))
         self._order = members
         self.length = members.length
+        source = parent._source(self._epoch)
+        self.depth: int = 1 + (source.depth if isinstance(source, _Epoch) else 0)
 
     def samples(self, epoch: int, offsets: Positions) -> Positions:
         members = self._order.samples(epoch, offsets)
@@ -195,7 +201,10 @@ class RunOrder:
     def positions_of(self, index: int, epochs: int) -> list[tuple[int, int]]:
         """Returns the epoch and position of each slot that has a sample, up to an epoch: in the
         place of the sample, or of a removed one whose substitute it is."""
-        found: list[tuple[int, int]] = []
+        return [*chain.from_iterable(self.visits_of(index, epochs))]
+
+    def visits_of(self, index: int, epochs: int) -> Iterator[list[tuple[int, int]]]:
+        """Yields the positions of each epoch, as `positions_of` does."""
         ends = [*self._starts[1:].tolist(), MAX_SEED]
         for part, end in zip(self.parts, ends, strict=True):
             for epoch in range(part.segment.epoch, epochs):
@@ -204,8 +213,7 @@ class RunOrder:
                 offsets = part.offsets(epoch, part.replaced_by(index, epoch))
                 positions = np.sort(part.position(epoch, offsets[offsets >= 0]))
                 inside = (positions >= part.segment.start) & (positions < end)
-                found += [(epoch, position) for position in positions[inside].tolist()]
-        return found
+                yield [(epoch, position) for position in positions[inside].tolist()]
 
 
 def as_run(order: SampleOrder | RunOrder) -> RunOrder:
@@ -250,7 +258,13 @@ def extend(
     elif skipped:
         raise ValueError("steps are skipped where the order changes; make two segments of it")
     else:
-        left, offset, is_rest = _Epoch(order, part, start).length, 0, True
+        rest = _Epoch(order, part, start)
+        if rest.depth > MAX_RESTS:
+            raise ValueError(
+                f"the order of epoch {epoch} has changed {MAX_RESTS} times already, at most; "
+                "change it from the next epoch on"
+            )
+        left, offset, is_rest = rest.length, 0, True
     return segment(start=start, epoch=epoch, offset=offset, epoch_end=start + left, is_rest=is_rest)
 
 

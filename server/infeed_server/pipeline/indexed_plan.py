@@ -16,7 +16,7 @@ from infeed_server.order import Order, SampleOrder
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
-from infeed_server.pipeline.lineage import removed_ids, run_order, skip_lineage
+from infeed_server.pipeline.lineage import MAX_STABLE, removed_ids, run_order, skip_lineage
 from infeed_server.pipeline.removal import removed_samples
 from infeed_server.pipeline.sample_cache import (
     CacheChoice,
@@ -33,9 +33,6 @@ from infeed_server.transforms.base import Step, Transform
 from infeed_server.transforms.decode import fuse_decode_and_crop
 from infeed_server.transforms.finish_placement import plan_finish
 from infeed_server.version import VERSION
-
-MAX_STABLE = 1 << 28
-"""Samples of a stable order, which takes memory for each."""
 
 ChooseCache = Callable[[str, Pipeline, Source, Sequence[Step], CachePrefix], CacheChoice]
 """Chooses what `cache: auto` becomes, by name, pipeline, source, steps of the graph, and cache."""

@@ -9,11 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from infeed.shared.arguments import MAX_INT64
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import PipelineSpec
 from infeed.shared.spec.segment import Lineage, Segment
 from infeed_server.order import NOTHING, Mode, Removed, RunOrder, SampleOrder
 from infeed_server.order.run_order import Part, begin, extend
+
+MAX_STABLE = 1 << 28
+"""Samples of a stable order, which takes memory for each."""
 
 
 def run_order(
@@ -23,6 +27,9 @@ def run_order(
     have some of its samples, and of those that it removes the first ones. Raises
     `InvalidRequestError` for segments that the pipeline cannot have."""
     try:
+        # First of all: orders of more samples than there are could take any memory.
+        if (most := max(segment.sample_count for segment in lineage)) > order.count:
+            raise ValueError(f"a segment has {most} samples, and the pipeline {order.count}")
         orders = [segment_order(segment, removed) for segment in lineage]
         run = RunOrder(lineage, orders)
         last = lineage[-1]
@@ -43,6 +50,8 @@ def segment_order(segment: Segment, removed: tuple[int, ...]) -> SampleOrder:
     mode, block, window = _parse_shuffle(segment.shuffle)
     if segment.sample_count < 1 or segment.removed > len(removed):
         raise ValueError(f"a segment has {segment.sample_count} samples")
+    if mode == "stable" and segment.sample_count > MAX_STABLE:
+        raise ValueError(f"a segment has a stable order of more than {MAX_STABLE} samples")
     gone = removed_ids(removed[: segment.removed], segment.shrinks)
     return SampleOrder(segment.sample_count, segment.seed, mode, block, window, gone)
 
@@ -96,7 +105,8 @@ def _parse_shuffle(text: str) -> tuple[Mode, int, int]:
     kind, *numbers = text.split(":")
     default = SampleOrder(1, 0)
     block, window = map(int, numbers) if numbers else (default.block, default.window)
+    is_valid = min(block, window) > 0 and max(block, window) <= MAX_INT64
     for mode in ("global", "window", "none", "stable"):
-        if kind == mode and bool(numbers) == (mode == "window") and min(block, window) > 0:
+        if kind == mode and bool(numbers) == (mode == "window") and is_valid:
             return mode, block, window
     raise ValueError(f"a segment has the order {text!r}, which is unknown")

@@ -13,7 +13,7 @@ import pytest
 from infeed.shared.spec.segment import Segment, end_of_epochs
 from infeed_server.order import SampleOrder
 from infeed_server.order.removed import Removed
-from infeed_server.order.run_order import Part, RunOrder, as_run, begin, extend
+from infeed_server.order.run_order import MAX_RESTS, Part, RunOrder, as_run, begin, extend
 
 
 class History:
@@ -189,3 +189,19 @@ def test_bad_samples_of_an_old_segment_have_its_substitutes() -> None:
     assert np.array_equal(before.slots(0, 100).index, after.slots(0, 100).index)
     assert not np.isin(after.slots(0, 300).index, bad).any()
     assert (after.at(99).count, after.at(100).count) == (50, 90)
+
+
+def test_the_order_of_an_epoch_changes_a_limited_number_of_times() -> None:
+    """Each of these orders costs a permutation for each batch of the epoch."""
+    part: Part | None = None
+    for number in range(MAX_RESTS + 2):
+        order = SampleOrder(1000, number, "global")
+        named = partial(Segment, number, pipeline="p", fingerprint="f", seed=number, batch_size=1)
+        make = partial(named, world_size=1, sample_count=1000, shuffle="global")
+        if part is not None and number > MAX_RESTS:
+            with pytest.raises(ValueError, match="epoch 0 has changed 32 times already"):
+                extend(part, number, order, make)
+            assert not extend(part, 1000, order, make).is_rest
+            return
+        segment = begin(order, make) if part is None else extend(part, number, order, make)
+        part = Part(segment, order, part)

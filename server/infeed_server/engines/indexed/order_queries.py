@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -33,6 +34,9 @@ from infeed_server.transforms.decode import DecodeAndCrop
 
 _MAX_FOUND, _MAX_FOUND_POSITIONS = 1000, 20_000
 """Samples of one answer, and about how many positions they may have together."""
+
+_MAX_SECONDS = 10.0
+"""Time for the positions of one answer: their number does not bound the work."""
 
 _MAX_SUBSTITUTES = 100
 """Substitutes in a row that are tried for a sample that is found to be bad."""
@@ -84,8 +88,22 @@ class OrderQueries:
                 sample=sample,
             )
         answer = service.FindSampleResponse(more=len(found) > limit)
+        end = time.monotonic() + _MAX_SECONDS
         for index in found[:limit]:
-            visits = order.positions_of(index, epochs)
+            visits: list[tuple[int, int]] = []
+            for some in order.visits_of(index, epochs):
+                visits += some
+                if time.monotonic() > end:
+                    break
+            if time.monotonic() > end:
+                if not answer.samples:
+                    raise InvalidRequestError(
+                        f"{self._plan.spec.name!r}: the positions of sample {index} in {epochs} "
+                        f"epochs take more than {_MAX_SECONDS:g} seconds; ask for fewer epochs",
+                        sample=sample,
+                    )
+                answer.more = True
+                break
             answer.samples.add(
                 sample_id=index,
                 file=_text(self._plan.source.provenance(index).file),

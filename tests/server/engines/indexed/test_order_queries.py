@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -216,6 +217,19 @@ def test_answers_are_limited(make: Any, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(order_queries, "_MAX_FOUND_POSITIONS", 40)
     assert len(engine.find_sample(RUN, "label:b", 4).samples) == 10
     assert len(engine.find_sample(RUN, "label:b", 50).samples) == 1
+
+
+def test_a_search_takes_limited_time(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = make(
+        source={"arrays": {"x": np.arange(90), "label": np.zeros(90, int)}}, transforms=[]
+    )
+    clock = SimpleNamespace(monotonic=iter(range(1000)).__next__)
+    monkeypatch.setattr(order_queries, "time", clock)
+    answer = engine.find_sample(RUN, "label:0", 1)
+    assert answer.more
+    assert 1 <= len(answer.samples) <= 10
+    with pytest.raises(InvalidRequestError, match="ask for fewer epochs"):
+        engine.find_sample(RUN, "7", 10_000)
 
 
 def test_too_many_bad_samples_are_refused(make: Any) -> None:
