@@ -23,7 +23,7 @@ from infeed_server.order.sample_order import MAX_SEED, SampleOrder, Slots, by_ep
 
 REST_DOMAIN = 5
 
-MAX_RESTS = 32
+MAX_RESTS = 64
 """Orders of the rest of one epoch, one in another: each costs a permutation for each batch."""
 
 _ZERO = np.zeros(1, np.int64)
