@@ -82,7 +82,7 @@ CLIENT_REQUIREMENTS = {
 # A package's modules and folders have this many lines at most; a folder of `infeed_tfdata` counts
 # with it, and generated modules nowhere.
 BUDGETS = {
-    "infeed": 1645,
+    "infeed": 1648,
     "infeed.adapters": 250,
     "infeed.audit": 700,
     "infeed.cli": 1900,

@@ -196,7 +196,10 @@ def _ranges(size: int, ranks: int, options: SlotOptions) -> Sequence[tuple[int, 
     rank, slot = options.rank, options.slot
     for name, value, count in (("rank", rank, ranks), ("slot", slot, size)):
         if value is not None and value >= count:
-            raise InvalidRequestError(f"{name} must be from 0 to {count - 1}, not {value}")
+            raise InvalidRequestError(
+                f"{name} must be from 0 to {count - 1}, not {value}: the step has {ranks} ranks "
+                f"(world_size) of {size} slots (batch_size)"
+            )
     if slot is not None:
         return [(r * size + slot, 1) for r in (range(ranks) if rank is None else [rank])]
     return [(0, ranks * size) if rank is None else (rank * size, size)]

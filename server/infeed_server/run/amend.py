@@ -275,8 +275,8 @@ class _Amending:
         lines = [f"{kept}; step {self.step} begins at position {self.start}"]
         if skipped:
             lines.append(
-                f"{skipped} samples are skipped; they come again in the next epoch, unless the "
-                "definition's remove names them"
+                f"the slots of {skipped} samples are skipped; these come again in the next epoch, "
+                "unless the definition's remove names them"
             )
         if segment.is_rest:
             old = before.length(epoch) - offset

@@ -217,12 +217,17 @@ def test_pipeline_without_access_is_refused(
         assert error_of(rpc_error)[0] == "PERMISSION_DENIED"
         with pytest.raises(PermissionDeniedError):
             transport.get_pipeline(name)
+        run = service.Run(pipeline=name)
+        with pytest.raises(PermissionDeniedError):
+            transport.describe_slots(service.DescribeSlotsRequest(run=run, count=1), 20)
+        with pytest.raises(PermissionDeniedError):
+            transport.find_sample(service.FindSampleRequest(run=run, sample="0", epochs=1), 20)
         if len(name) < 99:
             assert error_of(rpc_error)[1].message == error.message
             messages.add(error.message.replace(repr(name), "NAME"))
     assert messages == {"the token of 'held' has no access to pipeline NAME"}
     lines = [line for line in caplog.messages if "was refused: the token of 'held'" in line]
-    assert len(lines) == 12
+    assert len(lines) == 20
     assert max(map(len, lines)) < 1000
 
 
