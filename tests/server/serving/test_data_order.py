@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
+import xxhash
+from tests.harness.pictures import encode
 
 import infeed
 from infeed.cursor import Cursor
@@ -38,7 +41,7 @@ COUNT, SEED = 1000, 5
 
 
 def keyed(sample: dict[str, tf.Tensor], key: tf.Tensor) -> dict[str, tf.Tensor]:
-    return {"x": sample["x"], "drawn": tf.random.stateless_uniform([], key, None, None, tf.int64)}
+    return {**sample, "drawn": tf.random.stateless_uniform([], key, None, None, tf.int64)}
 
 
 def definition(**options: Any) -> Pipeline:
@@ -49,6 +52,35 @@ def definition(**options: Any) -> Pipeline:
         "batch": {"size": 8},
     }
     return parse({**defaults, **options})
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    """A pipeline of JPEGs, cropped and flipped at random; the label is the number of the file."""
+    folder = tmp_path_factory.mktemp("pictures")
+    noise = np.random.default_rng(0)
+    for number in range(COUNT):
+        pixels = noise.integers(0, 255, (20, 24, 3)).astype(np.uint8)
+        (folder / f"{number:04}.jpg").write_bytes(encode("JPEG", pixels, subsampling=0))
+    rows = "".join(f"{number:04}.jpg,{number}\n" for number in range(COUNT))
+    (folder / "labels.csv").write_text(f"file,label\n{rows}")
+    return definition(
+        source={"images": str(folder), "labels": str(folder / "labels.csv")},
+        transforms=[
+            {"decode_image": {"field": "image", "channels": 3}},
+            {"random_crop": {"field": "image", "size": [16, 16]}},
+            {"random_flip_left_right": {"field": "image"}},
+            {"map": {"function": keyed}},
+        ],
+    )
+
+
+def picture(slot: messages.Slot) -> bytes:
+    """Returns the pixels that a slot must have, made from its file and from what was drawn."""
+    crop, flip = (json.loads(draw.parameters) for draw in slot.draws[:2])
+    pixels = tf.io.decode_jpeg(Path(slot.file).read_bytes(), 3).numpy()
+    part = pixels[crop["y"] :, crop["x"] :][:16, :16]
+    return (part[:, ::-1] if flip["flipped"] else part).tobytes()
 
 
 @pytest.fixture(scope="module")
@@ -133,15 +165,17 @@ def lineage(fingerprint: str, engine: Engine) -> Lineage:
     return first, second, third
 
 
-@pytest.mark.parametrize("count", [1000, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [200, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_random_places_have_what_was_delivered(
-    serve: Callable[[Any], Any], engine: Engine, count: int
+    serve: Callable[[Any], Any], pictures: Pipeline, count: int
 ) -> None:
-    """By id, and by a field that is a function of the sample's key."""
-    server = serve({"n": definition()})
+    """By id, by a field that is a function of the sample's key, and by a checksum of the pixels."""
+    server = serve({"n": pictures})
     rng = np.random.default_rng(count)
+    engine = build("n", pictures, Monitor())
     segments = lineage(engine.spec.fingerprint, engine)
-    delivered: dict[tuple[int, int, int], tuple[int, int, int]] = {}
+    engine.close()
+    delivered: dict[tuple[int, int, int], tuple[int, ...]] = {}
     ends = [*(segment.step for segment in segments[1:]), 400]
     position: dict[tuple[int, int, int], int] = {}
     for number, (segment, end) in enumerate(zip(segments, ends, strict=True)):
@@ -160,8 +194,9 @@ def test_random_places_have_what_was_delivered(
                     for slot in range(segment.batch_size):
                         place = (step, rank, slot)
                         position[place] = batch.start + slot
-                        values = batch.sample_ids[slot], batch["x"][slot], batch["drawn"][slot]
-                        delivered[place] = tuple(map(int, values))
+                        values = batch.sample_ids[slot], batch["label"][slot], batch["drawn"][slot]
+                        pixels = xxhash.xxh3_64_intdigest(batch["image"][slot].tobytes())
+                        delivered[place] = (*map(int, values), pixels)
     places = [*delivered]
     with grpc.insecure_channel(str(server.address)) as channel:
         describe = channel.unary_unary(f"/{SERVICE}/DescribeSlots")
@@ -175,11 +210,12 @@ def test_random_places_have_what_was_delivered(
             request = messages.DescribeSlotsRequest(run=message, start=start, count=1, draws=True)
             raw = describe(request.SerializeToString(), timeout=60)
             (found,) = messages.DescribeSlotsResponse.FromString(raw).slots
-            key = json.loads(found.draws[0].parameters)["key"]
+            key = json.loads(found.draws[-1].parameters)["key"]
             words = np.array([int(key[:16], 16), int(key[16:], 16)], np.uint64).view(np.int64)
             drawn = tf.random.stateless_uniform([], tf.constant(words), None, None, tf.int64)
-            assert delivered[place] == (found.sample_id, found.sample_id, int(drawn))
-            assert json.loads(found.fields) == {"x": found.sample_id}
+            pixels = xxhash.xxh3_64_intdigest(picture(found))
+            assert delivered[place] == (found.sample_id, found.sample_id, int(drawn), pixels)
+            assert json.loads(found.fields) == {"label": found.sample_id}
 
 
 def test_when_is_the_inverse_of_what(engine: Engine) -> None:
