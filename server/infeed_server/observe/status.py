@@ -180,9 +180,22 @@ def _merge_jobs(parts: Iterable[Document]) -> list[Document]:
             found["reports"][job["report"]["process_id"]] = _report(job)
     merged = list(chain.from_iterable(jobs.values()))
     for job in merged:
-        job["trainers"].sort(key=lambda trainer: trainer["rank"])
+        job["trainers"] = _one_of_each_feed(job["trainers"])
         job["report"] = merge_processes(job.pop("reports").values()).to_json()
     return merged
+
+
+def _one_of_each_feed(trainers: list[Document]) -> list[Document]:
+    """Returns by rank the stream with the newest report of each feed, which may have several."""
+    newest: dict[str, Document] = {}
+    for trainer in sorted(trainers, key=_report_age):
+        newest.setdefault(trainer["feed"], trainer)
+    return sorted(newest.values(), key=lambda trainer: trainer["rank"])
+
+
+def _report_age(trainer: Document) -> float:
+    age = trainer["report_age_seconds"]
+    return math.inf if age is None else age
 
 
 def _has_seat(job: Document, trainer: Document) -> bool:

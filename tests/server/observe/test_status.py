@@ -33,6 +33,7 @@ def process(cores: int, ranks: dict[int, float], busy: float, **server: float) -
         {
             "rank": rank,
             "feed": f"feed-{rank}",
+            "report_age_seconds": 1.0,
             "report": TrainerReport(10.0, 20, 10 * share, streams=1).to_json(),
         }
         for rank, share in ranks.items()
@@ -134,8 +135,23 @@ def test_equal_jobs_on_several_processes_stay_apart() -> None:
     jobs = merged(one, two, three)["pipelines"][0]["jobs"]
     assert [item["id"] for item in jobs] == ["p-7-8x2-0", "p-7-8x2-1"]
     ranks = [[(trainer["feed"], trainer["rank"]) for trainer in job["trainers"]] for job in jobs]
-    # A feed that has connected a second time is with itself.
-    assert ranks == [[("feed-0", 0), ("feed-0", 0), ("feed-1", 1)], [("another", 0)]]
+    assert ranks == [[("feed-0", 0), ("feed-1", 1)], [("another", 0)]]
+
+
+def test_a_feed_with_several_streams_is_one_trainer() -> None:
+    documents = [process(2, {0: 0.1, 1: share}, 1.0) for share in (0.1, 0.6)]
+    for age, document in zip((2.0, 0.5), documents, strict=True):
+        for trainer in document["pipelines"][0]["jobs"][0]["trainers"]:
+            trainer["report_age_seconds"] = age
+    silent = process(2, {0: 0.0}, 1.0)
+    (stream,) = silent["pipelines"][0]["jobs"][0]["trainers"]
+    stream |= {"report": None, "report_age_seconds": None}
+    status = Status(Fake([silent, *documents]), clock=lambda: 5.0)
+    status.update()
+    assert status.trainers == {"p": 2}
+    assert status.wait_shares == {"p": pytest.approx(0.6)}
+    (job,) = status.to_json({})["pipelines"][0]["jobs"]
+    assert [trainer["report_age_seconds"] for trainer in job["trainers"]] == [0.5, 0.5]
 
 
 def test_history_has_the_growth_of_all_processes() -> None:
