@@ -81,6 +81,7 @@ def test_a_violation_fails_the_command(
 ) -> None:
     monkeypatch.setattr(prose, "ROOT", tmp_path)
     (tmp_path / "README.md").touch()
+    (tmp_path / "CONTRIBUTING.md").touch()
     (tmp_path / "tools").mkdir()
     file = tmp_path / "tools" / "script.py"
     file.write_text('"""Script."""\n')

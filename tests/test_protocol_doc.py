@@ -1,4 +1,4 @@
-"""Checks of docs/protocol.md: its limits have the values of the code, its messages exist."""
+"""Checks of the protocol in docs/architecture.md: values of limits, names of messages."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from infeed.v1 import stream_pb2
 from infeed_server.rpc import answers, batch_stream, interceptor, server
 from infeed_server.serving import catalog, request_checks
 
-PAGE = (Path(__file__).resolve().parents[1] / "docs/protocol.md").read_text(encoding="utf-8")
-LIMITS = PAGE.partition("\n## Limits\n")[2].partition("\n## ")[0]
+PAGE = (Path(__file__).resolve().parents[1] / "docs/architecture.md").read_text(encoding="utf-8")
+LIMITS = PAGE.partition("\n### Limits\n")[2].partition("\n### ")[0]
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_stubs_are_generated_from_the_protos():
 
 def test_readme_has_the_versions_and_extras_of_the_project(project: dict[str, Any]):
     assert infeed.__version__ == project["version"]
-    readme, contributing = text("README.md"), text("docs/contributing.md")
+    readme, contributing = text("README.md"), text("CONTRIBUTING.md")
     assert "make demo" in readme
     python = project["requires-python"].removeprefix(">=")
     assert f"with Python {python} or newer" in readme
@@ -126,7 +126,8 @@ def test_documented_versions_of_h2_are_the_required_and_the_pinned(project: dict
 
 def test_documented_make_targets_exist():
     targets = set(re.findall(r"^([a-z][a-z-]*):", text("Makefile"), re.MULTILINE))
-    for document in ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]:
+    docs = [f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")]
+    for document in ["README.md", "CONTRIBUTING.md", *docs]:
         # Code only: in prose, "make" is also a verb.
         code = "\n".join(re.findall(r"```.*?```|`[^`\n]+`", text(document), re.DOTALL))
         documented = set(re.findall(r"\bmake ([a-z][a-z-]*)", code))

@@ -1,6 +1,6 @@
 """The check of prose and names in `make lint`: plain technical English in code and documents.
 
-Rules and reasons: docs/contributing.md. Prints `file:line: problem` for each violation, and exits
+Rules and reasons: CONTRIBUTING.md. Prints `file:line: problem` for each violation, and exits
 with status 1 where there is one. Only what a program can decide is checked here.
 """
 
@@ -19,7 +19,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 
 CODE = ("client", "server", "tfdata", "tests", "examples", "benchmarks", "deploy", "tools")
-DOCUMENTS = ("README.md", "docs", "proto", "benchmarks", "deploy", "examples")
+DOCUMENTS = ("README.md", "CONTRIBUTING.md", "docs", "proto", "benchmarks", "deploy", "examples")
 GENERATED = ("client/infeed/v1/",)
 SELF = "tools/prose.py"
 
@@ -98,7 +98,7 @@ def main(arguments: list[str]) -> int:
     for violation in violations:
         print(violation)
     if violations:
-        print(f"{len(violations)} violations; docs/contributing.md has the rules", file=sys.stderr)
+        print(f"{len(violations)} violations; CONTRIBUTING.md has the rules", file=sys.stderr)
     return 1 if violations else 0
 
 

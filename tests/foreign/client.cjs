@@ -1,4 +1,4 @@
-// A client of infeed in JavaScript, written from docs/protocol.md and proto/ alone.
+// A client of infeed in JavaScript, written from docs/architecture.md and proto/ alone.
 //
 //   node client.cjs PROTO_FOLDER PIPELINE EPOCHS TOKEN ADDRESS [ADDRESS ...]
 //

@@ -1,4 +1,4 @@
-"""A client in JavaScript, written from docs/protocol.md: batches, tokens, errors and a drain."""
+"""A client in JavaScript, written from docs/architecture.md: batches, tokens, errors, a drain."""
 
 from __future__ import annotations
 
