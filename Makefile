@@ -142,8 +142,9 @@ fmt: $(READY) ## Format the code and apply ruff's fixes.
 	@$(BIN)/ruff format $(wildcard $(CODE))
 
 .PHONY: docs
-docs: $(READY) ## Write the tables of the documents from the code.
+docs: $(READY) ## Write the tables of the documents from the code, and the site to build/site.
 	@$(BIN)/python -m tools.docs
+	@$(BIN)/python -m tools.site
 
 .PHONY: proto
 proto: $(READY) ## Regenerate the stubs under client/infeed/v1.

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from tools.columns import COLUMN
 from tools.docs.markdown import DocsError
 
 PACKAGES = ("infeed", "infeed_server", "infeed_tfdata")
 """The packages whose classes are read; base classes of others have no options."""
-
-_COLUMN = re.compile(r"(\w+(?:, \w+)*)  +(\S.*)")
 
 
 def attribute_docstring(cls: type, name: str) -> str:
@@ -84,7 +82,7 @@ def listed_names(documented: Any) -> dict[str, str]:
     texts: dict[str, str] = {}
     current: list[str] = []
     for line in (inspect.getdoc(documented) or "").splitlines():
-        if match := _COLUMN.fullmatch(line):
+        if match := COLUMN.fullmatch(line):
             current = match[1].split(", ")
             texts |= dict.fromkeys(current, match[2])
         elif line.startswith("  ") and current:

@@ -19,7 +19,7 @@ from infeed_server.imports import loading_tensorflow
 if TYPE_CHECKING:
     from infeed_server.run.diff import Difference
 
-_RUN = "A JSON file with a cursor, or FILE.yaml[:PIPELINE][@SEED]."
+_RUN = "A JSON file with a cursor, or 'FILE.yaml[:PIPELINE][@SEED]'."
 
 
 def diff(
