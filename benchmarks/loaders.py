@@ -45,6 +45,7 @@ def compare(plan: Plan) -> list[Finding]:
         _finding(measure, of, rounds, peer.name, more_is_better=measure == RATE)
         for peer in sides[1:]
         for measure, of in MEASURES.items()
+        if measure != SERVER_CPU or peer.server is not servers.no_server
     ]
 
 
