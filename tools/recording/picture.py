@@ -32,22 +32,27 @@ text { font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mo
 
 def draw(recording: Recording) -> str:
     """Returns the SVG's text."""
-    begin = recording.trainer[1].time - _LEAD_SECONDS
+    begin = max(recording.trainer[0].time, recording.trainer[1].time - _LEAD_SECONDS)
     length = recording.trainer[-1].time - begin + PAUSE_SECONDS
     film = _Film(begin, length)
     # A server that lives ends after the trainer.
     end = recording.trainer[-1].time
     first, second = ([line for line in lines if line.time <= end] for lines in recording.servers)
-    left, right, height = 46, 52, 18
+    left, right, height = 46, 50, 19
     film.pane("trainer", recording.trainer, 0, 0, left, height)
-    film.pane("server 1", first, left, 0, right, 6)
-    film.pane("server 2", second, left, 6 * ROW + _BORDER, right, 6)
-    film.pane("shell", recording.shell, left, 12 * ROW + 2 * _BORDER, right, 6 - 2 * _BORDER // ROW)
-    return film.svg((left + right) * COLUMN + 4 * _MARGIN, height * ROW + _BORDER)
+    top = 0
+    for title, lines, rows in (
+        ("server 1", first, 6),
+        ("server 2", second, 4),
+        ("shell", recording.shell, height - 6 - 4 - 4),
+    ):
+        film.pane(title, lines, left, top, right, rows)
+        top += rows * ROW + _BORDER
+    return film.svg((left + right) * COLUMN + 4 * _MARGIN, top)
 
 
 _MARGIN = 8
-_BORDER = 32
+_BORDER = 2 * ROW
 """Height of a pane's title and frame."""
 
 
@@ -60,7 +65,7 @@ class _Film:
         self._elements: list[str] = []
 
     def pane(
-        self, title: str, lines: list[Line], column: int, top: float, width: int, height: int
+        self, title: str, lines: list[Line], column: int, top: int, width: int, height: int
     ) -> None:
         """Draws a terminal of `width` characters and `height` lines, which scrolls."""
         x, w, h = column * COLUMN + (column > 0) * 2 * _MARGIN, width * COLUMN, height * ROW
@@ -76,7 +81,7 @@ class _Film:
             f'<rect class="frame" x="{x + 0.5:.1f}" y="{top + 0.5:.1f}" rx="6" '
             f'width="{w + 2 * _MARGIN - 1:.1f}" height="{h + _BORDER - 1:.1f}"/>\n'
             f'<text class="title" x="{x + _MARGIN:.1f}" y="{top + 16:.1f}">{title}</text>\n'
-            f'<svg x="{x + _MARGIN:.1f}" y="{top + 22:.1f}" width="{w:.1f}" height="{h}" '
+            f'<svg x="{x + _MARGIN:.1f}" y="{top + 26:.1f}" width="{w:.1f}" height="{h}" '
             f'style="background: none">\n'
             f'<g class="{clip}">\n{texts}\n</g>\n</svg>'
         )

@@ -45,7 +45,7 @@ def record(images: int, epochs: int, kill_at: int) -> Recording:
             pass
         (folder / "pipelines.yaml").write_text(DEFINITION)
         shutil.copy(Path(__file__).with_name("train.py"), folder)
-        serve = "infeed serve pipelines.yaml --listen 127.0.0.1:0 --http off"
+        serve = "infeed serve pipelines.yaml --listen 127.0.0.1:0 --http off --quiet"
         servers = [stack.enter_context(Pane(serve, folder)) for _ in range(2)]
         addresses = [server.wait_for(r"^serving on (\S+)")[1] for server in servers]
         command = f"python train.py {','.join(addresses)} {epochs}"
