@@ -99,7 +99,7 @@ def _draw(outcome: Outcome, machine: dict[str, str], theme: Theme, file: Path) -
             if server is not None:
                 times.barh(row, server.median, 0.6, left=own.median, color=colour, alpha=0.35)
             end = own.median + (server.median if server else 0.0)
-            _bar(times, row, own, colour, theme, end)
+            _bar(times, row, own, colour, theme, max(end, *own.values))
             if server is not None:
                 note = f"+ {rounded(server.median)} on the server"
                 times.annotate(
