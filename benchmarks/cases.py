@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 
-from benchmarks import epochs, formats, hybrid, memory, pack, records, servers, stores
+from benchmarks import epochs, formats, hybrid, loaders, memory, pack, records, servers, stores
 from benchmarks.duel import (
     Goal,
     Plan,
@@ -291,6 +291,10 @@ CASES: dict[str, Case] = {
     "python-dataloader": Case(
         "photos of a map-style data set, decoded by Pillow in 4 processes: infeed ÷ DataLoader",
         _beside_dataloader,
+    ),
+    "loaders": Case(
+        "photos decoded and resized to uint8, by loaders and services: infeed ÷ each",
+        loaders.compare,
     ),
     "adapter-jax": _adapter("jax", "jax", Target(0.95)),
     "adapter-torch": _adapter("torch", "torch", Target(0.95)),

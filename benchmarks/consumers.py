@@ -6,11 +6,15 @@ Each function imports and builds what it needs, and returns an iterator that con
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import parse_qsl
 
 Batches = Iterator[Any]
+
+_MANY = 1_000_000
+"""Batches of an epoch without an end in practice."""
 
 Consumer = Callable[[str, str, str, int], Batches]
 """Function of the server's address, the data set, the compression (`none`, `auto`) and a seed."""
@@ -159,6 +163,42 @@ def dataloader(_: str, __: str, ___: str, seed: int) -> Batches:
     return batches()
 
 
+def torch_workers(_: str, __: str, ___: str, seed: int) -> Batches:
+    """Reads photos with PyTorch, in one worker process for each core of the trainer's host.
+
+    One epoch is longer than any run: the end of an epoch would leave the workers idle.
+    """
+    import torch
+    from benchmarks.arrays import BATCH
+    from benchmarks.map_style import ResizedPhotos
+    from torch.utils.data import DataLoader, RandomSampler
+
+    photos = ResizedPhotos()
+    generator = torch.Generator().manual_seed(seed)
+    sampler = RandomSampler(photos, num_samples=BATCH * _MANY, generator=generator)
+    loader = DataLoader(photos, BATCH, sampler=sampler, num_workers=_cores(), prefetch_factor=4)
+    return (batch["image"].numpy() for batch in loader)
+
+
+def grain_workers(_: str, __: str, ___: str, seed: int) -> Batches:
+    """Reads photos with Grain, in one worker process for each core of the trainer's host."""
+    import grain
+    from absl import flags
+    from benchmarks.arrays import BATCH
+    from benchmarks.map_style import ResizedPhotos
+
+    flags.FLAGS.mark_as_parsed()  # Grain's workers read them; absl.app.run does the same
+    photos = grain.MapDataset.source(ResizedPhotos()).seed(seed).shuffle().repeat().batch(BATCH)
+    threads = grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)
+    workers = grain.MultiprocessingOptions(num_workers=_cores())
+    elements = iter(photos.to_iter_dataset(threads).mp_prefetch(workers))
+    return (element["image"] for element in elements)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
 def flight(address: str, dataset: str, _: str, __: int) -> Batches:
     from benchmarks.flight import batches
 
@@ -182,6 +222,8 @@ KINDS: dict[str, Consumer] = {
     "service": service,
     "inprocess": inprocess,
     "dataloader": dataloader,
+    "torch_workers": torch_workers,
+    "grain_workers": grain_workers,
     "flight": flight,
     "tcp": tcp,
 }

@@ -30,6 +30,17 @@ def photos() -> tf.data.Dataset:
     return _batched(load)
 
 
+def resized_photos() -> tf.data.Dataset:
+    """Returns the equivalent of `resized` in pipelines.yaml, written with tf.data."""
+
+    def load(file: tf.Tensor) -> dict[str, tf.Tensor]:
+        image = tf.io.decode_jpeg(tf.io.read_file(file), channels=3)
+        image = tf.image.resize(image, [SIDE, SIDE])
+        return {"image": tf.cast(tf.round(image), tf.uint8)}
+
+    return _batched(load)
+
+
 def cropped_photos() -> tf.data.Dataset:
     """Returns the equivalent of `cropped` in pipelines.yaml, with decode and crop fused as
     TensorFlow's guide advises."""
@@ -63,5 +74,6 @@ BY_NAME = {
     "float32": float32_batches,
     "uint8": uint8_batches,
     "photos": photos,
+    "resized": resized_photos,
     "cropped": cropped_photos,
 }

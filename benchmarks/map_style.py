@@ -1,4 +1,4 @@
-"""Map-style data set of photos, decoded and cropped by Pillow, for infeed and for PyTorch."""
+"""Map-style data sets of photos, decoded by Pillow, for infeed, PyTorch and Grain."""
 
 from __future__ import annotations
 
@@ -11,6 +11,21 @@ from PIL import Image
 
 PROCESSES = 4
 """Worker processes of each side."""
+
+
+class ResizedPhotos:
+    """Reads a photo for each index, and scales all of it."""
+
+    def __init__(self) -> None:
+        self._files = sorted(photo_folder().glob(PATTERN))
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        with Image.open(self._files[index]) as file:
+            photo = file.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+        return {"image": np.asarray(photo)}
 
 
 class CroppedPhotos:

@@ -48,6 +48,8 @@ class Measured:
     """One for each trainer."""
     server_cpu_seconds: float
     """Processor time of the server's processes in the window."""
+    trainer_cpu_seconds: float = 0.0
+    """Processor time of the trainers and of their worker processes in the window."""
 
 
 def measure(
@@ -57,13 +59,15 @@ def measure(
     begin = time.monotonic() + _LEAD_SECONDS
     for trainer in running:
         trainer.send_line(f"{begin} {begin + seconds}")
+    trainer_pids = [trainer.pid for trainer in running]
     _sleep_until(begin)
-    server_cpu = cpu_seconds(*server_pids)
+    server_cpu, trainer_cpu = cpu_seconds(*server_pids), cpu_seconds(*trainer_pids)
     _sleep_until(begin + seconds)
     server_cpu = cpu_seconds(*server_pids) - server_cpu
+    trainer_cpu = cpu_seconds(*trainer_pids) - trainer_cpu
     timeout = LINE_TIMEOUT_SECONDS + seconds
     runs = [Run(**json.loads(trainer.read_line(timeout))) for trainer in running]
-    return Measured(runs, server_cpu)
+    return Measured(runs, server_cpu, trainer_cpu)
 
 
 def _sleep_until(moment: float) -> None:

@@ -1,0 +1,64 @@
+"""Tests of the README's pictures: they show what was run and measured."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+from tools.recording.panes import Pane
+from tools.recording.picture import draw
+from tools.recording.run import record
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+
+
+def test_recording_shows_the_lines_of_its_run():
+    recording = record(images=300, epochs=5, kill_at=6)
+    picture = draw(recording)
+    shown = "".join(map(unescape, re.findall(r'<text class="at[^>]*>([^<]*)</text>', picture)))
+    printed = [line.text for line in recording.trainer[1:]]
+    assert "trained on 1500 samples in 5 epochs" in printed
+    assert printed[-1] == "audit: 0 lost, 0 repeated"
+    for line in (*recording.trainer, *recording.shell):
+        assert line.text in shown
+    assert any("Killed" in line.text for line in recording.servers[0])
+    assert not any("Killed" in line.text for line in recording.servers[1])
+
+
+def test_pane_reports_an_awaited_line_that_never_comes(tmp_path: Path):
+    with Pane("echo one", tmp_path) as pane, pytest.raises(RuntimeError, match="one"):
+        pane.wait_for("two")
+
+
+def test_chart_has_the_figures_of_the_results(tmp_path: Path):
+    pytest.importorskip("matplotlib")
+    from benchmarks import loaders_chart
+    from benchmarks.duel import Plan
+    from benchmarks.findings import Figures, Finding
+    from benchmarks.loaders import RATE, SERVER_CPU, TRAINER_CPU
+    from benchmarks.results import Outcome
+
+    def findings(number: float) -> list[Finding]:
+        ours, peer = Figures("infeed", [number]), Figures("tf.data service", [7.0])
+        return [Finding(measure, ours, peer) for measure in (RATE, TRAINER_CPU, SERVER_CPU)]
+
+    machine = {name: name for name in ("photos", "processor", "cores", "kernel", "infeed")}
+    pictures = []
+    for number in (5.0, 6.0):
+        outcome = Outcome(findings(number), plan=Plan(1, 2.0), time="2026-01-02T03:04:05")
+        assert loaders_chart.sides(outcome)["infeed"][RATE].median == number
+        assert "2026-01-02" in loaders_chart.caption(outcome, {**machine, "TensorFlow": "2"})
+        results = tmp_path / "results.json"
+        saved = {"machine": {**machine, "TensorFlow": "2"}, "cases": {"loaders": outcome.to_json()}}
+        results.write_text(json.dumps(saved))
+        loaders_chart.main(tmp_path, results)
+        pictures.append((tmp_path / "loaders.svg").read_text())
+        assert (tmp_path / "loaders-dark.png").stat().st_size > 1000
+    assert pictures[0] != pictures[1]
+
+
+def test_readme_is_short():
+    assert len(README.read_text().splitlines()) <= 120
