@@ -10,10 +10,7 @@ from rich.console import Console
 
 import infeed
 from infeed.tensorflow import from_generator
-from infeed_server.demo.shapes import SHAPES
-
-SIZE = 48
-"""Width and height of the pipelines' crops in pixels."""
+from infeed_server.demo.shapes import SHAPES, SIZE
 
 
 @dataclass(frozen=True)
@@ -25,11 +22,11 @@ class Result:
     stats: infeed.Stats
 
 
-def train(target: str, epochs: int, console: Console) -> Result:
-    """Trains on the pipeline `train` and evaluates on `test`."""
+def train(target: str, training: str, test: str, epochs: int, console: Console) -> Result:
+    """Trains on one pipeline and evaluates on another."""
     keras.utils.set_random_seed(17)
     model = _model()
-    with infeed.connect(target, "train") as feed:
+    with infeed.connect(target, training) as feed:
         steps = (feed.spec.sample_count or 0) // feed.batch_size
         started = time.perf_counter()
         model.fit(
@@ -41,7 +38,7 @@ def train(target: str, epochs: int, console: Console) -> Result:
         )
         seconds = time.perf_counter() - started
         stats = feed.stats()
-    with infeed.connect(target, "test", epochs=1, remainder="pad") as feed:
+    with infeed.connect(target, test, epochs=1, remainder="pad") as feed:
         scores = model.evaluate(from_generator(feed), verbose=0, return_dict=True)
     images = epochs * steps * feed.batch_size
     return Result(float(scores["accuracy"]), images / seconds, stats)
