@@ -15,7 +15,7 @@ from rich.progress import track
 
 from infeed.shared.errors import ServerUnavailableError
 from infeed_server.demo import shapes
-from infeed_server.demo.next_steps import next_steps
+from infeed_server.demo.next_steps import commands
 from infeed_server.demo.training import train
 
 ACCURACY = 0.95
@@ -35,14 +35,14 @@ def run(console: Console, epochs: int, folder: Path) -> int:
     with serving(folder, definition) as target:
         console.print(f"served from another process at {target}; training on it in this one")
         test, training = yaml.safe_load(definition.read_text(encoding="utf-8"))["pipelines"]
-        result = train(target, training, test, epochs, console)
-    console.print(f"accuracy on unseen images: [bold]{result.accuracy:.1%}[/]")
-    console.print(f"{result.images_per_second:.0f} images/s")
-    console.print(f"verdict: {result.stats.verdict}", markup=False, highlight=False)
-    if result.accuracy < ACCURACY:
+        accuracy, rate, stats = train(target, training, test, epochs, console)
+    console.print(f"accuracy on unseen images: [bold]{accuracy:.1%}[/]")
+    console.print(f"{rate:.0f} images/s")
+    console.print(f"verdict: {stats.verdict}", markup=False, highlight=False)
+    if accuracy < ACCURACY:
         console.print(f"[red]below the {ACCURACY:.0%} that this data set allows[/]")
         return 1
-    console.print(next_steps(folder, training), markup=False, highlight=False, soft_wrap=True)
+    console.print(commands(folder, training), markup=False, highlight=False, soft_wrap=True)
     return 0
 
 

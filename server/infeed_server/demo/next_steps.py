@@ -43,11 +43,9 @@ print(f"loss {loss:.3f}")
 """,
     "keras": """\
 import infeed.tensorflow
-import keras
-from keras import layers
+from keras import Sequential, layers
 
-model = keras.Sequential([layers.Conv2D(64, 9, strides=4, activation="relu")])
-model.add(layers.GlobalMaxPooling2D())
+model = Sequential([layers.Conv2D(64, 9, strides=4), layers.GlobalMaxPooling2D()])
 model.add(layers.Dense(1000, activation="softmax"))
 model.compile("adam", "sparse_categorical_crossentropy")
 with infeed.connect("127.0.0.1:7470", "photos") as feed:
@@ -58,14 +56,13 @@ with infeed.connect("127.0.0.1:7470", "photos") as feed:
 """Framework → a loop over the pipeline `photos`; docs/quickstart.md has the same loops."""
 
 
-def next_steps(folder: Path, pipeline: str) -> str:
+def commands(folder: Path, pipeline: str) -> str:
     """Returns commands that can be pasted; the loop is of the first framework that is there."""
     path = None if "UV" not in os.environ else ""  # what uvx adds to the PATH ends with the demo
-    names = ("python", "python3")
-    found = (name for name in names if shutil.which(name, path=path) == sys.executable)
-    python = next(found, shlex.quote(sys.executable))
-    is_found = shutil.which("infeed", path=path) == sys.argv[0]
-    infeed = "infeed" if is_found else f"{python} -m infeed"
+    found = [n for n in ("python", "python3") if shutil.which(n, path=path) == sys.executable]
+    python = found[0] if found else shlex.quote(sys.executable)
+    own = shutil.which("infeed", path=path) == sys.argv[0]
+    infeed = "infeed" if own else f"{python} -m infeed"
     loop = next(LOOPS[name] for name in LOOPS if find_spec(name))
     return f"""
 Next, as it is or with a folder of your images in place of {folder}:
