@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
 import tarfile
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from PIL import Image
+
+from infeed_server.demo import next_steps as demo_steps
+from infeed_server.demo import shapes
+from infeed_server.demo.next_steps import LOOPS, commands
 
 
 def test_demo_trains_to_95_percent(command_line: Any, tmp_path: Path) -> None:
@@ -21,9 +30,43 @@ def test_demo_trains_to_95_percent(command_line: Any, tmp_path: Path) -> None:
     assert accuracy is not None
     assert float(accuracy[1]) >= 95
     assert re.search(r"\d+ images/s", output)
-    assert re.search(r"the trainer waited [\d.]+% of the time", output)
     assert re.search(r"verdict: (not|moderately|highly) input-bound", output)
     assert (tmp_path / "kept" / "pipelines.yaml").is_file()
+
+
+def test_what_the_demo_prints_works_when_pasted(
+    new_address: Callable[[], str], tmp_path: Path
+) -> None:
+    for _ in shapes.write_images(tmp_path / "shapes" / "train", 100, seed=0):
+        pass
+    printed = commands(Path("shapes"), "shapes-train")
+    address, http = new_address(), new_address()
+    given = printed.replace("127.0.0.1:7470", address).replace("127.0.0.1:7471", http)
+    init, serve = re.findall(r"^(.* init .*) && (.* serve .*)$", given, re.MULTILINE)[0]
+    loop = re.findall(r"^\S+ - <<'END'$.*?^END$", given, re.MULTILINE | re.DOTALL)[0]
+    shell = {"shell": True, "cwd": tmp_path, "executable": "/bin/bash", "timeout": 300}
+    subprocess.run(init, check=True, **shell)
+    command = [*shlex.split(serve), "--listen", address, "--http", http]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            assert server.stdout.readline().startswith(f"serving on {address}")
+            run = subprocess.run(loop, capture_output=True, text=True, check=False, **shell)
+            assert run.returncode == 0, run.stderr
+            assert "loss" in run.stdout
+            url = re.findall(r"http://\S+$", given)[0]
+            with urllib.request.urlopen(url, timeout=60) as page:
+                assert page.status == 200
+        finally:
+            server.terminate()
+
+
+@pytest.mark.parametrize("framework", LOOPS)
+def test_the_loop_is_of_a_framework_that_is_installed(
+    framework: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo_steps, "find_spec", lambda name: name == framework)
+    assert LOOPS[framework].replace("photos", "own") in commands(Path("f"), "own")
 
 
 def test_peek_prints_a_batch_and_writes_a_png(

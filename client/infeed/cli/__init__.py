@@ -27,7 +27,10 @@ def main() -> None:
         try:
             import typer  # noqa: F401, PLC0415 - not in the light install
         except ImportError:
-            sys.exit("error: the command line needs more packages: pip install 'infeed[cli]'")
+            sys.exit(
+                "error: the command line needs the package 'typer', which is not installed: "
+                "pip install 'infeed[server]', or 'infeed[cli]' where no data is served"
+            )
         new_app()()
     except InfeedError as error:
         sys.exit(f"error: {printable_lines(str(error))}")

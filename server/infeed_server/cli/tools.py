@@ -106,17 +106,13 @@ def token(
 
 
 def demo(
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs to train.")] = 6,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs to train.")] = 5,
     directory: Annotated[
-        Path | None,
-        typer.Option(
-            file_okay=False,
-            metavar="FOLDER",
-            help="Folder of the data set. Default: a temporary one.",
-        ),
-    ] = None,
+        Path,
+        typer.Option(file_okay=False, metavar="FOLDER", help="Folder that gets the data set."),
+    ] = Path("infeed-demo"),
 ) -> None:
-    """Serves an embedded data set from another process and trains a small model on it.
+    """Draws images, serves them from another process, trains on them, and prints what comes next.
 
     \b
     Example:

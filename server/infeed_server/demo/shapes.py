@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,22 +25,16 @@ SHAPES: dict[str, Shape] = {
 }
 
 
-def write_images(directory: Path, count: int, seed: int) -> Iterator[str]:
-    """Writes `count` JPEGs and `labels.csv` (file,label) into a directory; yields each name.
-    Classes alternate; position, size, colours and noise are drawn from the seed."""
-    directory.mkdir(parents=True, exist_ok=True)
+def write_images(directory: Path, count: int, seed: int) -> Iterator[Path]:
+    """Writes `count` JPEGs into a folder for each shape; yields each file. Classes alternate;
+    position, size, colours and noise are drawn from the seed."""
     rng = np.random.default_rng(seed)
-    with (directory / "labels.csv").open("w", newline="", encoding="utf-8") as out:
-        table = csv.writer(out)
-        table.writerow(["file", "label"])
-        for number in range(count):
-            label = number % len(SHAPES)
-            name = f"{number:05}.jpg"
-            image = draw(list(SHAPES.values())[label], rng)
-            encoded = tf.io.encode_jpeg(image, quality=90).numpy()
-            (directory / name).write_bytes(encoded)
-            table.writerow([name, label])
-            yield name
+    for number in range(count):
+        name = list(SHAPES)[number % len(SHAPES)]
+        file = directory / name / f"{number:05}.jpg"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(tf.io.encode_jpeg(draw(SHAPES[name], rng), quality=90).numpy())
+        yield file
 
 
 def draw(shape: Shape, rng: np.random.Generator) -> Array:

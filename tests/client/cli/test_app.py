@@ -60,7 +60,8 @@ def exit_message(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> str:
 
 def test_the_light_install_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "typer", None)
-    assert exit_message(monkeypatch, "peek").endswith("pip install 'infeed[cli]'")
+    message = exit_message(monkeypatch, "demo")
+    assert "pip install 'infeed[server]', or 'infeed[cli]' where no data is served" in message
 
 
 def add_failing_command(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
