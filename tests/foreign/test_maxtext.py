@@ -6,6 +6,7 @@ Needs MaxText's sources on the path, and what they import; skipped without them.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -186,3 +187,15 @@ def test_maxtexts_checkpoint_continues_with_the_next_batch(
         )
     assert isinstance(other.local_iterator, grain.DatasetIterator)
     assert_equal(arrays(drain(other)), whole[2:])
+
+
+def test_old_lines_of_the_page_are_maxtexts() -> None:
+    page = (EXAMPLES.parent / "docs" / "maxtext.md").read_text(encoding="utf-8")
+    old = re.findall(
+        r"^-(?!--)(.*)$", page.partition("```diff")[2].partition("```")[0], re.MULTILINE
+    )
+    module = Path(interface.__file__).with_name("grain_data_processing.py")
+    source = iter(module.read_text(encoding="utf-8").splitlines())
+    assert old
+    for line in old:
+        assert line in source, line
