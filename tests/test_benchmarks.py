@@ -10,14 +10,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
-from benchmarks import formats, pack, servers
+from benchmarks import formats, pack, published, servers
 from benchmarks.cases import CASES
 from benchmarks.duel import Goal, Plan, Side, duel, gigabytes_per_second
 from benchmarks.findings import Figures, Finding, Target
 from benchmarks.processes import ROOT, BenchmarkError
+from benchmarks.results import Outcome
 from tests.harness.photos import drawn_photos
 from typer.testing import CliRunner
 
@@ -157,3 +159,35 @@ def test_infeed_serves_the_datasets_of_its_peers():
     datasets = pytest.importorskip("benchmarks.datasets")
     served = yaml.safe_load((ROOT / "benchmarks/pipelines.yaml").read_text())["pipelines"]
     assert set(datasets.BY_NAME) <= set(served)
+
+
+def outcome(value: float, error: str | None = None) -> dict[str, Any]:
+    """Returns an outcome of one pair, as `results.json` holds it."""
+    finding = Finding("GB/s", Figures("infeed", [value]), Figures("peer", [1.0]), Target(2.0))
+    plan = Plan(1, 2.0)
+    return Outcome([] if error else [finding], error, plan, 0.5, "2026-12-01T10:00:00").to_json()
+
+
+def test_published_are_the_named_cases_that_ran():
+    run = {
+        "machine": {"processor": "new"},
+        "cases": {"a": outcome(3.0), "b": outcome(4.0), "c": outcome(5.0, "broken")},
+    }
+    before = {"a": {"machine": {"processor": "old"}}, "c": {"machine": {"processor": "old"}}}
+    named = published.add(before, run, ["a"])
+    assert named == {"a": {"machine": run["machine"], **run["cases"]["a"]}, "c": before["c"]}
+    every = published.add(before, run, [])
+    assert set(every) == {"a", "b", "c"}
+    assert every["c"] == before["c"]
+
+
+def test_published_cases_exist_and_their_derived_values_are_right():
+    results = json.loads(published.FILE.read_text())
+    assert results.keys() <= CASES.keys()
+    for name, result in results.items():
+        for saved in result["findings"]:
+            if saved["ours"]["values"]:
+                assert Finding.from_json(saved).to_json() == saved, name
+            elif saved["ratio"].get("min"):
+                ratio = saved["ratio"]
+                assert ratio["min"] <= ratio["median"] <= ratio["max"], name

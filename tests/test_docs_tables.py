@@ -6,7 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from tools.docs import all_tables, run
+from benchmarks.cases import CASES
+from benchmarks.duel import Plan
+from benchmarks.findings import Figures, Finding, Target
+from benchmarks.results import Outcome
+from tools.docs import all_tables, benchmarks, run
 from tools.docs.markdown import DocsError, Table
 from tools.docs.pages import ROOT, diffs, fill
 
@@ -86,3 +90,28 @@ def test_wrong_marker_is_an_error_that_names_the_line(page: str, message: str) -
 def test_table_without_a_page_is_an_error_with_the_lines_to_add(root: Path) -> None:
     with pytest.raises(DocsError, match=r"no page has options\.parquet; .* <!-- generated: opt"):
         diffs(root, {"options.shuffle": SEED, "options.parquet": SEED})
+
+
+def test_results_show_their_spread_target_and_run() -> None:
+    ours, theirs = Figures("infeed", [1.0, 2.0, 3.0]), Figures("service", [2.0, 2.0, 2.0])
+    finding = Finding("GB/s", ours, theirs, Target(1.5))
+    machine = dict.fromkeys(("processor", "cores", "memory", "kernel"), "some")
+    machine |= dict.fromkeys(("Python", "TensorFlow", "infeed"), "1.0")
+    saved = Outcome([finding], None, Plan(3, 2.0), 0.25, "2026-12-01T10:00:00").to_json()
+    made = benchmarks.tables({"transport-uint8": {"machine": machine, **saved}})
+    command = '`make bench BENCH="--pairs 3 --seconds 2"`'
+    assert made["benchmarks.runs"].rows == [("a", "2026-12-01", command, "1", "0.2 to 0.2")]
+    row = ("GB/s", "2", "2 (tf.data service)", "**1.00** [0.50\N{EN DASH}1.50]")
+    rows = made["benchmarks.transport"].rows
+    assert ("`transport-uint8`", *row, "≥ 1.5, **missed**", "a") in rows
+    assert ("`transport-float32`", "no published result", *[""] * 5) in rows
+
+
+def test_every_case_is_in_one_table_of_results() -> None:
+    rows = [
+        row[0]
+        for name, table in benchmarks.tables({}).items()
+        if name not in ("benchmarks.runs", "benchmarks.machines")
+        for row in table.rows
+    ]
+    assert sorted(rows) == sorted(f"`{name}`" for name in CASES)

@@ -5,8 +5,8 @@ A page holds a table between two markers:
     <!-- generated: options.shuffle -->
     <!-- end -->
 
-The name selects the table; its rows, defaults and texts are read from the code. `pages` writes
-tables into pages, and every other module makes some of them.
+The name selects the table; its rows, defaults and texts are read from the code, and of benchmarks
+from their published results. `pages` writes tables into pages, and every other module makes some.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tools.docs import commands, definitions, metrics, python_api
+from tools.docs import benchmarks, commands, definitions, metrics, python_api
 from tools.docs.markdown import DocsError, Table
 from tools.docs.pages import diffs, write
 
@@ -24,7 +24,7 @@ def all_tables() -> dict[str, Table]:
     """Makes every table. Raises `DocsError` for code without the text of a row."""
     return {
         name: table
-        for module in (definitions, python_api, commands, metrics)
+        for module in (definitions, python_api, commands, metrics, benchmarks)
         for name, table in module.tables().items()
     }
 
