@@ -16,7 +16,8 @@ RUN python -m venv --without-pip /opt/venv
 WORKDIR /src
 COPY requirements requirements
 # The containers have exactly the versions that the tests ran with.
-RUN python -m pip install --quiet --constraint requirements/dev.txt hatchling editables
+RUN python -m pip install --quiet --constraint requirements/dev.txt \
+      hatchling hatch-fancy-pypi-readme editables
 COPY pyproject.toml README.md LICENSE ./
 COPY tools/requirements_of.py tools/
 RUN mkdir /dist \
