@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import email.message
 import json
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from tools import package
 
 import infeed
@@ -34,6 +36,12 @@ def project(tmp_path: Path) -> Path:
 
 def test_version_has_one_place() -> None:
     assert metadata(package.ROOT)["version"] == infeed.__version__
+
+
+def test_citation_has_the_version() -> None:
+    citation = yaml.safe_load((package.ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == infeed.__version__
+    assert citation["license"] == "Apache-2.0"
 
 
 def test_readme_of_the_index_has_no_relative_link(project: Path) -> None:
@@ -82,6 +90,14 @@ def test_release_lacks_tag_date_and_address(
     (tmp_path / "CHANGELOG.md").write_text("## [1.2.0] - 2026-11-27\n")
     fields["Project-URL"] = f"Repository, {ADDRESS}"
     assert package.check_release(fields, "v1.2.0", ADDRESS) == []
+
+
+def test_every_action_is_pinned_by_a_commit() -> None:
+    files = sorted((package.ROOT / ".github/workflows").glob("*.yml"))
+    uses = [line for path in files for line in path.read_text().splitlines() if "uses:" in line]
+    foreign = [line for line in uses if "./.github/" not in line]
+    assert len(foreign) > 5
+    assert [line for line in foreign if not re.search(r"@[0-9a-f]{40} # v[\d.]+$", line)] == []
 
 
 @pytest.mark.slow  # four builds
