@@ -21,6 +21,7 @@ import argparse
 import email
 import email.message
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -245,9 +246,17 @@ def try_out(wheel: Path, python: str, extra: str, code: str, bom: Path | None) -
 def list_contents(inside: Path, bom: Path, folder: Path) -> None:
     """Writes the software bill of materials of an environment, by a tool in another one."""
     tool = environment(folder / "tool", sys.executable, SBOM_TOOL).with_name("cyclonedx-py")
-    project = ("--pyproject", ROOT / "pyproject.toml", "--mc-type", "library")
+    # The tool reads no version that the build takes from the code.
+    version = run(inside, "-I", "-c", "import infeed; print(infeed.__version__)").strip()
+    definition = (ROOT / "pyproject.toml").read_text()
+    (folder / "pyproject.toml").write_text(
+        re.sub("^dynamic = .*$", f'version = "{version}"', definition, count=1, flags=re.MULTILINE)
+    )
+    project = ("--pyproject", folder / "pyproject.toml", "--mc-type", "library")
     reproducible = ("--output-reproducible", "--of", "JSON", "-o", bom)
     run(tool, "environment", *project, *reproducible, inside)
+    if json.loads(bom.read_text())["metadata"]["component"].get("version") != version:
+        raise SystemExit(f"{bom}: the listed component has no version {version}")
     print(f"wrote {bom.name}", flush=True)
 
 
