@@ -3,8 +3,8 @@
 #   docker build --target server  -t infeed-server .     all roles, with TensorFlow
 #   docker build --target trainer -t infeed-trainer .    the light client and `infeed loadtest`
 #
-# Works with BuildKit and without it. Arguments: BASE_IMAGE, and for the labels VERSION, REVISION
-# and SOURCE.
+# Works with BuildKit and without it. Arguments: BASE_IMAGE, and for the labels VERSION, REVISION,
+# SOURCE and CREATED.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 # --- build: the wheel, and what it requires as two lists -------------------------------------
@@ -16,7 +16,8 @@ RUN python -m venv --without-pip /opt/venv
 WORKDIR /src
 COPY requirements requirements
 # The containers have exactly the versions that the tests ran with.
-RUN python -m pip install --quiet --constraint requirements/dev.txt hatchling editables
+RUN python -m pip install --quiet --constraint requirements/dev.txt \
+      hatchling hatch-fancy-pypi-readme editables
 COPY pyproject.toml README.md LICENSE ./
 COPY tools/requirements_of.py tools/
 RUN mkdir /dist \
@@ -72,12 +73,13 @@ COPY deploy/trainer.py /opt/infeed/
 # By number, which Kubernetes' runAsNonRoot can check.
 USER 10001:10001
 CMD ["python", "/opt/infeed/trainer.py"]
-ARG VERSION="" REVISION="" SOURCE=""
+ARG VERSION="" REVISION="" SOURCE="" CREATED=""
 LABEL org.opencontainers.image.title="infeed-trainer" \
       org.opencontainers.image.description="The client of infeed: a check of a deployment, and its load test" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
-      org.opencontainers.image.source="${SOURCE}"
+      org.opencontainers.image.source="${SOURCE}" \
+      org.opencontainers.image.created="${CREATED}"
 
 # --- server ----------------------------------------------------------------------------------
 FROM base AS server
@@ -95,9 +97,10 @@ HEALTHCHECK --interval=5s --timeout=10s --start-period=120s --retries=3 \
 # --insecure: a container listens beyond loopback, and TLS is not set up here.
 CMD ["infeed", "serve", "/config/pipelines.yaml", \
      "--listen", "0.0.0.0:7470", "--http", "0.0.0.0:7471", "--insecure"]
-ARG VERSION="" REVISION="" SOURCE=""
+ARG VERSION="" REVISION="" SOURCE="" CREATED=""
 LABEL org.opencontainers.image.title="infeed-server" \
       org.opencontainers.image.description="Ready-to-train batches over gRPC: all roles of infeed" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
-      org.opencontainers.image.source="${SOURCE}"
+      org.opencontainers.image.source="${SOURCE}" \
+      org.opencontainers.image.created="${CREATED}"

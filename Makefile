@@ -157,14 +157,16 @@ pin: $(READY) ## Write the versions installed in .venv to requirements/dev.txt.
 
 # Interpreters to try the wheel with; those that are not installed are left out.
 PYTHONS := python3.10 python3.11 python3.12 python3.13
+# More options of tools/package.py, such as --release.
+PACKAGE :=
 
 .PHONY: package
 package: $(READY) ## Build sdist and wheel, and train with the wheel in clean environments; PYTHONS=...
-	@$(BIN)/python -m tools.package $(addprefix --python ,$(PYTHONS))
+	@$(BIN)/python -m tools.package $(addprefix --python ,$(PYTHONS)) $(PACKAGE)
 
 .PHONY: sbom
 sbom: $(READY) ## The same with the server and TensorFlow; list what it contains in dist/infeed.cdx.json.
-	@$(BIN)/python -m tools.package --server $(BIN)/python --sbom
+	@$(BIN)/python -m tools.package --server $(BIN)/python --sbom $(PACKAGE)
 
 .PHONY: clean
 clean: ## Remove .venv, caches and build output.

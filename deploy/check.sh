@@ -43,7 +43,7 @@ SAMPLES=$(grep -c '[^[:space:]]' "$DATA_DIR/labels.csv")
 names=,$(head -n 1 "$DATA_DIR/labels.csv" | LC_ALL=C tr -d '"[:space:]\357\273\277'),
 if [[ ${names,,} == *,file,* && ${names,,} == *,label,* ]]; then SAMPLES=$((SAMPLES - 1)); fi
 # Labels of the images.
-VERSION=${VERSION-$(sed -n 's/^version = "\(.*\)"$/\1/p' "$root/pyproject.toml")}
+VERSION=${VERSION-$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' "$root/client/infeed/__init__.py")}
 REVISION=${REVISION-$(git -C "$root" rev-parse HEAD 2>/dev/null || true)}
 export SAMPLES VERSION REVISION
 

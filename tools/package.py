@@ -1,11 +1,16 @@
 """Packages of a release: built, checked, tried in clean environments, and listed.
 
-    python -m tools.package [--out dist] [--python PYTHON]... [--server PYTHON] [--sbom]
+    python -m tools.package [--out dist] [--python PYTHON]... [--server PYTHON]... [--sbom]
+                            [--release TAG] [--repository URL]
 
-Builds the sdist, and the wheel from the unpacked sdist, so that the sdist is complete. With each
-`--python`, installs the wheel alone into a new environment, trains on a fake, and runs the command
-of the extra `cli`; with `--server`, installs it with the server's extra and trains on a real
-server. `--sbom` writes a CycloneDX list of what that environment contains, `infeed.cdx.json`.
+Builds the sdist, and the wheel from the unpacked sdist, so that the sdist is complete; builds both
+again from a copy of the tracked files elsewhere, which must give the same bytes; and checks their
+contents, and their metadata by `twine check`. With each `--python`, installs the wheel alone into
+a new environment, measures the import, trains on a fake, and runs the command of the extra `cli`;
+with each `--server`, installs it with the server's extra and trains on a real server. `--sbom`
+writes a CycloneDX list of what the last environment contains, `infeed.cdx.json`. `--release` and
+`--repository` check what only a release has to have: a tag of this version, a dated section of the
+changelog, and the repository's address.
 
 Needs hatchling, and the network or a cache of pip: TensorFlow is large.
 """
@@ -14,20 +19,38 @@ from __future__ import annotations
 
 import argparse
 import email
+import email.message
+import hashlib
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 import zipfile
+from html.parser import HTMLParser
 from pathlib import Path
+
+from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[1]
 
 PACKAGES = ("client/infeed", "server/infeed_server", "tfdata/infeed_tfdata")
 
 SBOM_TOOL = "cyclonedx-bom==7.5.0"
+TWINE = "twine==7.0.0"
+
+MAX_IMPORT_SECONDS = 0.5
+"""Bound on `import infeed`, the shortest of five: others load the machine, too."""
+
+IMPORTING = """
+import subprocess, sys
+code = "import time; start = time.perf_counter(); import infeed; print(time.perf_counter() - start)"
+command = [sys.executable, "-I", "-c", code]
+print(min(float(subprocess.check_output(command)) for _ in range(5)))
+"""
 
 TRAINING = """
 import importlib.util, platform, sys
@@ -65,33 +88,95 @@ print(f"server: Python {platform.python_version()}, each sample once")
 """
 
 
-def run(*command: str | Path, cwd: Path | None = None) -> str:
+def run(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:
     """Runs a command to its end and returns its output. Raises `CalledProcessError`."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    environment |= variables
     result = subprocess.run(  # noqa: S603
         command, check=True, cwd=cwd, env=environment, stdout=subprocess.PIPE, text=True
     )
     return result.stdout
 
 
-def build(out: Path) -> tuple[Path, Path]:
-    """Builds sdist and wheel into a folder, and returns them."""
+def build(out: Path, root: Path = ROOT) -> tuple[Path, Path]:
+    """Builds sdist and wheel into a folder, with the time of the last commit, and returns them."""
     out.mkdir(parents=True, exist_ok=True)
     for old in (*out.glob("infeed-*.tar.gz"), *out.glob("infeed-*.whl")):
         old.unlink()
+    epoch = run("git", "log", "-1", "--format=%ct", cwd=ROOT).strip()
     hatchling = (sys.executable, "-m", "hatchling", "build", "--directory", out)
-    run(*hatchling, "--target", "sdist", cwd=ROOT)
+    run(*hatchling, "--target", "sdist", cwd=root, SOURCE_DATE_EPOCH=epoch)
     (sdist,) = out.glob("infeed-*.tar.gz")
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(sdist) as archive:
             archive.extractall(folder, filter="data")
         (unpacked,) = Path(folder).iterdir()
-        run(*hatchling, "--target", "wheel", cwd=unpacked)
+        run(*hatchling, "--target", "wheel", cwd=unpacked, SOURCE_DATE_EPOCH=epoch)
     (wheel,) = out.glob("infeed-*.whl")
     return sdist, wheel
 
 
-def check(sdist: Path, wheel: Path) -> list[str]:
+def digest(package: Path) -> str:
+    return hashlib.sha256(package.read_bytes()).hexdigest()
+
+
+def compare_builds(*packages: Path) -> list[str]:
+    """Builds again from a copy of the tracked files; returns the packages that differ."""
+    with tempfile.TemporaryDirectory() as name:
+        copy, out = Path(name, "copy"), Path(name, "out")
+        for path in filter(None, run("git", "ls-files", "-z", cwd=ROOT).split("\0")):
+            (copy / path).parent.mkdir(parents=True, exist_ok=True)
+            # Without the times and permissions of the clone.
+            shutil.copyfile(ROOT / path, copy / path)
+        again = build(out, copy)
+        return [
+            f"{package.name}: another SHA-256 when it is built in another folder"
+            for package, second in zip(packages, again, strict=True)
+            if digest(package) != digest(second)
+        ]
+
+
+class _Addresses(HTMLParser):
+    """Addresses of the links and pictures of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002
+        self.found += [value or "" for name, value in attrs if name in ("href", "src", "srcset")]
+
+
+def check_readme(text: str, repository: str | None) -> list[str]:
+    """Returns the links of a package's README that lead nowhere on the index."""
+    page = _Addresses()
+    page.feed(MarkdownIt("gfm-like", {"linkify": False}).render(text))
+    problems = [
+        f"README.md: {address!r} is relative; pyproject.toml has the replacements"
+        for address in page.found
+        if not address.startswith("https://")
+    ]
+    if repository and not any(address.startswith(f"{repository}/") for address in page.found):
+        problems.append(f"README.md: no link to {repository}; pyproject.toml has the replacements")
+    return problems
+
+
+def check_release(fields: email.message.Message, tag: str, repository: str | None) -> list[str]:
+    """Returns what a release lacks: a tag of its version, a date, the repository's address."""
+    version = fields["Version"]
+    problems = []
+    if tag != f"v{version}":
+        problems.append(f"tag {tag}: not of version {version}; expected v{version}")
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    if not re.search(rf"^## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d$", changes, re.MULTILINE):
+        problems.append(f"CHANGELOG.md: no section [{version}] with a date")
+    addresses = [value.partition(", ")[2] for value in fields.get_all("Project-URL", [])]
+    if repository not in addresses:
+        problems.append(f"pyproject.toml: [project.urls] has {addresses}, not {repository}")
+    return problems
+
+
+def check(sdist: Path, wheel: Path, release: str | None, repository: str | None) -> list[str]:
     """Returns what the packages lack, or have too much."""
     with tarfile.open(sdist) as archive:
         in_sdist = {name.partition("/")[2] for name in archive.getnames()}
@@ -110,9 +195,17 @@ def check(sdist: Path, wheel: Path) -> list[str]:
     tracked = run("git", "ls-files", *PACKAGES, cwd=ROOT).split()
     expected = {name.partition("/")[2] for name in tracked}
     problems += [f"the wheel lacks {name}" for name in sorted(expected - in_wheel)]
-    if f"## [{fields['Version']}]" not in (ROOT / "CHANGELOG.md").read_text():
-        problems.append(f"CHANGELOG.md has no section [{fields['Version']}]")
+    problems += check_readme(fields.get_payload(), repository)
+    if release is not None:
+        problems += check_release(fields, release, repository)
     return problems
+
+
+def check_metadata(*packages: Path) -> None:
+    """Runs `twine check` in an environment of its own. Raises `CalledProcessError`."""
+    with tempfile.TemporaryDirectory() as name:
+        twine = environment(Path(name), sys.executable, TWINE).with_name("twine")
+        print(run(twine, "check", "--strict", *packages).rstrip(), flush=True)
 
 
 def is_installed(python: str) -> bool:
@@ -140,6 +233,10 @@ def try_out(wheel: Path, python: str, extra: str, code: str, bom: Path | None) -
         # -I: without the variables and folders that would add other packages.
         print(run(inside, "-I", "-c", code, cwd=folder).rstrip(), flush=True)
         if not extra:  # the light package has no command yet
+            seconds = float(run(inside, "-I", "-c", IMPORTING, cwd=folder))
+            print(f"import infeed: {1000 * seconds:.0f} ms", flush=True)
+            if seconds > MAX_IMPORT_SECONDS:
+                raise SystemExit(f"import infeed: {seconds:.2f} s; {MAX_IMPORT_SECONDS} s at most")
             run(inside, "-m", "pip", "install", "--quiet", f"{wheel}[cli]")
         run(inside.with_name("infeed"), "--help", cwd=folder)
         if bom is not None:
@@ -149,9 +246,17 @@ def try_out(wheel: Path, python: str, extra: str, code: str, bom: Path | None) -
 def list_contents(inside: Path, bom: Path, folder: Path) -> None:
     """Writes the software bill of materials of an environment, by a tool in another one."""
     tool = environment(folder / "tool", sys.executable, SBOM_TOOL).with_name("cyclonedx-py")
-    project = ("--pyproject", ROOT / "pyproject.toml", "--mc-type", "library")
+    # The tool reads no version that the build takes from the code.
+    version = run(inside, "-I", "-c", "import infeed; print(infeed.__version__)").strip()
+    definition = (ROOT / "pyproject.toml").read_text()
+    (folder / "pyproject.toml").write_text(
+        re.sub("^dynamic = .*$", f'version = "{version}"', definition, count=1, flags=re.MULTILINE)
+    )
+    project = ("--pyproject", folder / "pyproject.toml", "--mc-type", "library")
     reproducible = ("--output-reproducible", "--of", "JSON", "-o", bom)
     run(tool, "environment", *project, *reproducible, inside)
+    if json.loads(bom.read_text())["metadata"]["component"].get("version") != version:
+        raise SystemExit(f"{bom}: the listed component has no version {version}")
     print(f"wrote {bom.name}", flush=True)
 
 
@@ -159,25 +264,32 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Builds the packages and tries them out.")
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of the packages")
     parser.add_argument("--python", action="append", default=[], help="interpreter to train with")
-    parser.add_argument("--server", help="interpreter to serve with, with TensorFlow")
+    parser.add_argument(
+        "--server", action="append", default=[], help="interpreter to serve with, with TensorFlow"
+    )
     parser.add_argument("--sbom", action="store_true", help="list what the environment contains")
+    parser.add_argument("--release", metavar="TAG", help="check what a release has to have")
+    parser.add_argument("--repository", metavar="URL", help="address that the packages must name")
     options = parser.parse_args()
     sdist, wheel = build(options.out.absolute())
-    problems = check(sdist, wheel)
     for package in (sdist, wheel):
         print(f"built {package.name}, {package.stat().st_size >> 10} KiB", flush=True)
+        print(f"  sha256 {digest(package)}", flush=True)
+    problems = check(sdist, wheel, options.release, options.repository)
+    problems += compare_builds(sdist, wheel)
     if problems:
         print("\n".join(problems))
         return 1
-    bom = wheel.with_name("infeed.cdx.json") if options.sbom else None
-    pythons = [item for item in options.python if is_installed(item)]
-    for missing in set(options.python) - set(pythons):
-        print(f"left out: no {missing} here")
-    for number, python in enumerate(pythons):
-        lists = bom if number == len(pythons) - 1 and not options.server else None
-        try_out(wheel, python, "", TRAINING, lists)
-    if options.server:
-        try_out(wheel, options.server, "[server]", SERVING, bom)
+    check_metadata(sdist, wheel)
+    trials = [(python, "", TRAINING) for python in options.python]
+    trials += [(python, "[server]", SERVING) for python in options.server]
+    for python, _, _ in trials:
+        if not is_installed(python):
+            print(f"left out: no {python} here")
+    trials = [trial for trial in trials if is_installed(trial[0])]
+    for number, trial in enumerate(trials, 1):
+        is_listed = options.sbom and number == len(trials)
+        try_out(wheel, *trial, wheel.with_name("infeed.cdx.json") if is_listed else None)
     return 0
 
 

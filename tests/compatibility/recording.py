@@ -83,8 +83,9 @@ def load(version: str) -> Recording:
 
 
 def versions() -> list[str]:
-    """Returns the versions that have a recording."""
-    return sorted(path.name for path in FOLDER.iterdir() if path.is_dir())
+    """Returns the versions that have a recording, the oldest first."""
+    names = [path.name for path in FOLDER.iterdir() if path.is_dir()]
+    return sorted(names, key=lambda name: tuple(map(int, name.split("."))))
 
 
 def schema_of_today() -> bytes:

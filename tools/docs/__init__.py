@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tools.docs import benchmarks, commands, definitions, metrics, python_api
+from tools.docs import benchmarks, commands, definitions, metrics, python_api, wire
 from tools.docs.markdown import DocsError, Table
 from tools.docs.pages import diffs, write
 
@@ -24,7 +24,7 @@ def all_tables() -> dict[str, Table]:
     """Makes every table. Raises `DocsError` for code without the text of a row."""
     return {
         name: table
-        for module in (definitions, python_api, commands, metrics, benchmarks)
+        for module in (definitions, python_api, commands, metrics, benchmarks, wire)
         for name, table in module.tables().items()
     }
 
