@@ -20,10 +20,6 @@ def removed_samples(remove: Remove | None, source: Source) -> tuple[int, ...]:
     ids = _ids_of(listed, source, where)
     seen: set[int] = set()
     for name, index in zip(listed, ids, strict=True):
-        if not 0 <= index < len(source):
-            raise ConfigError(
-                f"{where}there is no sample {index}; the data set has 0 to {len(source) - 1}"
-            )
         if index in seen:
             raise ConfigError(f"{where}sample {index} is listed twice, as {name!r}; leave out one")
         seen.add(index)
@@ -49,7 +45,7 @@ def removal_reasons(remove: Remove | None) -> tuple[str, ...]:
 def find_sample(name: str, source: Source) -> int:
     """Returns the id of a sample, by its id or file name. Raises `ConfigError`."""
     item = int(name) if name.isdecimal() else name
-    return removed_samples(Remove(samples=(item,)), source)[0]
+    return _ids_of((item,), source, "")[0]
 
 
 def _lines(path: str) -> Iterator[tuple[int | str, str]]:
@@ -86,7 +82,13 @@ def _ids_of(listed: Sequence[int | str], source: Source, where: str) -> list[int
             raise ConfigError(
                 f"{where}no sample has the file {name!r}; `infeed what` shows files and ids"
             )
-    return [names[item] if isinstance(item, str) else item for item in listed]
+    ids = [names[item] if isinstance(item, str) else item for item in listed]
+    for index in ids:
+        if not 0 <= index < len(source):
+            raise ConfigError(
+                f"{where}there is no sample {index}; the data set has 0 to {len(source) - 1}"
+            )
+    return ids
 
 
 def _endings(file: str) -> Iterator[str]:

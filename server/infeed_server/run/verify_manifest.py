@@ -127,7 +127,7 @@ def _sample(text: bytes, run: RunData, contents: Contents, name: str) -> tuple[l
     try:
         sample = find_sample(name, source)
     except ConfigError as error:
-        return [f"sample {name}: {error.message.removeprefix('remove: ')}"], True
+        return [f"sample {name}: {error.message}"], True
     begins = np.cumsum([0, *map(len, parts)])
     number = int(np.searchsorted(begins, sample, side="right")) - 1
     index, root = sample - int(begins[number]), _root(json.loads(text), number)
