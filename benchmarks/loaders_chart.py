@@ -2,13 +2,13 @@
 
     python -m benchmarks.loaders_chart FOLDER [--results bench-results/results.json]
 
-Writes loaders.svg and loaders.png for a light page, and loaders-dark.svg and loaders-dark.png.
+Writes loaders.svg, whose text follows the light or dark mode of the system.
 """
 
 from __future__ import annotations
 
+import io
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,19 +28,10 @@ DECODERS = {"Grain": "Pillow", "DataLoader": "Pillow"}
 _DEFAULT = Path("bench-results/results.json")
 
 
-@dataclass(frozen=True)
-class Theme:
-    """Colours for one background."""
+_INK, _GREY = "#1f2328", "#59636e"
+_DARK = {_INK: "#f0f6fc", _GREY: "#9198a1"}
+"""Colours of a light page, and what they become on a dark one."""
 
-    ink: str
-    grey: str
-    background: str
-
-
-THEMES = {
-    "": Theme("#1f2328", "#59636e", "#ffffff"),
-    "-dark": Theme("#f0f6fc", "#9198a1", "#0d1117"),
-}
 _OURS, _PEER = "#2a9d6f", "#8a93a0"
 
 
@@ -54,8 +45,7 @@ def main(
         raise typer.BadParameter(f"{results}: no case loaders; run python -m benchmarks loaders")
     outcome = Outcome.from_json(saved["cases"]["loaders"])
     folder.mkdir(parents=True, exist_ok=True)
-    for suffix, theme in THEMES.items():
-        _draw(outcome, saved["machine"], theme, folder / f"loaders{suffix}")
+    (folder / "loaders.svg").write_text(_svg(outcome, saved["machine"]))
 
 
 def sides(outcome: Outcome) -> dict[str, dict[str, Figures]]:
@@ -82,32 +72,33 @@ def caption(outcome: Outcome, machine: dict[str, str]) -> str:
     )
 
 
-def _draw(outcome: Outcome, machine: dict[str, str], theme: Theme, file: Path) -> None:
+def _svg(outcome: Outcome, machine: dict[str, str]) -> str:
+    """Draws the chart for a light page, with a style sheet for a dark one."""
     measured = sides(outcome)
     names = list(measured)
     # Without a salt and a date, each drawing of the same figures would differ.
-    style = {"svg.hashsalt": "infeed", "text.color": theme.ink, "font.size": 10}
+    style = {"svg.hashsalt": "infeed", "text.color": _INK, "font.size": 10}
     with plt.rc_context(style):
         figure, (rates, times) = plt.subplots(1, 2, figsize=(8.6, 3.3), layout="constrained")
         rates.set_title("images per second", loc="left", fontsize=11)
         times.set_title("CPU seconds per 1,000 images, trainer's host", loc="left", fontsize=11)
         for row, name in enumerate(names):
             colour = _PEER if row else _OURS
-            _bar(rates, row, measured[name][RATE], colour, theme)
+            _bar(rates, row, measured[name][RATE], colour)
             own = measured[name][TRAINER_CPU]
             server = measured[name].get(SERVER_CPU)
             if server is not None:
                 times.barh(row, server.median, 0.6, left=own.median, color=colour, alpha=0.35)
             end = own.median + (server.median if server else 0.0)
-            _bar(times, row, own, colour, theme, max(end, *own.values))
+            _bar(times, row, own, colour, max(end, *own.values))
             if server is not None:
                 note = f"+ {rounded(server.median)} on the server"
                 times.annotate(
                     note, (end, row), (40, 0), textcoords="offset points", va="center",
-                    color=theme.grey, fontsize=9,
+                    color=_GREY, fontsize=9,
                 )  # fmt: skip
         for axes in (rates, times):
-            axes.set_yticks(range(len(names)), [_label(name) for name in names], color=theme.ink)
+            axes.set_yticks(range(len(names)), [_label(name) for name in names], color=_INK)
             axes.set_ylim(len(names) - 0.5, -0.5)
             axes.set_xticks([])
             axes.set_facecolor("none")
@@ -117,23 +108,24 @@ def _draw(outcome: Outcome, machine: dict[str, str], theme: Theme, file: Path) -
                 spine.set_visible(False)
         times.set_yticklabels([])
         times.set_xlim(0, 1.9 * max(_total(measured[name]) for name in names))
-        figure.supxlabel(
-            caption(outcome, machine), fontsize=7.5, color=theme.grey, x=0.01, ha="left"
-        )
-        figure.savefig(file.with_suffix(".svg"), transparent=True, metadata={"Date": None})
-        figure.savefig(file.with_suffix(".png"), dpi=150, facecolor=theme.background)
+        figure.supxlabel(caption(outcome, machine), fontsize=7.5, color=_GREY, x=0.01, ha="left")
+        svg = io.StringIO()
+        figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None})
         plt.close(figure)
-
-
-def _bar(
-    axes: Any, row: int, figures: Figures, colour: str, theme: Theme, end: float | None = None
-) -> None:
-    axes.barh(row, figures.median, 0.6, color=colour)
-    axes.hlines(row, min(figures.values), max(figures.values), color=theme.ink, linewidth=1)
-    place = max(figures.median, *figures.values) if end is None else end
-    axes.text(
-        place, row, f" {rounded(figures.median)}", va="center", color=theme.ink, weight="bold"
+    rules = (
+        f'[style*="{name}: {light}"] {{{name}: {dark} !important}}'
+        for light, dark in _DARK.items()
+        for name in ("fill", "stroke")
     )
+    style = f"<style>@media (prefers-color-scheme: dark) {{ {' '.join(rules)} }}</style>"
+    return svg.getvalue().replace("</svg>", f"{style}</svg>")
+
+
+def _bar(axes: Any, row: int, figures: Figures, colour: str, end: float | None = None) -> None:
+    axes.barh(row, figures.median, 0.6, color=colour)
+    axes.hlines(row, min(figures.values), max(figures.values), color=_INK, linewidth=1)
+    place = max(figures.median, *figures.values) if end is None else end
+    axes.text(place, row, f" {rounded(figures.median)}", va="center", color=_INK, weight="bold")
 
 
 def _label(name: str) -> str:

@@ -13,14 +13,18 @@ PROCESSES = 4
 """Worker processes of each side."""
 
 
-class ResizedPhotos:
-    """Reads a photo for each index, and scales all of it."""
+class _Photos:
+    """The files, by index."""
 
     def __init__(self) -> None:
         self._files = sorted(photo_folder().glob(PATTERN))
 
     def __len__(self) -> int:
         return len(self._files)
+
+
+class ResizedPhotos(_Photos):
+    """Reads a photo for each index, and scales all of it."""
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         with Image.open(self._files[index]) as file:
@@ -28,16 +32,10 @@ class ResizedPhotos:
         return {"image": np.asarray(photo)}
 
 
-class CroppedPhotos:
+class CroppedPhotos(_Photos):
     """Reads a photo for each index: the largest square in its middle, scaled."""
 
     fingerprint = "cropped-photos-v1"
-
-    def __init__(self) -> None:
-        self._files = sorted(photo_folder().glob(PATTERN))
-
-    def __len__(self) -> int:
-        return len(self._files)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         with Image.open(self._files[index]) as file:

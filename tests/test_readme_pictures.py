@@ -56,7 +56,7 @@ def test_chart_has_the_figures_of_the_results(tmp_path: Path):
         results.write_text(json.dumps(saved))
         loaders_chart.main(tmp_path, results)
         pictures.append((tmp_path / "loaders.svg").read_text())
-        assert (tmp_path / "loaders-dark.png").stat().st_size > 1000
+        assert "prefers-color-scheme: dark" in pictures[-1]
     assert pictures[0] != pictures[1]
 
 
