@@ -53,7 +53,7 @@ with infeed.connect("127.0.0.1:7470", "photos") as feed:
     model.fit(batches, epochs=2, shuffle=False)  # the pipeline shuffles
 """,
 }
-"""Framework → a loop over the pipeline `photos`; docs/quickstart.md has the same loops."""
+"""Framework → a loop over the pipeline `photos`."""
 
 
 def commands(folder: Path, pipeline: str) -> str:

@@ -155,8 +155,8 @@ class Engine(ABC):
         cannot have, and where samples have no order that is known."""
         raise self._no_order()
 
-    def describe_slots(self, run: RunKey, positions: range, draws: bool) -> list[service.Slot]:  # noqa: ARG002
-        """Returns what positions of a run have; `draws`: with what random transforms draw, for
+    def describe_slots(self, run: RunKey, positions: range, draws: bool) -> Iterator[service.Slot]:  # noqa: ARG002
+        """Yields what positions of a run have; `draws`: with what random transforms draw, for
         which the samples are read. Raises as `order` does."""
         raise self._no_order()
 

@@ -43,7 +43,7 @@ class Removed:
 
 def _contains(ids: Positions, index: Positions) -> np.ndarray:
     """Returns whether each sample is in `ids`, sorted."""
-    places = np.minimum(np.searchsorted(ids, index), max(0, ids.size - 1))
+    places = np.minimum(np.searchsorted(ids, index), ids.size - 1)
     return ids[places] == index if ids.size else np.zeros(len(index), bool)
 
 

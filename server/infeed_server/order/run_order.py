@@ -187,7 +187,7 @@ class RunOrder:
     def at(self, position: int) -> SampleOrder:
         """Returns the order that substitutes are drawn from at a position: of its segment."""
         number = int(np.searchsorted(self._starts, position, side="right")) - 1
-        return self.parts[max(0, number)].order
+        return self.parts[number].order
 
     def without(self, bad: Positions) -> RunOrder:
         """Returns the order with substitutes also for samples that are bad under any key."""
@@ -281,7 +281,7 @@ def _check(part: Part) -> None:
         expected = begin(part.order, same)
     else:
         jump = parent.position(segment.epoch, np.array([segment.offset], np.int64))
-        skipped = 0 if segment.is_rest else max(0, int(jump[0]) - segment.start)
+        skipped = max(0, int(jump[0]) - segment.start)
         expected = extend(parent, segment.start, part.order, same, skipped)
     if expected != segment:
         raise ValueError(f"the segment of step {segment.step} does not continue the one before it")

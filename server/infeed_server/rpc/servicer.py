@@ -15,8 +15,8 @@ from infeed.v1.stream_pb2 import StreamBatchesRequest
 from infeed.wire.chunk import checksum
 from infeed_server.engines.base import Engine
 from infeed_server.rpc.batch_stream import BatchStreams
+from infeed_server.rpc.call import ServerCall
 from infeed_server.serving import data_order
-from infeed_server.serving.auth import Caller
 from infeed_server.serving.catalog import Catalog
 
 SERVICE = messages.DESCRIPTOR.services_by_name["FeedService"].full_name
@@ -45,11 +45,11 @@ class FeedServicer(grpc.GenericRpcHandler):
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         return self._handlers.get(str(handler_call_details.method))
 
-    def _list(self, request: messages.ListPipelinesRequest, caller: Caller) -> Message:
+    def _list(self, request: messages.ListPipelinesRequest, call: ServerCall) -> Message:
         size = min(request.page_size or _DEFAULT_PAGE_SIZE, _MAX_PAGE_SIZE)
         if size < 0:
             raise InvalidRequestError(f"page_size {size} is negative")
-        specs = self._catalog.visible_to(caller).specs()
+        specs = self._catalog.visible_to(call.caller).specs()
         remaining = [spec for spec in specs if spec.name > request.page_token]
         page = remaining[:size]
         return messages.ListPipelinesResponse(
@@ -57,32 +57,31 @@ class FeedServicer(grpc.GenericRpcHandler):
             next_page_token=page[-1].name if len(remaining) > len(page) else "",
         )
 
-    def _get(self, request: messages.GetPipelineRequest, caller: Caller) -> Message:
-        caller.require_access(request.name)
-        spec = self._catalog.visible_to(caller).engine(request.name).spec
+    def _get(self, request: messages.GetPipelineRequest, call: ServerCall) -> Message:
+        call.caller.require_access(request.name)
+        spec = self._catalog.visible_to(call.caller).engine(request.name).spec
         response = messages.GetPipelineResponse(pipeline=spec.to_proto())
         response.checksum = checksum(response.SerializeToString())
         return response
 
-    def _register(self, request: messages.RegisterDatasetRequest, caller: Caller) -> Message:
-        caller.require_access(request.pipeline)
+    def _register(self, request: messages.RegisterDatasetRequest, call: ServerCall) -> Message:
+        call.caller.require_access(request.pipeline)
         dataset = DatasetRequest.from_proto(request)
-        return self._catalog.visible_to(caller).register(dataset).to_proto()
+        return self._catalog.visible_to(call.caller).register(dataset).to_proto()
 
-    def _describe(self, request: messages.DescribeSlotsRequest, caller: Caller) -> Message:
-        return data_order.describe_slots(self._engine(request.run, caller), request)
+    def _describe(self, request: messages.DescribeSlotsRequest, call: ServerCall) -> Message:
+        engine = self._engine(request.run, call)
+        return data_order.describe_slots(engine, request, call.context.is_active)
 
-    def _find(self, request: messages.FindSampleRequest, caller: Caller) -> Message:
-        return data_order.find_sample(self._engine(request.run, caller), request)
+    def _find(self, request: messages.FindSampleRequest, call: ServerCall) -> Message:
+        return data_order.find_sample(self._engine(request.run, call), request)
 
-    def _engine(self, run: messages.Run, caller: Caller) -> Engine:
-        caller.require_access(run.pipeline)
-        return self._catalog.visible_to(caller).engine(run.pipeline)
+    def _engine(self, run: messages.Run, call: ServerCall) -> Engine:
+        call.caller.require_access(run.pipeline)
+        return self._catalog.visible_to(call.caller).engine(run.pipeline)
 
 
-def _unary(method: Callable[[Any, Caller], Message], kind: Any) -> grpc.RpcMethodHandler[Any, Any]:
+def _unary(method: Callable[..., Message], kind: Any) -> grpc.RpcMethodHandler[Any, Any]:
     return grpc.unary_unary_rpc_method_handler(
-        lambda request, call: method(request, call.caller),
-        kind.FromString,
-        lambda message: message.SerializeToString(),
+        method, kind.FromString, lambda message: message.SerializeToString()
     )

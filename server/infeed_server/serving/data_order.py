@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import takewhile
+
 from infeed.shared.errors import InvalidRequestError
 from infeed.v1 import feed_service_pb2 as messages
 from infeed_server.engines.base import Engine, RunKey
@@ -19,7 +22,9 @@ _MAX_POSITION = 1 << 62
 
 
 def describe_slots(
-    engine: Engine, request: messages.DescribeSlotsRequest
+    engine: Engine,
+    request: messages.DescribeSlotsRequest,
+    is_active: Callable[[], bool] = lambda: True,
 ) -> messages.DescribeSlotsResponse:
     """Returns what positions of a run have. Raises `InvalidRequestError`, `FingerprintError`."""
     run = _run(engine, request.run)
@@ -28,7 +33,7 @@ def describe_slots(
     _check("count", request.count, 1, limit)
     positions = range(request.start, request.start + request.count)
     slots = engine.describe_slots(run, positions, request.draws)
-    return messages.DescribeSlotsResponse(slots=slots)
+    return messages.DescribeSlotsResponse(slots=takewhile(lambda _: is_active(), slots))
 
 
 def find_sample(engine: Engine, request: messages.FindSampleRequest) -> messages.FindSampleResponse:

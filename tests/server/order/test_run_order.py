@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -205,3 +206,47 @@ def test_the_order_of_an_epoch_changes_a_limited_number_of_times() -> None:
             return
         segment = begin(order, make) if part is None else extend(part, number, order, make)
         part = Part(segment, order, part)
+
+
+@pytest.mark.parametrize("mode", ["none", "global", "window", "stable"])
+def test_removed_samples_have_no_place_where_epochs_shrink(mode: Any) -> None:
+    gone = np.array([2, 5, 19])
+    order = SampleOrder(20, 3, mode, 4, 8, Removed(gone, shrinks=True))
+    for epoch in range(3):
+        assert order.offsets(epoch, gone).tolist() == [-1] * 3
+
+
+def test_an_epoch_goes_on_in_its_order_with_substitutes() -> None:
+    made = partial(Segment, 0, pipeline="p", fingerprint="f", seed=3, batch_size=1, world_size=1)
+    make = partial(made, sample_count=20, shuffle="global")
+    before = SampleOrder(20, 3, "global", removed=Removed(np.array([2])))
+    part = Part(begin(before, make), before, None)
+    for shrinks in (False, True):
+        after = replace(before, removed=Removed(np.array([2, 5]), shrinks=shrinks))
+        assert extend(part, 7, after, make).is_rest == shrinks
+
+
+def test_segments_that_go_back_or_lose_samples_are_refused() -> None:
+    made = partial(Segment, 0, pipeline="p", fingerprint="f", seed=3, batch_size=1, world_size=1)
+    make = partial(made, sample_count=20, shuffle="global")
+    order = SampleOrder(20, 3, "global")
+    part = Part(begin(order, make), order, None)
+    part = Part(extend(part, 7, order, make), order, part)
+    with pytest.raises(ValueError, match="position 6 lies before the last segment, 7"):
+        extend(part, 6, order, make)
+    with pytest.raises(ValueError, match="it has 19 samples, fewer than 20 before"):
+        extend(part, 7, replace(order, count=19), make)
+    gone = replace(order, removed=Removed(np.array([2])))
+    part = Part(part.segment, gone, part)
+    with pytest.raises(ValueError, match="samples that were removed are there again"):
+        extend(part, 7, order, make)
+    with pytest.raises(ValueError, match="make two segments of it"):
+        extend(part, 7, replace(gone, seed=4), make, skipped=2)
+    first, second = (
+        begin(order, make),
+        extend(Part(begin(order, make), order, None), 7, order, make),
+    )
+    assert RunOrder((first, second), [order] * 2).count == 20
+    again = replace(second, offset=5, epoch_end=22)
+    with pytest.raises(ValueError, match="does not continue the one before"):
+        RunOrder((first, again), [order] * 2)

@@ -48,6 +48,14 @@ def test_stable_orders_of_too_many_samples_are_refused(monkeypatch: pytest.Monke
     served = plan()
     with pytest.raises(InvalidRequestError, match="a stable order of more than 49"):
         served.order(SEED, (first(served, shuffle="stable"), first(served, removed=2)))
+    assert served.order(SEED, (first(served, removed=2),)).count == N
+
+
+def test_segments_without_samples_are_refused() -> None:
+    served = plan()
+    empty = first(served, sample_count=0, epoch_end=0)
+    with pytest.raises(InvalidRequestError, match="a segment has 0 samples"):
+        served.order(SEED, (empty, first(served, removed=2, epoch=1)))
 
 
 @pytest.mark.parametrize(

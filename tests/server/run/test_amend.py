@@ -221,6 +221,7 @@ def test_text_states_what_changes_and_how_the_epoch_goes_on(folder: Path) -> Non
         ({"remove": [3, 5]}, {"remove": [5, 3]}, 4, {}, "its order has changed"),
         ({}, {"skip": [[9, 12]]}, 4, {}, r"\[9, 12\] does not begin at step 4"),
         ({}, {"skip": [[4, 5]]}, 4, {"skip": (4, 5)}, "both the definition"),
+        ({"skip": [[1, 2]]}, {"skip": [[2, 3]]}, 4, {}, r"\[2, 3\] does not begin at step 4"),
     ],
 )
 def test_what_cannot_be_exact_is_refused(
@@ -243,6 +244,35 @@ def test_step_before_the_last_segment_is_refused(folder: Path) -> None:
     with pytest.raises(InfeedError, match=r"step 3 lies before the last segment.*step 4"):
         amend(run, 3, old, options=AmendOptions(seed=6))
     assert len(amend(run, 4, old, options=AmendOptions(seed=6)).cursor.segments) == 3
+
+
+def test_sizes_so_far_and_too_many_segments_are_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = definition(folder)
+    run = amend(cursor(old, 16), 4, old, options=AmendOptions(seed=5)).cursor
+    with pytest.raises(InfeedError, match="this one has 2, which state their sizes"):
+        amend(run, 4, old, options=AmendOptions(seed=6, was_world_size=2))
+    monkeypatch.setattr("infeed_server.run.amend.MAX_SEGMENTS", 2)
+    with pytest.raises(InfeedError, match="would have 3 segments; at most 2 are allowed"):
+        amend(run, 4, old, options=AmendOptions(seed=6))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_size": 0},
+        {"was_batch_size": 0},
+        {"world_size": 0},
+        {"was_world_size": (1 << 16) + 1},
+        {"seed": -1},
+        {"skip": (4, 4)},
+    ],
+    ids=str,
+)
+def test_options_out_of_range_are_refused(options: Any) -> None:
+    with pytest.raises(InfeedError, match=next(iter(options))):
+        AmendOptions(**options)
 
 
 def test_unknown_fingerprint_names_what_was_looked_at(folder: Path) -> None:

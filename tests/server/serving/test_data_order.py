@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -38,6 +39,8 @@ from infeed_server.serving.catalog import Catalog
 from infeed_server.serving.data_order import describe_slots, find_sample
 
 COUNT, SEED = 1000, 5
+
+ACTIVE = SimpleNamespace(is_active=lambda: True)
 
 
 def keyed(sample: dict[str, tf.Tensor], key: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -121,6 +124,24 @@ def test_the_largest_request_and_position_are_answered(engine: Engine) -> None:
     assert len(describe_slots(engine, request).slots) == 4096
 
 
+def test_a_call_that_was_cut_reads_no_more_samples(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    queries: Any = vars(engine)["_queries"]
+    look = queries._look
+
+    def counted(*args: Any) -> Any:
+        assert queries._reading.locked(), "two calls work at a time"
+        made.append(1)
+        return look(*args)
+
+    monkeypatch.setattr(queries, "_look", counted)
+    request = messages.DescribeSlotsRequest(run=run(), count=256, draws=True)
+    answer = describe_slots(engine, request, lambda: len(made) < 4)
+    assert (len(answer.slots), len(made)) == (3, 4)
+
+
 def test_another_definition_or_run_is_refused(engine: Engine) -> None:
     ask = partial(messages.DescribeSlotsRequest, count=1)
     with pytest.raises(FingerprintError):
@@ -134,7 +155,7 @@ def test_tokens_give_access_to_pipelines(engine: Engine) -> None:
     streams: Any = type("Streams", (), {"serve": None})
     servicer = FeedServicer(Catalog({"n": engine, "secret": engine}), streams)
     grant = Grant(name="team", sha256="0" * 64, pipelines=["n"])
-    caller = Caller("team", lambda: grant)
+    caller: Any = SimpleNamespace(caller=Caller("team", lambda: grant), context=ACTIVE)
     request = messages.DescribeSlotsRequest(run=run(), count=1)
     assert servicer._describe(request, caller)
     sample = messages.FindSampleRequest(run=run(), sample="1", epochs=1)
@@ -144,8 +165,9 @@ def test_tokens_give_access_to_pipelines(engine: Engine) -> None:
         for ask, message in ((servicer._describe, request), (servicer._find, sample)):
             with pytest.raises(error):
                 ask(message, caller)
+    caller.caller = Caller("all")
     with pytest.raises(PipelineNotFoundError):
-        servicer._describe(messages.DescribeSlotsRequest(run={"pipeline": "x"}), Caller("all"))
+        servicer._describe(messages.DescribeSlotsRequest(run={"pipeline": "x"}), caller)
 
 
 def lineage(fingerprint: str, engine: Engine) -> Lineage:

@@ -81,8 +81,8 @@ class IndexedEngine(Engine):
     def order(self, seed: int, lineage: Lineage = ()) -> Order:
         return self._plan.order(seed, lineage)
 
-    def describe_slots(self, run: RunKey, positions: range, draws: bool) -> list[service.Slot]:
-        return self._queries.describe(run, positions, draws=draws)
+    def describe_slots(self, run: RunKey, positions: range, draws: bool) -> Iterator[service.Slot]:
+        return self._queries.one_by_one(self._queries.describe(run, positions, draws=draws))
 
     def find_sample(self, run: RunKey, sample: str, epochs: int) -> service.FindSampleResponse:
         return self._queries.find(run, sample, epochs)

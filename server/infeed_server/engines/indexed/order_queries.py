@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -32,6 +32,8 @@ from infeed_server.sources.python.mapped import MappedSource
 from infeed_server.transforms.base import Step
 from infeed_server.transforms.decode import DecodeAndCrop
 
+T = TypeVar("T")
+
 _MAX_FOUND, _MAX_FOUND_POSITIONS = 1000, 20_000
 """Samples of one answer, and about how many positions they may have together."""
 
@@ -53,34 +55,42 @@ class OrderQueries:
         self._bad_samples = bad_samples
         self._masks = plan.spec.on_error == "mask"
         self._reading = threading.Lock()
-        """Samples are read by one call at a time: trainers must not notice it."""
+        """One call works at a time: trainers must not notice how many there are."""
 
-    def describe(self, run: RunKey, positions: range, *, draws: bool) -> list[service.Slot]:
-        """Returns what consecutive positions have. `draws`: each sample is read and
+    def one_by_one(self, items: Iterator[T]) -> Iterator[T]:
+        """Yields items that are each made while no other call makes one."""
+        while True:
+            with self._reading:
+                item = next(items, None)
+            if item is None:
+                return
+            yield item
+
+    def describe(self, run: RunKey, positions: range, *, draws: bool) -> Iterator[service.Slot]:
+        """Yields what consecutive positions have. `draws`: each sample is read and
         transformed, also to find out whether it is bad."""
         order, bad = self._order(run)
         found = order.slots(positions.start, len(positions))
         ids = np.where(np.isin(found.index, bad), -1, found.index) if self._masks else found.index
-        slots = []
         known = self._plan.source.known_fields()
         for row, (position, index) in enumerate(zip(positions, ids.tolist(), strict=True)):
             sample, key, seen = index, found.key[row], _Seen()
             if draws and sample >= 0:
-                with self._reading:
-                    sample, key, seen = self._look(order, position, sample, key)
+                sample, key, seen = self._look(order, position, sample, key)
             elif sample >= 0:
                 seen.fields = {name: values[sample] for name, values in known.items()}
             slot = service.Slot(position=position, epoch=int(found.epoch[row]), sample_id=sample)
             if sample >= 0:
                 self._fill(slot, key, seen)
-            slots.append(slot)
-        return slots
+            yield slot
 
     def find(self, run: RunKey, sample: str, epochs: int) -> service.FindSampleResponse:
         """Returns where a sample is in so many epochs, by index, file or label."""
         order = as_run(self._order(run)[0])
+        end = time.monotonic() + _MAX_SECONDS  # also of waiting for other calls
         limit = max(1, min(_MAX_FOUND, _MAX_FOUND_POSITIONS // epochs))
-        found = [*islice(self._matching(sample), limit + 1)]
+        with self._reading:
+            found = [*islice(self._matching(sample), limit + 1)]
         if not found:
             raise SampleNotFoundError(
                 f"{self._plan.spec.name!r} has no sample {sample!r}: give an index from 0 to "
@@ -88,10 +98,9 @@ class OrderQueries:
                 sample=sample,
             )
         answer = service.FindSampleResponse(more=len(found) > limit)
-        end = time.monotonic() + _MAX_SECONDS
         for index in found[:limit]:
             visits: list[tuple[int, int]] = []
-            for some in order.visits_of(index, epochs):
+            for some in self.one_by_one(order.visits_of(index, epochs)):
                 visits += some
                 if time.monotonic() > end:
                     break
@@ -174,7 +183,7 @@ class OrderQueries:
                     sample=text,
                 )
             names = _class_names(source) if field == "label" else ()
-            yield from np.flatnonzero(_equal(values, value, names)).tolist()
+            yield from map(int, np.flatnonzero(_equal(values, value, names)))
         else:
             path, _, offset = text.rpartition("@") if _has_offset(text) else (text, "", "")
             for samples in source.samples_in(path.lstrip("/")):

@@ -94,9 +94,9 @@ def test_slots_are_those_that_are_delivered(make: Any, images: Path, action: str
     engine = make(on_error=action, transforms=UNFUSED)
     positions = range(2 * COUNT)
     # By its draws it is known which samples are bad before any was delivered.
-    drawn = engine.describe_slots(RUN, positions, draws=True)
+    drawn = [*engine.describe_slots(RUN, positions, draws=True)]
     batch = served(engine)
-    known = engine.describe_slots(RUN, positions, draws=False)
+    known = [*engine.describe_slots(RUN, positions, draws=False)]
     for slots in (drawn, known):
         assert [slot.position for slot in slots] == [*positions]
         assert [slot.sample_id for slot in slots] == batch.sample_ids.tolist()
@@ -162,7 +162,7 @@ def test_own_functions_show_their_keys(make: Any) -> None:
 
 def test_a_bad_sample_is_shown_with_its_error(make: Any) -> None:
     engine = make(on_error="raise", shuffle={"mode": "none"})
-    slot = engine.describe_slots(RUN, range(7, 8), draws=True)[0]
+    (slot,) = engine.describe_slots(RUN, range(7, 8), draws=True)
     assert slot.sample_id == 7
     assert "sample 7" in draws_of(slot)["transforms[1].decode_image+random_resized_crop"]["error"]
 
@@ -170,7 +170,7 @@ def test_a_bad_sample_is_shown_with_its_error(make: Any) -> None:
 def test_find_is_the_inverse_of_describe(make: Any) -> None:
     engine = make(transforms=UNFUSED)
     served(engine)
-    slots = engine.describe_slots(RUN, range(5 * COUNT), draws=False)
+    slots = [*engine.describe_slots(RUN, range(5 * COUNT), draws=False)]
     for sample in range(COUNT):
         (found,) = engine.find_sample(RUN, str(sample), 5).samples
         assert found.sample_id == sample
@@ -219,6 +219,30 @@ def test_answers_are_limited(make: Any, monkeypatch: pytest.MonkeyPatch) -> None
     assert len(engine.find_sample(RUN, "label:b", 50).samples) == 1
 
 
+def test_one_search_at_a_time_compares_all_samples(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes memory for all samples, and the time that it waits is limited too."""
+    engine = make(source={"arrays": {"label": np.zeros(90, int)}}, transforms=[])
+    held: list[bool] = []
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(order_queries, "time", clock)
+    equal = order_queries._equal
+
+    def noted(*args: Any) -> Any:
+        held.append(engine._queries._reading.locked())
+        return equal(*args)
+
+    monkeypatch.setattr(order_queries, "_equal", noted)
+    assert len(engine.find_sample(RUN, "label:0", 1).samples) == 90
+    assert held == [True]
+    monkeypatch.setattr(
+        order_queries, "_equal", lambda *args: vars(clock).update(now=60) or equal(*args)
+    )
+    with pytest.raises(InvalidRequestError, match="ask for fewer epochs"):
+        engine.find_sample(RUN, "label:0", 1)
+
+
 def test_a_search_takes_limited_time(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = make(
         source={"arrays": {"x": np.arange(90), "label": np.zeros(90, int)}}, transforms=[]
@@ -263,7 +287,7 @@ def test_a_pipeline_without_random_access_refuses(make: Any) -> None:
         shuffle={"mode": "none"},
     )
     for ask in (
-        lambda: engine.describe_slots(RUN, range(4), draws=False),
+        lambda: [*engine.describe_slots(RUN, range(4), draws=False)],
         lambda: engine.find_sample(RUN, "1", 1),
     ):
         with pytest.raises(InvalidRequestError, match="has no random access"):
