@@ -161,7 +161,7 @@ def test_the_page_with_tls_and_a_password(browser: Browser, pki: SimpleNamespace
         # As after the browser's prompt.
         browser.open(f"https://any:infeed_all@{server.address}/")
         wait_for_text(browser, "#link-text", "live")
-        assert texts(browser, ".pick") == ["photos"]
+        wait_for_text(browser, ".pick", "photos")
         assert browser.console() == []
 
 

@@ -15,7 +15,7 @@ from infeed_server.demo import shapes
 DEFINITION = """\
 pipelines:
   train:
-    source: {images: train, labels: train/labels.csv}
+    source: {images: train, labels: folders}
     shuffle: {seed: 17}
     transforms:
       - decode_image: {field: image, channels: 3}
