@@ -78,7 +78,7 @@ def test_tutorial_is_followed(command_line: Any, tmp_path: Path) -> None:
     killed.signal(signal.SIGINT)
     assert killed.wait() != 0
     resumed = run(next(rest))
-    assert resumed.read_line() == f"begins with step {50 * len(figures(killed.stdout))}"
+    begin = int(resumed.read_line().removeprefix("begins with step "))
     server.signal(signal.SIGINT)
     assert server.wait() == 0
     server = serve()
@@ -87,7 +87,10 @@ def test_tutorial_is_followed(command_line: Any, tmp_path: Path) -> None:
     (tmp_path / "checkpoint.npz").unlink()
     whole = run(["python", name[1]])
     assert whole.wait() == 0, whole.stderr
-    assert figures(killed.stdout) + figures(resumed.stdout) == figures(whole.stdout)
+    before, saved = figures(killed.stdout), begin // 50
+    assert 0 <= saved - len(before) <= 1  # a checkpoint is saved before its line is printed
+    assert figures(whole.stdout) == [*before, *figures(whole.stdout)[len(before) :]]
+    assert figures(whole.stdout)[saved:] == figures(resumed.stdout)
 
     of_killed, of_resumed, of_audit = shown
     assert {*figures(whole.stdout)} <= {*figures(of_killed + of_resumed)}
