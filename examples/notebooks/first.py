@@ -1,6 +1,6 @@
 # %% [markdown]
 """
-# Notebook: a server and a trainer in one runtime
+# A server and a trainer in one runtime
 
 This notebook draws images, serves them from a process of its own, trains on them, loses the server
 in the middle of an epoch, and resumes: each image of the epoch is delivered once. It takes half a

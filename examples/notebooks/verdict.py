@@ -1,10 +1,10 @@
 # %% [markdown]
 """
-# Notebook: does the training wait for its input?
+# Does the training wait for its input?
 
-A JAX loop on images that a server decodes and reduces. `feed.stats()` says whether the loop waits
-for its input, which part of the input is the cause, and what to change. One line of the pipeline is
-then changed, and the verdict with it. It takes a minute, and needs no GPU.
+This notebook has a JAX loop on images that a server decodes and reduces. `feed.stats()` says
+whether the loop waits for its input, which part of the input is the cause, and what to change. One
+line of the pipeline is then changed, and the verdict with it. It takes a minute, and needs no GPU.
 """
 
 # %%
@@ -121,9 +121,7 @@ print(decoded)
 # %% [markdown]
 # The same training on `cached`. On a machine with two cores, the last line was
 #
-# ```text
-# waited 73% of the time, and with a cache 5%
-# ```
+# ```text waited 73% of the time, and with a cache 5% ```
 
 # %%
 cached = train("cached", seconds=12)
