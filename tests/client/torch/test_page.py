@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,13 @@ for name in ("accelerate", "lightning", "torchdata", "transformers"):
 import lightning  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from tests.client.conftest import Server  # noqa: E402
+from tests.harness import doc_blocks  # noqa: E402
 from torch import nn  # noqa: E402
 
 from infeed.testing import FakeTransport  # noqa: E402
 
-PAGE = Path(__file__).parents[3] / "docs" / "pytorch.md"
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+PAGE = "docs/pytorch.md"
+BLOCKS = [block.code for block in doc_blocks.to_run("python", PAGE)]
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
