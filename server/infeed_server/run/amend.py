@@ -96,8 +96,9 @@ def amend(
         options = options or AmendOptions()
         if cursor.segments and (options.was_batch_size or options.was_world_size):
             raise InvalidRequestError(
-                "was_batch_size and was_world_size are of a run without segments; this one has "
-                f"{len(cursor.segments)}, which state their sizes; leave them out"
+                "was_batch_size and was_world_size (--was-batch-size, --was-world-size) are of a "
+                f"run without segments; this one has {len(cursor.segments)}, which state their "
+                "sizes; leave them out"
             )
         stated = bool(cursor.segments) or options.was_world_size is not None
         lineage = cursor.segments or _first_segments(cursor, old, options, definitions)
@@ -184,7 +185,8 @@ class _Amending:
         if self.step < self.reached:
             raise InvalidRequestError(
                 f"step {self.step} lies before the cursor's, which is {self.reached} for a run on "
-                "one rank; state the run's ranks with was_world_size, even if it is 1",
+                "one rank; state the run's ranks with was_world_size (--was-world-size), even "
+                "if it is 1",
                 step=self.step,
             )
 
@@ -200,7 +202,8 @@ class _Amending:
             raise InvalidRequestError(
                 f"the cursor's position {position} is no multiple of the run's steps of "
                 f"{last.batch_size} samples on {last.world_size} ranks, from position {last.start} "
-                "on; state the sizes that it has had, with was_batch_size and was_world_size"
+                "on; state the sizes that it has had, with was_batch_size and was_world_size "
+                "(--was-batch-size, --was-world-size)"
             )
         if self.step > self.reached:
             raise InvalidRequestError(
