@@ -32,7 +32,7 @@ def server_before(folder: Path, nursery: Nursery) -> InfeedServer:
 
 def test_page_is_followed(folder: Path, server_before: InfeedServer, nursery: Nursery) -> None:
     with server_before, ExitStack() as servers:
-        save_run(server_before.address, folder / "run.json", step=300)
+        save_run(server_before.address, folder / "run.json", step=2 * 300)  # of two ranks
         shell = Shell(folder, server_before, nursery)
         for block in BLOCKS:
             if block.language == "sh":
@@ -46,7 +46,8 @@ def test_page_is_followed(folder: Path, server_before: InfeedServer, nursery: Nu
                 assert name
                 (folder / name[1]).write_text(block.code)
     amended = json.loads((folder / "amended.json").read_text())
-    assert len(amended["segments"]) == 2
+    assert [one["world_size"] for one in amended["segments"]] == [2, 2]
+    assert json.loads((folder / "skipped.json").read_text())["segments"][-1]["step"] == 300
     assert (folder / "step-310.png").stat().st_size
 
 

@@ -15,7 +15,7 @@ from infeed.batch import Batch
 from infeed.cli.connection import TIMEOUT, Connection, RunName, Target
 from infeed.cli.contact_sheet import write_sheet
 from infeed.cli.model_options import option, with_models
-from infeed.cli.output import new_console, print_json, print_line
+from infeed.cli.output import new_console, note_ranks, print_json, print_line
 from infeed.run import Run, load_run
 from infeed.shared.printable import printable
 
@@ -57,6 +57,7 @@ def what(target: Target, run: RunName, options: WhatOptions, connection: Connect
       infeed what 127.0.0.1:7470 photos@17 --step 0 --no-draws --json
     """
     loaded = load_run(run)
+    note_ranks(loaded, options.world_size)
     slots = infeed.at(
         loaded,
         options.step,
@@ -76,7 +77,7 @@ def what(target: Target, run: RunName, options: WhatOptions, connection: Connect
         print_json({"step": options.step, "rank": options.rank, "slots": documents})
         return
     console = new_console(_WIDTH)
-    print_line(console, f"step {options.step}, rank {options.rank}")
+    print_line(console, f"step {options.step}, rank {options.rank}, {len(slots)} slots")
     table = Table("slot", "position", "epoch", "sample", "what it is", box=SIMPLE_HEAD)
     for slot in slots:
         table.add_row(

@@ -226,7 +226,7 @@ class _Amending:
                 raise InvalidRequestError(
                     f"skip: {list(other)} does not begin at step {self.step}, position "
                     f"{self.start}; in an amended run, steps are skipped from the step of the "
-                    "amendment on: amend at the range's first step, with skip or --skip"
+                    "amendment on: amend the cursor of the range's first step, with skip or --skip"
                 )
             return sum(b - a for a, b in at_start) * size
         if later:
@@ -237,7 +237,8 @@ class _Amending:
         first, end = self.options.skip
         if first != self.step:
             raise InvalidRequestError(
-                f"skip {first}:{end} does not begin at step {self.step}; amend from step {first} on"
+                f"skip {first}:{end} does not begin at step {self.step}; skip from there on, or "
+                f"train up to step {first} and amend the cursor of that step"
             )
         return (end - first) * self.lineage[-1].global_stride
 
@@ -278,8 +279,8 @@ class _Amending:
         lines = [f"{kept}; step {self.step} begins at position {self.start}"]
         if skipped:
             lines.append(
-                f"the slots of {skipped} samples are skipped; these come again in the next epoch, "
-                "unless the definition's remove names them"
+                f"{skipped} positions are skipped, of all ranks; their samples come again in the "
+                "next epoch, unless the definition's remove names them"
             )
         if segment.is_rest:
             old = before.length(epoch) - offset
@@ -319,8 +320,8 @@ def _check_data(old: Opened, new: Opened) -> None:
         if one != other:
             where = f"add[{number - 1}]" if number else "source"
             raise InvalidRequestError(
-                f"{where}: it has other samples than in the run so far, whose ids would change; "
-                "leave it as it was, and give new samples as another source in add"
+                f"{where}: its files or labels are not those of the run so far; leave it as it "
+                "was, and give new and corrected samples as another source in add"
             )
     if len(ours) > len(theirs):
         raise InvalidRequestError(
