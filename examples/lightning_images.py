@@ -40,7 +40,7 @@ class Images(lightning.LightningDataModule):
 
 
 class Classifier(lightning.LightningModule):
-    """A network that is trained on all images, and evaluated on those of the valid slots."""
+    """A network that is trained on all images, and evaluated on the valid slots."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
