@@ -69,6 +69,7 @@ def save(accelerator: Accelerator, folder: Path, step: int) -> None:
         (folder / "partial").rename(folder / str(step))
         for path in older:
             shutil.rmtree(path)
+    accelerator.wait_for_everyone()  # no process writes into the folder before it is renamed
 
 
 def digest(model: nn.Module) -> str:

@@ -39,7 +39,7 @@ def test_the_readme_lists_every_example() -> None:
 
 def test_the_readme_lists_every_training() -> None:
     links = re.findall(
-        r"^\| \[([\w.]+)\]\(([\w.]+\.py)\)", (EXAMPLES / "README.md").read_text(), re.M
+        r"^\| \[([\w.]+)\]\(([\w.]+\.py)\)", (EXAMPLES / "README.md").read_text(), re.MULTILINE
     )
     assert all(text == file for text, file in links)
     programs = sorted({file.name for file in EXAMPLES.glob("*.py")} - {"functions.py"})
