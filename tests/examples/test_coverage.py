@@ -35,3 +35,12 @@ def test_the_readme_lists_every_example() -> None:
     assert sorted(file for _, file in links) == sorted(
         f"{name}.yaml" for name in example_names(EXAMPLES)
     )
+
+
+def test_the_readme_lists_every_training() -> None:
+    links = re.findall(
+        r"^\| \[([\w.]+)\]\(([\w.]+\.py)\)", (EXAMPLES / "README.md").read_text(), re.MULTILINE
+    )
+    assert all(text == file for text, file in links)
+    programs = sorted({file.name for file in EXAMPLES.glob("*.py")} - {"functions.py"})
+    assert [file for _, file in links] == programs
