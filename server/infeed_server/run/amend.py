@@ -320,7 +320,7 @@ def _check_data(old: Opened, new: Opened) -> None:
         if one != other:
             where = f"add[{number - 1}]" if number else "source"
             raise InvalidRequestError(
-                f"{where}: its files or labels are not those of the run so far; leave it as it "
+                f"{where}: its files or labels differ from the run's so far; leave it as it "
                 "was, and give new and corrected samples as another source in add"
             )
     if len(ours) > len(theirs):
