@@ -15,7 +15,7 @@ RUN_BY = {
     "yaml": "tests/docs/test_definitions.py",
 }
 """Language → the tests that run its blocks, but for the pages of `test_programs.TESTED_BY`, and
-`doc_blocks.DATA_ORDER`."""
+`doc_blocks.DATA_ORDER` and `GALLERY`."""
 
 SHOWN = {"json", "text"}
 """Languages of pictures and outputs."""

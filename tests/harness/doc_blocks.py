@@ -25,8 +25,9 @@ PAGES = sorted(
     for page in (ROOT / folder).glob("*.md")
 )
 
-DATA_ORDER = "docs/data-order.md"
-"""A page whose blocks go on from each other; `tests/docs/test_data_order.py` follows it."""
+DATA_ORDER, GALLERY = "docs/data-order.md", "docs/gallery.md"
+"""Pages with tests of their own: `tests/docs/test_data_order.py`, whose blocks go on from each
+other, and `tests/examples/test_gallery.py`."""
 
 # All languages are matched, so that an end of a block is never taken for a beginning.
 _BLOCK = re.compile(
@@ -71,7 +72,7 @@ def to_run(language: str, *pages: str) -> list[Block]:
     """Returns the blocks in a language that are to be run on their own, of some pages or of all."""
     return [
         block
-        for page in pages or [page for page in PAGES if page != DATA_ORDER]
+        for page in pages or [page for page in PAGES if page not in (DATA_ORDER, GALLERY)]
         for block in read(page)
         if block.language == language and block.not_run is None
     ]

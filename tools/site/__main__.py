@@ -34,7 +34,7 @@ OTHER_PAGES = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "benchmarks/README.md": "benchmarks.md",
-    "examples/README.md": "gallery.md",
+    "examples/README.md": "examples.md",
 }
 """Pages outside of docs/, and their names on the site."""
 
