@@ -112,3 +112,27 @@ def test_top_is_given_a_control_plane() -> None:
     assert "127.0.0.1:7471" in given
     for item in given:
         ControlPlane.parse(item)
+
+
+# --- installation ---
+
+UNPUBLISHED = re.compile(
+    r"pip install ['\"]?\.|\bPyPI\b|\b(?:in|from) (?:a|the) clone\b|until (?:the|its) release"
+)
+OF_RELEASES = {"CHANGELOG.md", "CONTRIBUTING.md"}
+
+
+def unpublished(page: str) -> list[str]:
+    """Returns the lines that speak of a project without a release."""
+    return [line for line in text(page).splitlines() if UNPUBLISHED.search(line)]
+
+
+def test_one_section_says_how_to_install_before_the_first_release() -> None:
+    guides = [*(ROOT / "examples").glob("*.py"), *(ROOT / "deploy").rglob("*.md")]
+    pages = {*PAGES, *(str(file.relative_to(ROOT)) for file in guides)} - OF_RELEASES
+    assert {page for page in pages if unpublished(page)} == {"README.md", "docs/quickstart.md"}
+    (link,) = unpublished("README.md")
+    assert "](docs/quickstart.md#installing)" in link
+    section = text("docs/quickstart.md").split("\n## ")[1]
+    assert section.startswith("Installing\n")
+    assert set(unpublished("docs/quickstart.md")) <= set(section.splitlines())

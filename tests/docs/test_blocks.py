@@ -14,8 +14,8 @@ RUN_BY = {
     "sh": "tests/docs/test_commands.py",
     "yaml": "tests/docs/test_definitions.py",
 }
-"""Language → the tests that run its blocks, but for the pages of `test_programs.TESTED_BY`, and
-`doc_blocks.DATA_ORDER` and `GALLERY`."""
+"""Language → the tests that run its blocks, but for the pages of `test_programs.TESTED_BY` and
+`doc_blocks.FOLLOWED`."""
 
 SHOWN = {"json", "text"}
 """Languages of pictures and outputs."""

@@ -34,9 +34,9 @@ BLOCKS = [
 """All others, but for modules of definitions, which `test_definitions.py` uses."""
 
 
-@pytest.mark.parametrize(("page", "test"), TESTED_BY.items())
+@pytest.mark.parametrize(("page", "test"), [*TESTED_BY.items(), *doc_blocks.FOLLOWED.items()])
 def test_page_has_a_test(page: str, test: str) -> None:
-    assert Path(page).name in (doc_blocks.ROOT / test).read_text()
+    assert Path(page).stem.replace("-", "_") in (doc_blocks.ROOT / test).read_text() + test
 
 
 class EnoughError(Exception):

@@ -25,9 +25,12 @@ PAGES = sorted(
     for page in (ROOT / folder).glob("*.md")
 )
 
-DATA_ORDER, GALLERY = "docs/data-order.md", "docs/gallery.md"
-"""Pages with tests of their own: `tests/docs/test_data_order.py`, whose blocks go on from each
-other, and `tests/examples/test_gallery.py`."""
+FOLLOWED = {
+    "docs/data-order.md": "tests/docs/test_data_order.py",
+    "docs/gallery.md": "tests/examples/test_gallery.py",
+    "docs/quickstart.md": "tests/e2e/test_quickstart.py",
+}
+"""Page → a test of its own, since its blocks go on from each other, or are examples."""
 
 # All languages are matched, so that an end of a block is never taken for a beginning.
 _BLOCK = re.compile(
@@ -72,7 +75,7 @@ def to_run(language: str, *pages: str) -> list[Block]:
     """Returns the blocks in a language that are to be run on their own, of some pages or of all."""
     return [
         block
-        for page in pages or [page for page in PAGES if page not in (DATA_ORDER, GALLERY)]
+        for page in pages or [page for page in PAGES if page not in FOLLOWED]
         for block in read(page)
         if block.language == language and block.not_run is None
     ]

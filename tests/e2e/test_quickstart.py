@@ -1,0 +1,100 @@
+"""The tutorial of docs/quickstart.md, followed from its first block to its last."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from infeed_server.demo.shapes import write_images
+
+PAGE = Path(__file__).parents[2] / "docs/quickstart.md"
+ADDRESS = "127.0.0.1:7470"
+EPOCHS = "epochs=20"
+
+TRAIN, TEST = 2000, 500
+"""Images that `infeed demo` draws for each pipeline."""
+
+
+def blocks(language: str) -> list[str]:
+    pattern = rf"^```{language}\n(.*?)^```$"
+    return re.findall(pattern, PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def figures(output: str) -> list[str]:
+    return re.findall(r"^step \d+: .*$", output, re.MULTILINE)
+
+
+def words(text: str) -> str:
+    """Returns an output without times, rates, ports and the lines of tables."""
+    found = [word for word in text.split() if not re.fullmatch("[\u2500-\u257f]+", word)]
+    return re.sub(r"\b\d+\.\d+ s\b", "SECONDS", " ".join(found))
+
+
+def test_tutorial_is_followed(command_line: Any, tmp_path: Path) -> None:
+    commands = [shlex.split(line) for block in blocks("sh") for line in block.splitlines()]
+    assert commands[:2] == [["pip", "install", "infeed[server]"], ["infeed", "demo"]]
+    for seed, (part, count) in enumerate((("train", TRAIN), ("test", TEST))):
+        assert len([*write_images(tmp_path / "infeed-demo" / part, count, seed)]) == count
+    shown = iter(blocks("text")[1:])
+    address = command_line.new_address()
+
+    def run(command: list[str]) -> Any:
+        arguments = [address if word == ADDRESS else word for word in command]
+        arguments = arguments[arguments[0] == "infeed" :]
+        process = command_line.start(*arguments, cwd=tmp_path, COLUMNS="140")
+        if arguments[0] in ("python", "serve"):
+            return process
+        assert process.wait() == 0, process.stderr
+        return process
+
+    def serve() -> Any:
+        server = run(["infeed", "serve", "pipelines.yaml", "--listen", address, "--http", "off"])
+        assert server.address == address
+        return server
+
+    rest: Iterator[list[str]] = iter(commands[2:])
+    for expected in (["init", "infeed-demo"], ["check", "pipelines.yaml", "--scan"]):
+        command = next(rest)
+        assert command == ["infeed", *expected]
+        done = run(command)
+        assert words(next(shown)) in words(done.stdout + done.stderr)
+    assert next(rest) == ["infeed", "serve", "pipelines.yaml"]
+    server = serve()
+    next(shown)  # its line, with another port
+    assert words(next(shown)) in words(run(next(rest)).stdout)
+    run(next(rest))
+    assert (tmp_path / "batch.png").stat().st_size > 10_000
+
+    (program,) = blocks("python")
+    name = re.match(r"# (\S+)\n", program)
+    assert name
+    (tmp_path / name[1]).write_text(program.replace(ADDRESS, address).replace(EPOCHS, "epochs=8"))
+    killed = run(next(rest))
+    killed.wait_until(lambda: "step 149" in killed.stdout, "it has trained")
+    killed.signal(signal.SIGINT)
+    assert killed.wait() != 0
+    resumed = run(next(rest))
+    begin = int(resumed.read_line().removeprefix("begins with step "))
+    server.signal(signal.SIGINT)
+    assert server.wait() == 0
+    server = serve()
+    assert resumed.wait() == 0, resumed.stderr
+    audited = run(next(rest))
+    (tmp_path / "checkpoint.npz").unlink()
+    whole = run(["python", name[1]])
+    assert whole.wait() == 0, whole.stderr
+    before, saved = figures(killed.stdout), begin // 50
+    assert 0 <= saved - len(before) <= 1  # a checkpoint is saved before its line is printed
+    assert figures(whole.stdout) == [*before, *figures(whole.stdout)[len(before) :]]
+    assert figures(whole.stdout)[saved:] == figures(resumed.stdout)
+
+    of_killed, of_resumed, of_audit = shown
+    assert {*figures(whole.stdout)} <= {*figures(of_killed + of_resumed)}
+    assert words(of_audit) in words(audited.stdout)
+    assert not [*rest]
+    server.signal(signal.SIGINT)
+    assert server.wait() == 0
