@@ -142,8 +142,9 @@ fmt: $(READY) ## Format the code and apply ruff's fixes.
 	@$(BIN)/ruff format $(wildcard $(CODE))
 
 .PHONY: docs
-docs: $(READY) ## Write the tables of the documents from the code, and the site to build/site.
+docs: $(READY) ## Write the tables of the documents, the notebooks' twins, and the site to build/site.
 	@$(BIN)/python -m tools.docs
+	@$(BIN)/python -m tools.notebooks
 	@$(BIN)/python -m tools.site
 
 .PHONY: proto

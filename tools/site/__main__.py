@@ -35,6 +35,8 @@ OTHER_PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "benchmarks/README.md": "benchmarks.md",
     "examples/README.md": "examples.md",
+    "examples/notebooks/first.md": "notebook-first.md",
+    "examples/notebooks/verdict.md": "notebook-verdict.md",
 }
 """Pages outside of docs/, and their names on the site."""
 
