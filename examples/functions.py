@@ -20,6 +20,23 @@ def preprocess(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     return {"image": image[..., tf.newaxis], "label": sample["label"]}
 
 
+class Gradients:
+    """Colour gradients, with the class of the corner that is brightest."""
+
+    fingerprint = "gradients-v1"  # change it when the samples change
+
+    def __len__(self) -> int:
+        return 400
+
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
+        corner = index % 4
+        y, x = np.mgrid[:128, :128] / 127
+        light = np.abs(x - corner % 2) * np.abs(y - corner // 2)
+        colour = np.random.default_rng(index).uniform(64, 255, 3)
+        image = (light[..., np.newaxis] * colour).astype(np.uint8)
+        return {"image": image, "label": np.int64(3 - corner)}
+
+
 def interleaved() -> tf.data.Dataset:
     """Reads numbers from text files, with their squares: elements (int64[256], int64[256])."""
     files = tf.data.Dataset.list_files(str(DATA / "*.txt"), shuffle=False).cache()

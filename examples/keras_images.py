@@ -4,18 +4,38 @@
     KERAS_BACKEND=jax python examples/keras_images.py 127.0.0.1:7470 --checkpoint run
 
 End it at any step, even with `kill -9`, and start it again: on a CPU the result is the same, bit
-for bit, as without the interruption.
+for bit, as without the interruption. On the TensorFlow backend, `--strategy` trains on the chips of
+a TPU's host (`tpu`), its GPUs (`gpu`), or virtual devices of the CPU, to try it there (`cpu:2`).
 """
 
 from __future__ import annotations
 
 import argparse
+from contextlib import nullcontext
 from typing import Any
 
 import keras
 
 import infeed
 from infeed.keras import FeedCheckpoint
+
+
+def scope_of(strategy: str) -> Any:
+    """Returns the scope of a strategy of `tf.distribute`, and one without effect for none."""
+    if not strategy:
+        return nullcontext()
+    import tensorflow as tf
+
+    if strategy == "tpu":
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        return tf.distribute.TPUStrategy(resolver).scope()
+    if strategy == "gpu":
+        return tf.distribute.MirroredStrategy().scope()
+    devices = [tf.config.LogicalDeviceConfiguration()] * int(strategy.removeprefix("cpu:"))
+    tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], devices)
+    names = [device.name for device in tf.config.list_logical_devices("CPU")]
+    return tf.distribute.MirroredStrategy(names).scope()
 
 
 def new_model(shape: tuple[int, ...], classes: int) -> Any:
@@ -56,13 +76,16 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--save-every", type=int, default=10, help="steps between checkpoints")
+    parser.add_argument("--strategy", default="", help="tpu, gpu or cpu:N; default: no strategy")
     parser.add_argument("--weights", default="keras_images.weights.h5", help="file of the result")
     options = parser.parse_args()
 
     state = FeedCheckpoint.saved_state(options.checkpoint)  # None at the first start
+    scope = scope_of(options.strategy)
     with infeed.connect(options.target, options.pipeline, state=state) as feed:
         [image] = [field for field in feed.element_spec if field.name == "image"]
-        model = new_model(image.shape, options.classes)
+        with scope:
+            model = new_model(image.shape, options.classes)
         checkpoint = FeedCheckpoint(feed, options.checkpoint, save_every=options.save_every)
         model.fit(
             **inputs(feed),

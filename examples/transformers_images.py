@@ -39,7 +39,7 @@ class FeedState(TrainerCallback, ExportableState):
         """Returns what the Trainer writes to `trainer_state.json`."""
         return {"args": {}, "attributes": self.dataset.state_dict()}
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - the order is the Trainer's
+    def on_train_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
         if not args.ignore_data_skip:
             raise ValueError("ignore_data_skip must be True: the state has the position already")
         if len(self.dataset) % args.gradient_accumulation_steps:

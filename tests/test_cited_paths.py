@@ -60,7 +60,8 @@ def prose(path: str, text: str) -> list[str]:
     """Returns the parts of a file that cite paths: code of a page, comments of other files."""
     if path.endswith(".md"):
         # A block of a language is a user's, with a user's files.
-        blocks = re.findall(r"^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        fenced = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        blocks = [block for language, block in fenced if not language]
         outside = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
         return [*blocks, *re.findall(r"`([^`\n]+)`", outside)]
     if path.endswith(".py"):

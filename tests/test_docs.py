@@ -1,4 +1,4 @@
-"""Checks of the documentation: examples run, links have a target, commands exist."""
+"""Checks of the documentation: links have a target, commands exist. tests/docs/ runs the code."""
 
 from __future__ import annotations
 
@@ -12,21 +12,13 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-import yaml
+from tests.harness.doc_blocks import PAGES, Block, read
 
 from infeed.cli import main
 from infeed.cli.control_plane import ControlPlane
 from infeed.shared import cause
-from infeed_server.pipeline.load import parse
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted(
-    str(page.relative_to(ROOT))
-    for folder in (".", "docs", "examples", "deploy")
-    for page in (ROOT / folder).glob("*.md")
-)
-Block = tuple[str, int, str]
-"""A page, the first line of a code block, and the code."""
 
 
 @cache
@@ -39,60 +31,16 @@ def prose(page: str) -> str:
     return re.sub(r"^```.*?^```$", "", text(page), flags=re.MULTILINE | re.DOTALL)
 
 
-def blocks(language: str) -> list[Block]:
-    """Returns the code blocks of all pages in a language."""
-    result = []
-    for page in PAGES:
-        # All languages are matched, so that an end of a block is never taken for a beginning.
-        for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text(page), re.MULTILINE | re.DOTALL):
-            if match[1] == language:
-                line = text(page).count("\n", 0, match.start()) + 1
-                result.append((page, line, match[2]))
-    return result
-
-
-def case_id(block: Block) -> str:
-    """Returns the id of a test case, which must be the same in all xdist workers."""
-    return f"{block[0]}:{block[1]}"
-
-
 def spans(part: str) -> list[str]:
     """Returns the code spans."""
     return re.findall(r"`([^`]*)`", part)
 
 
-# --- code ---
-
-
-@pytest.mark.parametrize("block", blocks("yaml"), ids=case_id)
-def test_yaml_block_defines_pipelines(block: Block):
-    document = yaml.safe_load(block[2])
-    for definition in document.get("pipelines", {}).values():
-        parse(definition)
-
-
-@pytest.mark.parametrize("block", blocks("python"), ids=case_id)
-def test_python_block_compiles(block: Block):
-    page, line, code = block
-    compile(code, f"{page}:{line}", "exec")
-
-
 @pytest.mark.parametrize(
-    "block", [item for item in blocks("python") if "assert " in item[2]], ids=case_id
+    "block", [one for page in PAGES for one in read(page) if one.language == "python"], ids=str
 )
-def test_python_block_with_assertions_runs(
-    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    example = tmp_path / "example.py"
-    example.write_text(block[2])
-    # A file, since the fingerprint reads the source code of functions.
-    code = compile(block[2], str(example), "exec")
-    exec(code, {"__name__": "example", "__file__": str(example)})
-
-
-# --- links and commands ---
+def test_python_block_compiles(block: Block):
+    compile(block.code, str(block), "exec")
 
 
 def anchors(page: Path) -> set[str]:
@@ -133,7 +81,7 @@ def documented_commands() -> dict[str, set[str]]:
     """Returns command → the options that it has on any page."""
     options: dict[str, set[str]] = {}
     for page in PAGES:
-        code = [*spans(prose(page)), *(block for _, _, block in blocks("") + blocks("sh"))]
+        code = [*spans(prose(page)), *(block.code for block in read(page))]
         for line in "\n".join(code).splitlines():
             command = re.match(r"(?:\S+/)?infeed ([a-z][a-z-]*)\b([^#]*)", line)
             if command:

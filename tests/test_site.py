@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-import tomllib
-from tools.site.__main__ import FOLDER, OTHER_PAGES, ROOT, _listed, build, rewrite
+from tools.site.__main__ import OTHER_PAGES, ROOT, build, rewrite
 from tools.site.api_docstrings import as_markdown
 
 import infeed
@@ -115,20 +113,3 @@ def test_two_columns_of_a_docstring_become_a_list() -> None:
     assert as_markdown("Does.\n\na, b  first\n      more\nc     other\n\nEnd.") == (
         "Does.\n\n\n- `a`, `b`: first\n    more\n- `c`: other\n\nEnd."
     )
-
-
-def test_readme_and_navigation_have_the_same_groups() -> None:
-    config = tomllib.loads((FOLDER / "zensical.toml").read_text(encoding="utf-8"))
-    nav = {
-        name: _listed(entry) for item in config["project"]["nav"] for name, entry in item.items()
-    }
-    del nav["infeed"]
-    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Documentation\n")[2]
-    groups = {}
-    for name, links in re.findall(
-        r"^- \*\*([^*]+)\.\*\*(.*?)(?=^- |\Z)", text, re.MULTILINE | re.DOTALL
-    ):
-        pages = re.findall(r"\]\(([^)#]+)", links)
-        groups[name] = list(dict.fromkeys(OTHER_PAGES.get(page, Path(page).name) for page in pages))
-    written = {name: [page for page in nav[name] if not page.startswith("api")] for name in nav}
-    assert list(groups.items()) == list(written.items())

@@ -110,8 +110,8 @@ class Cursor:
             )
             if "fingerprint" in differing:
                 details += (
-                    " (the pipeline's definition, its data, TensorFlow, or an algorithm of infeed "
-                    "has changed since; restore it, or connect without state to restart)"
+                    " (the definition, data, TensorFlow, or an algorithm of infeed has changed: "
+                    "restore it, use `infeed amend`, or connect without state to restart)"
                 )
             raise CursorError(
                 f"the cursor belongs to another run: {details}", differs=", ".join(differing)

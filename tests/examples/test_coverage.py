@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+from tools.gallery.entries import ENTRIES
+
 TESTS = Path(__file__).parent
 EXAMPLES = TESTS.parents[1] / "examples"
 
@@ -15,8 +17,8 @@ def example_names(examples: Path) -> set[str]:
 
 
 def served_names(tests: Path) -> set[str]:
-    """Returns the names of examples that tests have as texts."""
-    return {
+    """Returns the names of examples in the gallery, or that tests have as texts."""
+    return {entry.file for entry in ENTRIES} | {
         str(node.value)
         for file in tests.glob("test_*.py")
         for node in ast.walk(ast.parse(file.read_text()))
@@ -35,3 +37,12 @@ def test_the_readme_lists_every_example() -> None:
     assert sorted(file for _, file in links) == sorted(
         f"{name}.yaml" for name in example_names(EXAMPLES)
     )
+
+
+def test_the_readme_lists_every_training() -> None:
+    links = re.findall(
+        r"^\| \[([\w.]+)\]\(([\w.]+\.py)\)", (EXAMPLES / "README.md").read_text(), re.MULTILINE
+    )
+    assert all(text == file for text, file in links)
+    programs = sorted({file.name for file in EXAMPLES.glob("*.py")} - {"functions.py"})
+    assert [file for _, file in links] == programs

@@ -64,9 +64,12 @@ def server(
         yield running
 
 
-@pytest.mark.parametrize("backend", ["jax", "tensorflow", "torch"])
+@pytest.mark.parametrize(
+    ("backend", "strategy"),
+    [("jax", ""), ("tensorflow", ""), ("tensorflow", "cpu:2"), ("torch", "")],
+)
 def test_a_killed_run_continues_with_the_same_bits(
-    server: InfeedServer, few_photos: SimpleNamespace, backend: str, tmp_path: Path
+    server: InfeedServer, few_photos: SimpleNamespace, backend: str, strategy: str, tmp_path: Path
 ) -> None:
     pytest.importorskip("keras")
     h5py = pytest.importorskip("h5py")
@@ -75,6 +78,7 @@ def test_a_killed_run_continues_with_the_same_bits(
     def train(run: str, *prefix: str) -> int:
         script = str(EXAMPLES / "keras_images.py")
         options = ["--checkpoint", run, "--weights", f"{run}.weights.h5", "--save-every", "1"]
+        options += ["--strategy", strategy]
         result = subprocess.run(
             [sys.executable, *prefix, script, server.address, *options],
             cwd=tmp_path,

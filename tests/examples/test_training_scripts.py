@@ -22,8 +22,10 @@ FILES = 44
 
 EPOCHS = ("--epochs", "2", "--save-every", "1")
 SCRIPTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "accelerate_images": ("accelerate", (*EPOCHS, "--output")),
     "flax_images": ("flax", ("--steps", f"{STEPS}", "--save-every", "1", "--checkpoint")),
     "jax_images": ("jax", ("--steps", f"{STEPS}", "--checkpoint")),
+    "lightning_images": ("lightning", (*EPOCHS, "--output")),
     "torch_images": ("torch", (*EPOCHS, "--checkpoint")),
     "transformers_images": ("transformers", (*EPOCHS, "--output")),
 }

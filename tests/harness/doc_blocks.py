@@ -1,4 +1,4 @@
-"""Code blocks of a page, run with feeds of a fake instead of a server."""
+"""Code blocks of the pages, and how they are run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import contextlib
 import io
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +19,71 @@ from infeed.testing import FakeTransport
 
 ROOT = Path(__file__).parents[2]
 
+PAGES = sorted(
+    str(page.relative_to(ROOT))
+    for folder in (".", "docs", "examples", "deploy", "benchmarks")
+    for page in (ROOT / folder).glob("*.md")
+)
+
+FOLLOWED = {
+    "docs/data-order.md": "tests/docs/test_data_order.py",
+    "docs/gallery.md": "tests/examples/test_gallery.py",
+    "docs/quickstart.md": "tests/e2e/test_quickstart.py",
+}
+"""Page → a test of its own, since its blocks go on from each other, or are examples."""
+
+# All languages are matched, so that an end of a block is never taken for a beginning.
+_BLOCK = re.compile(
+    r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n+)?```(?P<language>[^\n]*)\n(?P<code>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A code block of a page."""
+
+    page: str
+    line: int
+    """Number of the line of its fence."""
+    language: str
+    code: str
+    not_run: str | None
+    """The reason of the comment `<!-- not run: REASON -->` above it, if there is one."""
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+@cache
+def read(page: str) -> tuple[Block, ...]:
+    """Returns the blocks of a page."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return tuple(
+        Block(
+            page,
+            text.count("\n", 0, match.start("language")) + 1,
+            match["language"],
+            match["code"],
+            match["reason"],
+        )
+        for match in _BLOCK.finditer(text)
+    )
+
+
+def to_run(language: str, *pages: str) -> list[Block]:
+    """Returns the blocks in a language that are to be run on their own, of some pages or of all."""
+    return [
+        block
+        for page in pages or [page for page in PAGES if page not in FOLLOWED]
+        for block in read(page)
+        if block.language == language and block.not_run is None
+    ]
+
 
 def blocks(page: str) -> list[Any]:
-    """Returns the Python blocks of a page, as parameters with the number of their first line."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    return [
-        pytest.param(match[1], id=f"line-{text.count(chr(10), 0, match.start()) + 1}")
-        for match in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    ]
+    """Returns the Python programs of a page, as parameters with the number of their first line."""
+    return [pytest.param(block.code, id=f"line-{block.line}") for block in to_run("python", page)]
 
 
 def run(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **names: Any) -> None:

@@ -34,7 +34,7 @@ OTHER_PAGES = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "benchmarks/README.md": "benchmarks.md",
-    "examples/README.md": "gallery.md",
+    "examples/README.md": "examples.md",
     "examples/notebooks/first.md": "notebook-first.md",
     "examples/notebooks/verdict.md": "notebook-verdict.md",
 }

@@ -17,7 +17,7 @@ import infeed
 from infeed.batch import Batch
 from infeed.cli.connection import TIMEOUT, Connection, RunName, Target
 from infeed.cli.model_options import option, with_models
-from infeed.cli.output import print_json, print_line, problem_of
+from infeed.cli.output import note_ranks, print_json, print_line, problem_of
 from infeed.run import Run, load_run
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import Array
@@ -60,7 +60,9 @@ def replay(target: Target, run: RunName, options: ReplayOptions, connection: Con
         )
     first, end = map(int, found.groups())
     console, documents = Console(), []
-    for step, batch in _batches(target, load_run(run), (first, end), options, connection):
+    loaded = load_run(run)
+    note_ranks(loaded, options.world_size)
+    for step, batch in _batches(target, loaded, (first, end), options, connection):
         document = _to_json(step, options.rank, batch)
         if options.out is not None:
             document["file"] = str(_write(options.out, document, batch))

@@ -15,12 +15,12 @@ from infeed.batch import Batch
 from infeed.cli.connection import TIMEOUT, Connection, RunName, Target
 from infeed.cli.contact_sheet import write_sheet
 from infeed.cli.model_options import option, with_models
-from infeed.cli.output import new_console, print_json, print_line
+from infeed.cli.output import new_console, note_ranks, print_json, print_line
 from infeed.run import Run, load_run
 from infeed.shared.printable import printable
 
 _WIDTH = 200
-"""Characters of a line that is not written to a terminal: file, key and draws fit into it."""
+"""Characters of a line that is not written to a terminal: a draw fits into it."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ def what(target: Target, run: RunName, options: WhatOptions, connection: Connect
       infeed what 127.0.0.1:7470 photos@17 --step 0 --no-draws --json
     """
     loaded = load_run(run)
+    note_ranks(loaded, options.world_size)
     slots = infeed.at(
         loaded,
         options.step,
@@ -76,21 +77,13 @@ def what(target: Target, run: RunName, options: WhatOptions, connection: Connect
         print_json({"step": options.step, "rank": options.rank, "slots": documents})
         return
     console = new_console(_WIDTH)
-    print_line(console, f"step {options.step}, rank {options.rank}")
-    heads = ("slot", "position", "epoch", "sample", "file", "fields", "key", "draws")
-    table = Table(*heads, box=SIMPLE_HEAD, highlight=False)
+    print_line(console, f"step {options.step}, rank {options.rank}, {len(slots)} slots")
+    table = Table("slot", "position", "epoch", "sample", "what it is", box=SIMPLE_HEAD)
     for slot in slots:
-        place = slot.file if slot.offset is None else f"{slot.file}@{slot.offset}"
         table.add_row(
             *map(str, (slot.slot, slot.position, slot.epoch)),
             "empty" if slot.sample_id < 0 else str(slot.sample_id),
-            Text(printable(place), overflow="fold"),
-            Text(printable(_pairs(slot.fields))),
-            Text(_hex(slot.key), overflow="fold"),
-            Text(
-                "\n".join(printable(f"{name}: {_pairs(v)}") for name, v in slot.draws.items()),
-                overflow="fold",
-            ),
+            Text("\n".join(map(printable, _lines(slot))), overflow="fold"),
         )
     console.print(table)
     if options.png is not None:
@@ -127,6 +120,14 @@ def _one(batch: Batch, slot: int) -> Batch:
         sample_ids=batch.sample_ids[slot : slot + 1],
         mask=batch.mask[slot : slot + 1],
     )
+
+
+def _lines(slot: infeed.Slot) -> list[str]:
+    """Returns where a sample is, its fields, its key, and what each transform drew for it."""
+    place = slot.file if slot.offset is None else f"{slot.file}@{slot.offset}"
+    draws = (f"{name}: {_pairs(values)}" for name, values in slot.draws.items())
+    lines = (place, _pairs(slot.fields), slot.key and f"key={_hex(slot.key)}", *draws)
+    return [line for line in lines if line]
 
 
 def _hex(key: tuple[int, ...]) -> str:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from infeed.cli.connection import TIMEOUT, Connection, RunName, Target
 from infeed.cli.model_options import option, with_models
-from infeed.cli.output import new_console, print_json, print_line
+from infeed.cli.output import new_console, note_ranks, print_json, print_line
 from infeed.run import Run, load_run
 from infeed.shared.spec import PipelineSpec
 from infeed.shared.spec.segment import epoch_at, lineage_to_proto
@@ -61,6 +61,7 @@ def when(
       infeed when 127.0.0.1:7470 photos@17 label:cat --world-size 8 --json
     """
     loaded = load_run(run)
+    note_ranks(loaded, options.world_size)
     from infeed.rpc.channel import GrpcTransport  # noqa: PLC0415 - other commands do not connect
     from infeed.rpc.credentials import Credentials  # noqa: PLC0415
 

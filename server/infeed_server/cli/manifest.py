@@ -127,7 +127,7 @@ def _verify(file: str, pipelines: str, sample: str | None, *, kept: bool) -> tup
         return (content.kept(run.opened.source) if kept else None) or _read(run)
 
     lines, is_good = verify(read_bytes(file), load(pipelines), read, sample)
-    return [*lines, f"{file}: {'good' if is_good else 'not as the data are'}"], is_good
+    return [*lines, f"{file}: {'good' if is_good else 'not proven'}"], is_good
 
 
 def _read(run: RunData) -> Contents:

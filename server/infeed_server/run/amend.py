@@ -96,8 +96,9 @@ def amend(
         options = options or AmendOptions()
         if cursor.segments and (options.was_batch_size or options.was_world_size):
             raise InvalidRequestError(
-                "was_batch_size and was_world_size are of a run without segments; this one has "
-                f"{len(cursor.segments)}, which state their sizes; leave them out"
+                "was_batch_size and was_world_size (--was-batch-size, --was-world-size) are of a "
+                f"run without segments; this one has {len(cursor.segments)}, which state their "
+                "sizes; leave them out"
             )
         stated = bool(cursor.segments) or options.was_world_size is not None
         lineage = cursor.segments or _first_segments(cursor, old, options, definitions)
@@ -184,7 +185,8 @@ class _Amending:
         if self.step < self.reached:
             raise InvalidRequestError(
                 f"step {self.step} lies before the cursor's, which is {self.reached} for a run on "
-                "one rank; state the run's ranks with was_world_size, even if it is 1",
+                "one rank; state the run's ranks with was_world_size (--was-world-size), even "
+                "if it is 1",
                 step=self.step,
             )
 
@@ -200,7 +202,8 @@ class _Amending:
             raise InvalidRequestError(
                 f"the cursor's position {position} is no multiple of the run's steps of "
                 f"{last.batch_size} samples on {last.world_size} ranks, from position {last.start} "
-                "on; state the sizes that it has had, with was_batch_size and was_world_size"
+                "on; state the sizes that it has had, with was_batch_size and was_world_size "
+                "(--was-batch-size, --was-world-size)"
             )
         if self.step > self.reached:
             raise InvalidRequestError(
@@ -223,7 +226,7 @@ class _Amending:
                 raise InvalidRequestError(
                     f"skip: {list(other)} does not begin at step {self.step}, position "
                     f"{self.start}; in an amended run, steps are skipped from the step of the "
-                    "amendment on: amend at the range's first step, with skip or --skip"
+                    "amendment on: amend the cursor of the range's first step, with skip or --skip"
                 )
             return sum(b - a for a, b in at_start) * size
         if later:
@@ -234,7 +237,8 @@ class _Amending:
         first, end = self.options.skip
         if first != self.step:
             raise InvalidRequestError(
-                f"skip {first}:{end} does not begin at step {self.step}; amend from step {first} on"
+                f"skip {first}:{end} does not begin at step {self.step}; skip from there on, or "
+                f"train up to step {first} and amend the cursor of that step"
             )
         return (end - first) * self.lineage[-1].global_stride
 
@@ -275,8 +279,8 @@ class _Amending:
         lines = [f"{kept}; step {self.step} begins at position {self.start}"]
         if skipped:
             lines.append(
-                f"the slots of {skipped} samples are skipped; these come again in the next epoch, "
-                "unless the definition's remove names them"
+                f"{skipped} positions are skipped, of all ranks; their samples come again in the "
+                "next epoch, unless the definition's remove names them"
             )
         if segment.is_rest:
             old = before.length(epoch) - offset
@@ -316,8 +320,8 @@ def _check_data(old: Opened, new: Opened) -> None:
         if one != other:
             where = f"add[{number - 1}]" if number else "source"
             raise InvalidRequestError(
-                f"{where}: it has other samples than in the run so far, whose ids would change; "
-                "leave it as it was, and give new samples as another source in add"
+                f"{where}: its files or labels differ from the run's so far; leave it as it "
+                "was, and give new and corrected samples as another source in add"
             )
     if len(ours) > len(theirs):
         raise InvalidRequestError(

@@ -3,9 +3,10 @@ draws of the sample stream do. Nothing is decoded."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from infeed_server.pipeline.load import Pipelines
 from infeed_server.run.changes import Change, common_parts, definition_changes
 from infeed_server.run.definitions import Definitions, Opened, split_name
 from infeed_server.run.samples import Samples, Side
-from infeed_server.sources.base import Provenance, Source
+from infeed_server.sources.base import Provenance
 
 MAX_POSITIONS = 1_000_000
 """Positions that are compared unless a range is given."""
@@ -106,9 +107,11 @@ def diff(
     options = options or DiffOptions()
     with Definitions(*pipelines) as definitions:
         files = [_include(text, definitions) for text in (a, b)]
+        cursors = [_cursor(text) for text in (a, b)]
+        options = _with_sizes(options, cursors)
         one, other = (
-            _side(text, file, definitions, options)
-            for text, file in zip((a, b), files, strict=True)
+            _side(text, file, cursor, definitions, options)
+            for text, file, cursor in zip((a, b), files, cursors, strict=True)
         )
         changes = _changes(one, other, definitions)
         if not changes:
@@ -118,31 +121,52 @@ def diff(
         return result
 
 
+def _is_definition(text: str | Mapping[str, Any] | Cursor) -> bool:
+    return isinstance(text, str) and Path(text).suffix != ".json"
+
+
 def _include(text: str | Mapping[str, Any] | Cursor, definitions: Definitions) -> int | None:
     """Adds the file of a definition, which the other run can be of. Returns its number."""
-    if not isinstance(text, str) or Path(text).suffix == ".json":
+    return definitions.include(split_name(str(text))[0]) if _is_definition(text) else None
+
+
+def _cursor(text: str | Mapping[str, Any] | Cursor) -> Cursor | None:
+    if _is_definition(text):
         return None
-    return definitions.include(split_name(text)[0])
+    cursor = (load_run(text) if isinstance(text, str) else Run.of(text)).cursor
+    if cursor is None:
+        raise InvalidRequestError(f"{text!r} has no cursor; name its file and pipeline")
+    return cursor
+
+
+def _with_sizes(options: DiffOptions, cursors: Sequence[Cursor | None]) -> DiffOptions:
+    """Returns options with the sizes that the other run has had, for a cursor that states none."""
+    stated = [cursor.segments[0] for cursor in cursors if cursor and cursor.segments]
+    if not stated or None in cursors:
+        return options
+    size, ranks = stated[0].batch_size, stated[0].world_size
+    return replace(
+        options,
+        batch_size=options.batch_size or size,
+        world_size=options.world_size or ranks,
+    )
 
 
 def _side(
     text: str | Mapping[str, Any] | Cursor,
     file: int | None,
+    cursor: Cursor | None,
     definitions: Definitions,
     options: DiffOptions,
 ) -> Side:
-    cursor = None
-    if file is not None:
-        _, name, seed = split_name(str(text))
-        opened = definitions.open(name, file=file)
-        seed = opened.definition.shuffle.seed if seed is None else seed
-    else:
-        run = load_run(text) if isinstance(text, str) else Run.of(text)
-        cursor = run.cursor
-        if cursor is None:
-            raise InvalidRequestError(f"{text!r} has no cursor; name its file and pipeline")
+    if cursor is not None:
         opened = definitions.find(cursor.fingerprint, cursor.pipeline, was="--pipelines")
         seed = cursor.seed
+    else:
+        assert file is not None  # of a definition
+        _, name, given = split_name(str(text))
+        opened = definitions.open(name, file=file)
+        seed = opened.definition.shuffle.seed if given is None else given
     lineage = cursor.segments if cursor is not None else ()
     if not lineage:
         batch = opened.definition.batch
@@ -224,7 +248,7 @@ def _compare(one: Side, other: Side, result: Difference, options: DiffOptions) -
             if count := int(found.sum()):
                 result.reasons[reason] = result.reasons.get(reason, 0) + count
         for row in rows[: SHOWN - len(result.first)].tolist():
-            result.first.append(_slot(one, other, first + row, a, b, row))
+            result.first.append(_slot(one, other, first + row, a, b, row, bool(others[row])))
 
 
 def _removed(one: Side, other: Side, a: Samples, b: Samples) -> np.ndarray:
@@ -257,22 +281,39 @@ def _codes(one: Opened, other: Opened, options: DiffOptions) -> tuple[Any, str]:
         text = "samples by id alone, of different sources; give names to compare their files"
         return (same, same), text
     numbers: dict[tuple[Provenance, int], int] = {}
-    tables = [_numbered(opened.source, numbers) for opened in (one, other)]
-    return tuple(table.__getitem__ for table in tables), "samples by file and their place in it"
+    places = [
+        [*map(opened.source.provenance, range(len(opened.source)))] for opened in (one, other)
+    ]
+    text = "samples by file and their place in it"
+    if {place.file for place in places[0]}.isdisjoint(place.file for place in places[1]):
+        places = [*map(_below, places)]
+        text = "samples by file below the folder of all, and their place in it"
+    tables = [_numbered(every, numbers) for every in places]
+    return tuple(table.__getitem__ for table in tables), text
 
 
-def _numbered(source: Source, numbers: dict[tuple[Provenance, int], int]) -> Positions:
+def _below(places: Sequence[Provenance]) -> list[Provenance]:
+    """Returns places with their files' paths below the folder that all are in: a copy of the data
+    has the same."""
+    start = os.path.commonpath([place.file.rpartition("/")[0] for place in places])
+    return [replace(place, file=place.file[len(start) :]) for place in places]
+
+
+def _numbered(
+    places: Sequence[Provenance], numbers: dict[tuple[Provenance, int], int]
+) -> Positions:
     """Returns a number of each sample, equal for samples at equal places of all sources."""
     found = []
     seen: Counter[Provenance] = Counter()  # of many samples, the place may be the file's alone
-    for index in range(len(source)):
-        place = source.provenance(index)
+    for place in places:
         found.append(numbers.setdefault((place, seen[place]), len(numbers)))
         seen[place] += 1
     return np.array(found, np.int64)
 
 
-def _slot(one: Side, other: Side, position: int, a: Samples, b: Samples, row: int) -> Slot:
+def _slot(
+    one: Side, other: Side, position: int, a: Samples, b: Samples, row: int, is_other: bool
+) -> Slot:
     segment = next(s for s in reversed(one.lineage) if s.start <= position)
     step, within = divmod(position - segment.start, segment.global_stride)
     rank, slot = divmod(within, segment.batch_size)
@@ -281,7 +322,7 @@ def _slot(one: Side, other: Side, position: int, a: Samples, b: Samples, row: in
         str(side.opened.source.provenance(index))
         for side, index in zip((one, other), samples, strict=True)
     ]
-    reason = "other draws" if samples[0] == samples[1] else "other order"
+    reason = "other order" if is_other else "other draws"
     for name, x in (("first", a), ("second", b)):
         if x.substitute[row]:
             reason = f"substitute of a removed sample in the {name}"

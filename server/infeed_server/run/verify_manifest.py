@@ -52,7 +52,8 @@ def _cursor(text: bytes) -> Cursor:
             del segment["defined"]
         return Cursor.from_json({**predicate["run"], "segments": segments})
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CursorError(f"it is no manifest of a run: {error!r}; make it again") from error
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise CursorError(f"the file is no manifest of a run: {reason}; make it again") from error
 
 
 def _problems(text: bytes, run: RunData, contents: Contents) -> Iterator[str]:
@@ -127,7 +128,7 @@ def _sample(text: bytes, run: RunData, contents: Contents, name: str) -> tuple[l
     try:
         sample = find_sample(name, source)
     except ConfigError as error:
-        return [f"sample {name}: {error.message}"], True
+        return [f"sample {name}: {error.message}"], False
     begins = np.cumsum([0, *map(len, parts)])
     number = int(np.searchsorted(begins, sample, side="right")) - 1
     index, root = sample - int(begins[number]), _root(json.loads(text), number)

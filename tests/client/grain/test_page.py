@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.client.adapters.contract import fake
 from tests.client.conftest import Server
+from tests.harness import doc_blocks
 
 pytest.importorskip("grain")
 pytest.importorskip("jax")
 pytest.importorskip("orbax.checkpoint")
 
-PAGE = Path(__file__).parents[3] / "docs" / "grain.md"
+PAGE = "docs/grain.md"
 
 
 @pytest.mark.filterwarnings("default")
@@ -25,7 +25,7 @@ def test_code_of_the_page_runs(tmp_path: Path) -> None:
         "train_step": lambda image, label: steps.append((image, label)),
         "folder": tmp_path,
     }
-    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    blocks = [block.code for block in doc_blocks.to_run("python", PAGE)]
     try:
         for block in blocks:
             code = block.replace("127.0.0.1:7470", server.address)

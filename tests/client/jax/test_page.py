@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.harness import doc_blocks
 
 import infeed
 from infeed import client
@@ -18,7 +19,7 @@ from infeed.testing import FakeTransport
 jax = pytest.importorskip("jax")
 pytest.importorskip("orbax.checkpoint")
 
-PAGE = Path(__file__).parents[3] / "docs" / "jax.md"
+PAGE = "docs/jax.md"
 
 
 @pytest.mark.filterwarnings("ignore")  # of Orbax
@@ -62,12 +63,11 @@ def test_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
         "predict": predict,
         "folder": tmp_path / "checkpoints",
     }
-    page = PAGE.read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    blocks = [block.code for block in doc_blocks.to_run("python", PAGE)]
     assert len(blocks) == 7
-    expected = "".join(f"{line}\n" for line in re.findall(r"print\(.*\)  # (.*)", page))
+    expected = "".join(f"{line}\n" for line in re.findall(r"print\(.*\)  # (.*)", "".join(blocks)))
     for block in blocks:
-        exec(compile(block, str(PAGE), "exec"), names)
+        exec(compile(block, PAGE, "exec"), names)
     assert expected
     assert capsys.readouterr().out.startswith(expected)
     assert type(names["on_device"]) is dict

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,43 +10,19 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-for name in ("accelerate", "lightning", "torchdata", "transformers"):
-    pytest.importorskip(name)
+pytest.importorskip("torchdata")
 
-import lightning  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from tests.client.conftest import Server  # noqa: E402
+from tests.harness import doc_blocks  # noqa: E402
 from torch import nn  # noqa: E402
 
 from infeed.testing import FakeTransport  # noqa: E402
 
-PAGE = Path(__file__).parents[3] / "docs" / "pytorch.md"
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+PAGE = "docs/pytorch.md"
+BLOCKS = [block.code for block in doc_blocks.to_run("python", PAGE)]
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-class Module(lightning.LightningModule):
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
-    def training_step(self, batch: Any, index: int) -> Any:
-        return self.model(batch["image"].flatten(1)).mean()
-
-    validation_step = training_step
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.parameters(), lr=0.01)
-
-
-class Network(nn.Module):
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, image: Any, label: Any) -> Any:
-        return {"loss": nn.functional.cross_entropy(self.model(image.flatten(1)), label)}
 
 
 @pytest.fixture
@@ -69,9 +44,6 @@ def test_block_runs(
     model = nn.Linear(12, 3)
     names = {
         "model": model,
-        "module": Module(model),
-        "network": Network(model),
-        "optimizer": torch.optim.SGD(model.parameters(), lr=0.01),
         "predict": lambda images: model(images.flatten(1)).argmax(1),
         "train_step": lambda images, labels: steps.append((images.shape, labels.shape)),
     }

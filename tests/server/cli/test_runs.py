@@ -37,7 +37,7 @@ def run(*arguments: str) -> Result:
 def test_amend_replaces_the_run_only_with_yes(state: dict[str, Any]) -> None:
     call = ("amend", "run.json", "--from", "4", "p.yaml", "--skip", "4:6")
     shown = run(*call, "--never", "never.txt")
-    assert "8 samples are skipped" in shown.output
+    assert "8 positions are skipped" in shown.output
     assert "never.txt: 8 ids; name it in remove" in shown.output
     assert json.loads(Path("run.json").read_text()) == state
     assert len(Path("never.txt").read_text().splitlines()) == 8

@@ -157,7 +157,7 @@ def test_steps_are_skipped_by_the_definition_too(folder: Path) -> None:
     made = amend(cursor(old, 16), 4, new)
     slots = order(new, made.cursor).slots(0, 60)
     assert slots.index.tolist() == order(old, by_option.cursor).slots(0, 60).index.tolist()
-    with pytest.raises(InfeedError, match=r"\[4, 6\] does not begin at step 3.*amend at"):
+    with pytest.raises(InfeedError, match=r"\[4, 6\] does not begin at step 3.*amend the cursor"):
         amend(cursor(old, 16), 3, new, options=AmendOptions(was_world_size=1))
 
 
@@ -210,12 +210,12 @@ def test_text_states_what_changes_and_how_the_epoch_goes_on(folder: Path) -> Non
         ({}, {}, 5, {"batch_size": 2}, "step 5 .*, which is 4 with 4 samples on 1 ranks.*lost"),
         ({}, {}, 4, {"was_batch_size": 3}, "position 16 is no multiple.*was_batch_size"),
         ({}, {}, 4, {"skip": (3, 5)}, "skip 3:5 does not begin at step 4"),
-        ({}, {"source": {"arrays": "1.npz"}}, 4, {}, "source: it has other samples.*in add"),
+        ({}, {"source": {"arrays": "1.npz"}}, 4, {}, "source: its files or labels.*in add"),
         ({"add": [{"arrays": "1.npz"}]}, {}, 4, {}, "add: it has 0 sources, and the run 1"),
         (
             {"add": [{"arrays": "1.npz"}]},
             {"add": [{"arrays": "2.npz"}]},
-            *(4, {}, r"add\[0\]: it has other samples"),
+            *(4, {}, r"add\[0\]: its files or labels"),
         ),
         ({"remove": [3, 5]}, {"remove": [3]}, 4, {}, "sample 5 is missing; add samples at its end"),
         ({"remove": [3, 5]}, {"remove": [5, 3]}, 4, {}, "its order has changed"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.harness.datasets import jpeg
 
 from infeed.cursor import Cursor
 from infeed.shared.errors import InfeedError
@@ -109,7 +110,7 @@ def test_other_sources_are_compared_by_file_if_they_are_small(file: str) -> None
     found = diff(f"{file}:base", f"{file}:copy")
     assert found.changes[0].path == "source"
     assert (found.compared, found.samples, found.draws) == (
-        "samples by file and their place in it",
+        "samples by file below the folder of all, and their place in it",
         200,
         0,
     )
@@ -141,3 +142,31 @@ def test_run_file_needs_its_definition(tmp_path: Path, file: str) -> None:
     run.write_text(json.dumps(Cursor("old", "ab12", 3, 80).to_json()))
     with pytest.raises(InfeedError, match=r"fingerprint ab12.*or give --pipelines"):
         diff(str(run), str(run), [file])
+
+
+def test_a_copy_elsewhere_has_the_same_samples(tmp_path: Path) -> None:
+    for folder, labels in (("data", [0, 1, 2, 3]), ("copy", [0, 1, 2, 9])):
+        (tmp_path / folder).mkdir()
+        rows = [f"{number}.jpg,{label}" for number, label in enumerate(labels)]
+        (tmp_path / folder / "labels.csv").write_text("\n".join(["file,label", *rows]) + "\n")
+        for number in range(4):
+            (tmp_path / folder / f"{number}.jpg").write_bytes(jpeg(number))
+        source = f"{{images: {folder}, labels: {folder}/labels.csv}}"
+        (tmp_path / f"{folder}.yaml").write_text(
+            f"pipelines: {{p: {{source: {source}, batch: {{size: 2}}}}}}\n"
+        )
+    found = diff(str(tmp_path / "data.yaml"), str(tmp_path / "copy.yaml"))
+    assert [change.path for change in found.changes] == ["source"]
+    assert (found.samples, found.draws, found.positions) == (0, 0, 4)
+    assert "below the folder" in found.compared
+
+
+def test_a_cursor_without_sizes_has_those_of_the_amended_one(file: str) -> None:
+    with Definitions(file) as definitions:
+        fingerprint = definitions.open("base").fingerprint
+    run = Cursor("base", fingerprint, 3, 80)
+    options = AmendOptions(seed=4, was_world_size=2)
+    amended = amend(run, 10, file, options=options).cursor
+    found = diff(run, amended, [file])
+    assert [change.path for change in found.changes] == ["seed", "segments"]
+    assert found.begin == 80

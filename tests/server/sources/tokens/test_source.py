@@ -4,54 +4,19 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.harness.megatron import CODES, write_tokens
 
 from infeed import SourceError
 from infeed_server.sources import TokensSource
 from infeed_server.sources.tokens.source import TokensReader
 
 Parse = Callable[..., dict[str, Any]]
-
-CODES = {
-    "uint8": 1,
-    "int8": 2,
-    "int16": 3,
-    "int32": 4,
-    "int64": 5,
-    "float64": 6,
-    "float32": 7,
-    "uint16": 8,
-}
-
-
-def write(
-    path: Path, sequences: Sequence[Sequence[int]], dtype: str = "uint16", **changes: Any
-) -> Path:
-    """Writes a pair as Megatron-LM does; returns the .idx."""
-    lengths = [len(sequence) for sequence in sequences]
-    size = np.dtype(dtype).itemsize
-    parts = {
-        "magic": b"MMIDIDX\x00\x00",
-        "version": struct.pack("<Q", 1),
-        "code": struct.pack("<B", CODES[dtype]),
-        "counts": struct.pack("<QQ", len(lengths), len(lengths) + 1),
-        "lengths": np.array(lengths, "<i4").tobytes(),
-        "pointers": np.cumsum([0, *lengths[:-1]], dtype="<i8").tobytes() if lengths else b"",
-        "documents": np.arange(len(lengths) + 1, dtype="<i8").tobytes(),
-        "modes": b"",
-    }
-    parts["pointers"] = (np.frombuffer(parts["pointers"], "<i8") * size).tobytes()
-    path.write_bytes(b"".join({**parts, **changes}.values()))
-    tokens = [token for sequence in sequences for token in sequence]
-    path.with_suffix(".bin").write_bytes(
-        np.array(tokens, np.dtype(dtype).newbyteorder("<")).tobytes()
-    )
-    return path
 
 
 def open_source(pattern: Path | str, length: int | None = None) -> TokensReader:
@@ -66,8 +31,8 @@ def rows(source: TokensReader, *indices: int) -> list[list[int]]:
 @pytest.mark.parametrize("dtype", CODES)
 @pytest.mark.parametrize("prefix", ["", "file://"])
 def test_a_sample_is_a_sequence(tmp_path: Path, parse: Parse, dtype: str, prefix: str) -> None:
-    write(tmp_path / "b.idx", [[7]], dtype)
-    write(tmp_path / "a.idx", [[1, 2, 3], [], [4, 100]], dtype, modes=bytes(3))
+    write_tokens(tmp_path / "b.idx", [[7]], dtype)
+    write_tokens(tmp_path / "a.idx", [[1, 2, 3], [], [4, 100]], dtype, modes=bytes(3))
     source = open_source(f"{prefix}{tmp_path}/*.idx")
     assert len(source) == 4
     for index, expected in enumerate([[1, 2, 3], [], [4, 100], [7]]):
@@ -79,8 +44,8 @@ def test_a_sample_is_a_sequence(tmp_path: Path, parse: Parse, dtype: str, prefix
 
 @pytest.mark.parametrize("dtype", ["uint16", "int32"])
 def test_a_sample_is_a_window(tmp_path: Path, parse: Parse, dtype: str) -> None:
-    write(tmp_path / "a.idx", [[1, 2, 3], [4, 5], [], [6, 7, 8]], dtype)
-    write(tmp_path / "b.idx", [[11, 12, 13]], dtype)
+    write_tokens(tmp_path / "a.idx", [[1, 2, 3], [4, 5], [], [6, 7, 8]], dtype)
+    write_tokens(tmp_path / "b.idx", [[11, 12, 13]], dtype)
     source = open_source(tmp_path / "*.idx", 3)
     assert rows(source, 2, 0, 1, 1) == [[11, 12, 13], [1, 2, 3], [4, 5, 6], [4, 5, 6]]
     assert len(source) == 3
@@ -93,7 +58,7 @@ def test_a_sample_is_a_window(tmp_path: Path, parse: Parse, dtype: str) -> None:
 
 def test_sequences_in_another_order_make_no_windows(tmp_path: Path) -> None:
     pointers = np.array([4, 0], "<i8").tobytes()
-    path = write(tmp_path / "a.idx", [[1, 2], [3, 4]], pointers=pointers)
+    path = write_tokens(tmp_path / "a.idx", [[1, 2], [3, 4]], pointers=pointers)
     assert rows(open_source(path), 0) == [np.array([3, 4], "<u2").tobytes()]
     with pytest.raises(SourceError, match=r"do not follow each other.*; leave out length"):
         open_source(path, 2)
@@ -117,14 +82,14 @@ def test_sequences_in_another_order_make_no_windows(tmp_path: Path) -> None:
     ],
 )
 def test_damaged_indexes(tmp_path: Path, changes: Any, problem: str) -> None:
-    path = write(tmp_path / "a.idx", [[1, 2], [3, 4]], **changes)
+    path = write_tokens(tmp_path / "a.idx", [[1, 2], [3, 4]], **changes)
     for length in (None, 2):
         with pytest.raises(SourceError, match=f"{path}.*{problem}"):
             open_source(path, length)
 
 
 def test_each_changed_byte_of_an_index_is_refused_or_gives_tokens(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.idx", [[1, 2], [3, 4]])
+    path = write_tokens(tmp_path / "a.idx", [[1, 2], [3, 4]])
     good = path.read_bytes()
     identities = set()
     for place in range(len(good)):
@@ -142,8 +107,8 @@ def test_each_changed_byte_of_an_index_is_refused_or_gives_tokens(tmp_path: Path
 
 
 def test_files_that_do_not_fit_each_other(tmp_path: Path) -> None:
-    write(tmp_path / "a.idx", [[1]])
-    write(tmp_path / "b.idx", [[1]], "int32")
+    write_tokens(tmp_path / "a.idx", [[1]])
+    write_tokens(tmp_path / "b.idx", [[1]], "int32")
     with pytest.raises(
         SourceError, match=r"b.idx has int32, but .*a.idx uint16; serve them as two"
     ):
@@ -154,14 +119,14 @@ def test_files_that_do_not_fit_each_other(tmp_path: Path) -> None:
 
 
 def test_identity_and_changes(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.idx", [[1, 2], [3, 4]])
+    path = write_tokens(tmp_path / "a.idx", [[1, 2], [3, 4]])
     source = open_source(path)
     (tmp_path / "x").mkdir()
-    copy = open_source(write(tmp_path / "x" / "b.idx", [[1, 2], [3, 4]]))
+    copy = open_source(write_tokens(tmp_path / "x" / "b.idx", [[1, 2], [3, 4]]))
     assert copy.identity == source.identity
     assert copy.stamp != source.stamp
     others = {open_source(path, 2).identity, open_source(path, 1).identity}
-    others.add(open_source(write(tmp_path / "c.idx", [[1], [2, 3, 4]])).identity)
+    others.add(open_source(write_tokens(tmp_path / "c.idx", [[1], [2, 3, 4]])).identity)
     assert len(others | {source.identity}) == 4
     os.utime(path.with_suffix(".bin"), ns=(1, 1))
     with pytest.raises(SourceError, match=r"a.bin changed since"):

@@ -1,0 +1,146 @@
+"""The files that the pages speak of: data in `data/`, definitions, and the cursor of a run."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tests.harness.datasets import jpeg
+from tests.harness.doc_blocks import ROOT
+from tests.harness.mds import write_mds
+from tests.harness.megatron import write_tokens
+from tests.harness.saved import write_saved
+from tests.harness.tfds import IMAGE, LABEL, feature, features_dict, sequence, write_tfds
+from tests.harness.tfrecords import example, write_records
+
+PHOTOS = ["n01440764_10026.JPEG", *(f"{number:06}.jpg" for number in range(1300))]
+COUNT = 130
+"""Samples of the other data sets: a batch or more."""
+PIPELINE = """
+    source: {images: data/photos, labels: data/labels.csv}
+    shuffle: {seed: 17}
+    transforms:
+      - decode_image: {field: image, channels: 3}
+      - random_resized_crop: {field: image, size: [64, 64]}
+      - random_flip_left_right: {field: image}
+      - normalize: {field: image, scale: 255.0}
+    batch: {size: 32}
+"""
+DEFINITION = "pipelines:\n" + "".join(
+    f"  {name}:{PIPELINE}" for name in ("photos", "images", "pictures", "train")
+)
+
+
+def fill(folder: Path) -> None:
+    """Writes the files into a folder."""
+    data = folder / "data"
+    _write_images(data / "photos", PHOTOS)
+    _write_labels(data / "labels.csv", PHOTOS)
+    breeds = [f"{name},{('beagle', 'boxer')[i % 2]}" for i, name in enumerate(PHOTOS)]
+    (data / "table.csv").write_text("\n".join(["file,breed", *breeds]) + "\n")
+    for name in ("train", "eval", "more"):
+        files = [f"cats/{number}.jpg" for number in range(COUNT)]
+        files[20] = f"cats/{'blurred' if name == 'train' else 'sharp'}.jpg"
+        _write_images(data / name, files)
+        _write_labels(data / f"{name}.csv", files)
+    _write_records(data)
+    _write_tables(data)
+    (folder / "pipelines.yaml").write_text(DEFINITION)
+    (folder / "old.yaml").write_text(DEFINITION)
+    (folder / "new.yaml").write_text(DEFINITION.replace("[64, 64]", "[48, 48]"))
+    example_file = folder / "examples/folder_csv_labels.yaml"
+    example_file.parent.mkdir()
+    example_file.write_text((ROOT / "examples/folder_csv_labels.yaml").read_text())
+    (folder / "examples/data").symlink_to("../data")
+    (data / "pictures").symlink_to("photos")
+
+
+def _write_images(folder: Path, names: list[str]) -> None:
+    for number, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(jpeg(number % 50, (40 + number % 50, 34)))
+
+
+def _write_labels(file: Path, names: list[str]) -> None:
+    rows = [f"{name},{number % 4}" for number, name in enumerate(names)]
+    file.write_text("\n".join(["file,label", *rows]) + "\n")
+
+
+def _write_records(data: Path) -> None:
+    images = [example({"image": [jpeg(n)], "label": [n % 4]}) for n in range(COUNT)]
+    for shard in range(2):
+        write_records(data / f"train-{shard:05}-of-00002.tfrecord", images[shard::2])
+    texts = [
+        example({"label": [n], "box": [0.0, 0.1, 0.5, 1.0], "tokens": [n]}) for n in range(COUNT)
+    ]
+    write_records(data / "a.tfrecord", texts)
+    write_records(data / "b-0.tfrecord", texts)
+    columns = {"image": ("jpeg", None), "label": ("int", 8)}
+    samples = [{"image": jpeg(n), "label": np.int64(n).tobytes()} for n in range(COUNT)]
+    write_mds(data / "streamed", columns, [samples])
+    write_tfds(
+        data / "mnist/3.0.1",
+        {"image": IMAGE, "label": LABEL},
+        {"train": [[{"image": [jpeg(n, grey=True)], "label": [n % 2]} for n in range(COUNT)]]},
+    )
+    box = feature("b.BBoxFeature", boundingBox={"dtype": "float32", "shape": {"dimensions": ["4"]}})
+    objects: dict[str, list[Any]] = {
+        "image": [jpeg(0)],
+        "objects/bbox": [0.0, 0.0, 1.0, 1.0],
+        "objects/label": [1],
+    }
+    write_tfds(
+        data / "voc/2007/4.0.0",
+        {"image": IMAGE, "objects": sequence(features_dict({"bbox": box, "label": LABEL}))},
+        {"test": [[objects] * COUNT]},
+    )
+    write_tokens(data / "web_0.idx", [[*range(100)] * 200])
+    with tarfile.open(data / "train-0.tar", "w") as tar:
+        for number in range(COUNT):
+            for name, content in (("jpg", jpeg(number)), ("cls", b"1")):
+                member = tarfile.TarInfo(f"{number:06}.{name}")
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+
+
+def _write_tables(data: Path) -> None:
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (COUNT, 8, 8, 3), np.uint8)
+    np.savez(data / "train.npz", image=images, label=np.arange(COUNT) % 10)
+    np.save(data / "features.npy", rng.normal(size=(COUNT, 3)))
+    np.save(data / "label.npy", np.arange(COUNT) % 2)
+    rows = {
+        "image": [{"bytes": jpeg(n), "path": None} for n in range(COUNT)],
+        "labels": [n % 2 for n in range(COUNT)],
+    }
+    features = {"image": {"_type": "Image"}, "labels": {"_type": "ClassLabel", "names": ["a", "b"]}}
+    write_saved(data / "beans/train", rows, features, files=1)
+    if importlib.util.find_spec("pyarrow") is not None:
+        _write_parquet(data / "train-0.parquet")
+    if importlib.util.find_spec("array_record") is not None:
+        _write_array_records(data)
+
+
+def _write_parquet(file: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    images = [{"bytes": jpeg(n), "path": None} for n in range(COUNT)]
+    boxes = pyarrow.array([[0, 0, 1, 1]] * COUNT, pyarrow.list_(pyarrow.float32()))
+    table = pyarrow.table({"image": images, "label": [n % 4 for n in range(COUNT)], "box": boxes})
+    pyarrow.parquet.write_table(table, file)
+
+
+def _write_array_records(data: Path) -> None:
+    from array_record.python.array_record_module import ArrayRecordWriter
+
+    values: dict[str, list[Any]] = {"image": [jpeg(0)], "label": [0], "tokens": [*range(16)]}
+    for name, group_size in (("train-0", 1), ("documents", 8)):
+        writer = ArrayRecordWriter(str(data / f"{name}.array_record"), f"group_size:{group_size}")
+        for _ in range(COUNT):
+            writer.write(example(values))
+        writer.close()

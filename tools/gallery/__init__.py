@@ -1,0 +1,1 @@
+"""The gallery of pipelines, docs/gallery.md: each with its definition, a batch and its rate."""
