@@ -163,7 +163,7 @@ class ServerReader(BackgroundThread):
                 stream.ended = True  # ends the thread that sends requests, for which `close` waits
             call.close()
             if self._tracer is not None:
-                self._tracer.on_stream_ended(self._server)
+                self._tracer.on_stream_ended(stream.name)
         if not self._pool.ended:
             raise ServerUnavailableError(f"{call.server} ended the stream")
 
@@ -266,7 +266,7 @@ class ServerReader(BackgroundThread):
             batch.free_blocks.extend(stream.free_blocks())
             span = None
             if self._tracer is not None:
-                span = self._tracer.begin(self._server, step, batch.start)
+                span = self._tracer.begin(self._server, stream.name, step, batch.start)
             if span is not None:
                 batch.traceparent, batch.tracestate = span.headers()
             pending.append(PendingRequest(batch, span))
