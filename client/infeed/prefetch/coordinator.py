@@ -139,6 +139,10 @@ class Coordinator:
             return None
         return self._scheduler.assign(stream.name, self._window.step_limit)
 
+    def reports(self, stream: Stream) -> bool:
+        """Returns whether the stream is the one of its server's that takes the reports."""
+        return next(iter(self._servers[stream.server].accepted), None) == stream.name
+
     def on_draining(self, stream: Stream) -> None:
         """Requests nothing more on the stream: the server has announced its end."""
         stream.draining, stream.active_at = True, self._clock()

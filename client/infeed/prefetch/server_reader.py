@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -86,14 +87,15 @@ class ServerPool:
                 if not self._coordinator.takes_requests(stream):
                     return None
                 now = time.monotonic()
-                if not (report_in := stream.seconds_to_report(now)):
+                report_in = stream.seconds_to_report(now)
+                if not report_in and self._coordinator.reports(stream):
                     return REPORT_DUE
                 self._coordinator.on_consumed(self._consumed_steps())
                 if (step := self._coordinator.next_request(stream)) is not None:
                     return step
                 if stream.returns_blocks(now):
                     return BLOCKS_DUE
-            wakeup.wait(min(report_in, _CHECK_INTERVAL_SECONDS))
+            wakeup.wait(min(report_in or math.inf, _CHECK_INTERVAL_SECONDS))
 
 
 class Shared(NamedTuple):
@@ -111,7 +113,7 @@ class ServerReader(BackgroundThread):
     """Reads one connection's stream on its own thread, and connects again when it is lost."""
 
     def __init__(self, server: str, shared: Shared, number: int = 0) -> None:
-        """`number` is of the connections to the server, of which the first one has reports."""
+        """`number` is of the connections to the server."""
         super().__init__("infeed-reader", self._read_streams)
         self._server, self._number = server, number
         self._connections = shared.plan.connections_to(server)
@@ -177,7 +179,7 @@ class ServerReader(BackgroundThread):
                 message = f"protocol error from {call.server}: {error.message}"
                 raise ProtocolError(message, server=call.server) from error
             if assembler.is_open and not stream.accepted:
-                if (interval := assembler.report_interval) and not self._number:
+                if interval := assembler.report_interval:
                     stream.report_interval = max(interval, REPORT_INTERVAL_SECONDS)
                     stream.report_at = time.monotonic() + stream.report_interval
                 refusal = self._map_blocks(assembler, stream)

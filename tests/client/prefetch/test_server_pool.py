@@ -12,7 +12,7 @@ from tests.client.waiting import HANG_SECONDS, Clock, blocked_in, until
 
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.ready_batches import FeedItem
-from infeed.prefetch.server_reader import ServerPool
+from infeed.prefetch.server_reader import REPORT_DUE, ServerPool
 from infeed.prefetch.server_state import Stream
 from infeed.shared.errors import ServerUnavailableError
 from infeed.wire.assembler import ReceivedBatch
@@ -33,8 +33,8 @@ class Pool(ServerPool):
         with self.locked():
             coordinator.add_servers(list(servers))
 
-    def connect(self, server: str) -> Stream:
-        stream = self.wait_for_turn(server)
+    def connect(self, server: str, number: int = 0) -> Stream:
+        stream = self.wait_for_turn(server, number)
         assert stream is not None
         with self.locked() as coordinator:
             coordinator.on_connected(stream)
@@ -115,6 +115,16 @@ def test_reader_that_waits_for_a_step_is_woken(waker: Any, expected: int | None)
     waiting = BlockedCall(lambda: pool.wait_for_step(stream))
     waker(pool, stream)
     assert waiting.result() == expected
+
+
+def test_one_connection_to_a_server_reports_until_it_is_lost() -> None:
+    pool = Pool("a")
+    second, first = pool.connect("a", 1), pool.connect("a", 0)
+    first.report_interval = second.report_interval = 1.0
+    assert pool.wait_for_step(second) == REPORT_DUE
+    assert pool.wait_for_step(first) == 0
+    pool.end(second, LOST)
+    assert pool.wait_for_step(first) == REPORT_DUE
 
 
 def test_threads_are_woken_while_servers_are_added() -> None:
