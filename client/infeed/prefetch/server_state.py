@@ -180,11 +180,11 @@ class ServerStates(dict[str, ServerState]):
         self.left_out += not state.left_out
         # Its token was valid when the stream began. The next attempt has the one of that time.
         state.renewable = stream.accepted and isinstance(error, AuthenticationError)
-        if not state.left_out and (len(self) > 1 or state.renewable):
+        state.retry(stream, now, MIN_LEFT_OUT_SECONDS, MAX_LEFT_OUT_SECONDS)
+        if not state.left_out and (len(self) > 1 or state.renewable or state.accepted):
             reason = f"{type(error).__name__}: {error.message}"
             log.warning("%s is left out of the feed for now: %s", server, reason)
         state.lost, state.left_out, state.error, state.failed_step = False, True, error, step
-        state.retry(stream, now, MIN_LEFT_OUT_SECONDS, MAX_LEFT_OUT_SECONDS)
 
     def has_turn(self, server: str) -> bool:
         """Returns whether the server is the one to connect to, where only one may serve: the first

@@ -493,6 +493,24 @@ def test_connections_of_a_server_replace_each_other(
     assert coordinator.counters(0)["servers"] == ("a",)
 
 
+def test_server_is_left_out_for_the_error_of_one_connection_until_another_has_sent_a_batch(
+    new_coordinator: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    coordinator = new_coordinator(connections=2)
+    first, second = connect_twice(coordinator)
+    assert [coordinator.next_request(stream) for stream in (first, second)] == [0, 1]
+    with caplog.at_level(logging.WARNING):
+        coordinator.on_stream_ended(first, ProtocolError("bad checksum"))
+        assert coordinator.lost_servers == {"a"}
+        coordinator.on_batch(second, batch(1))
+    assert [record.message for record in caplog.records] == [
+        "a is left out of the feed for now: ProtocolError: bad checksum",
+        "a serves the feed again",
+    ]
+    assert coordinator.lost_servers == set()
+    assert coordinator.next_request(second) == 0
+
+
 def test_one_connection_at_a_time_tries_a_server_that_is_lost(
     new_coordinator: Any, clock: Clock
 ) -> None:
