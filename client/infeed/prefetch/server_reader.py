@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections import deque
@@ -87,15 +86,14 @@ class ServerPool:
                 if not self._coordinator.takes_requests(stream):
                     return None
                 now = time.monotonic()
-                report_in = stream.seconds_to_report(now)
-                if not report_in and self._coordinator.reports(stream):
+                if not (report_in := self._coordinator.seconds_to_report(stream, now)):
                     return REPORT_DUE
                 self._coordinator.on_consumed(self._consumed_steps())
                 if (step := self._coordinator.next_request(stream)) is not None:
                     return step
                 if stream.returns_blocks(now):
                     return BLOCKS_DUE
-            wakeup.wait(min(report_in or math.inf, _CHECK_INTERVAL_SECONDS))
+            wakeup.wait(min(report_in, _CHECK_INTERVAL_SECONDS))
 
 
 class Shared(NamedTuple):
