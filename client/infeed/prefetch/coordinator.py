@@ -139,6 +139,11 @@ class Coordinator:
             return None
         return self._scheduler.assign(stream.name, self._window.step_limit)
 
+    def seconds_to_report(self, stream: Stream, now: float) -> float:
+        """Returns the seconds until the next report; infinite if another connection reports."""
+        reports = next(iter(self._servers[stream.server].accepted), None) == stream.name
+        return stream.seconds_to_report(now) if reports else math.inf
+
     def on_draining(self, stream: Stream) -> None:
         """Requests nothing more on the stream: the server has announced its end."""
         stream.draining, stream.active_at = True, self._clock()

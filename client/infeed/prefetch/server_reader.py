@@ -86,7 +86,7 @@ class ServerPool:
                 if not self._coordinator.takes_requests(stream):
                     return None
                 now = time.monotonic()
-                if not (report_in := stream.seconds_to_report(now)):
+                if not (report_in := self._coordinator.seconds_to_report(stream, now)):
                     return REPORT_DUE
                 self._coordinator.on_consumed(self._consumed_steps())
                 if (step := self._coordinator.next_request(stream)) is not None:
@@ -111,7 +111,7 @@ class ServerReader(BackgroundThread):
     """Reads one connection's stream on its own thread, and connects again when it is lost."""
 
     def __init__(self, server: str, shared: Shared, number: int = 0) -> None:
-        """`number` is of the connections to the server, of which the first one has reports."""
+        """`number` is of the connections to the server."""
         super().__init__("infeed-reader", self._read_streams)
         self._server, self._number = server, number
         self._connections = shared.plan.connections_to(server)
@@ -163,7 +163,7 @@ class ServerReader(BackgroundThread):
                 stream.ended = True  # ends the thread that sends requests, for which `close` waits
             call.close()
             if self._tracer is not None:
-                self._tracer.on_stream_ended(self._server)
+                self._tracer.on_stream_ended(stream.name)
         if not self._pool.ended:
             raise ServerUnavailableError(f"{call.server} ended the stream")
 
@@ -177,7 +177,7 @@ class ServerReader(BackgroundThread):
                 message = f"protocol error from {call.server}: {error.message}"
                 raise ProtocolError(message, server=call.server) from error
             if assembler.is_open and not stream.accepted:
-                if (interval := assembler.report_interval) and not self._number:
+                if interval := assembler.report_interval:
                     stream.report_interval = max(interval, REPORT_INTERVAL_SECONDS)
                     stream.report_at = time.monotonic() + stream.report_interval
                 refusal = self._map_blocks(assembler, stream)
@@ -266,7 +266,7 @@ class ServerReader(BackgroundThread):
             batch.free_blocks.extend(stream.free_blocks())
             span = None
             if self._tracer is not None:
-                span = self._tracer.begin(self._server, step, batch.start)
+                span = self._tracer.begin(self._server, stream.name, step, batch.start)
             if span is not None:
                 batch.traceparent, batch.tracestate = span.headers()
             pending.append(PendingRequest(batch, span))

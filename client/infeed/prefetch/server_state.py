@@ -88,8 +88,8 @@ class ServerState:
 
     active: set[str] = field(default_factory=set)
     """The streams to the server, by name, also the ones that are about to connect."""
-    accepted: set[str] = field(default_factory=set)
-    """The ones that the server has accepted."""
+    accepted: dict[str, None] = field(default_factory=dict)
+    """The ones that the server has accepted, in order; the first one reports."""
     lost: bool = False
     """Whether the last connection failed, and the server has not accepted a stream since."""
     loss_logged: bool = False
@@ -114,7 +114,7 @@ class ServerState:
         """Ends the attempt; the next one comes after twice the time, within the bounds. Streams
         that end together count as one."""
         self.active.discard(stream.name)
-        self.accepted.discard(stream.name)
+        self.accepted.pop(stream.name, None)
         if now >= self.retry_at:
             self.backoff = min(max(low, 2 * self.backoff), high)
             self.retry_at = now + self.backoff
@@ -140,7 +140,7 @@ class ServerStates(dict[str, ServerState]):
     def on_stream_accepted(self, stream: Stream) -> None:
         """Marks a server as connected."""
         server, state = stream.server, self[stream.server]
-        state.accepted.add(stream.name)
+        state.accepted[stream.name] = None
         if state.loss_logged:
             log.warning("%s: %s is back", self._feed, server)
         state.lost = state.loss_logged = False
@@ -180,11 +180,11 @@ class ServerStates(dict[str, ServerState]):
         self.left_out += not state.left_out
         # Its token was valid when the stream began. The next attempt has the one of that time.
         state.renewable = stream.accepted and isinstance(error, AuthenticationError)
-        if not state.left_out and (len(self) > 1 or state.renewable):
+        state.retry(stream, now, MIN_LEFT_OUT_SECONDS, MAX_LEFT_OUT_SECONDS)
+        if not state.left_out and (len(self) > 1 or state.renewable or state.accepted):
             reason = f"{type(error).__name__}: {error.message}"
             log.warning("%s is left out of the feed for now: %s", server, reason)
         state.lost, state.left_out, state.error, state.failed_step = False, True, error, step
-        state.retry(stream, now, MIN_LEFT_OUT_SECONDS, MAX_LEFT_OUT_SECONDS)
 
     def has_turn(self, server: str) -> bool:
         """Returns whether the server is the one to connect to, where only one may serve: the first

@@ -474,6 +474,7 @@ def test_connections_of_a_server_replace_each_other(
 ) -> None:
     coordinator = new_coordinator(connections=2)
     first, second = connect_twice(coordinator)
+    assert coordinator.server_count == 1
     requested = [coordinator.next_request(stream) for stream in (first, second) * 4]
     assert requested == [*range(8)]
     coordinator.on_batch(second, batch(1))
@@ -491,6 +492,68 @@ def test_connections_of_a_server_replace_each_other(
         coordinator.on_batch(first, batch(step))
     assert coordinator.items() == [*range(8)]
     assert coordinator.counters(0)["servers"] == ("a",)
+
+
+def test_first_of_several_connections_leaves_steps_to_the_others(new_coordinator: Any) -> None:
+    coordinator = new_coordinator(connections=2)
+    first = coordinator.start_stream("a", 0)
+    coordinator.on_connected(first)
+    assert [coordinator.next_request(first) for _ in range(5)] == [0, 1, 2, 3, None]
+
+
+def test_connection_to_a_server_that_is_lost_gets_steps_when_it_is_accepted(
+    new_coordinator: Any,
+) -> None:
+    coordinator = new_coordinator(connections=2)
+    for stream in connect_twice(coordinator):
+        coordinator.on_stream_ended(stream, LOST)
+    stream = coordinator.start_stream("a", 0)
+    coordinator.on_connected(stream)
+    assert coordinator.next_request(stream) is None
+    coordinator.on_stream_accepted(stream)
+    assert coordinator.next_request(stream) == 0
+
+
+def test_connection_that_has_ended_gets_no_steps(new_coordinator: Any) -> None:
+    """The thread that sends its requests may come to it late."""
+    coordinator = new_coordinator(connections=2)
+    first, second = coordinator.start_stream("a", 0), coordinator.start_stream("a", 1)
+    coordinator.on_connected(first)
+    coordinator.on_stream_accepted(first)
+    coordinator.on_stream_ended(second, LOST)
+    coordinator.on_connected(second)
+    assert [*coordinator._scheduler.servers] == ["a"]
+
+
+def test_loss_of_the_last_connection_is_logged_as_that_of_the_server(
+    new_coordinator: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    coordinator = new_coordinator(connections=2)
+    with caplog.at_level(logging.WARNING):
+        for stream in connect_twice(coordinator):
+            coordinator.on_stream_ended(stream, LOST)
+    assert [record.message for record in caplog.records] == [
+        "fake: a connection to a is lost, and is tried again: cut",
+        "fake: a is lost, and is tried again: cut",
+    ]
+
+
+def test_server_is_left_out_for_the_error_of_one_connection_until_another_has_sent_a_batch(
+    new_coordinator: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    coordinator = new_coordinator(connections=2)
+    first, second = connect_twice(coordinator)
+    assert [coordinator.next_request(stream) for stream in (first, second)] == [0, 1]
+    with caplog.at_level(logging.WARNING):
+        coordinator.on_stream_ended(first, ProtocolError("bad checksum"))
+        assert coordinator.lost_servers == {"a"}
+        coordinator.on_batch(second, batch(1))
+    assert [record.message for record in caplog.records] == [
+        "a is left out of the feed for now: ProtocolError: bad checksum",
+        "a serves the feed again",
+    ]
+    assert coordinator.lost_servers == set()
+    assert coordinator.next_request(second) == 0
 
 
 def test_one_connection_at_a_time_tries_a_server_that_is_lost(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from tests.client.waiting import HANG_SECONDS, Clock, blocked_in, until
 
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.ready_batches import FeedItem
-from infeed.prefetch.server_reader import ServerPool
+from infeed.prefetch.server_reader import REPORT_DUE, ServerPool
 from infeed.prefetch.server_state import Stream
 from infeed.shared.errors import ServerUnavailableError
 from infeed.wire.assembler import ReceivedBatch
@@ -33,8 +34,8 @@ class Pool(ServerPool):
         with self.locked():
             coordinator.add_servers(list(servers))
 
-    def connect(self, server: str) -> Stream:
-        stream = self.wait_for_turn(server)
+    def connect(self, server: str, number: int = 0) -> Stream:
+        stream = self.wait_for_turn(server, number)
         assert stream is not None
         with self.locked() as coordinator:
             coordinator.on_connected(stream)
@@ -54,11 +55,11 @@ class Pool(ServerPool):
 class BlockedCall:
     """A call of the pool that blocks, on a thread of its own."""
 
-    def __init__(self, call: Callable[[], Any]) -> None:
+    def __init__(self, call: Callable[[], Any], method: str = "wait_for_step") -> None:
         self._result: Any = self
         self.thread = threading.Thread(target=self._run, args=(call,), daemon=True)
         self.thread.start()
-        until(lambda: blocked_in(self.thread, "wait", "wait_for_step"))
+        until(lambda: blocked_in(self.thread, "wait", method))
 
     def _run(self, call: Callable[[], Any]) -> None:
         self._result = call()
@@ -115,6 +116,30 @@ def test_reader_that_waits_for_a_step_is_woken(waker: Any, expected: int | None)
     waiting = BlockedCall(lambda: pool.wait_for_step(stream))
     waker(pool, stream)
     assert waiting.result() == expected
+
+
+def test_one_connection_to_a_server_reports_until_it_is_lost() -> None:
+    pool = Pool("a")
+    second, first = pool.connect("a", 1), pool.connect("a", 0)
+    first.report_interval = second.report_interval = 1.0
+    assert pool.wait_for_step(second) == REPORT_DUE
+    assert pool.wait_for_step(first) == 0
+    pool.end(second, LOST)
+    assert pool.wait_for_step(first) == REPORT_DUE
+
+
+def test_all_connections_that_wait_for_their_turn_are_woken() -> None:
+    pool = Pool("a")
+    pool.end(pool.connect("a"), LOST)
+    pool.clock.now += 1.0
+    tried = pool.wait_for_turn("a")
+    waiting = [
+        BlockedCall(partial(pool.wait_for_turn, "a", number), "wait_for_turn") for number in (1, 2)
+    ]
+    assert tried is not None
+    with pool.locked() as coordinator:
+        coordinator.on_stream_accepted(tried)
+    assert [call.result().number for call in waiting] == [1, 2]
 
 
 def test_threads_are_woken_while_servers_are_added() -> None:

@@ -17,7 +17,7 @@ from infeed.prefetch.server_state import Stream
 from infeed.shared.errors import ProtocolError, ServerUnavailableError
 from infeed.testing import FakeTransport
 from infeed.wire.buffer_pool import BufferPool
-from infeed.wire.received import EndOfData
+from infeed.wire.received import EndOfData, ReceivedBatch
 
 
 class Pool:
@@ -160,6 +160,18 @@ def test_stream_whose_announced_end_does_not_come_is_cancelled() -> None:
     assert call.cancelled == 1
     (error,) = pool.errors
     assert isinstance(error, ServerUnavailableError)
+
+
+def test_connections_share_the_time_of_receiving() -> None:
+    """Else several of them would report more than the time that has passed."""
+    reader = reader_of(Pool(1), Call)
+    reader._plan = plan_of(FakeTransport({"x": np.arange(8)}, batch_size=4).spec, epochs=1)
+    reader._connections = 4
+    pool: Any = reader._pool
+    pool.on_batch = lambda stream, received: None
+    batch: Any = None
+    reader._on_answer(Stream("host:1"), ReceivedBatch(0, batch, 32, receive_seconds=2.0))
+    assert reader._meter.receive_seconds == 0.5
 
 
 @pytest.mark.parametrize(("length_known", "count"), [(True, 3), (False, 4), (False, -1)])

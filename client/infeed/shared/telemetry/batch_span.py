@@ -50,9 +50,9 @@ class BatchSpan:
     """A span that is sampled and not ended yet. Thread-safe."""
 
     def __init__(
-        self, tracer: Tracer, span: Span, on_end: Callable[[BatchSpan], object], server: str = ""
+        self, tracer: Tracer, span: Span, on_end: Callable[[BatchSpan], object], stream: str = ""
     ) -> None:
-        self.server = server
+        self.stream = stream
         self.received = False
         self.began_ns = time.time_ns()
         self.span = span
@@ -126,7 +126,7 @@ class BatchTracer:
         """Copied to a list: this is atomic on free-threaded Python, too."""
         self._taken: SimpleQueue[_Taken] = SimpleQueue()
 
-    def begin(self, server: str, step: int, position: int) -> BatchSpan | None:
+    def begin(self, server: str, stream: str, step: int, position: int) -> BatchSpan | None:
         """Returns the span of a batch that is about to be requested; None if it is not sampled."""
         own = {"infeed.step": step, "infeed.position": position}
         attributes = {**self._attributes, **own, **address_attributes("server", server)}
@@ -134,7 +134,7 @@ class BatchTracer:
         if not span.get_span_context().trace_flags.sampled:
             span.end()
             return None
-        batch_span = BatchSpan(self._tracer, span, self._open.discard, server)
+        batch_span = BatchSpan(self._tracer, span, self._open.discard, stream)
         self._open.add(batch_span)
         return batch_span
 
@@ -147,10 +147,10 @@ class BatchTracer:
         if span is not None:
             self._taken.put((span, time.time_ns(), wait_seconds, step))
 
-    def on_stream_ended(self, server: str) -> None:
-        """Ends the spans of requests that the server has not answered."""
+    def on_stream_ended(self, stream: str) -> None:
+        """Ends the spans of requests that were not answered on the stream."""
         for span in list(self._open):
-            if span.server == server and not span.received:
+            if span.stream == stream and not span.received:
                 span.end("lost", "the stream ended before the batch was complete")
 
     def flush(self) -> None:

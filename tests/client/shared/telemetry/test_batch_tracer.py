@@ -137,10 +137,19 @@ def test_wrong_provider_is_refused() -> None:
         read_all(RecordingTransport(), "otlp")
 
 
+def test_lost_connection_ends_no_span_of_another_one_to_the_server() -> None:
+    spans = Spans()
+    tracer = BatchTracer(spans.provider, {})
+    tracer.begin("a:1", "a:1", 0, 0)
+    tracer.begin("a:1", "a:1#2", 1, 4)
+    tracer.on_stream_ended("a:1#2")
+    assert [attribute(span, "step") for span in spans.batches] == [1]
+
+
 def test_a_stream_ends_while_another_begins_spans() -> None:
     """On free-threaded Python, one may begin at any point of it."""
     tracer = BatchTracer(Spans().provider, {})
-    began = threading.Thread(target=lambda: [tracer.begin("a", k, k) for k in range(2000)])
+    began = threading.Thread(target=lambda: [tracer.begin("a", "a", k, k) for k in range(2000)])
     began.start()
     while began.is_alive():
         tracer.on_stream_ended("b")
