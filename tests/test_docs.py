@@ -37,9 +37,11 @@ def spans(part: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "block", [one for page in PAGES for one in read(page) if one.language == "python"], ids=str
+    "block",
+    [one for page in PAGES for one in read(page) if one.language == "python" and one.not_run],
+    ids=str,
 )
-def test_python_block_compiles(block: Block):
+def test_python_block_that_is_not_run_compiles(block: Block):
     compile(block.code, str(block), "exec")
 
 
@@ -51,7 +53,7 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_links_have_a_target(page: str):
-    inline = re.findall(r"\]\(([^)\s]+)\)", prose(page))
+    inline = re.findall(r"\]\(([^)\s]+)", prose(page))
     defined = re.findall(r"^\[[^\]]+\]: (\S+)$", prose(page), re.MULTILINE)
     for link in inline + defined:
         if "://" in link:
@@ -128,7 +130,7 @@ def unpublished(page: str) -> list[str]:
 
 
 def test_one_section_says_how_to_install_before_the_first_release() -> None:
-    guides = [*(ROOT / "examples").glob("*.py"), *(ROOT / "deploy").rglob("*.md")]
+    guides = [*(ROOT / "examples").rglob("*.py"), *(ROOT / "deploy").rglob("*.md")]
     pages = {*PAGES, *(str(file.relative_to(ROOT)) for file in guides)} - OF_RELEASES
     assert {page for page in pages if unpublished(page)} == {"README.md", "docs/quickstart.md"}
     (link,) = unpublished("README.md")

@@ -21,7 +21,10 @@ ROOT = Path(__file__).parents[2]
 
 PAGES = sorted(
     str(page.relative_to(ROOT))
-    for folder in (".", "docs", "examples", "deploy", "benchmarks")
+    for folder in (
+        *(".", "docs", "examples", "examples/notebooks"),
+        *("deploy", "deploy/kubernetes", "benchmarks"),
+    )
     for page in (ROOT / folder).glob("*.md")
 )
 
@@ -29,6 +32,8 @@ FOLLOWED = {
     "docs/data-order.md": "tests/docs/test_data_order.py",
     "docs/gallery.md": "tests/examples/test_gallery.py",
     "docs/quickstart.md": "tests/e2e/test_quickstart.py",
+    "examples/notebooks/first.md": "tests/examples/test_notebooks.py",
+    "examples/notebooks/verdict.md": "tests/examples/test_notebooks.py",
 }
 """Page → a test of its own, since its blocks go on from each other, or are examples."""
 
