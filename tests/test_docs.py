@@ -98,6 +98,17 @@ def test_documented_command_exists(command: str):
         assert option in help_text(command), f"infeed {command} has no {option}"
 
 
+def test_environment_variables_are_of_the_code() -> None:
+    folders = ("client", "server", "tfdata", "deploy", "tests", "benchmarks")
+    files = [ROOT / "Makefile", *(file for name in folders for file in (ROOT / name).rglob("*.*"))]
+    suffixes = {"", ".py", ".sh", ".yaml"}
+    code = "\n".join(file.read_text("utf-8") for file in files if file.suffix in suffixes)
+    known = {*re.findall(r"INFEED_\w+", code)}
+    named = {name for page in PAGES for name in re.findall(r"INFEED_\w+", text(page))}
+    assert len(named) > 10
+    assert named - known == set()
+
+
 def test_commands_that_a_verdict_advises_exist():
     advised = re.findall(r"\binfeed ([a-z]+)", " ".join(cause._ADVICE.values()))
     assert "profile" in advised

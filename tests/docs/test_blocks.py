@@ -49,9 +49,9 @@ def test_blocks_have_a_language(page: str) -> None:
         if block.language in SHOWN:
             assert block.not_run is None, f"{block} is not run in any case"
             shown = block.code.lstrip()
-            assert not re.match(r"(infeed [a-z]+ [^ (]|\$ |pip |docker |make |import |from \w+ import )", shown), (
-                f"{block} is code"
-            )
+            assert not re.match(
+                r"(infeed [a-z]+ [^ (]|\$ |pip |docker |make |import |from \w+ import )", shown
+            ), f"{block} is code"
 
 
 @pytest.mark.parametrize("page", doc_blocks.PAGES)
