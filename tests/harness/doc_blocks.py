@@ -109,7 +109,7 @@ def run(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **names: Any) 
         monkeypatch.setattr(module, "connect", with_fake(module.connect))
     monkeypatch.chdir(folder)
     with contextlib.redirect_stdout(io.StringIO()):
-        exec(compile(code, "block", "exec"), {"__name__": "block", **names})
+        exec(compile(code, "block", "exec", dont_inherit=True), {"__name__": "block", **names})
 
 
 def image_model(keras: Any) -> Any:
