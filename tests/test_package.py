@@ -100,6 +100,18 @@ def test_every_action_is_pinned_by_a_commit() -> None:
     assert [line for line in foreign if not re.search(r"@[0-9a-f]{40} # v[\d.]+$", line)] == []
 
 
+def test_workflows_give_rights_and_names_to_no_branch() -> None:
+    for path in (package.ROOT / ".github/workflows").glob("*.yml"):
+        workflow = yaml.load(path.read_text(), yaml.BaseLoader)
+        assert workflow["permissions"] == {}, path
+        assert {*workflow["on"]} <= {"pull_request", "push", "workflow_call"}
+        for job in workflow["jobs"].values():
+            assert [one for one in job.get("steps", []) if "${{" in one.get("run", "")] == []
+    # `make` expands the tag and passes it to a shell: it has digits and points only.
+    release = yaml.load((path.with_name("release.yml")).read_text(), yaml.BaseLoader)
+    assert release["on"]["push"] == {"tags": ["v[0-9]+.[0-9]+.[0-9]+"]}
+
+
 @pytest.mark.slow  # four builds
 def test_file_that_git_does_not_have_changes_the_build(tmp_path: Path) -> None:
     built = package.build(tmp_path / "out")

@@ -60,5 +60,21 @@ def test_chart_has_the_figures_of_the_results(tmp_path: Path):
     assert pictures[0] != pictures[1]
 
 
+def test_chart_of_the_readme_is_of_the_published_results(tmp_path: Path):
+    pytest.importorskip("matplotlib")
+    from benchmarks import loaders_chart, published
+
+    loaders = json.loads(published.FILE.read_text())["loaders"]
+    results = tmp_path / "results.json"
+    results.write_text(json.dumps({"machine": loaders["machine"], "cases": {"loaders": loaders}}))
+    loaders_chart.main(tmp_path, results)
+    drawn, shown = (
+        re.findall(r"<!-- (.*?) -->", (folder / "loaders.svg").read_text())
+        for folder in (tmp_path, README.parent / "docs/images")
+    )
+    assert drawn
+    assert shown == drawn
+
+
 def test_readme_is_short():
     assert len(README.read_text().splitlines()) <= 120

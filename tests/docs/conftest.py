@@ -12,6 +12,7 @@ import pytest
 from tests.docs import workplace
 from tests.harness.nursery import Nursery
 from tests.harness.server import InfeedServer
+from tests.server.transforms.conftest import run, run_each  # noqa: F401 - for tests on pages
 
 import infeed
 from infeed_server.run.amend import AmendOptions, amend

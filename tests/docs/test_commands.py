@@ -43,7 +43,7 @@ class Shell:
 
     def run(self, command: str, servers: ExitStack) -> None:
         """Runs a command; a server goes on until the end of `servers`."""
-        command = command.replace("127.0.0.1:7470", self._server.address)
+        command = re.sub(r"(127\.0\.0\.1|\bhost-[ab]):7470", self._server.address, command)
         command = command.replace("127.0.0.1:7471", self._server.http)
         command = command.replace("unix:/run/infeed/server.sock", self._server.address)
         self._count += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import inspect
 import io
 import json
 import re
@@ -115,12 +116,15 @@ def test_program_runs(
     if "distribute(" in block.code:
         server = request.getfixturevalue("service")
     code = re.sub(r"127\.0\.0\.1:7470|unix:/run/infeed/server\.sock", server.address, block.code)
+    code = code.replace("% 1000", "% 2")  # how often it saves
     monkeypatch.chdir(folder)
     program = folder / "program.py"
     program.write_text(code)  # a file, since the fingerprint reads the source code of functions
     space = {**names, "__name__": "program", "__file__": str(program)}
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(EnoughError):
-        exec(compile(code, str(program), "exec"), space)
+        exec(compile(code, str(program), "exec", dont_inherit=True), space)
+    for test in [value for name, value in space.items() if name.startswith("test_")]:
+        test(**{name: request.getfixturevalue(name) for name in inspect.signature(test).parameters})
     for value in space.values():
         if isinstance(value, infeed.Feed):
             value.close()

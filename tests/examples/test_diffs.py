@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
+from tests.harness import doc_blocks
 
-ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"^```diff\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DIFFS = [
-    pytest.param(match[1], id=f"{page.name}-{number}")
-    for page in sorted((ROOT / "docs").glob("*.md"))
-    for number, match in enumerate(BLOCK.finditer(page.read_text(encoding="utf-8")))
+    pytest.param(block.code, id=str(block))
+    for page in doc_blocks.PAGES
+    for block in doc_blocks.read(page)
+    if block.language == "diff"
 ]
 
 
@@ -27,7 +26,7 @@ def test_pages_have_diffs() -> None:
 @pytest.mark.parametrize("diff", DIFFS)
 def test_new_lines_follow_each_other_in_the_example(diff: str) -> None:
     (name,) = re.findall(r"^\+\+\+ (\S+)$", diff, re.MULTILINE)
-    source = iter((ROOT / name).read_text(encoding="utf-8").splitlines())
+    source = iter((doc_blocks.ROOT / name).read_text(encoding="utf-8").splitlines())
     assert lines(diff, "+")
     for line in lines(diff, "+"):
         assert line in source, f"{name} has no such line, or not in this order: {line}"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tools.notebooks import FOLDER, twins
+from tools.site.__main__ import OTHER_PAGES
 
 NAMES = sorted(file.stem for file in FOLDER.glob("*.py"))
 
@@ -58,7 +59,8 @@ def test_twins_are_of_the_programs() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_readme_of_examples_links_to_both(name: str) -> None:
+def test_readme_of_examples_and_site_have_it(name: str) -> None:
     readme = (FOLDER.parent / "README.md").read_text()
     assert f"(notebooks/{name}.py)" in readme
     assert f"(notebooks/{name}.md)" in readme
+    assert f"examples/notebooks/{name}.md" in OTHER_PAGES

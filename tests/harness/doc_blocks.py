@@ -21,7 +21,10 @@ ROOT = Path(__file__).parents[2]
 
 PAGES = sorted(
     str(page.relative_to(ROOT))
-    for folder in (".", "docs", "examples", "deploy", "benchmarks")
+    for folder in (
+        *(".", "docs", "examples", "examples/notebooks"),
+        *("deploy", "deploy/kubernetes", "benchmarks"),
+    )
     for page in (ROOT / folder).glob("*.md")
 )
 
@@ -29,6 +32,8 @@ FOLLOWED = {
     "docs/data-order.md": "tests/docs/test_data_order.py",
     "docs/gallery.md": "tests/examples/test_gallery.py",
     "docs/quickstart.md": "tests/e2e/test_quickstart.py",
+    "examples/notebooks/first.md": "tests/examples/test_notebooks.py",
+    "examples/notebooks/verdict.md": "tests/examples/test_notebooks.py",
 }
 """Page → a test of its own, since its blocks go on from each other, or are examples."""
 
@@ -104,7 +109,7 @@ def run(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **names: Any) 
         monkeypatch.setattr(module, "connect", with_fake(module.connect))
     monkeypatch.chdir(folder)
     with contextlib.redirect_stdout(io.StringIO()):
-        exec(compile(code, "block", "exec"), {"__name__": "block", **names})
+        exec(compile(code, "block", "exec", dont_inherit=True), {"__name__": "block", **names})
 
 
 def image_model(keras: Any) -> Any:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -91,7 +92,8 @@ class Pane:
 
     def __exit__(self, *_: object) -> None:
         if self._shell.poll() is None:
-            os.kill(self.child, 15)
+            with suppress(IndexError, ProcessLookupError):  # the command has ended already
+                os.kill(self.child, 15)
         self.wait()
         assert self._shell.stdout is not None
         self._shell.stdout.close()

@@ -67,7 +67,7 @@ def test_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
     assert len(blocks) == 7
     expected = "".join(f"{line}\n" for line in re.findall(r"print\(.*\)  # (.*)", "".join(blocks)))
     for block in blocks:
-        exec(compile(block, PAGE, "exec"), names)
+        exec(compile(block, PAGE, "exec", dont_inherit=True), names)
     assert expected
     assert capsys.readouterr().out.startswith(expected)
     assert type(names["on_device"]) is dict

@@ -49,7 +49,7 @@ def test_block_runs(
     }
     code = BLOCKS[number].replace("127.0.0.1:7470", address).replace("/tmp/", f"{tmp_path}/")
     try:
-        exec(compile(code, f"{PAGE}:{number}", "exec"), names)
+        exec(compile(code, f"{PAGE}:{number}", "exec", dont_inherit=True), names)
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
