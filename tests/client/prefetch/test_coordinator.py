@@ -501,7 +501,7 @@ def test_first_of_several_connections_leaves_steps_to_the_others(new_coordinator
     assert [coordinator.next_request(first) for _ in range(5)] == [0, 1, 2, 3, None]
 
 
-def test_connection_to_a_server_that_is_lost_gets_steps_when_it_is_accepted(
+def test_connection_to_a_lost_server_gets_steps_when_accepted(
     new_coordinator: Any,
 ) -> None:
     coordinator = new_coordinator(connections=2)
@@ -538,7 +538,7 @@ def test_loss_of_the_last_connection_is_logged_as_that_of_the_server(
     ]
 
 
-def test_server_is_left_out_for_the_error_of_one_connection_until_another_has_sent_a_batch(
+def test_server_is_left_out_until_another_connection_sends(
     new_coordinator: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     coordinator = new_coordinator(connections=2)
