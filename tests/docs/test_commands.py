@@ -83,6 +83,8 @@ class Shell:
         if words[0] == "loadtest":
             # The load that the page asks for, shorter, and whatever this machine makes of it.
             words = [*words, "--duration", "1"]
+        elif words[0] == "profile":
+            words = [*words, "--seconds", "0.5"]
         elif words[0] == "init":
             (self._folder / "pipelines.yaml").unlink(missing_ok=True)
         log = self._folder.parent / f"command-{self._count}"
