@@ -20,8 +20,7 @@ from tests.harness.tfrecords import example, write_records
 PHOTOS = ["n01440764_10026.JPEG", *(f"{number:06}.jpg" for number in range(1300))]
 COUNT = 130
 """Samples of the other data sets: a batch or more."""
-PIPELINE = """
-    source: {images: data/photos, labels: data/labels.csv}
+_REST = """
     shuffle: {seed: 17}
     transforms:
       - decode_image: {field: image, channels: 3}
@@ -31,8 +30,13 @@ PIPELINE = """
     batch: {size: 32}
 """
 DEFINITION = "pipelines:\n" + "".join(
-    f"  {name}:{PIPELINE}" for name in ("photos", "images", "pictures", "train")
+    f"  {name}:\n    source: {{images: data/{data}, labels: data/{labels}.csv}}{_REST}"
+    for name, data, labels in (
+        ("photos", "photos", "labels"),
+        *((name, "train", "train") for name in ("images", "pictures", "train")),
+    )
 )
+"""`photos` with as many samples as the pages speak of, and pipelines with few."""
 
 
 def fill(folder: Path) -> None:

@@ -73,7 +73,12 @@ def find_spec(name: str) -> ModuleSpec | None:
     for end in range(1, len(steps) + 1):
         part = ".".join(steps[:end])
         specs = (finder.find_spec(part, locations) for finder in sys.meta_path)
-        spec = next((found for found in specs if found is not None), None)
+        try:
+            spec = next((found for found in specs if found is not None), None)
+        except KeyError:  # of Python: a namespace package in one that is not imported
+            folders = [Path(place) / steps[end - 1] for place in locations or ()]
+            spec, locations = None, [str(folder) for folder in folders if folder.is_dir()]
+            continue
         locations = spec.submodule_search_locations if spec is not None else None
         if spec is None or (locations is None and end < len(steps)):
             return None

@@ -44,3 +44,17 @@ def test_what_is_missing_is_explained(module: str, name: str, message: str) -> N
     with pytest.raises(ConfigError) as caught:
         importer.load(name.format(module))
     assert caught.value.message.startswith(message.format(module))
+
+
+def test_module_in_nested_namespace_packages_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "outer_space" / "inner" / "module.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("x = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    spec = importer.find_spec("outer_space.inner.module")
+    assert spec is not None
+    assert spec.origin == str(file)
+    assert importer.find_spec("outer_space.inner.other") is None
+    assert "outer_space" not in sys.modules
