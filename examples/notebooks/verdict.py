@@ -121,7 +121,9 @@ print(decoded)
 # %% [markdown]
 # The same training on `cached`. On a machine with two cores, the last line was
 #
-# ```text waited 73% of the time, and with a cache 5% ```
+# ```text
+# waited 73% of the time, and with a cache 5%
+# ```
 
 # %%
 cached = train("cached", seconds=12)

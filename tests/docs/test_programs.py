@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import inspect
 import io
 import json
@@ -30,9 +29,12 @@ TESTED_BY = {
 BLOCKS = [
     block
     for block in doc_blocks.to_run("python")
-    if block.page not in TESTED_BY and not re.match(r"# \w+\.py\n", block.code)
+    if block.page not in TESTED_BY
+    and not re.match(r"# \w+\.py\n", block.code)
+    and not re.search(r"infeed\.(jax|torch)", block.code)
 ]
-"""All others, but for modules of definitions, which `test_definitions.py` uses."""
+"""All others, but for modules of definitions, which `test_definitions.py` uses, and blocks of JAX
+and PyTorch, which tests of those run: processes of other tests fork."""
 
 
 @pytest.mark.parametrize(("page", "test"), [*TESTED_BY.items(), *doc_blocks.FOLLOWED.items()])
@@ -90,11 +92,6 @@ def names(folder: Path, model: Trained) -> dict[str, Any]:
         "train_step": model.step,
         "world_size": 2,
     }
-    if importlib.util.find_spec("jax") is not None:
-        import jax
-
-        mesh = jax.sharding.Mesh(jax.devices(), ("data",))
-        names["sharding"] = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
     return {**names, "state": names["cursor"]}
 
 
@@ -110,9 +107,6 @@ def test_program_runs(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for framework in ("jax", "torch"):
-        if f"infeed.{framework}" in block.code:
-            pytest.importorskip(framework)
     if "distribute(" in block.code:
         server = request.getfixturevalue("service")
     code = re.sub(r"127\.0\.0\.1:7470|unix:/run/infeed/server\.sock", server.address, block.code)

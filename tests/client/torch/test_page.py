@@ -20,7 +20,11 @@ from torch import nn  # noqa: E402
 from infeed.testing import FakeTransport  # noqa: E402
 
 PAGE = "docs/pytorch.md"
-BLOCKS = [block.code for block in doc_blocks.to_run("python", PAGE)]
+BLOCKS = [
+    block.code
+    for block in doc_blocks.to_run("python", PAGE, "README.md")
+    if block.page == PAGE or "infeed.torch" in block.code
+]
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

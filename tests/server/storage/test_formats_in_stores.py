@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 from tests.harness.http_faults import FaultProxy, Faults
+from tests.harness.megatron import write_tokens
 from tests.harness.real_stores import needs_stores, put
 from tests.harness.writers import FOLDER, needs_writers, run_writer
-from tests.server.sources.tokens.test_source import write as write_tokens
 
 from infeed.shared.errors import SourceError
 from infeed_server.sources import open_source
