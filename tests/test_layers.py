@@ -95,7 +95,7 @@ BUDGETS = {
     "infeed.rpc": 655,
     "infeed.shared": 2120,
     "infeed.tensorflow": 250,
-    "infeed.torch": 705,
+    "infeed.torch": 710,
     "infeed.wire": 1035,
     "infeed_server": 170,
     "infeed_server.cache": 730,

@@ -30,7 +30,7 @@ ENTRIES = (
         "Classification",
         data.write_csv,
         "Images in a folder, and a CSV with a label for each. Rows may be in any order; an image "
-        "without a row is an error that names it.",
+        "without a row is a bad sample, which `infeed check --scan` names.",
         "pipelines.md#images",
     ),
     Entry(

@@ -10,6 +10,7 @@ from infeed.adapters.feed_adapter import fetch_plan
 from infeed.client import connect
 from infeed.cursor import MAX_POSITION, Cursor, Shard
 from infeed.feed import Feed
+from infeed.prefetch.feed_options import FeedOptions
 from infeed.shared.errors import CursorError, FeedClosedError, InvalidRequestError
 from infeed.shared.spec.segment import Lineage, end_of_epochs, epoch_at
 from infeed.torch.shard import ShardChoice
@@ -17,6 +18,8 @@ from infeed.torch.shard import ShardChoice
 if TYPE_CHECKING:
     from infeed.client import ConnectOptions
     from infeed.prefetch.feed_plan import FeedPlan
+
+_TIMEOUTS = ("timeout", "reconnect_timeout")
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ class Passes:
         self.epochs = options.get("epochs")
         self.shard = ShardChoice(options.get("shard"))
         self._plan: FeedPlan | None = None
+        self._is_connected = False
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns what a copy in another process needs."""
@@ -98,7 +102,12 @@ class Passes:
         options = self.options.copy()
         options["state"], options["epochs"] = at.cursor, at.until_epoch
         options["shard"] = self.shard.for_batches()
-        return connect(self.target, self.pipeline, **options)
+        if self._is_connected:  # a server that is away between passes is one that was lost
+            given: Any = {k: v for k, v in self.options.items() if k in _TIMEOUTS}
+            options["timeout"] = max(vars(FeedOptions(**given))[name] for name in _TIMEOUTS)
+        feed = connect(self.target, self.pipeline, **options)
+        self._is_connected = True
+        return feed
 
     def length(self, at: Pass) -> int:
         """Returns the batches of a whole pass, also after a resume within it; raises `TypeError` if

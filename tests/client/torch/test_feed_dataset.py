@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset  # noqa: E402
 
 import infeed  # noqa: E402
 from infeed.torch import FeedDataset  # noqa: E402
+from infeed.torch import passes as passes_module  # noqa: E402
 
 
 def dataset(**options: Any) -> FeedDataset:
@@ -285,3 +286,17 @@ def test_epoch_of_a_restarting_dataset_has_no_effect() -> None:
     with dataset(epochs=1, restart=True) as data:
         data.set_epoch(3)
         assert ids(data) == passes(1)[0]
+
+
+def test_later_pass_waits_as_long_as_for_a_lost_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    timeouts: list[float] = []
+
+    def connect(*arguments: Any, **options: Any) -> Any:
+        timeouts.append(options.get("timeout", 20.0))
+        return infeed.connect(*arguments, **options)
+
+    monkeypatch.setattr(passes_module, "connect", connect)
+    with dataset(epochs=1, reconnect_timeout=90.0) as data:
+        for _ in range(3):
+            ids(data)
+    assert timeouts == [20.0, 90.0, 90.0]
