@@ -59,9 +59,9 @@ def _on_unix(dataset: str) -> Side:
     return Side("infeed, Unix socket", "infeed", servers.infeed_on_unix, dataset)
 
 
-def _on_slow_flows(connections: int) -> Side:
-    server = partial(servers.infeed_on_slow_flows, connections)
-    return Side(f"{connections} connections", "infeed", server, "encoded", warm_up=3.0)
+def _on_flows(*rates: float) -> Side:
+    name = f"{len(rates)} connections"
+    return Side(name, "infeed", partial(servers.infeed_on_flows, *rates), "encoded", warm_up=3.0)
 
 
 def _without_checksums(dataset: str) -> Side:
@@ -191,9 +191,15 @@ CASES: dict[str, Case] = {
     ),
     "connections-4": _case(
         "JPEGs' bytes over a link of 20 MB/s for each connection: 4 connections ÷ 1",
-        _on_slow_flows(4),
-        _on_slow_flows(1),
+        _on_flows(*[20e6] * 4),
+        _on_flows(20e6),
         Goal("images/s", images_per_second, Target(3.0)),
+    ),
+    "connections-slow": _case(
+        "the same, with one connection of four at 2 MB/s ÷ without it",
+        _on_flows(20e6, 20e6, 20e6, 2e6),
+        _on_flows(*[20e6] * 3),
+        Goal("images/s", images_per_second, Target(0.95)),
     ),
     "proxy-ceiling": _case(
         "cost of the delay proxy: raw TCP through it ÷ raw TCP direct",

@@ -154,10 +154,11 @@ def delayed_server(server: Server, delay_ms: float) -> Server:
 
 
 @contextmanager
-def infeed_on_slow_flows(connections: int) -> Iterator[Running]:
-    """Runs `infeed serve` behind a link of 20 MB/s for each connection; consumers have several."""
-    with infeed() as running, throttled(running.address, 20e6, per_connection=True) as address:
-        yield Running(f"{address}?connections={connections}", running.pids)
+def infeed_on_flows(*rates: float) -> Iterator[Running]:
+    """Runs `infeed serve` behind a link with so many bytes per second on each connection of a
+    consumer."""
+    with infeed() as running, throttled(running.address, rates) as address:
+        yield Running(f"{address}?connections={len(rates)}", running.pids)
 
 
 @contextmanager

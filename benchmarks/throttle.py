@@ -6,26 +6,26 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from itertools import cycle, repeat
 
 _PIECE_BYTES = 1 << 14
 _BUFFER_BYTES = 1 << 16
 
 
 @contextmanager
-def throttled(
-    address: str, bytes_per_second: float, *, per_connection: bool = False
-) -> Iterator[str]:
-    """Yields the address of a proxy that passes on so much of what the server sends, in all or on
-    each connection."""
+def throttled(address: str, bytes_per_second: float | Sequence[float]) -> Iterator[str]:
+    """Yields the address of a proxy that passes on so much of what the server sends: in all, or on
+    each connection, which take several rates in turn."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         # A link holds little: what is not passed on must fill the sender's own buffers.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
-        shared = _Link(bytes_per_second)
-        new_link = partial(_Link, bytes_per_second) if per_connection else lambda: shared
-        thread = threading.Thread(target=_accept, args=(listener, address, new_link), daemon=True)
+        if isinstance(bytes_per_second, Sequence):
+            links = map(_Link, cycle(bytes_per_second))
+        else:
+            links = repeat(_Link(bytes_per_second))
+        thread = threading.Thread(target=_accept, args=(listener, address, links), daemon=True)
         thread.start()
         yield f"127.0.0.1:{listener.getsockname()[1]}"
         listener.shutdown(socket.SHUT_RDWR)
@@ -48,7 +48,7 @@ class _Link:
         time.sleep(max(0.0, free_at - time.monotonic()))
 
 
-def _accept(listener: socket.socket, address: str, new_link: Callable[[], _Link]) -> None:
+def _accept(listener: socket.socket, address: str, links: Iterator[_Link]) -> None:
     host, _, port = address.rpartition(":")
     while True:
         try:
@@ -58,7 +58,7 @@ def _accept(listener: socket.socket, address: str, new_link: Callable[[], _Link]
         server = socket.socket()
         server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
         server.connect((host, int(port)))
-        for source, sink, limit in ((client, server, None), (server, client, new_link())):
+        for source, sink, limit in ((client, server, None), (server, client, next(links))):
             threading.Thread(target=_forward, args=(source, sink, limit), daemon=True).start()
 
 

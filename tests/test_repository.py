@@ -78,19 +78,22 @@ def test_stubs_are_generated_from_the_protos():
 
 def test_readme_has_the_versions_and_extras_of_the_project(project: dict[str, Any]):
     readme, contributing = text("README.md"), text("CONTRIBUTING.md")
+    installing = text("docs/quickstart.md")
     assert "make demo" in readme
     python = project["requires-python"].removeprefix(">=")
-    assert f"with Python {python} or newer" in readme
+    newest = project["classifiers"][-3].rpartition(" ")[2]
+    assert f"Version {infeed.__version__}, for Linux and Python {python} to {newest}" in readme
+    assert f"With Python {python} or newer" in installing
     assert f"also run on Python {python}" in contributing
     clone = re.search(r"sys.version_info >= \((\d+), (\d+)\)", text("Makefile"))
-    assert f"In a fresh clone, with Python {clone[1]}.{clone[2]} or newer" in readme
+    assert f"In a clone, with Python {clone[1]}.{clone[2]} or newer" in readme
     extras = project["optional-dependencies"]
-    documented = set(re.findall(r"infeed\[(\w+)\]", readme))
+    documented = set(re.findall(r"infeed\[(\w+)\]", installing))
     for_development = {"dev"}
     assert documented == set(extras) - for_development
     (tensorflow,) = map(Requirement, extras["tensorflow"])
     assert extras["tensorflow"][0] in extras["server"]
-    named = re.findall(r"TensorFlow (\d+\.\d+)", readme)
+    named = re.findall(r"TensorFlow is (\d+\.\d+)", installing)
     assert named
     assert all(tensorflow.specifier.contains(f"{version}.0") for version in named)
 

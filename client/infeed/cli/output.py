@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
 
 from infeed.run import Run
 from infeed.shared.errors import InvalidRequestError
@@ -41,6 +43,12 @@ def new_console(width: int) -> Console:
     if not console.is_terminal:
         console.width = max(console.width, width)
     return console
+
+
+def show_wait(target: str, timeout: float) -> Status:
+    """Returns a context in which a terminal shows on standard error what is waited for."""
+    text = f"waiting for {escape(printable(target))}, for at most {timeout:g} s"
+    return Console(stderr=True).status(text)
 
 
 def print_line(console: Console, text: str) -> None:

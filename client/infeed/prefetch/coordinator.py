@@ -23,6 +23,7 @@ from infeed.prefetch.server_state import (
 )
 from infeed.prefetch.step_scheduler import StepScheduler
 from infeed.shared.errors import InfeedError, ServerUnavailableError
+from infeed.shared.sliding_window import WINDOW_SECONDS
 from infeed.transport import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS
 from infeed.wire.received import EndOfData, ReceivedBatch
 
@@ -63,6 +64,13 @@ class Coordinator:
         items = list(self._servers.items())
         lost = {name for name, state in items if state.loss_logged and not state.accepted}
         return lost | {name for name, state in items if state.left_out}
+
+    @property
+    def interrupted_servers(self) -> set[str]:
+        """The lost servers, and the ones that returned within the last seconds of a report."""
+        since = self._clock() - WINDOW_SECONDS
+        items = list(self._servers.items())
+        return self.lost_servers | {name for name, state in items if state.returned_at > since}
 
     @property
     def server_count(self) -> int:
@@ -122,7 +130,7 @@ class Coordinator:
     def on_stream_accepted(self, stream: Stream) -> None:
         """Makes the server available for steps: it has accepted the stream."""
         stream.accepted = True
-        self._servers.on_stream_accepted(stream)
+        self._servers.on_stream_accepted(stream, self._clock())
         self._scheduler.add_server(stream.name)
 
     def takes_requests(self, stream: Stream) -> bool:
@@ -137,7 +145,8 @@ class Coordinator:
             return self._scheduler.probe(stream.name, self._window.step_limit)
         if self._is_spared(stream.server):
             return None
-        return self._scheduler.assign(stream.name, self._window.step_limit)
+        is_urgent = not self._window.is_half_ready(self._scheduler.next_step)
+        return self._scheduler.assign(stream.name, self._window.step_limit, is_urgent=is_urgent)
 
     def seconds_to_report(self, stream: Stream, now: float) -> float:
         """Returns the seconds until the next report; infinite if another connection reports."""
@@ -159,7 +168,7 @@ class Coordinator:
             return
         stream.active_at = self._clock()
         self._no_server_since = None
-        self._servers.on_batch(stream.server)
+        self._servers.on_batch(stream.server, stream.active_at)
         if self._scheduler.on_received(stream.name, received.step, received):
             self._window.on_received(received.payload_bytes)
         elif received.span is not None:

@@ -79,7 +79,7 @@ class Prefetcher:
 
     def stats(self, *, has_ended: bool, closed: bool = False) -> Stats:
         """Returns the statistics so far, as of the end of the feed if that was before."""
-        lost = self._coordinator.lost_servers
+        lost, interrupted = self._coordinator.lost_servers, self._coordinator.interrupted_servers
         report = self.reporter.report(has_ended=has_ended or closed)
         reports = self.reporter.server_reports()
         servers = [server for name, server in reports.items() if name not in lost]
@@ -93,7 +93,7 @@ class Prefetcher:
             report=report,
             server_reports=reports,
             lost_servers=tuple(sorted(lost)),
-            assessment=judge(ranks, shard.world_size, servers, tuple(sorted(lost))),
+            assessment=judge(ranks, shard.world_size, servers, interrupted),
         )
 
     def blocking_server(self) -> tuple[str, str]:

@@ -101,6 +101,8 @@ class ServerState:
     """Whether it rejected a token that it had accepted, so that a renewed one may be valid."""
     error: InfeedError | None = None
     """Why the server was lost or left out."""
+    returned_at: float = -math.inf
+    """The time at which it served again after it had been lost or left out."""
     retry_at: float = 0.0
     """The earliest time of the next attempt to connect."""
     backoff: float = 0.0
@@ -137,12 +139,14 @@ class ServerStates(dict[str, ServerState]):
         self.losses = self.reconnects = self.left_out = 0
         self._feed = plan.spec.name
 
-    def on_stream_accepted(self, stream: Stream) -> None:
+    def on_stream_accepted(self, stream: Stream, now: float) -> None:
         """Marks a server as connected."""
         server, state = stream.server, self[stream.server]
         state.accepted[stream.name] = None
         if state.loss_logged:
             log.warning("%s: %s is back", self._feed, server)
+            if state.lost and server in self.connected:
+                state.returned_at = now
         state.lost = state.loss_logged = False
         if not state.left_out:
             state.backoff = 0.0
@@ -150,12 +154,12 @@ class ServerStates(dict[str, ServerState]):
             self.connected.append(server)
         self.reconnects += self.reconnects < self.losses
 
-    def on_batch(self, server: str) -> None:
+    def on_batch(self, server: str, now: float) -> None:
         """Marks a server as healthy."""
         state = self[server]
         if state.left_out:
             log.warning("%s serves the feed again", server)
-            state.left_out, state.backoff = False, 0.0
+            state.left_out, state.backoff, state.returned_at = False, 0.0, now
 
     def lose(self, stream: Stream, error: InfeedError, now: float) -> None:
         """Marks a server as lost, or as unreachable from the beginning."""

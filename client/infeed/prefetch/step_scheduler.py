@@ -8,7 +8,8 @@ however often:
            └─reassigned─┘
 
 A straggler is a server that blocks the next step and sends nothing, while others send or have
-nothing to do (a stopped process, a dead link). All its steps in flight time out: they are
+nothing to do (a stopped process, a dead link); or that takes so much longer than one with nothing
+to do that the trainer would wait for it (a slow link). All its steps in flight time out: they are
 reassigned, and the server gets no new step until it has sent them after all, or has reconnected.
 """
 
@@ -109,10 +110,11 @@ class StepScheduler(Generic[T]):
         self._reorder_buffer[step] = item
         self._failed_step = step
 
-    def assign(self, server: str, step_limit: int) -> int | None:
-        """Returns the step to request from the server now; None if there is none for it yet."""
+    def assign(self, server: str, step_limit: int, *, is_urgent: bool = False) -> int | None:
+        """Returns the step to request from the server now; None if there is none for it yet. It is
+        urgent if the trainer is about to wait: then a slow server is not waited for."""
         if server in self.servers:
-            return self._request(server, self._choose_step(server, step_limit))
+            return self._request(server, self._choose_step(server, step_limit, is_urgent))
         return None
 
     def probe(self, server: str, step_limit: int) -> int | None:
@@ -179,9 +181,9 @@ class StepScheduler(Generic[T]):
             self.servers[server].in_flight[step] = self._clock()
         return step
 
-    def _choose_step(self, name: str, step_limit: int) -> int | None:
+    def _choose_step(self, name: str, step_limit: int, is_urgent: bool) -> int | None:
         server = self.servers[name]
-        self._detect_stragglers(is_another_idle=not server.in_flight)
+        self._detect_stragglers(None if server.in_flight else server, is_urgent)
         if server.timed_out or len(server.in_flight) >= self._quota(server, step_limit):
             return None
         while self._reassigned:
@@ -194,23 +196,28 @@ class StepScheduler(Generic[T]):
             return self._next_new_step - 1
         return None
 
-    def _detect_stragglers(self, *, is_another_idle: bool) -> None:
+    def _detect_stragglers(self, idle: _Server | None, is_urgent: bool) -> None:
         """Times out the steps of each straggler that has the next step in flight."""
         for server in self.servers.values():
-            if server.waits_for(self.next_step) and self._is_straggler(server, is_another_idle):
+            if server.waits_for(self.next_step) and self._is_straggler(server, idle, is_urgent):
                 newly = server.in_flight.keys() - server.timed_out
                 server.timed_out |= newly
                 for step in newly:
                     self._reassign(step)
 
-    def _is_straggler(self, server: _Server, is_another_idle: bool) -> bool:
+    def _is_straggler(self, server: _Server, idle: _Server | None, is_urgent: bool) -> bool:
         """Returns whether the server's silence is unusual for its interval between batches (the
-        latency grows with the number in flight), and the others are not as busy and silent."""
+        latency grows with the number in flight), and the others are not as busy and silent; or
+        whether an idle server would answer in a fraction of the usual time that is left."""
         since = max(server.in_flight[self.next_step], server.received_at)
+        silence = self._clock() - since
+        if is_urgent and idle and idle.interval:
+            if server.interval - silence > _LATE_FACTOR * idle.interval:
+                return True
         usual = server.interval or max(other.interval for other in self.servers.values())
         last = max(other.received_at for other in self.servers.values())
-        late = self._clock() - since >= max(MIN_STRAGGLER_SECONDS, _LATE_FACTOR * usual)
-        return late and (is_another_idle or last > since)
+        late = silence >= max(MIN_STRAGGLER_SECONDS, _LATE_FACTOR * usual)
+        return late and (idle is not None or last > since)
 
     def _reassign(self, step: int) -> None:
         """Queues the step again if no server is waited for to send it."""

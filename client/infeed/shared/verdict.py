@@ -87,7 +87,8 @@ def judge(
         return verdict
     if lost:
         cause: Cause = "lost server"
-        detail = f"{', '.join(sorted(lost))} no longer serve{'s' * (len(lost) == 1)} this job"
+        verb = "is lost or has" if len(lost) == 1 else "are lost or have"
+        detail = f"{', '.join(sorted(lost))} {verb} just returned"
     else:
         cause, detail = find_cause(worst.report, reports)
     demand = consumption(measured, world_size)

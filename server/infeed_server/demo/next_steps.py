@@ -20,7 +20,7 @@ def loss(weights, image, label):
     return -logs[jax.numpy.arange(len(label)), label].mean()
 
 step = jax.jit(jax.value_and_grad(loss))
-weights = jax.random.normal(jax.random.key(0), (64, 3, 9, 9)) / 9, jax.numpy.zeros((64, 1000))
+weights = jax.random.normal(jax.random.key(0), (64, 3, 9, 9)) / 9, jax.numpy.zeros((64, 1000))  # classes
 for batch in infeed.jax.connect("127.0.0.1:7470", "photos", epochs=2):
     value, gradient = step(weights, batch["image"], batch["label"])
     weights = jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradient)
@@ -31,7 +31,7 @@ import infeed.torch
 from torch import nn, optim
 
 layers = nn.Conv2d(3, 64, 9, stride=4), nn.ReLU(), nn.AdaptiveMaxPool2d(1), nn.Flatten()
-model = nn.Sequential(*layers, nn.Linear(64, 1000))
+model = nn.Sequential(*layers, nn.Linear(64, 1000))  # at most 1000 classes
 optimizer = optim.Adam(model.parameters())
 for batch in infeed.torch.connect("127.0.0.1:7470", "photos", epochs=2):
     logits = model(batch["image"].permute(0, 3, 1, 2))
@@ -46,7 +46,7 @@ import infeed.tensorflow
 from keras import Sequential, layers
 
 model = Sequential([layers.Conv2D(64, 9, strides=4), layers.GlobalMaxPooling2D()])
-model.add(layers.Dense(1000, activation="softmax"))
+model.add(layers.Dense(1000, activation="softmax"))  # at most 1000 classes
 model.compile("adam", "sparse_categorical_crossentropy")
 with infeed.connect("127.0.0.1:7470", "photos") as feed:
     batches = infeed.tensorflow.from_generator(feed, steps_per_epoch=feed.steps_per_epoch)

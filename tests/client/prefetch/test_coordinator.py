@@ -195,6 +195,30 @@ def test_server_left_out_is_asked_for_the_next_step_alone(
     assert coordinator.connect_delay("a") == 1.0  # the batch has reset the backoff
 
 
+def test_server_that_was_left_out_and_then_lost_gets_steps_again(
+    new_coordinator: Any, clock: Clock
+) -> None:
+    coordinator = new_coordinator("ab")
+    sick, _ = connect(coordinator, "a", "b")
+    coordinator.on_stream_ended(sick, SourceError("no such file"))
+    clock.now += 1
+    coordinator.on_stream_ended(coordinator.start_stream("a"), LOST)
+    clock.now += 1
+    (restarted,) = connect(coordinator, "a")
+    assert [coordinator.next_request(restarted) for _ in range(2)] == [0, 1]
+
+
+def test_feed_goes_on_while_a_server_that_has_failed_is_tried_again(new_coordinator: Any) -> None:
+    coordinator = new_coordinator("ab")
+    first, second = connect(coordinator, "a", "b")
+    coordinator.on_stream_ended(first, SourceError("no such file"))
+    (first,) = connect(coordinator, "a")
+    coordinator.on_stream_ended(second, SourceError("no such file"))
+    assert not coordinator.ended
+    coordinator.on_stream_ended(first, SourceError("no such file"))
+    assert coordinator.ended
+
+
 def test_feed_ends_when_every_server_has_failed_the_next_step(new_coordinator: Any) -> None:
     coordinator = new_coordinator("ab")
     first, second = connect(coordinator, "a", "b")
@@ -224,6 +248,39 @@ def test_exhausted_servers_have_until_the_reconnect_timeout(
     clock.now += 60
     coordinator.check_timeouts()
     assert coordinator.ended
+
+
+def test_returned_server_counts_as_interrupted_for_a_report(
+    new_coordinator: Any, clock: Clock
+) -> None:
+    coordinator = new_coordinator("ab", connections=2)
+    a, second, b = (coordinator.start_stream(*of) for of in (("a",), ("a", 1), ("b",)))
+    for stream in (a, second, b):
+        coordinator.on_stream_accepted(stream)
+    coordinator.on_stream_ended(second, LOST)
+    coordinator.on_stream_accepted(coordinator.start_stream("a", 1))
+    assert coordinator.interrupted_servers == set(), "it has served all the time"
+    coordinator.on_stream_ended(b, LOST)
+    assert coordinator.interrupted_servers == coordinator.lost_servers == {"b"}
+    clock.now += 30
+    connect(coordinator, "b")
+    clock.now += 9.9
+    assert (coordinator.interrupted_servers, coordinator.lost_servers) == ({"b"}, set())
+    clock.now += 0.1
+    assert coordinator.interrupted_servers == set()
+
+
+def test_server_that_was_left_out_counts_as_interrupted(new_coordinator: Any, clock: Clock) -> None:
+    coordinator = new_coordinator("ab")
+    sick, _ = connect(coordinator, "a", "b")
+    coordinator.on_stream_ended(sick, SourceError("no such file"))
+    clock.now += 5
+    (again,) = connect(coordinator, "a")
+    assert coordinator.next_request(again) == 0
+    coordinator.on_batch(again, batch(0))
+    assert coordinator.interrupted_servers == {"a"}
+    clock.now += 10
+    assert coordinator.interrupted_servers == set()
 
 
 STEP_FAILURES = [SampleError("a"), UserCodeError("b"), CursorError("c"), InvalidRequestError("d")]

@@ -118,6 +118,18 @@ def test_reader_that_waits_for_a_step_is_woken(waker: Any, expected: int | None)
     assert waiting.result() == expected
 
 
+def test_all_connections_that_wait_for_a_step_are_woken() -> None:
+    pool = Pool("a")
+    streams = [pool.connect("a", number) for number in range(2)]
+    for step in range(8):
+        assert pool.wait_for_step(streams[0]) == step
+        pool.receive(streams[0], step)
+    waiting = [BlockedCall(partial(pool.wait_for_step, stream)) for stream in streams]
+    pool.consumed = 2
+    pool.wake()
+    assert sorted(call.result() for call in waiting) == [8, 9]
+
+
 def test_one_connection_to_a_server_reports_until_it_is_lost() -> None:
     pool = Pool("a")
     second, first = pool.connect("a", 1), pool.connect("a", 0)

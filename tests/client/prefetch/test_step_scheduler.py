@@ -194,6 +194,40 @@ def test_slow_server_is_not_a_straggler(clock: ManualClock) -> None:
     assert scheduler.next_step > 300
 
 
+def served_steps(clock: ManualClock, *, is_urgent: bool) -> tuple[int, int]:
+    """Lets four servers, the first ten times slower than the others, send within a window of 16 for
+    20 seconds. Returns the steps that are delivered, and the hedges."""
+    scheduler = scheduler_of(clock, servers="abcd")
+    queues: dict[str, list[int]] = {server: [] for server in "abcd"}
+    ready_at = dict.fromkeys("abcd", 0.0)
+    while clock.now < 20:
+        clock.now += 0.01
+        for server, queue in queues.items():
+            if queue and clock.now >= ready_at[server]:
+                scheduler.on_received(server, queue[0], queue.pop(0))
+                ready_at[server] = clock.now + (1.0 if server == "a" else 0.1)
+        pop_all(scheduler)
+        for server, queue in queues.items():
+            limit = scheduler.next_step + 16
+            while (step := scheduler.assign(server, limit, is_urgent=is_urgent)) is not None:
+                if not queue:
+                    ready_at[server] = clock.now + (1.0 if server == "a" else 0.1)
+                queue.append(step)
+    return scheduler.next_step, scheduler.hedges
+
+
+def test_slow_server_does_not_hold_up_a_trainer_that_waits(clock: ManualClock) -> None:
+    """Three servers that send ten steps a second would deliver 600 in 20 seconds."""
+    steps, hedges = served_steps(clock, is_urgent=True)
+    assert steps > 450
+    assert hedges <= 25, "at most the steps that the slow server sends"
+
+
+def test_slow_server_is_waited_for_while_batches_are_ready(clock: ManualClock) -> None:
+    _, hedges = served_steps(clock, is_urgent=False)
+    assert hedges <= 4
+
+
 def test_no_server_is_a_straggler_if_all_are_silent(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock, servers="abc")
     for server in "abc" * 4:

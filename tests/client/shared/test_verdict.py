@@ -209,9 +209,9 @@ def test_lost_server_comes_first() -> None:
     loaded = replace(BUSY, transform_seconds=10.0)
     one = judge([rank(WAITING)], 1, [loaded], ["b:1"])
     assert (one.cause, one.servers) == ("lost server", None)
-    assert "cause: lost server (b:1 no longer serves this job); first: start it" in str(one)
+    assert "cause: lost server (b:1 is lost or has just returned); first: start it" in str(one)
     both = judge([rank(WAITING)], 1, [], ["b:1", "a:1"])
-    assert both.detail == "a:1, b:1 no longer serve this job"
+    assert both.detail == "a:1, b:1 are lost or have just returned"
     fed = judge([rank(replace(WAITING, wait_seconds=0.0))], 1, [loaded], ["b:1"])
     assert fed.cause is None
 
