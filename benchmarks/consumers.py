@@ -20,6 +20,10 @@ Consumer = Callable[[str, str, str, int], Batches]
 """Function of the server's address, the data set, the compression (`none`, `auto`) and a seed."""
 
 
+_NUMBERS = {"connections", "prefetch_batches", "batch_size"}
+"""Options of `connect` in the query of an address."""
+
+
 def infeed(address: str, dataset: str, compression: str, seed: int) -> Batches:
     """Reads with infeed; the address can have `ca`, a file, and options of `connect` as a query."""
     del compression
@@ -29,7 +33,7 @@ def infeed(address: str, dataset: str, compression: str, seed: int) -> Batches:
     options: dict[str, Any] = dict(parse_qsl(query))
     if ca := options.pop("ca", None):
         options["tls"] = infeed.TLS(ca=ca)
-    options["connections"] = int(options.get("connections", 1))
+    options |= {name: int(options[name]) for name in options.keys() & _NUMBERS}
 
     def batches() -> Batches:
         with infeed.connect(target, dataset, seed=seed, **options) as feed:

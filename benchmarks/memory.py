@@ -22,7 +22,7 @@ _SETTLE_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Sizes:
-    """Private memory in MB, above each process's own before the connection."""
+    """Private memory in MB."""
 
     server_flowing: float
     trainer_flowing: float
@@ -47,8 +47,8 @@ def compare(ours: Side, theirs: Side, plan: Plan) -> list[Finding]:
         )
 
     note = (
-        f"above an idle server of {median(sizes.server_idle for sizes in our_sizes):.0f} MB and a "
-        f"trainer of {median(sizes.trainer_idle for sizes in our_sizes):.0f} MB; "
+        f"before the connection, {median(sizes.server_idle for sizes in our_sizes):.0f} MB at the "
+        f"server, {median(sizes.trainer_idle for sizes in our_sizes):.0f} MB at the trainer; "
         f"{_prefetch_window()}"
     )
     return [
@@ -70,10 +70,8 @@ def _sizes(side: Side, seconds: float) -> Sizes:
             time.sleep(_SETTLE_SECONDS)
             stopped = _peak(server.pids, trainer.pid, 1.0)
     return Sizes(
-        flowing[0] - server_idle,
-        flowing[1] - run.idle_megabytes,
-        stopped[0] - server_idle,
-        stopped[1] - run.idle_megabytes,
+        *flowing,
+        *stopped,
         server_idle,
         run.idle_megabytes,
     )

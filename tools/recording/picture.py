@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html import escape
+from textwrap import TextWrapper
 
 from tools.recording.panes import Line
 from tools.recording.run import Recording
@@ -38,7 +39,7 @@ def draw(recording: Recording) -> str:
     # A server that lives ends after the trainer.
     end = recording.trainer[-1].time
     first, second = ([line for line in lines if line.time <= end] for lines in recording.servers)
-    left, right, height = 46, 50, 19
+    left, right, height = 52, 50, 19
     film.pane("trainer", recording.trainer, 0, 0, left, height)
     top = 0
     for title, lines, rows in (
@@ -131,5 +132,6 @@ _KINDS = (
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Returns the rows that a terminal breaks a line into."""
-    return [text[begin : begin + width] for begin in range(0, max(1, len(text)), width)]
+    """Returns the rows of a line, broken between words."""
+    wrap = TextWrapper(width, drop_whitespace=False, break_on_hyphens=False).wrap
+    return [row.removeprefix(" ") for row in wrap(text)] or [""]

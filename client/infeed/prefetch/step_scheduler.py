@@ -211,9 +211,9 @@ class StepScheduler(Generic[T]):
         whether an idle server would answer in a fraction of the usual time that is left."""
         since = max(server.in_flight[self.next_step], server.received_at)
         silence = self._clock() - since
-        if is_urgent and idle and idle.interval:
-            if server.interval - silence > _LATE_FACTOR * idle.interval:
-                return True
+        answer_in = idle.interval if idle else 0.0  # 0: unknown
+        if is_urgent and answer_in and server.interval - silence > _LATE_FACTOR * answer_in:
+            return True
         usual = server.interval or max(other.interval for other in self.servers.values())
         last = max(other.received_at for other in self.servers.values())
         late = silence >= max(MIN_STRAGGLER_SECONDS, _LATE_FACTOR * usual)

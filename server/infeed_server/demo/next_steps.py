@@ -14,13 +14,13 @@ LOOPS = {
 import infeed.jax
 import jax
 
-def loss(weights, image, label):
+def loss(weights, image, label):  # of at most 1000 classes
     x = jax.lax.conv(image.transpose(0, 3, 1, 2), weights[0], (4, 4), "SAME")
     logs = jax.nn.log_softmax(x.max((2, 3)) @ weights[1])
     return -logs[jax.numpy.arange(len(label)), label].mean()
 
 step = jax.jit(jax.value_and_grad(loss))
-weights = jax.random.normal(jax.random.key(0), (64, 3, 9, 9)) / 9, jax.numpy.zeros((64, 1000))  # classes
+weights = jax.random.normal(jax.random.key(0), (64, 3, 9, 9)) / 9, jax.numpy.zeros((64, 1000))
 for batch in infeed.jax.connect("127.0.0.1:7470", "photos", epochs=2):
     value, gradient = step(weights, batch["image"], batch["label"])
     weights = jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradient)

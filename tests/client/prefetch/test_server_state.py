@@ -38,7 +38,7 @@ def test_other_servers_wait_while_one_is_active() -> None:
     states = states_of()
     states["b"].active.add("b")
     assert turns(states, "ac") == ""
-    states.on_stream_accepted(Stream("b"))
+    states.on_stream_accepted(Stream("b"), now=0.0)
     assert turns(states, "ac") == ""
 
 
