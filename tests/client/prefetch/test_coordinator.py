@@ -208,15 +208,39 @@ def test_server_that_was_left_out_and_then_lost_gets_steps_again(
     assert [coordinator.next_request(restarted) for _ in range(2)] == [0, 1]
 
 
-def test_feed_goes_on_while_a_server_that_has_failed_is_tried_again(new_coordinator: Any) -> None:
+def test_feed_goes_on_while_a_server_that_has_failed_is_connected_again(
+    new_coordinator: Any,
+) -> None:
     coordinator = new_coordinator("ab")
     first, second = connect(coordinator, "a", "b")
     coordinator.on_stream_ended(first, SourceError("no such file"))
-    (first,) = connect(coordinator, "a")
+    again = coordinator.start_stream("a")
     coordinator.on_stream_ended(second, SourceError("no such file"))
     assert not coordinator.ended
-    coordinator.on_stream_ended(first, SourceError("no such file"))
+    coordinator.on_stream_ended(again, SourceError("no such file"))
     assert coordinator.ended
+
+
+def test_slow_server_is_waited_for_until_few_batches_are_ready(
+    new_coordinator: Any, clock: Clock
+) -> None:
+    """The window has eight batches."""
+    coordinator = new_coordinator("ab")
+    slow, fast = connect(coordinator, "a", "b")
+    assert [coordinator.next_request(stream) for stream in (slow, fast, fast, fast)] == [0, 1, 2, 3]
+    for step in (1, 2, 3):
+        clock.now += 0.01
+        coordinator.on_batch(fast, batch(step))
+    clock.now += 0.5
+    coordinator.on_batch(slow, batch(0))
+    assert [coordinator.next_request(stream) for stream in (slow, fast, fast, fast)] == [4, 5, 6, 7]
+    for step in (5, 6, 7):
+        clock.now += 0.01
+        coordinator.on_batch(fast, batch(step))
+    assert coordinator.next_request(fast) is None
+    coordinator.on_consumed(1)
+    assert coordinator.next_request(fast) == 4
+    assert coordinator.counters(0)["hedges"] == 1
 
 
 def test_feed_ends_when_every_server_has_failed_the_next_step(new_coordinator: Any) -> None:
