@@ -47,6 +47,8 @@ class _Server:
     """Of the steps in flight, the ones that were reassigned."""
     interval: float = 0.0
     """Mean time from batch to batch; 0 before the first."""
+    usual_interval: float = 0.0
+    """The same, with bounds on what one batch adds: a late batch makes no slow server."""
     received_at: float = 0.0
 
     def waits_for(self, step: int) -> bool:
@@ -135,7 +137,10 @@ class StepScheduler(Generic[T]):
         requested_at = sender.in_flight.pop(step)
         sender.timed_out.discard(step)
         interval = now - max(requested_at, sender.received_at)
-        sender.interval = _ewma(sender.interval, max(interval, 1e-6))
+        interval = max(interval, 1e-6)
+        sender.interval = _ewma(sender.interval, interval)
+        bound = _LATE_FACTOR * sender.usual_interval or interval
+        sender.usual_interval = _ewma(sender.usual_interval, min(interval, bound))
         sender.received_at = now
         if not self.is_needed(step):
             return False  # the latency of a duplicate is not typical
@@ -212,7 +217,8 @@ class StepScheduler(Generic[T]):
         since = max(server.in_flight[self.next_step], server.received_at)
         silence = self._clock() - since
         answer_in = idle.interval if idle else 0.0  # 0: unknown
-        if is_urgent and answer_in and server.interval - silence > _LATE_FACTOR * answer_in:
+        interval = min(server.interval, server.usual_interval)
+        if is_urgent and answer_in and interval - silence > _LATE_FACTOR * answer_in:
             return True
         usual = server.interval or max(other.interval for other in self.servers.values())
         last = max(other.received_at for other in self.servers.values())

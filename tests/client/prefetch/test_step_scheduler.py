@@ -228,6 +228,37 @@ def test_slow_server_is_waited_for_while_batches_are_ready(clock: ManualClock) -
     assert hedges <= 4
 
 
+def hedges_of_idle_server(clock: ManualClock, *, intervals: list[float], silence: float) -> int:
+    """Lets "a" send batches at these intervals, and "b" every 0.1 seconds. Returns how many of the
+    two steps of "a" are requested from "b", idle for so many seconds since "a" has sent."""
+    scheduler = scheduler_of(clock, servers="ab")
+    for server, seconds in (*(("b", 0.1) for _ in range(20)), *(("a", s) for s in intervals)):
+        step = scheduler.assign(server, scheduler.next_step + 16)
+        assert step is not None
+        clock.now += seconds
+        scheduler.on_received(server, step, step)
+        pop_all(scheduler)
+    limit = scheduler.next_step + 2
+    assert [scheduler.assign("a", limit) for _ in range(2)] == [limit - 2, limit - 1]
+    clock.now += silence
+    while scheduler.assign("b", limit, is_urgent=True) is not None:
+        pass
+    return scheduler.hedges
+
+
+def test_server_that_sent_one_late_batch_is_waited_for(clock: ManualClock) -> None:
+    assert hedges_of_idle_server(clock, intervals=[0.1] * 20 + [5.0], silence=0.0) == 0
+
+
+def test_server_that_has_become_slow_is_not_waited_for(clock: ManualClock) -> None:
+    assert hedges_of_idle_server(clock, intervals=[0.1] * 20 + [1.0] * 9, silence=0.0) == 2
+
+
+def test_slow_server_that_is_about_to_send_is_waited_for(clock: ManualClock) -> None:
+    assert hedges_of_idle_server(clock, intervals=[1.0] * 9, silence=0.5) == 2
+    assert hedges_of_idle_server(clock, intervals=[1.0] * 9, silence=0.7) == 0
+
+
 def test_no_server_is_a_straggler_if_all_are_silent(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock, servers="abc")
     for server in "abc" * 4:
