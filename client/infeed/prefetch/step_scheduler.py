@@ -49,6 +49,8 @@ class _Server:
     """Mean time from batch to batch; 0 before the first."""
     usual_interval: float = 0.0
     """The same, with bounds on what one batch adds: a late batch makes no slow server."""
+    lone_latency: float = 0.0
+    """Time to the last answer while nothing else arrived: an idle server takes so long."""
     received_at: float = 0.0
 
     def waits_for(self, step: int) -> bool:
@@ -137,6 +139,8 @@ class StepScheduler(Generic[T]):
         requested_at = sender.in_flight.pop(step)
         sender.timed_out.discard(step)
         interval = now - max(requested_at, sender.received_at)
+        if requested_at >= sender.received_at:
+            sender.lone_latency = now - requested_at
         interval = max(interval, 1e-6)
         sender.interval = _ewma(sender.interval, interval)
         bound = _LATE_FACTOR * sender.usual_interval or interval
@@ -216,9 +220,9 @@ class StepScheduler(Generic[T]):
         whether an idle server would answer in a fraction of the usual time that is left."""
         since = max(server.in_flight[self.next_step], server.received_at)
         silence = self._clock() - since
-        answer_in = idle.interval if idle else 0.0  # 0: unknown
+        answer_in = max(_LATE_FACTOR * idle.interval, idle.lone_latency) if idle else 0.0
         interval = min(server.interval, server.usual_interval)
-        if is_urgent and answer_in and interval - silence > _LATE_FACTOR * answer_in:
+        if is_urgent and answer_in and interval - silence > answer_in:
             return True
         usual = server.interval or max(other.interval for other in self.servers.values())
         last = max(other.received_at for other in self.servers.values())

@@ -259,6 +259,27 @@ def test_slow_server_that_is_about_to_send_is_waited_for(clock: ManualClock) -> 
     assert hedges_of_idle_server(clock, intervals=[1.0] * 9, silence=0.7) == 0
 
 
+def test_far_server_is_not_asked_for_what_another_is_about_to_send(clock: ManualClock) -> None:
+    """A round trip takes 0.1 seconds, and then all comes that a server was asked for at once."""
+    scheduler = scheduler_of(clock, servers="ab")
+    for _ in range(20):
+        limit = scheduler.next_step + 8
+        requested: dict[str, list[int]] = {"a": [], "b": []}
+        for server in "abbbabbb":
+            step = scheduler.assign(server, limit, is_urgent=True)
+            requested[server] += [] if step is None else [step]
+        limit = max(map(max, requested.values())) + 1
+        clock.now += 0.1
+        for server in "ba":
+            for step in requested[server]:
+                clock.now += 0.001
+                scheduler.on_received(server, step, step)
+                pop_all(scheduler)
+                if server == "a" and scheduler.servers["a"].in_flight:
+                    assert scheduler.assign("b", limit, is_urgent=True) is None
+        assert scheduler.hedges == 0
+
+
 def test_no_server_is_a_straggler_if_all_are_silent(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock, servers="abc")
     for server in "abc" * 4:
