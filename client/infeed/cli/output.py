@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.status import Status
+from rich.text import Text
 
 from infeed.run import Run
 from infeed.shared.errors import InvalidRequestError
@@ -47,8 +47,7 @@ def new_console(width: int) -> Console:
 
 def show_wait(target: str, timeout: float) -> Status:
     """Returns a context in which a terminal shows on standard error what is waited for."""
-    text = f"waiting for {escape(printable(target))}, for at most {timeout:g} s"
-    return Console(stderr=True).status(text)
+    return Console(stderr=True).status(Text(f"waiting for {target}, for at most {timeout:g} s"))
 
 
 def print_line(console: Console, text: str) -> None:

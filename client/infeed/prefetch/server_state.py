@@ -145,7 +145,7 @@ class ServerStates(dict[str, ServerState]):
         state.accepted[stream.name] = None
         if state.loss_logged:
             log.warning("%s: %s is back", self._feed, server)
-            if state.lost and server in self.connected:
+            if state.lost:
                 state.returned_at = now
         state.lost = state.loss_logged = False
         if not state.left_out:

@@ -13,6 +13,7 @@ from tests.client.waiting import HANG_SECONDS, blocked_in, infeed_threads, until
 
 import infeed
 from infeed.prefetch import prefetcher as prefetcher_module
+from infeed.prefetch.coordinator import Coordinator
 from infeed.shared.errors import ServerUnavailableError
 from infeed.shared.spec import Normalize
 from infeed.testing import FakeTransport
@@ -79,6 +80,15 @@ def test_unexpected_error_of_a_later_resolution_ends_the_feed(
     transport = ResolvingFake(arrays, resolve)
     with infeed.connect("-", "fake", transport=transport) as feed, pytest.raises(ZeroDivisionError):
         list(feed)
+
+
+def test_verdict_knows_the_servers_that_have_just_returned(
+    fake: FakeTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Coordinator, "interrupted_servers", {"a:1"})
+    monkeypatch.setattr(prefetcher_module, "judge", lambda *arguments: arguments)
+    with infeed.connect("-", "fake", transport=fake) as feed:
+        assert feed.stats().assessment[-1] == {"a:1"}  # type: ignore[index]
 
 
 def test_overdue_streams_are_cancelled(
