@@ -102,8 +102,8 @@ class HttpServer:
         self._listening.set()
         await self._ended.wait()
         server.close()
-        await asyncio.sleep(0)  # a task that never began would not close its connection
         while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.sleep(0)  # a task that never began would not close its connection
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
