@@ -62,7 +62,7 @@ _ADVICE: dict[Cause, str] = {
     "cheaper; more servers do not help, for one reads it",
     "serialisation": 'leave the finish transforms to the trainer (finish="trainer"), or add cores',
     "network rate": "send fewer bytes: uint8 and smaller images, with finish transforms at the "
-    "trainer; or use servers behind other links",
+    "trainer; or raise connections, if a network limits each; or use servers behind other links",
     "round trip": "request further ahead: raise prefetch_batches and prefetch_bytes",
     "client CPU": 'finish on the accelerator (finish="none", infeed.jax), or free processors of '
     "the trainer's host",
