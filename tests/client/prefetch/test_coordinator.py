@@ -208,7 +208,7 @@ def test_server_that_was_left_out_and_then_lost_gets_steps_again(
     assert [coordinator.next_request(restarted) for _ in range(2)] == [0, 1]
 
 
-def test_feed_goes_on_while_a_server_that_has_failed_is_connected_again(
+def test_feed_goes_on_while_a_failed_server_is_connected_again(
     new_coordinator: Any,
 ) -> None:
     coordinator = new_coordinator("ab")
