@@ -50,7 +50,7 @@ class Stats:
     left_out: int = 0
     """Times that a server was left out because it failed, while it could be reached."""
     hedges: int = 0
-    """Batches that were requested from a second server, because the first took too long."""
+    """Batches that were requested again, from another server or connection that was faster."""
     prefetched_bytes: int = 0
     """Bytes on the wire of the batches that are buffered now."""
     prefetch_limit_bytes: int = 0
@@ -58,7 +58,8 @@ class Stats:
     servers: tuple[str, ...] = ()
     """Addresses of the servers that were connected."""
     shared_memory: Mapping[str, str] = field(default_factory=dict)
-    """By server at a Unix socket: why its batches are not in shared memory; empty if they are."""
+    """By server at a Unix socket: why its batches are not in shared memory; an empty text
+    if they are."""
     report: TrainerReport = field(default_factory=TrainerReport)
     """The last seconds of the feed, as it reports them to its servers."""
     server_reports: Mapping[str, ServerReport] = field(default_factory=dict)

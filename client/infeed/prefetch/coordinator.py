@@ -23,7 +23,7 @@ from infeed.prefetch.server_state import (
 )
 from infeed.prefetch.step_scheduler import StepScheduler
 from infeed.shared.errors import InfeedError, ServerUnavailableError
-from infeed.shared.sliding_window import WINDOW_SECONDS
+from infeed.shared.sliding_window import SAMPLE_INTERVAL_SECONDS, WINDOW_SECONDS
 from infeed.transport import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS
 from infeed.wire.received import EndOfData, ReceivedBatch
 
@@ -68,7 +68,7 @@ class Coordinator:
     @property
     def interrupted_servers(self) -> set[str]:
         """The lost servers, and the ones that returned within the last seconds of a report."""
-        since = self._clock() - WINDOW_SECONDS
+        since = self._clock() - WINDOW_SECONDS - SAMPLE_INTERVAL_SECONDS
         items = list(self._servers.items())
         return self.lost_servers | {name for name, state in items if state.returned_at > since}
 

@@ -16,7 +16,6 @@ reassigned, and the server gets no new step until it has sent them after all, or
 from __future__ import annotations
 
 import heapq
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -34,7 +33,8 @@ _EWMA_DECAY = 0.8
 """Weight of the past in the moving averages: more follows a change of speed later."""
 
 _INITIAL_QUOTA = 4
-"""Steps in flight at a server of unknown speed; without it, the first to connect gets all steps."""
+"""Steps in flight at a server of unknown speed, of several. Each batch that it sends adds one, up
+to its share: with its whole share at once, the next steps would all be at one server."""
 
 
 @dataclass
@@ -51,6 +51,8 @@ class _Server:
     """The same, with bounds on what one batch adds: a late batch makes no slow server."""
     lone_latency: float = 0.0
     """Time to the last answer while nothing else arrived: an idle server takes so long."""
+    received: int = 0
+    """Batches so far."""
     received_at: float = 0.0
 
     def waits_for(self, step: int) -> bool:
@@ -145,7 +147,7 @@ class StepScheduler(Generic[T]):
         sender.interval = _ewma(sender.interval, interval)
         bound = _LATE_FACTOR * sender.usual_interval or interval
         sender.usual_interval = _ewma(sender.usual_interval, min(interval, bound))
-        sender.received_at = now
+        sender.received, sender.received_at = sender.received + 1, now
         if not self.is_needed(step):
             return False  # the latency of a duplicate is not typical
         self._mean_latency = _ewma(self._mean_latency, now - requested_at)
@@ -242,18 +244,17 @@ class StepScheduler(Generic[T]):
 
     def _quota(self, server: _Server, step_limit: int) -> int:
         """Returns the steps that the server may have in flight: its share of the speed of all."""
-        if not server.interval and not self.single_server:
-            return _INITIAL_QUOTA
         others = [
             item for item in self.servers.values() if item is not server and not item.timed_out
         ]
         free = step_limit - self.next_step
+        initial = _INITIAL_QUOTA + server.received
         if not others:
-            return free
+            return free if self.single_server else min(free, initial)
         known = [item.interval for item in (server, *others) if item.interval]
         mean = sum(known) / len(known) if known else 1.0  # an unknown speed is the mean
         speeds = [1 / (other.interval or mean) for other in (server, *others)]
-        return max(2, math.ceil(free * speeds[0] / sum(speeds)))
+        return min(initial, max(2, round(free * speeds[0] / sum(speeds))))
 
 
 def _ewma(mean: float, value: float) -> float:

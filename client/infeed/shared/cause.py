@@ -50,8 +50,8 @@ HELPED_BY_SERVERS: frozenset[Cause] = frozenset(
 """The causes that more servers remove."""
 
 _ADVICE: dict[Cause, str] = {
-    "lost server": "start it again (its log and its host say why it went), or leave it out of the "
-    "target",
+    "lost server": "start it again if it is gone (its log and its host say why), or leave it out "
+    "of the target",
     "storage": "read from nearer or faster storage, pack small files into TFRecords, or shuffle in "
     "windows",
     "Python workers": "read with more worker processes: processes: {} at the Python source or "

@@ -288,7 +288,7 @@ def test_returned_server_counts_as_interrupted_for_a_report(
     assert coordinator.interrupted_servers == coordinator.lost_servers == {"b"}
     clock.now += 30
     connect(coordinator, "b")
-    clock.now += 9.9
+    clock.now += 10.9
     assert (coordinator.interrupted_servers, coordinator.lost_servers) == ({"b"}, set())
     clock.now += 0.1
     assert coordinator.interrupted_servers == set()
@@ -303,7 +303,7 @@ def test_server_that_was_left_out_counts_as_interrupted(new_coordinator: Any, cl
     assert coordinator.next_request(again) == 0
     coordinator.on_batch(again, batch(0))
     assert coordinator.interrupted_servers == {"a"}
-    clock.now += 10
+    clock.now += 11
     assert coordinator.interrupted_servers == set()
 
 

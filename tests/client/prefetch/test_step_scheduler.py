@@ -42,6 +42,15 @@ def test_first_of_several_servers_gets_an_initial_quota(clock: ManualClock) -> N
     assert [scheduler.assign("b", 20) for _ in range(5)] == [4, 5, 6, 7, None]
 
 
+def test_next_steps_are_not_all_at_the_first_server_that_answers(clock: ManualClock) -> None:
+    scheduler = scheduler_of(clock)
+    assert [scheduler.assign("a", 64) for _ in range(5)] == [0, 1, 2, 3, None]
+    clock.now += 1
+    scheduler.on_received("a", 0, 0)
+    assert [scheduler.assign("a", 64) for _ in range(3)] == [4, 5, None]
+    assert [scheduler.assign("b", 64) for _ in range(5)] == [6, 7, 8, 9, None]
+
+
 def test_fast_server_gets_a_larger_quota(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock)
     for _ in range(30):
