@@ -9,14 +9,17 @@ processes, and gets no shard.
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import grain
 import jax
 import orbax.checkpoint as ocp
 from etils import epath
+from jax.experimental import multihost_utils
 from orbax.checkpoint.experimental import v1
 
 from infeed.grain import FeedDataset
@@ -36,10 +39,24 @@ def main(process: int, coordinator: str, server: str, folder: str) -> None:
         manager.save(1, args=ocp.args.Composite(feed=save))
     if process == 1:
         write_late()
-    for _ in range(2):
-        v1.save_checkpointables(f"{folder}/v1", {"feed": iterator}, overwrite=True)
+    for number in range(2):
+        v1.save_checkpointables(f"{folder}/v1", {"feed": iterator})
+        if number == 0:
+            remove(process, Path(folder) / "v1")
     shard = iterator.feed.shard
     print(json.dumps({"ids": ids, "shard": [shard.rank, shard.world_size]}))
+
+
+def remove(process: int, folder: Path) -> None:
+    """Removes a checkpoint, so that it can be saved again.
+
+    Orbax's own `overwrite` hangs now and then: each process looks for the folder, which the other
+    may have removed by then, and the two wait for each other at different barriers.
+    """
+    multihost_utils.sync_global_devices("saved")
+    if process == 0:
+        shutil.rmtree(folder)
+    multihost_utils.sync_global_devices("removed")
 
 
 def write_late() -> None:

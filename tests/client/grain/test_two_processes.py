@@ -45,6 +45,9 @@ def seen(server: str, folder: Path, new_address: Callable[[], str]) -> Counter[i
     assert [result["shard"] for result in results] == [[0, 2], [1, 2]]
     ids = Counter(results[0]["ids"] + results[1]["ids"])
     assert len(ids) == ids.total() == STEPS * 2 * BATCH_SIZE
+    for feed in (folder / "v1" / "feed", folder / "handler" / "1" / "feed"):
+        states = {path.name for path in feed.glob("process_*.json")}
+        assert states == {"process_0-of-2.json", "process_1-of-2.json"}, feed
     return ids
 
 
