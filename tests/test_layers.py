@@ -82,7 +82,7 @@ CLIENT_REQUIREMENTS = {
 # A package's modules and folders have this many lines at most; a folder of `infeed_tfdata` counts
 # with it, and generated modules nowhere.
 BUDGETS = {
-    "infeed": 1649,
+    "infeed": 1660,
     "infeed.adapters": 250,
     "infeed.audit": 700,
     "infeed.cli": 1921,
@@ -91,7 +91,7 @@ BUDGETS = {
     "infeed.jax": 600,
     "infeed.keras": 750,
     "infeed.loadtest": 1950,
-    "infeed.prefetch": 2317,
+    "infeed.prefetch": 2324,
     "infeed.rpc": 655,
     "infeed.shared": 2120,
     "infeed.tensorflow": 250,

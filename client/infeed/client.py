@@ -28,15 +28,17 @@ if TYPE_CHECKING:
     from infeed.shared.telemetry.batch_span import BatchTracer
 
 
-def check_option_names(options: Mapping[str, Any], adapter: Callable[..., object]) -> None:
-    """Raises `TypeError` for a name that is no option of `connect`, also where an adapter connects
-    later. `adapter` is the function, or `__init__`, that was called."""
+def check_options(options: Mapping[str, Any], adapter: Callable[..., object]) -> None:
+    """Raises `TypeError` for a name that is no option of `connect`, and `InvalidRequestError` for
+    a value, also where an adapter connects later; an adapter may have a state of its own, which is
+    not checked. `adapter` is the function, or `__init__`, that was called."""
     for name in options.keys() - set(OPTION_NAMES):
         known = dict.fromkeys([*inspect.signature(adapter).parameters, *OPTION_NAMES])
         raise TypeError(
             f"{adapter.__qualname__.removesuffix('.__init__')} has no option "
             f"{name!r}{did_you_mean(name, known)}; options: {', '.join(OPTION_NAMES)}"
         )
+    FeedOptions(**{**options, "state": None})
 
 
 @document_options
@@ -48,7 +50,7 @@ def connect(target: str, pipeline: str, **options: Unpack[ConnectOptions]) -> Fe
     pipeline           name of the pipeline; the error for an unknown name lists the known ones
     OPTIONS
     """
-    check_option_names(options, connect)
+    check_options(options, connect)
     return _open_feed(target, pipeline, FeedOptions(**options))
 
 
@@ -85,4 +87,4 @@ def _open_tracer(plan: FeedPlan) -> BatchTracer | None:
     return BatchTracer(plan.options.tracer_provider, {**names, **ranks})
 
 
-__all__ = ["PREFETCH_BYTES", "ConnectOptions", "check_option_names", "connect"]
+__all__ = ["PREFETCH_BYTES", "ConnectOptions", "check_options", "connect"]

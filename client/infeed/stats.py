@@ -57,6 +57,9 @@ class Stats:
     """Bound on the bytes of the batches buffered and in flight."""
     servers: tuple[str, ...] = ()
     """Addresses of the servers that were connected."""
+    batch_rates: Mapping[str, float] = field(default_factory=dict)
+    """By open connection, `#2` for the second one to a server: batches per second while requests
+    are in flight; 0 before the first batch."""
     shared_memory: Mapping[str, str] = field(default_factory=dict)
     """By server at a Unix socket: why its batches are not in shared memory; an empty text
     if they are."""
@@ -90,6 +93,7 @@ class Stats:
             f"first batch after {_format_seconds(self.first_batch_seconds)}",
             f"then waits of p50 {p50}, p99 {p99}, max {longest}",
             f"{self.reconnects} reconnect{plural}{hedged}{left_out}, served by {servers}",
+            *self._rates(),
             *self._saved(),
             *(
                 f"no shared memory with {server}: {reason}"
@@ -98,6 +102,11 @@ class Stats:
             ),
         )
         return "\n  ".join(lines)
+
+    def _rates(self) -> list[str]:
+        """Returns a line with the batches per second of each of several connections."""
+        rates = ", ".join(f"{name} {rate:.3g}" for name, rate in self.batch_rates.items())
+        return [f"batches/s by connection: {rates}"] * (len(self.batch_rates) > 1)
 
     def _saved(self) -> list[str]:
         """Returns a line about work that the servers had already done, in their last seconds."""

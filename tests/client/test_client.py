@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 import infeed
-from infeed.client import ConnectOptions, check_option_names
+from infeed.client import ConnectOptions, check_options
 from infeed.prefetch.feed_options import OPTION_NAMES, FeedOptions
 
 
 def adapter(target: str, *, device: str = "cpu", **options: Any) -> None:
-    check_option_names(options, adapter)
+    check_options(options, adapter)
 
 
 class Adapter:
     def __init__(self, target: str, *, restart: bool = False, **options: Any) -> None:
-        check_option_names(options, Adapter.__init__)
+        check_options(options, Adapter.__init__)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,13 @@ def test_unknown_option_names_the_nearest_of_all(
         message = str(caught.value)
         assert message.startswith(f"{name} has no option {wrong!r} (did you mean {right!r}?)")
         assert message.endswith(f"options: {', '.join(OPTION_NAMES)}")
+
+
+@pytest.mark.parametrize("call", [adapter, Adapter])
+def test_wrong_value_of_an_option_is_named_before_a_connection(call: Any) -> None:
+    with pytest.raises(infeed.InvalidRequestError, match="connections.* 17"):
+        call("fake", connections=17)
+    call("fake", connections=16, state={"of": "the adapter"})
 
 
 def test_type_checkers_see_the_names_and_types_of_the_options() -> None:

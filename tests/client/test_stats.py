@@ -75,6 +75,14 @@ def test_text_begins_with_the_verdict() -> None:
         assert part in text
 
 
+def test_text_has_the_rate_of_each_of_several_connections() -> None:
+    stats = stats_of([0.5, 0.1], work=0.1)
+    one = dataclasses.replace(stats, batch_rates={"a:1": 24.04})
+    assert "by connection" not in str(one)
+    two = dataclasses.replace(stats, batch_rates={"a:1": 24.04, "a:1#2": 0.5})
+    assert "batches/s by connection: a:1 24, a:1#2 0.5" in str(two)
+
+
 def test_text_ends_with_the_work_that_servers_had_already_done() -> None:
     stats = stats_of([0.5, 0.1], work=0.1)
     idle = ServerReport(seconds=10.0, computed_samples=5, cache_misses=7)

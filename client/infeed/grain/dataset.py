@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import grain
 
 from infeed.adapters.named_fields import NamedFields
-from infeed.client import check_option_names
+from infeed.client import check_options
 from infeed.feed import Feed
 from infeed.grain.iterator import FeedIterator
 from infeed.ranks import jax_shard
@@ -44,7 +44,7 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
         **options: Unpack[ConnectOptions],
     ) -> None:
         super().__init__()
-        check_option_names(options, FeedDataset.__init__)
+        check_options(options, FeedDataset.__init__)
         self._target, self._pipeline, self._options = target, pipeline, options
         self._fields = NamedFields(ids, mask)
         self._is_iterated = self._is_copy = False

@@ -16,7 +16,7 @@ from jax.sharding import Mesh, PartitionSpec, Sharding, SingleDeviceSharding
 
 from infeed.adapters.feed_adapter import FeedAdapter
 from infeed.adapters.named_fields import NamedFields
-from infeed.client import check_option_names
+from infeed.client import check_options
 from infeed.feed import Feed
 from infeed.jax.data_groups import (
     as_sharding,
@@ -174,7 +174,7 @@ def connect(
     The iterator raises what `infeed.connect` raises, and `InvalidRequestError` for a batch size
     that the sharding does not divide, or a sharding whose processes hold data unevenly.
     """
-    check_option_names(options, connect)
+    check_options(options, connect)
     if global_batch_size is not None:
         global_batch_size = check_integer("global_batch_size", global_batch_size, 1)
         if options.get("batch_size") is not None:

@@ -87,6 +87,7 @@ class Coordinator:
             "hedges": self._scheduler.hedges,
             "prefetched_bytes": buffered,
             "prefetch_limit_bytes": self._window.max_bytes,
+            "batch_rates": self._scheduler.batch_rates(),
             "shared_memory": dict(self.shared_memory),
         }
 

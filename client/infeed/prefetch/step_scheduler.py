@@ -187,6 +187,12 @@ class StepScheduler(Generic[T]):
         requested_at, name = min(requests)
         return name, self._clock() - requested_at
 
+    def batch_rates(self) -> dict[str, float]:
+        """Returns the batches per second of each server while requests are in flight, 0 before its
+        first. Callable from any thread."""
+        servers = sorted(self.servers.copy().items())
+        return {name: 1 / server.interval if server.interval else 0.0 for name, server in servers}
+
     def _request(self, server: str, step: int | None) -> int | None:
         if step is not None:
             self.servers[server].in_flight[step] = self._clock()

@@ -75,6 +75,7 @@ def judge(
         seconds = max((rank.report.seconds for rank in taken), default=0.0)
         steps = max((rank.report.total_steps for rank in ranks), default=0)
         detail = f"{steps} batch{'es' * (steps != 1)} taken"
+        detail += ", none in the seconds measured" * (steps > 1)
         if taken:  # rounded down, so that it does not read as enough
             seconds = math.floor(10 * seconds) / 10
             detail = f"{seconds:.1f} s measured, at least {MIN_SECONDS:g} s are needed"

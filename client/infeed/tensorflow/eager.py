@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from infeed.adapters.feed_adapter import FeedAdapter
 from infeed.adapters.named_fields import NamedFields
-from infeed.client import check_option_names
+from infeed.client import check_options
 from infeed.feed import Feed
 from infeed.shared.errors import CursorError
 from infeed.shared.spec import Array
@@ -65,7 +65,7 @@ def connect(
     mask      name of a field for the mask, bool for each slot; None: no such field
     options   as for `infeed.connect`
     """
-    check_option_names(options, connect)
+    check_options(options, connect)
     return TensorFeed(target, pipeline, NamedFields(ids, mask), **options)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from infeed.client import check_option_names
+from infeed.client import check_options
 from infeed.cursor import Cursor
 from infeed.feed import Feed
 from infeed.shared.arguments import check_flag, check_integer
@@ -71,7 +71,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
                 "FeedDataset takes the address of a server, and no feed; infeed.torch.connect "
                 "takes one"
             )
-        check_option_names(options, FeedDataset.__init__)
+        check_options(options, FeedDataset.__init__)
         self._passes = Passes(target, pipeline, options)
         self._convert = TensorConverter(device, ids, mask)
         self.restart = check_flag("restart", restart)

@@ -11,7 +11,7 @@ import torch
 from infeed.adapters.feed_adapter import FeedAdapter
 from infeed.adapters.named_fields import NamedFields
 from infeed.batch import Batch
-from infeed.client import check_option_names
+from infeed.client import check_options
 from infeed.feed import Feed
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import Array
@@ -67,7 +67,7 @@ def connect(
     mask       name of a field for the mask, bool for each slot; None: no such field
     options    as for `infeed.connect`. Without `shard`, `torch.distributed` has rank and world size
     """
-    check_option_names(options, connect)
+    check_options(options, connect)
     feed = TensorFeed(target, pipeline, TensorConverter(device, ids, mask), **options)
     feed.feed  # noqa: B018 - connects
     return feed

@@ -240,7 +240,9 @@ def test_slow_server_is_waited_for_until_few_batches_are_ready(
     assert coordinator.next_request(fast) is None
     coordinator.on_consumed(1)
     assert coordinator.next_request(fast) == 4
-    assert coordinator.counters(0)["hedges"] == 1
+    counters = coordinator.counters(0)
+    assert counters["hedges"] == 1
+    assert counters["batch_rates"] == {"a": pytest.approx(1 / 0.53), "b": pytest.approx(100)}
 
 
 def test_feed_ends_when_every_server_has_failed_the_next_step(new_coordinator: Any) -> None:

@@ -69,6 +69,18 @@ def test_fast_server_gets_a_larger_quota(clock: ManualClock) -> None:
     assert quotas == {"a": 18, "b": 2}
 
 
+def test_batch_rates_are_of_the_time_with_requests(clock: ManualClock) -> None:
+    scheduler = scheduler_of(clock)
+    for _ in range(20):
+        clock.now += 5.0  # nothing was requested
+        step = scheduler.assign("a", scheduler.next_step + 2)
+        assert step is not None
+        clock.now += 0.25
+        scheduler.on_received("a", step, step)
+        pop_all(scheduler)
+    assert scheduler.batch_rates() == {"a": pytest.approx(4.0), "b": 0.0}
+
+
 def test_late_step_is_requested_from_an_idle_server(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock, steps=2)
     assert [scheduler.assign("a", 2), scheduler.assign("b", 2)] == [0, 1]

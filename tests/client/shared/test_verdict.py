@@ -62,6 +62,11 @@ def test_no_verdict_before_two_batches() -> None:
     assert str(judge([rank(one)], 1, [SERVER])) == "no verdict yet: 1 batch taken"
 
 
+def test_no_verdict_on_a_feed_that_rests() -> None:
+    verdict = judge([rank(TrainerReport(total_steps=10))], 1, [SERVER])
+    assert str(verdict) == "no verdict yet: 10 batches taken, none in the seconds measured"
+
+
 def test_job_is_judged_by_its_worst_rank() -> None:
     ranks = [rank(replace(WAITING, wait_seconds=0.1 * n), n) for n in (0, 5, 1)]
     verdict = judge(ranks, 8, [SERVER])
