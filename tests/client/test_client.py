@@ -42,7 +42,7 @@ def test_unknown_option_names_the_nearest_of_all(
 
 @pytest.mark.parametrize("call", [adapter, Adapter])
 def test_wrong_value_of_an_option_is_named_before_a_connection(call: Any) -> None:
-    with pytest.raises(infeed.InvalidRequestError, match="connections.* 17"):
+    with pytest.raises(infeed.InvalidRequestError, match=r"connections.* 17"):
         call("fake", connections=17)
     call("fake", connections=16, state={"of": "the adapter"})
 
