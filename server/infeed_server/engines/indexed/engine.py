@@ -25,7 +25,7 @@ from infeed_server.engines.base import (
 )
 from infeed_server.engines.indexed.bad_samples import BadSampleHandler
 from infeed_server.engines.indexed.batch_pipeline import BatchPipeline
-from infeed_server.engines.indexed.fair_queue import BatchTask, Reader
+from infeed_server.engines.indexed.fair_queue import BatchTask
 from infeed_server.engines.indexed.order_queries import OrderQueries
 from infeed_server.engines.indexed.quarantine import Quarantine
 from infeed_server.engines.indexed.shared_batches import SharedBatches
@@ -91,8 +91,8 @@ class IndexedEngine(Engine):
         # The end of the data is arithmetic, and a batch is the same for every trainer.
         if trainer.job_name:
             raise requires_other_engine(self.spec.name, "jobs to take part in")
-        reader = Reader(trainer.rank, trainer.world_size, slots)
-        return IndexedSession(self, self._plan, self._budget.open_quota(self.spec.name), reader)
+        quota = self._budget.open_quota(self.spec.name)
+        return IndexedSession(self, self._plan, quota, trainer, slots)
 
     def warm_up(self) -> Answer:
         session = self.open(self.spec.batch_size, 0, Trainer())
@@ -217,27 +217,31 @@ class IndexedSession(Session):
     """One stream. Its pipeline is another one after streams of other batch sizes have come."""
 
     def __init__(
-        self, engine: IndexedEngine, plan: IndexedPlan, quota: StreamQuota, reader: Reader
+        self,
+        engine: IndexedEngine,
+        plan: IndexedPlan,
+        quota: StreamQuota,
+        trainer: Trainer,
+        slots: int,
     ) -> None:
         super().__init__(quota)
         self._engine = engine
         self._plan = plan
-        self._reader = reader
         self._order: Order | None = None
         self._run: RunKey | None = None
         """The seed and the segments of that order."""
         self._lock = threading.Lock()
         self._closed = False
-        self._slots = reader.slots
-        engine.add_size(reader.slots, 1)
+        self._slots = slots
+        engine.add_size(slots, 1)
         try:
-            self._pipelines = [engine.pipeline(reader.slots)]
+            self._pipelines = [engine.pipeline(slots)]
             """The current one is the last; others have made batches that may not be sent yet."""
         except BaseException:
-            engine.add_size(reader.slots, -1)
+            engine.add_size(slots, -1)
             quota.close()
             raise
-        engine.shared.open(reader)
+        self._reader = engine.shared.open(trainer, slots)
 
     def submit(self, request: Request) -> Future[Answer]:
         if self._order is None or self._run != request.run:

@@ -12,26 +12,27 @@ import numpy as np
 
 from infeed.shared.errors import InfeedError
 from infeed.shared.spec import Array
-from infeed_server.engines.base import Answer, HostBatch, Request, RunKey
+from infeed_server.engines.base import Answer, HostBatch, Request, RunKey, Trainer
 from infeed_server.engines.memory_budget import StreamQuota
 from infeed_server.order import Order
 
 
 @dataclass(eq=False)
 class Reader:
-    """A stream: its place in its job, and the position up to which its requests were started."""
+    """A feed, with one stream for each connection: its place in its job, and the position up to
+    which its requests were started."""
 
-    rank: int = 0
-    world_size: int = 1
+    trainer: Trainer = field(default_factory=Trainer)
     slots: int = 0
     run: RunKey | None = None
     position: int = 0
 
     def shares(self, other: Reader, slots: int, is_tile: bool) -> bool:
-        """Returns whether it asks for what the other stream asks for in parts of so many slots."""
+        """Returns whether it asks for what the other feed asks for in parts of so many slots."""
         if self.slots != other.slots:
             return is_tile and not self.slots % slots
-        is_same_rank = self.world_size != other.world_size or self.rank == other.rank
+        ours, theirs = self.trainer, other.trainer
+        is_same_rank = ours.world_size != theirs.world_size or ours.rank == theirs.rank
         return is_same_rank and self.slots == slots
 
 

@@ -1,6 +1,6 @@
-"""Shared batches: each is made once for all streams that ask for it while it is made or kept.
+"""Shared batches: each is made once for all feeds that ask for it while it is made or kept.
 
-A batch is kept for streams that have not come to its position. One that has fallen behind by more
+A batch is kept for feeds that have not come to its position. One that has fallen behind by more
 than may be kept gets it made again, with the same bits.
 """
 
@@ -13,14 +13,14 @@ from functools import partial
 from typing import Literal
 
 from infeed.shared.errors import InfeedError
-from infeed_server.engines.base import HostBatch, RunKey, SharedPayloads
+from infeed_server.engines.base import HostBatch, RunKey, SharedPayloads, Trainer
 from infeed_server.engines.indexed.fair_queue import BatchTask, Reader, complete
 from infeed_server.engines.memory_budget import MemoryBudget
 from infeed_server.sources.base import array_bytes
 
 Origin = Literal["computed", "shared", "recomputed"]
-"""How a stream got samples: made for it, made for another stream, or made again since they were
-not kept as long as it took the stream to ask."""
+"""How a feed got samples: made for it, made for another feed, or made again since they were not
+kept as long as it took the feed to ask."""
 
 _Key = tuple[RunKey, int, int, int]
 """The run, the first position, the number of positions and of slots."""
@@ -46,24 +46,29 @@ class SharedBatches:
     def __init__(self, budget: MemoryBudget) -> None:
         self.samples: Counter[Origin] = Counter()
         self._budget = budget
-        self._readers: set[Reader] = set()
+        self._readers: Counter[Reader] = Counter()
+        """The feeds, with the number of their streams: a batch is sent on one of these."""
         self._batches: dict[_Key, _Shared] = {}
         """The oldest first."""
         self._lock = threading.Lock()
 
-    def open(self, reader: Reader) -> None:
-        """Keeps batches for a stream too, from its first request on."""
+    def open(self, trainer: Trainer, slots: int) -> Reader:
+        """Returns the feed of a stream; batches are kept for it too, from its first request on."""
         with self._lock:
-            self._readers.add(reader)
+            same = (reader for reader in self._readers if reader.trainer == trainer)
+            reader = (next(same, None) if trainer.feed_id else None) or Reader(trainer, slots)
+            self._readers[reader] += 1
+            return reader
 
     def close(self, reader: Reader) -> None:
-        """Keeps no more batches for a stream."""
+        """Ends a stream; keeps no more batches for a feed without one."""
         with self._lock:
-            self._readers.discard(reader)
+            self._readers[reader] -= 1
+            self._readers = +self._readers
             self._drop([key for key, kept in self._batches.items() if not self._wanted(key, kept)])
 
     def jobs(self) -> dict[RunKey, int]:
-        """Returns the runs that streams read, and the position of the first of them."""
+        """Returns the runs that feeds read, and the position of the first of them."""
         with self._lock:
             readers = sorted(self._readers, key=lambda reader: reader.position)
             return {reader.run: reader.position for reader in readers if reader.run is not None}
@@ -99,9 +104,10 @@ class SharedBatches:
             if found.batch is None:
                 found.waiting.append(task)
                 return True
+            batch = found.batch
             if not self._wanted(key, found):
                 self._drop([key])
-        complete(task, found.batch)
+        complete(task, batch)
         return True
 
     def settle(self, task: BatchTask, result: HostBatch | InfeedError) -> None:
@@ -136,7 +142,7 @@ class SharedBatches:
                     self._drop([key])
 
     def _others(self, key: _Key, maker: Reader, is_tile: bool) -> list[Reader]:
-        """Returns the streams that ask for a batch too, sooner or later, if they go on."""
+        """Returns the feeds that ask for a batch too, sooner or later, if they go on."""
         return [
             other
             for other in self._readers
@@ -144,14 +150,14 @@ class SharedBatches:
         ]
 
     def _wanted(self, key: _Key, kept: _Shared) -> bool:
-        """Returns whether a stream will ask for a batch while it can be kept."""
+        """Returns whether a feed will ask for a batch while it can be kept."""
         per_position = max(1, kept.bytes // max(1, key[2]))
         reach = self._budget.kept_limit // per_position
         others = self._others(key, kept.maker, kept.is_tile)
         return any(0 <= key[1] - other.position <= reach - key[2] for other in others)
 
     def _make_room(self, size: int) -> bool:
-        """Takes memory for a batch, from those that no stream wants and then from the oldest."""
+        """Takes memory for a batch, from those that no feed wants and then from the oldest."""
         if self._budget.keep(size):
             return True
         settled = [key for key, kept in self._batches.items() if kept.batch is not None]
@@ -164,7 +170,10 @@ class SharedBatches:
     def _drop(self, keys: list[_Key]) -> None:
         for key in keys:
             if self._batches[key].batch is not None:
-                self._budget.drop(self._batches.pop(key).bytes)
+                dropped = self._batches.pop(key)
+                self._budget.drop(dropped.bytes)
+                # Its payloads refer to it: only the garbage collector would free the arrays.
+                dropped.batch = None
 
 
 def _key(task: BatchTask) -> _Key:

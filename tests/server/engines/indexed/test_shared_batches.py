@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -56,8 +58,10 @@ class Opened:
     def __init__(self, rows: Rows, engine: IndexedEngine, stack: ExitStack) -> None:
         self.rows, self.engine, self._stack = rows, engine, stack
 
-    def open(self, slots: int = 8, rank: int = 0, world_size: int = 1) -> Session:
-        session = self.engine.open(slots, 0, Trainer(rank, world_size))
+    def open(
+        self, slots: int = 8, rank: int = 0, world_size: int = 1, feed_id: str = ""
+    ) -> Session:
+        session = self.engine.open(slots, 0, Trainer(rank, world_size, feed_id))
         session.set_batch_bytes(1000 * slots)
         self._stack.callback(session.close)
         return session
@@ -118,6 +122,46 @@ def test_batch_that_several_streams_ask_for_is_made_once(opened: Any) -> None:
     assert one.samples == {"computed": N, "recomputed": 3 * 8, "shared": 3 * (N - 8)}
     assert len(one.rows.reads) == N + 3 * 8
     assert one.engine.shared.kept_bytes == 0  # all have passed
+
+
+def test_nothing_is_kept_for_another_connection_of_a_feed(opened: Any) -> None:
+    one = opened()
+    connections = [one.open(feed_id="a") for _ in range(3)]
+    for number, start in enumerate(range(0, N, 8)):
+        read(connections[number % 3], start)
+    assert one.samples == {"computed": N}
+    assert one.engine.shared.kept_bytes == 0
+
+
+def test_batches_are_shared_with_every_connection_of_another_feed(opened: Any) -> None:
+    one = opened()
+    slow = [one.open(feed_id="slow") for _ in range(3)]
+    fast = [one.open(feed_id="fast") for _ in range(2)]
+    read(slow[0], 0)
+    for number, start in enumerate(range(8, N, 8)):
+        read(fast[number % 2], start)
+    slow[0].close()  # the others of the feed go on
+    for number, start in enumerate(range(8, N, 8)):
+        read(slow[1 + number % 2], start)
+    assert one.samples == {"computed": N, "shared": N - 8}
+    assert one.engine.shared.kept_bytes == 0
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_memory_of_a_batch_that_is_dropped_is_free_at_once(opened: Any, leaves: bool) -> None:
+    """Not when the garbage collector looks for cycles, which may be many batches later."""
+    one = opened()
+    fast, slow = one.open(), one.open()
+    read(slow, 0)
+    gc.disable()
+    try:
+        array = weakref.ref(read(fast, 8).arrays["x"])
+        assert array() is not None, "it is kept"
+        slow.close() if leaves else read(slow, 8)
+        read(fast, 16)  # the threads had the last one
+        wait_until(lambda: array() is None, "the batch is freed")
+    finally:
+        gc.enable()
 
 
 def test_batch_in_the_making_survives_the_stream_that_asked_first(opened: Any) -> None:
