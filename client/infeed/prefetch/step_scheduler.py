@@ -48,7 +48,8 @@ class _Server:
     interval: float = 0.0
     """Mean time from batch to batch; 0 before the first."""
     usual_interval: float = 0.0
-    """The same, with bounds on what one batch adds: a late batch makes no slow server."""
+    """The same, with bounds on what one batch adds: one late batch makes no slow server."""
+    last_interval: float = 0.0
     lone_latency: float = 0.0
     """Time to the last answer while nothing else arrived: an idle server takes so long."""
     received: int = 0
@@ -140,13 +141,12 @@ class StepScheduler(Generic[T]):
         sender, now = self.servers[server], self._clock()
         requested_at = sender.in_flight.pop(step)
         sender.timed_out.discard(step)
-        interval = now - max(requested_at, sender.received_at)
+        interval = max(1e-6, now - max(requested_at, sender.received_at))
         if requested_at >= sender.received_at:
             sender.lone_latency = now - requested_at
-        interval = max(interval, 1e-6)
-        sender.interval = _ewma(sender.interval, interval)
-        bound = _LATE_FACTOR * sender.usual_interval or interval
+        bound = max(_LATE_FACTOR * sender.usual_interval, sender.last_interval) or interval
         sender.usual_interval = _ewma(sender.usual_interval, min(interval, bound))
+        sender.interval, sender.last_interval = _ewma(sender.interval, interval), interval
         sender.received, sender.received_at = sender.received + 1, now
         if not self.is_needed(step):
             return False  # the latency of a duplicate is not typical
@@ -229,8 +229,7 @@ class StepScheduler(Generic[T]):
         since = max(server.in_flight[self.next_step], server.received_at)
         silence = self._clock() - since
         answer_in = max(_LATE_FACTOR * idle.interval, idle.lone_latency) if idle else 0.0
-        interval = min(server.interval, server.usual_interval)
-        if is_urgent and answer_in and interval - silence > answer_in:
+        if is_urgent and answer_in and server.usual_interval - silence > answer_in:
             return True
         usual = server.interval or max(other.interval for other in self.servers.values())
         last = max(other.received_at for other in self.servers.values())
