@@ -81,6 +81,18 @@ def test_batch_rates_are_of_the_time_with_requests(clock: ManualClock) -> None:
     assert scheduler.batch_rates() == {"a": pytest.approx(4.0), "b": 0.0}
 
 
+def test_rate_is_of_many_batches_that_come_in_bursts(clock: ManualClock) -> None:
+    scheduler = scheduler_of(clock, servers="a")
+    for _ in range(10):
+        limit = scheduler.next_step + 5
+        steps = list(iter(lambda limit=limit: scheduler.assign("a", limit), None))
+        clock.now += 0.5
+        for step in steps:
+            scheduler.on_received("a", step, step)
+        pop_all(scheduler)
+    assert scheduler.batch_rates() == {"a": pytest.approx(10, rel=0.01)}
+
+
 def test_rates_are_sorted_and_known_after_a_batch_without_a_wait(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock, servers="ba")
     assert scheduler.assign("b", 2) == 0
