@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pydoc
+from functools import partial
 from typing import Any
 
 import pytest
@@ -27,6 +28,11 @@ class Adapter:
     [
         (adapter, "adapter", {"batchsize": "batch_size", "devise": "device", "targets": "target"}),
         (Adapter, "Adapter", {"re_start": "restart", "epoch": "epochs"}),
+        (
+            partial(infeed.connect, "fake"),
+            "connect",
+            {"pipelin": "pipeline", "conections": "connections"},
+        ),
     ],
 )
 def test_unknown_option_names_the_nearest_of_all(

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import heapq
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -36,6 +37,9 @@ _INITIAL_QUOTA = 4
 """Steps in flight at a server of unknown speed, of several. Each batch that it sends adds one, up
 to its share: with its whole share at once, the next steps would all be at one server."""
 
+_RATE_BATCHES = 50
+"""Batches that a rate is of: over a long distance they come in bursts."""
+
 
 @dataclass
 class _Server:
@@ -48,7 +52,9 @@ class _Server:
     interval: float = 0.0
     """Mean time from batch to batch; 0 before the first."""
     usual_interval: float = 0.0
-    """The same, with bounds on what one batch adds: a late batch makes no slow server."""
+    """The same, with bounds on what one batch adds: one late batch makes no slow server."""
+    intervals: deque[float] = field(default_factory=lambda: deque(maxlen=_RATE_BATCHES))
+    """The last times from batch to batch."""
     lone_latency: float = 0.0
     """Time to the last answer while nothing else arrived: an idle server takes so long."""
     received: int = 0
@@ -140,13 +146,14 @@ class StepScheduler(Generic[T]):
         sender, now = self.servers[server], self._clock()
         requested_at = sender.in_flight.pop(step)
         sender.timed_out.discard(step)
-        interval = now - max(requested_at, sender.received_at)
+        interval = max(1e-6, now - max(requested_at, sender.received_at))
         if requested_at >= sender.received_at:
             sender.lone_latency = now - requested_at
-        interval = max(interval, 1e-6)
-        sender.interval = _ewma(sender.interval, interval)
-        bound = _LATE_FACTOR * sender.usual_interval or interval
+        last = sender.intervals[-1] if sender.intervals else interval
+        bound = max(_LATE_FACTOR * sender.usual_interval, last)
         sender.usual_interval = _ewma(sender.usual_interval, min(interval, bound))
+        sender.interval = _ewma(sender.interval, interval)
+        sender.intervals.append(interval)
         sender.received, sender.received_at = sender.received + 1, now
         if not self.is_needed(step):
             return False  # the latency of a duplicate is not typical
@@ -191,7 +198,8 @@ class StepScheduler(Generic[T]):
         """Returns the batches per second of each server while requests are in flight, 0 before its
         first. Callable from any thread."""
         servers = sorted(self.servers.copy().items())
-        return {name: 1 / server.interval if server.interval else 0.0 for name, server in servers}
+        times = {name: server.intervals.copy() for name, server in servers}
+        return {name: len(last) / sum(last) if last else 0.0 for name, last in times.items()}
 
     def _request(self, server: str, step: int | None) -> int | None:
         if step is not None:
@@ -229,8 +237,7 @@ class StepScheduler(Generic[T]):
         since = max(server.in_flight[self.next_step], server.received_at)
         silence = self._clock() - since
         answer_in = max(_LATE_FACTOR * idle.interval, idle.lone_latency) if idle else 0.0
-        interval = min(server.interval, server.usual_interval)
-        if is_urgent and answer_in and interval - silence > answer_in:
+        if is_urgent and answer_in and server.usual_interval - silence > answer_in:
             return True
         usual = server.interval or max(other.interval for other in self.servers.values())
         last = max(other.received_at for other in self.servers.values())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -378,12 +380,27 @@ def test_error_without_another_answer_ends_the_feed_in_time(
     assert not coordinator.ended, "the step before it is still to come"
     coordinator.on_batch(second, batch(0))
     assert coordinator.next_request(second) == 1
-    clock.now += CONFIRMATION_TIMEOUT_SECONDS - 0.1
+    clock.now += 4 * 2 * CONFIRMATION_TIMEOUT_SECONDS - 0.1
     coordinator.check_timeouts()
     assert coordinator.items() == [0]
-    clock.now += 4 * 2 * CONFIRMATION_TIMEOUT_SECONDS  # four times the usual seconds of a batch
+    clock.now += 0.1  # four times the usual seconds of a batch
     coordinator.check_timeouts()
     assert coordinator.items() == [error]
+
+
+def test_span_of_a_second_answer_ends_as_a_duplicate(new_coordinator: Any, clock: Clock) -> None:
+    coordinator = new_coordinator("ab")
+    slow, fast = connect(coordinator, "a", "b")
+    assert [coordinator.next_request(slow), coordinator.next_request(fast)] == [0, 1]
+    coordinator.on_batch(fast, batch(1))
+    clock.now += 2
+    assert coordinator.next_request(fast) == 0
+    coordinator.on_batch(fast, batch(0))
+    ends: list[str] = []
+    span: Any = SimpleNamespace(end=ends.append)
+    coordinator.on_batch(slow, replace(batch(0), span=span))
+    assert coordinator.items() == [0, 1]
+    assert ends == ["duplicate"]
 
 
 def test_error_ends_the_feed_at_once_if_one_serves_at_a_time(new_coordinator: Any) -> None:

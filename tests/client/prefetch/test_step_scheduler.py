@@ -81,6 +81,103 @@ def test_batch_rates_are_of_the_time_with_requests(clock: ManualClock) -> None:
     assert scheduler.batch_rates() == {"a": pytest.approx(4.0), "b": 0.0}
 
 
+def test_rate_is_of_many_batches_that_come_in_bursts(clock: ManualClock) -> None:
+    scheduler = scheduler_of(clock, servers="a")
+    for _ in range(10):
+        limit = scheduler.next_step + 5
+        steps = list(iter(lambda limit=limit: scheduler.assign("a", limit), None))
+        clock.now += 0.5
+        for step in steps:
+            scheduler.on_received("a", step, step)
+        pop_all(scheduler)
+    assert scheduler.batch_rates() == {"a": pytest.approx(10, rel=0.01)}
+
+
+def test_rates_are_sorted_and_known_after_a_batch_without_a_wait(clock: ManualClock) -> None:
+    scheduler = scheduler_of(clock, servers="ba")
+    assert scheduler.assign("b", 2) == 0
+    scheduler.on_received("b", 0, 0)
+    assert list(scheduler.batch_rates()) == ["a", "b"]
+    assert scheduler.batch_rates()["b"] > 0
+
+
+def with_speeds(clock: ManualClock, *seconds: float) -> StepScheduler[int]:
+    """Returns a scheduler of servers "abc" that have sent twenty batches, in so many seconds each;
+    of 0, none."""
+    scheduler = scheduler_of(clock, servers="abc"[: len(seconds)])
+    for _ in range(20):
+        for server, interval in zip("abc", seconds, strict=False):
+            if interval:
+                step = scheduler.assign(server, scheduler.next_step + 9)
+                assert step is not None
+                clock.now += interval
+                scheduler.on_received(server, step, step)
+                pop_all(scheduler)
+    return scheduler
+
+
+def assigned(scheduler: StepScheduler[int], server: str, window: int) -> list[int]:
+    """Returns the steps that the server may have in flight more, relative to the next step."""
+    first = scheduler.next_step
+    steps = iter(lambda: scheduler.assign(server, first + window), None)
+    return [step - first for step in steps]
+
+
+def test_only_server_gets_the_whole_window_at_once(clock: ManualClock) -> None:
+    assert assigned(scheduler_of(clock, servers="a"), "a", 20) == list(range(20))
+
+
+def test_share_of_a_server_is_rounded(clock: ManualClock) -> None:
+    scheduler = with_speeds(clock, 0.1, 0.1, 0.1)
+    assert [len(assigned(scheduler, server, 16)) for server in "abc"] == [5, 5, 5]
+
+
+def test_share_of_a_server_of_unknown_speed_is_the_mean(clock: ManualClock) -> None:
+    assert len(assigned(with_speeds(clock, 0.0, 0.01), "a", 8)) == 4
+
+
+def test_steps_of_a_lost_server_are_no_hedges(clock: ManualClock) -> None:
+    scheduler = with_speeds(clock, 0.1, 0.1)
+    assert assigned(scheduler, "a", 4) == [0, 1]
+    scheduler.remove_server("a")
+    assert assigned(scheduler, "b", 4) == [0, 1, 2, 3]
+    assert scheduler.hedges == 0
+
+
+def test_step_that_another_server_owes_is_not_reassigned(clock: ManualClock) -> None:
+    scheduler = with_speeds(clock, 0.1, 0.1, 0.1)
+    assert assigned(scheduler, "a", 2) == [0, 1]
+    clock.now += 0.5
+    assert scheduler.probe("b", scheduler.next_step + 9) == scheduler.next_step
+    assert scheduler.blocking_server() == ("a", pytest.approx(0.5))
+    scheduler.remove_server("a")
+    assert assigned(scheduler, "c", 2) == [1]
+    scheduler.on_received("c", scheduler.next_step + 1, -1)
+    assert scheduler.probe("c", scheduler.next_step + 9) == scheduler.next_step
+    scheduler.on_received("b", scheduler.next_step, -1)
+    scheduler.remove_server("c")
+    assert not scheduler.has_reassigned
+
+
+def test_probe_takes_a_step_that_waits_for_a_server(clock: ManualClock) -> None:
+    scheduler = with_speeds(clock, 0.1, 0.1, 0.1)
+    assert assigned(scheduler, "a", 9) == [0, 1, 2]
+    scheduler.remove_server("a")
+    assert scheduler.probe("b", scheduler.next_step + 9) == scheduler.next_step
+    assert assigned(scheduler, "c", 3) == [1, 2]
+
+
+def test_probe_of_a_new_step_leaves_it_to_no_other(clock: ManualClock) -> None:
+    scheduler = scheduler_of(clock, steps=2)
+    assert [scheduler.probe(server, 0) for server in "az"] == [None, None]
+    assert scheduler.probe("a", 9) == 0
+    assert assigned(scheduler, "b", 9) == [1]
+    for step, server in enumerate("ab"):
+        scheduler.on_received(server, step, step)
+    assert pop_all(scheduler) == [0, 1]
+    assert scheduler.probe("a", 9) is None
+
+
 def test_late_step_is_requested_from_an_idle_server(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock, steps=2)
     assert [scheduler.assign("a", 2), scheduler.assign("b", 2)] == [0, 1]
@@ -182,6 +279,25 @@ def test_all_steps_of_a_straggler_are_reassigned_at_once(clock: ManualClock) -> 
     assert len(pop_all(scheduler)) == 18
 
 
+def test_straggler_is_found_by_a_busy_server_that_sends(clock: ManualClock) -> None:
+    scheduler = with_speeds(clock, 0.1, 0.1)
+    first = scheduler.next_step
+    assert [len(assigned(scheduler, server, 8)) for server in "ab"] == [4, 4]
+    clock.now += MIN_STRAGGLER_SECONDS
+    assert assigned(scheduler, "b", 8) == []
+    scheduler.on_received("b", first + 4, -1)
+    assert assigned(scheduler, "b", 8) == [0, 1, 2, 3], "the share is of the servers that send"
+
+
+def test_server_of_unknown_speed_may_be_as_slow_as_the_slowest(clock: ManualClock) -> None:
+    scheduler = with_speeds(clock, 10.0, 0.1, 0.0)
+    assert assigned(scheduler, "c", 2) == [0, 1]
+    clock.now += 30
+    assert assigned(scheduler, "b", 2) == []
+    clock.now += 11
+    assert assigned(scheduler, "b", 2) == [0, 1]
+
+
 def test_timed_out_step_is_accepted_if_it_arrives_first(clock: ManualClock) -> None:
     scheduler, timed_out = with_straggler(clock)
     clock.now += 10
@@ -271,8 +387,11 @@ def test_server_that_sent_one_late_batch_is_waited_for(clock: ManualClock) -> No
     assert hedges_of_idle_server(clock, intervals=[0.1] * 20 + [5.0], silence=0.0) == 0
 
 
-def test_server_that_has_become_slow_is_not_waited_for(clock: ManualClock) -> None:
-    assert hedges_of_idle_server(clock, intervals=[0.1] * 20 + [1.0] * 9, silence=0.0) == 2
+@pytest.mark.parametrize("late", [[1.0] * 9, [5.0] * 2, [2.0, 0.001] * 15])
+def test_server_that_has_become_slow_is_not_waited_for(
+    clock: ManualClock, late: list[float]
+) -> None:
+    assert hedges_of_idle_server(clock, intervals=[0.1] * 20 + late, silence=0.0) == 2
 
 
 def test_slow_server_that_is_about_to_send_is_waited_for(clock: ManualClock) -> None:
@@ -301,6 +420,26 @@ def test_far_server_is_not_asked_for_what_another_is_about_to_send(clock: Manual
         assert scheduler.hedges == 0
 
 
+def test_busy_server_is_not_asked_for_steps_of_a_slow_one(clock: ManualClock) -> None:
+    scheduler = with_speeds(clock, 1.0, 0.1)
+    assert assigned(scheduler, "a", 2) == [0, 1]
+    assert scheduler.assign("b", scheduler.next_step + 3) == scheduler.next_step + 2
+    assert scheduler.assign("b", scheduler.next_step + 3, is_urgent=True) is None
+    scheduler.on_received("b", scheduler.next_step + 2, -1)
+    assert scheduler.assign("b", scheduler.next_step + 3, is_urgent=True) == scheduler.next_step
+
+
+def test_wait_in_a_queue_counts_for_no_idle_server(clock: ManualClock) -> None:
+    scheduler = with_speeds(clock, 1.0, 0.1)
+    for step in assigned(scheduler, "b", 9):
+        clock.now += 0.1
+        scheduler.on_received("b", scheduler.next_step, step)
+        pop_all(scheduler)
+    assert assigned(scheduler, "a", 2) == [0, 1]
+    clock.now += 0.4
+    assert scheduler.assign("b", scheduler.next_step + 2, is_urgent=True) == scheduler.next_step
+
+
 def test_no_server_is_a_straggler_if_all_are_silent(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock, servers="abc")
     for server in "abc" * 4:
@@ -308,6 +447,7 @@ def test_no_server_is_a_straggler_if_all_are_silent(clock: ManualClock) -> None:
     clock.now += 100
     assert [scheduler.assign(server, 12) for server in "abc"] == [None, None, None]
     assert scheduler.hedges == 0
+    assert not scheduler.has_reassigned
 
 
 # Seconds that pass, a server, an event, and the size of the window.
