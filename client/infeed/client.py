@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from infeed.feed import Feed
+from infeed.http2.target import parse_target
 from infeed.prefetch.feed_options import (
     OPTION_NAMES,
     PREFETCH_BYTES,
@@ -33,12 +34,22 @@ def check_options(options: Mapping[str, Any], adapter: Callable[..., object]) ->
     a value, also where an adapter connects later; an adapter may have a state of its own, which is
     not checked. `adapter` is the function, or `__init__`, that was called."""
     for name in options.keys() - set(OPTION_NAMES):
-        known = dict.fromkeys([*inspect.signature(adapter).parameters, *OPTION_NAMES])
+        parameters = inspect.signature(adapter).parameters
+        known = dict.fromkeys([*parameters, *OPTION_NAMES])
+        own = [name for name, item in parameters.items() if item.kind is item.KEYWORD_ONLY]
+        listed = dict.fromkeys([*own, *OPTION_NAMES])
         raise TypeError(
             f"{adapter.__qualname__.removesuffix('.__init__')} has no option "
-            f"{name!r}{did_you_mean(name, known)}; options: {', '.join(OPTION_NAMES)}"
+            f"{name!r}{did_you_mean(name, known)}; options: {', '.join(listed)}"
         )
     FeedOptions(**{**options, "state": None})
+
+
+def check_target(target: object, options: ConnectOptions) -> None:
+    """Raises `InvalidRequestError` for no target, also where an adapter connects later."""
+    check_text("target", target, '"127.0.0.1:7470"')
+    if options.get("transport") is None:
+        parse_target(str(target))
 
 
 @document_options
@@ -87,4 +98,4 @@ def _open_tracer(plan: FeedPlan) -> BatchTracer | None:
     return BatchTracer(plan.options.tracer_provider, {**names, **ranks})
 
 
-__all__ = ["PREFETCH_BYTES", "ConnectOptions", "check_options", "connect"]
+__all__ = ["PREFETCH_BYTES", "ConnectOptions", "check_options", "check_target", "connect"]

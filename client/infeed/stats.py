@@ -81,7 +81,9 @@ class Stats:
         waits = (self.wait_p50_seconds, self.wait_p99_seconds, self.wait_max_seconds)
         p50, p99, longest = (_format_seconds(wait) for wait in waits)
         shared = {server for server, reason in self.shared_memory.items() if not reason}
-        names = (f"{name} in shared memory" if name in shared else name for name in self.servers)
+        notes = dict.fromkeys(shared, " in shared memory")
+        notes |= dict.fromkeys(self.lost_servers, " (lost)")
+        names = (f"{name}{notes.get(name, '')}" for name in self.servers)
         servers = ", ".join(names) or "no server"
         plural = "" if self.reconnects == 1 else "s"
         hedged = f", {self.hedges} hedged" if self.hedges else ""

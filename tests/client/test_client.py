@@ -24,26 +24,32 @@ class Adapter:
 
 
 @pytest.mark.parametrize(
-    ("call", "name", "nearest"),
+    ("call", "name", "own", "nearest"),
     [
-        (adapter, "adapter", {"batchsize": "batch_size", "devise": "device", "targets": "target"}),
-        (Adapter, "Adapter", {"re_start": "restart", "epoch": "epochs"}),
+        (
+            adapter,
+            "adapter",
+            ["device"],
+            {"batchsize": "batch_size", "devise": "device", "targets": "target"},
+        ),
+        (Adapter, "Adapter", ["restart"], {"re_start": "restart", "epoch": "epochs"}),
         (
             partial(infeed.connect, "fake"),
             "connect",
+            [],
             {"pipelin": "pipeline", "conections": "connections"},
         ),
     ],
 )
 def test_unknown_option_names_the_nearest_of_all(
-    call: Any, name: str, nearest: dict[str, str]
+    call: Any, name: str, own: list[str], nearest: dict[str, str]
 ) -> None:
     for wrong, right in nearest.items():
         with pytest.raises(TypeError) as caught:
             call("fake", **{wrong: 1})
         message = str(caught.value)
         assert message.startswith(f"{name} has no option {wrong!r} (did you mean {right!r}?)")
-        assert message.endswith(f"options: {', '.join(OPTION_NAMES)}")
+        assert message.endswith(f"; options: {', '.join([*own, *OPTION_NAMES])}")
 
 
 @pytest.mark.parametrize("call", [adapter, Adapter])

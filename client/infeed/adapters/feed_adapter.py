@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from infeed.adapters.named_fields import NO_FIELDS, NamedFields
-from infeed.client import connect
+from infeed.client import check_target, connect
 from infeed.cursor import Cursor
 from infeed.feed import Feed
 from infeed.prefetch.feed_options import FeedOptions
@@ -53,7 +53,7 @@ class FeedAdapter:
                     "give them to infeed.connect"
                 )
         else:
-            check_text("target", target, '"localhost:7470"')
+            check_target(target, options)
             if pipeline is None:
                 raise InvalidRequestError("pipeline is missing: give its name after the target")
         self._target, self._pipeline, self._fields = str(target), pipeline or "", fields

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from infeed.cli.connection import TIMEOUT, Connection, Target
 from infeed.cli.model_options import with_models
-from infeed.cli.output import new_console, print_json, print_line, show_wait, spec_to_json
+from infeed.cli.output import new_console, print_json, print_line, spec_to_json
 from infeed.shared.arguments import check_seconds
 from infeed.shared.errors import InfeedError
 from infeed.shared.printable import printable
@@ -54,8 +54,7 @@ def list_pipelines(
       infeed list host-a:7470,host-b:7470 --json
     """
     timeout = check_seconds("--timeout", timeout)
-    with show_wait(target, timeout):
-        listed = _ask(target, connection, timeout)
+    listed = _ask(target, connection, timeout)
     found = differences(listed)
     if as_json:
         servers = [

@@ -9,8 +9,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.status import Status
-from rich.text import Text
 
 from infeed.run import Run
 from infeed.shared.errors import InvalidRequestError
@@ -43,11 +41,6 @@ def new_console(width: int) -> Console:
     if not console.is_terminal:
         console.width = max(console.width, width)
     return console
-
-
-def show_wait(target: str, timeout: float) -> Status:
-    """Returns a context in which a terminal shows on standard error what is waited for."""
-    return Console(stderr=True).status(Text(f"waiting for {target}, for at most {timeout:g} s"))
 
 
 def print_line(console: Console, text: str) -> None:

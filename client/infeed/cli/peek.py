@@ -18,7 +18,7 @@ from infeed.batch import Batch
 from infeed.cli.connection import SEED, TIMEOUT, Connection, PipelineName
 from infeed.cli.contact_sheet import write_sheet
 from infeed.cli.model_options import option, with_models
-from infeed.cli.output import print_json, print_line, show_wait, spec_to_json
+from infeed.cli.output import print_json, print_line, spec_to_json
 from infeed.shared.printable import printable
 from infeed.shared.spec import BYTES, PipelineSpec
 
@@ -69,7 +69,7 @@ def peek(
         shard=infeed.Shard(),
         **connection.arguments(),
     )
-    with show_wait(target, options.timeout), open_feed() as feed:
+    with open_feed() as feed:
         state = feed.state()
     state["position"] = options.step * feed.spec.stride(feed.batch_size)
     with open_feed(state=state) as feed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
 
 from infeed.shared.arguments import check_text
@@ -10,6 +11,9 @@ from infeed.shared.errors import InvalidRequestError
 
 SocketAddress = tuple[socket.AddressFamily, str | tuple[str, int]]
 """Address family, and the address in the form that `socket.connect` takes."""
+
+_MAX_SOCKET_PATH = 107
+"""Bytes of the path of a Unix socket, without the null byte at its end."""
 
 
 def parse_target(target: str) -> tuple[str, ...]:
@@ -31,6 +35,12 @@ def parse_target(target: str) -> tuple[str, ...]:
         host, port = _split_host_port(address)
         is_port = port.isdecimal() and len(port) <= 5 and int(port) < 1 << 16
         is_valid = bool(_socket_path(address).strip("/")) if is_unix(address) else host and is_port
+        if is_unix(address) and len(os.fsencode(_socket_path(address))) > _MAX_SOCKET_PATH:
+            raise InvalidRequestError(
+                f"target {address!r} has a path of more than {_MAX_SOCKET_PATH} bytes, which no "
+                "socket can have; use a shorter one, such as unix:/run/infeed/socket",
+                target=address,
+            )
         if "\0" in address or not is_valid:
             raise InvalidRequestError(
                 f"target {address!r} has no host and port; use host:port, dns:///host:port or "

@@ -26,7 +26,7 @@ from infeed.jax.data_groups import (
     rank_batch_size,
 )
 from infeed.jax.global_arrays import GlobalArrays, TransferredBatch
-from infeed.prefetch.byte_window import MAX_BATCHES
+from infeed.prefetch.byte_window import MAX_BATCHES, MIN_BATCHES
 from infeed.shared.arguments import check_integer
 from infeed.shared.errors import InvalidRequestError
 
@@ -183,7 +183,7 @@ def connect(
                 "both given: the first counts all ranks, the second one; give one of them"
             )
     if prefetch is not None:
-        options["prefetch_batches"] = prefetch
+        options["prefetch_batches"] = check_integer("prefetch", prefetch, MIN_BATCHES, MAX_BATCHES)
     if not isinstance(target, Feed):
         options.setdefault("finish", "none")
     limit = check_integer("device_prefetch", device_prefetch, 0, MAX_BATCHES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from infeed.shared.arguments import MAX_INT64
-from infeed.shared.errors import ProtocolError
+from infeed.shared.errors import InvalidRequestError, ProtocolError
 from infeed.shared.finish import finished_spec
 from infeed.shared.spec import (
     BYTES,
@@ -60,6 +60,12 @@ def _check_fields(spec: PipelineSpec, fields: Spec, slots: int, max_bytes: int) 
             raise _invalid(spec, f"shape {list(field.shape)} of field {field.name!r}", sizes)
     of_strings = [field.elements * _OFFSET_BYTES for field in fields if field.data_type == BYTES]
     size = slots * (sum(of_strings) + sum(field.sample_bytes or 0 for field in fields))
+    if size > max_bytes and slots > spec.batch_size:
+        raise InvalidRequestError(
+            f"batch size {slots} makes batches of {size} bytes, and {max_bytes} are the most; take "
+            f"a smaller one, such as the {spec.batch_size} of pipeline {spec.name!r}",
+            batch_size=slots,
+        )
     if size > max_bytes:
         raise _invalid(spec, f"batches of {size} bytes", f"at most {max_bytes}")
 

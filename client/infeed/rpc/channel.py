@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -39,6 +40,11 @@ _REFUSALS = (
     *(ProtocolError, ServerError, SourceError),
 )
 """Errors of one server for which another one is tried."""
+
+log = logging.getLogger(__name__)
+
+_WARNING_SECONDS = 2.0
+"""Seconds without an answer after which a warning says what is waited for."""
 
 _SERVICE = "/infeed.v1.FeedService/"
 _PAGE_SIZE = 1_000
@@ -165,6 +171,7 @@ class GrpcTransport:
         backoff, connect_timeout = MIN_BACKOFF_SECONDS, CONNECT_TIMEOUT_SECONDS
         problem = "the timeout left no time for a call"
         refusals: dict[str, InfeedError] = {}
+        has_warned = False
         while (left := began + timeout - time.monotonic()) > 0:
             address = self._addresses[self._current]
             call = self._new_call(
@@ -187,6 +194,9 @@ class GrpcTransport:
             with self._lock:
                 if self._addresses[self._current] == address:  # else another thread has moved on
                     self._current = (self._current + 1) % len(self._addresses)
+            if not has_warned and time.monotonic() - began >= _WARNING_SECONDS:
+                log.warning("%s is waited for, %g s at most: %s", self.target, timeout, problem)
+                has_warned = True
             time.sleep(min(backoff, max(0.0, began + timeout - time.monotonic())))
             backoff = min(2 * backoff, MAX_BACKOFF_SECONDS)
         for refusal in refusals.values():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from infeed.adapters.feed_adapter import fetch_plan
-from infeed.client import connect
+from infeed.client import check_target, connect
 from infeed.cursor import MAX_POSITION, Cursor, Shard
 from infeed.feed import Feed
 from infeed.prefetch.feed_options import FeedOptions
@@ -59,6 +59,7 @@ class Passes:
             raise InvalidRequestError(
                 "FeedDataset reads passes, and takes no steps; infeed.torch.connect takes them"
             )
+        check_target(target, options)
         self.target, self.pipeline, self.options = target, pipeline, options
         self.epochs = options.get("epochs")
         self.shard = ShardChoice(options.get("shard"))

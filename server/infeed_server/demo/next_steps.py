@@ -21,7 +21,7 @@ def loss(weights, image, label):  # of at most 1000 classes
 
 step = jax.jit(jax.value_and_grad(loss))
 weights = jax.random.normal(jax.random.key(0), (64, 3, 9, 9)) / 9, jax.numpy.zeros((64, 1000))
-for batch in infeed.jax.connect("127.0.0.1:7470", "photos", epochs=2):
+for batch in infeed.jax.connect("127.0.0.1:7470", "photos", epochs=10):
     value, gradient = step(weights, batch["image"], batch["label"])
     weights = jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradient)
 print(f"loss {value:.3f}")
@@ -30,10 +30,11 @@ print(f"loss {value:.3f}")
 import infeed.torch
 from torch import nn, optim
 
-layers = nn.Conv2d(3, 64, 9, stride=4), nn.ReLU(), nn.AdaptiveMaxPool2d(1), nn.Flatten()
-model = nn.Sequential(*layers, nn.Linear(64, 1000))  # at most 1000 classes
+layers = nn.Conv2d(3, 32, 5, stride=2), nn.ReLU(), nn.Conv2d(32, 64, 5, stride=2), nn.ReLU()
+head = nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(64, 1000)
+model = nn.Sequential(*layers, *head)  # at most 1000 classes
 optimizer = optim.Adam(model.parameters())
-for batch in infeed.torch.connect("127.0.0.1:7470", "photos", epochs=2):
+for batch in infeed.torch.connect("127.0.0.1:7470", "photos", epochs=10):
     logits = model(batch["image"].permute(0, 3, 1, 2))
     loss = nn.functional.cross_entropy(logits, batch["label"])
     optimizer.zero_grad()
@@ -45,12 +46,13 @@ print(f"loss {loss:.3f}")
 import infeed.tensorflow
 from keras import Sequential, layers
 
-model = Sequential([layers.Conv2D(64, 9, strides=4), layers.GlobalMaxPooling2D()])
+conv = layers.Conv2D(32, 5, 2, activation="relu"), layers.Conv2D(64, 5, 2, activation="relu")
+model = Sequential([*conv, layers.GlobalMaxPooling2D()])
 model.add(layers.Dense(1000, activation="softmax"))  # at most 1000 classes
-model.compile("adam", "sparse_categorical_crossentropy")
+model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
 with infeed.connect("127.0.0.1:7470", "photos") as feed:
     batches = infeed.tensorflow.from_generator(feed, steps_per_epoch=feed.steps_per_epoch)
-    model.fit(batches, epochs=2, shuffle=False)  # the pipeline shuffles
+    model.fit(batches, epochs=10, shuffle=False)  # the pipeline shuffles
 """,
 }
 """Framework → a loop over the pipeline `photos`."""

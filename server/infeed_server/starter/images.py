@@ -141,13 +141,20 @@ def _label(
     if found is not None:
         _add_column(draft, part, found, target)
         return
-    if part.listing.folders and stray:
-        draft.about.append(
-            f"no label by folder: {len(stray)} images are in none, such as {stray[0]}; move them, "
-            "and write labels: folders"
-        )
-    draft.label = "no label was found" if labels is None else "no label"
+    draft.label = "no label" if labels else f"no label was found{_reason(part, stray)}"
     draft.source.append(comment("labels: labels.csv, with the columns file,label"))
+
+
+def _reason(part: Part, stray: Sequence[str]) -> str:
+    """Returns why folders give no label, where there are some, and what to do."""
+    if part.listing.folders and stray:
+        count = f"{len(stray)} images are in no class folder, such as {stray[0]}"
+        return f": {count}; move them, and write labels: folders"
+    parents = {image.path.rpartition("/")[0] for image in part.listing.images}
+    if len(parents) > 1 and not stray:
+        common = os.path.commonpath(parents)
+        return f"; if the folders of {common} are classes, give {part.listing.root}/{common}"
+    return ""
 
 
 def _add_folders(draft: Draft, part: Part, classes: Sequence[str]) -> None:

@@ -34,6 +34,11 @@ def test_target_of_another_type_is_refused() -> None:
         FeedAdapter(7, "fake")  # type: ignore[arg-type]
 
 
+def test_target_is_checked_before_a_connection() -> None:
+    with pytest.raises(infeed.InvalidRequestError, match="'localhost' has no host and port"):
+        FeedAdapter("localhost", "fake")
+
+
 def test_feed_can_be_given() -> None:
     with infeed.connect("fake", "fake", transport=fake()) as given:
         feed = FeedAdapter(given)
@@ -56,7 +61,7 @@ def test_feed_with_more_arguments_is_refused() -> None:
 
 def test_pipeline_is_required() -> None:
     with pytest.raises(infeed.InvalidRequestError, match="pipeline is missing"):
-        FeedAdapter("fake")
+        FeedAdapter("fake:1")
 
 
 @pytest.mark.parametrize("opened", [False, True])
@@ -130,7 +135,7 @@ def test_first_state_is_the_one_to_continue_at() -> None:
     with infeed.connect("fake", "fake", transport=fake()) as other:
         next(other)
         state = other.state()
-    assert FeedAdapter("fake", "fake", state=state).state() == state
+    assert FeedAdapter("fake:1", "fake", state=state).state() == state
 
 
 def test_the_segments_of_a_cursor_are_kept() -> None:

@@ -31,6 +31,7 @@ from infeed.shared.errors import InvalidRequestError
         ("[::1]:80", ("[::1]:80",)),
         ("unix:/run/a.sock,unix:///b", ("unix:/run/a.sock", "unix:///b")),
         ("a:0,a:65535", ("a:0", "a:65535")),
+        ("unix:///" + "a" * 106, ("unix:///" + "a" * 106,)),
     ],
 )
 def test_parse_target(target: str, addresses: tuple[str, ...]) -> None:
@@ -42,6 +43,7 @@ def test_parse_target(target: str, addresses: tuple[str, ...]) -> None:
     [
         *("", " , ", "host", "dns:///host", "dns:7470", "host:http", "a:1,b", ":80", "a:"),
         *("a:65536", "a:-1", "a:1.5", "a:" + "9" * 5000, "unix:/a\0b", "a\0b:1", "unix://"),
+        "unix:/" + "a" * 107,
     ],
 )
 def test_invalid_targets_are_refused(target: str) -> None:

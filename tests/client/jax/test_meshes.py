@@ -150,7 +150,7 @@ def test_ranks_with_a_sharding_each_share_the_global_batch(
         ({"ids": "label"}, "ids='label' is the name of a field"),
         ({"ids": "x", "mask": "x"}, "ids and mask must be two names"),
         ({"device_prefetch": -1}, "device_prefetch must be from 0"),
-        ({"prefetch": 1}, "prefetch_batches must be from 2 to 64"),
+        ({"prefetch": 1}, "prefetch must be from 2 to 64"),
         ({"finish": "device"}, 'finish must be "trainer" or "server" or "none"'),
     ],
 )

@@ -35,7 +35,7 @@ def test_spec_is_validated_for_the_requested_batch_size() -> None:
     wide = (FieldSpec("x", "uint8", (1 << 20,)),)
     spec = replace(SPEC, element_spec=wide, wire_spec=wide, batch_stride=0, sample_count=1 << 17)
     assert plan_of(spec).contract.batch_size == 8
-    with pytest.raises(ProtocolError, match="batches of"):
+    with pytest.raises(InvalidRequestError, match="batches of"):
         plan_of(spec, batch_size=MAX_BATCH_SIZE)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from infeed.prefetch.spec_check import validate_spec
-from infeed.shared.errors import ProtocolError
+from infeed.shared.errors import InvalidRequestError, ProtocolError
 from infeed.shared.spec import Cast, FieldSpec, Normalize, OneHot
 from infeed.testing import FakeTransport
 
@@ -83,5 +83,5 @@ def test_requested_batch_size_is_checked(spec: Any) -> None:
     fields = (IMAGE, FieldSpec("label", "int64", (1 << 20,)))
     wide = replace(spec, wire_spec=fields, element_spec=fields)
     validate_spec(wide, 4)
-    with pytest.raises(ProtocolError, match="batches of"):
+    with pytest.raises(InvalidRequestError, match="batch size 16384 makes batches of"):
         validate_spec(wide, 1 << 14)

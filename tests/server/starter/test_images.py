@@ -227,7 +227,14 @@ def test_class_folders_win_over_a_csv(tmp_path: Path) -> None:
 def test_images_outside_of_class_folders_are_named(tmp_path: Path) -> None:
     pets = write_images(tmp_path / "pets", "cat/0.jpg", "dog/0.jpg", "stray.jpg")
     written = text(starter(pets))
-    assert "# no label by folder: 1 images are in none, such as stray.jpg; move them" in written
+    assert "1 images are in no class folder, such as stray.jpg; move them" in written
+
+
+def test_folder_above_the_class_folders_names_them(tmp_path: Path) -> None:
+    data = write_images(tmp_path / "data", "photos/cat/0.jpg", "photos/dog/0.jpg").parent
+    (line,) = starter(data / "data").label_lines()
+    remedy = f"if the folders of photos are classes, give {data / 'data' / 'photos'}"
+    assert line == f"data: no label was found; {remedy}"
 
 
 def test_parts_with_different_folders_have_one_numbering(tmp_path: Path) -> None:
