@@ -37,8 +37,8 @@ _INITIAL_QUOTA = 4
 """Steps in flight at a server of unknown speed, of several. Each batch that it sends adds one, up
 to its share: with its whole share at once, the next steps would all be at one server."""
 
-_RATE_BATCHES = 50
-"""Batches that a rate is of: over a long distance they come in bursts."""
+_RATE_SECONDS, _RATE_BATCHES = 10.0, 50
+"""Bounds on what a rate is of: fewer batches come in bursts, over a long distance."""
 
 
 @dataclass
@@ -60,6 +60,14 @@ class _Server:
     received: int = 0
     """Batches so far."""
     received_at: float = 0.0
+
+    def rate(self, now: float) -> float:
+        """Returns the batches per second of the last seconds in which requests were in flight, at
+        most as if the next batch came now; 0 before the first. Callable from any thread."""
+        requested_at = next(iter(self.in_flight.copy().values()), now)
+        silence = max(0.0, now - max(requested_at, self.received_at))
+        last = list(self.intervals.copy())
+        return min(_rate(last), _rate([*last, silence])) if last else 0.0
 
     def waits_for(self, step: int) -> bool:
         """Returns whether the step is in flight and has not timed out."""
@@ -195,11 +203,9 @@ class StepScheduler(Generic[T]):
         return name, self._clock() - requested_at
 
     def batch_rates(self) -> dict[str, float]:
-        """Returns the batches per second of each server while requests are in flight, 0 before its
-        first. Callable from any thread."""
-        servers = sorted(self.servers.copy().items())
-        times = {name: server.intervals.copy() for name, server in servers}
-        return {name: len(last) / sum(last) if last else 0.0 for name, last in times.items()}
+        """Returns the batches per second of each server. Callable from any thread."""
+        now = self._clock()
+        return {name: server.rate(now) for name, server in sorted(self.servers.copy().items())}
 
     def _request(self, server: str, step: int | None) -> int | None:
         if step is not None:
@@ -268,6 +274,14 @@ class StepScheduler(Generic[T]):
         mean = sum(known) / len(known) if known else 1.0  # an unknown speed is the mean
         speeds = [1 / (other.interval or mean) for other in (server, *others)]
         return min(initial, max(2, round(free * speeds[0] / sum(speeds))))
+
+
+def _rate(intervals: list[float]) -> float:
+    seconds, batches = 0.0, 0
+    while seconds < _RATE_SECONDS and batches < len(intervals):
+        batches += 1
+        seconds += intervals[-batches]
+    return batches / seconds
 
 
 def _ewma(mean: float, value: float) -> float:

@@ -93,6 +93,27 @@ def test_rate_is_of_many_batches_that_come_in_bursts(clock: ManualClock) -> None
     assert scheduler.batch_rates() == {"a": pytest.approx(10, rel=0.01)}
 
 
+def test_rate_of_a_server_falls_while_it_is_silent(clock: ManualClock) -> None:
+    scheduler = with_speeds(clock, 0.25)
+    clock.now += 60  # nothing was requested
+    assert scheduler.batch_rates() == {"a": pytest.approx(4.0)}
+    assert assigned(scheduler, "a", 2) == [0, 1]
+    clock.now += 2.5
+    assert scheduler.batch_rates() == {"a": pytest.approx(21 / 7.5)}
+    clock.now += 17.5
+    assert scheduler.batch_rates() == {"a": pytest.approx(1 / 20)}
+
+
+def test_rate_is_of_the_last_seconds(clock: ManualClock) -> None:
+    scheduler = with_speeds(clock, 0.25)
+    for _ in range(5):
+        (step, *_) = assigned(scheduler, "a", 1)
+        clock.now += 2.0
+        scheduler.on_received("a", scheduler.next_step + step, 0)
+        pop_all(scheduler)
+    assert scheduler.batch_rates() == {"a": pytest.approx(0.5)}
+
+
 def test_rates_are_sorted_and_known_after_a_batch_without_a_wait(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock, servers="ba")
     assert scheduler.assign("b", 2) == 0
