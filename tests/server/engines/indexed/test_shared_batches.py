@@ -147,6 +147,28 @@ def test_batches_are_shared_with_every_connection_of_another_feed(opened: Any) -
     assert one.engine.shared.kept_bytes == 0
 
 
+def test_ranks_with_one_feed_id_are_two_feeds(opened: Any) -> None:
+    one = opened()
+    fast, last = (one.open(rank=rank, world_size=2, feed_id="a") for rank in (0, 1))
+    slow = one.open(rank=1, world_size=2)
+    read(slow, 8), read(fast, 16), read(last, 24)
+    assert one.engine.shared.kept_bytes == 16_000, "for the slow one, of the same rank alone"
+
+
+def test_batch_that_is_made_of_tiles_is_not_kept_for_those_that_take_the_tiles(opened: Any) -> None:
+    one = opened()
+    _, large, middle = one.open(8), one.open(32), one.open(16)
+    read(large, 0, 32, 32), read(middle, 48, 16, 16)
+    assert one.engine.shared.kept_bytes == 2 * 16_000
+
+
+def test_foremost_feed_of_each_run_is_its_job(opened: Any) -> None:
+    one = opened()
+    ahead, behind, other, _ = (one.open() for _ in range(4))
+    read(ahead, 40), read(behind, 8), read(other, 16, seed=6)
+    assert one.engine.shared.jobs() == {(5, ()): 48, (6, ()): 24}
+
+
 @pytest.mark.parametrize("leaves", [True, False])
 def test_memory_of_a_batch_that_is_dropped_is_free_at_once(opened: Any, leaves: bool) -> None:
     """Not when the garbage collector looks for cycles, which may be many batches later."""
@@ -296,6 +318,7 @@ def test_nothing_is_kept_for_a_stream_that_left(opened: Any) -> None:
         ([(8, 0, 2), (8, 1, 2)], False),  # two ranks of a job never ask for the same
         ([(8, 0, 2), (8, 0, 2)], True),
         ([(16, 0, 1), (8, 0, 2)], True),  # another number of ranks
+        ([(8, 0, 2), (8, 1, 4)], True),
         ([(16, 0, 1), (9, 0, 1)], False),  # no common tiles
     ],
 )
