@@ -155,7 +155,7 @@ def test_ranks_with_one_feed_id_are_two_feeds(opened: Any) -> None:
     assert one.engine.shared.kept_bytes == 16_000, "for the slow one, of the same rank alone"
 
 
-def test_batch_that_is_made_of_tiles_is_not_kept_for_those_that_take_the_tiles(opened: Any) -> None:
+def test_batch_of_tiles_is_not_kept_for_feeds_of_the_tiles(opened: Any) -> None:
     one = opened()
     _, large, middle = one.open(8), one.open(32), one.open(16)
     read(large, 0, 32, 32), read(middle, 48, 16, 16)
