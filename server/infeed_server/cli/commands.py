@@ -17,7 +17,7 @@ from infeed_server.cli.console import (
     named_progress,
     server_panel,
 )
-from infeed_server.imports import loading_tensorflow
+from infeed_server.imports import defer_tensorflow, load_tensorflow
 from infeed_server.runtime.engines import configure_engine, engine_options
 from infeed_server.runtime.options import ServeOptions, ServerOptions
 
@@ -71,18 +71,21 @@ def serve(
 
 
 def _serve(pipelines: str, options: ServerOptions, stop: ShutdownSignal, out: TextIO) -> None:
-    with loading_tensorflow():
-        from infeed_server.pipeline.load import load
-        from infeed_server.processes import cgroup
-        from infeed_server.processes.malloc import keep_freed_memory
-        from infeed_server.runtime.server import Server, unsent_limit
+    defer_tensorflow()
+    from infeed_server.pipeline.load import load
+
+    loaded = load(pipelines)  # a mistake in a file is named before TensorFlow is loaded
+    load_tensorflow()
+    from infeed_server.processes import cgroup
+    from infeed_server.processes.malloc import keep_freed_memory
+    from infeed_server.runtime.server import Server, unsent_limit
 
     keep_freed_memory()
     cgroup.set_process_count(options.one_of)
     unsent = unsent_limit(options) >> 20
     log.info("limits: %s; %d MiB of unsent batches", cgroup.describe(), unsent)
     with named_progress(console) as progress:
-        server = Server(load(pipelines), options, progress)
+        server = Server(loaded, options, progress)
     with server:
         if console.is_terminal and not console.quiet and options.one_of == 1:
             console.print(server_panel(server))

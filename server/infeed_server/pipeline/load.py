@@ -15,6 +15,7 @@ from infeed_server.config import document, importer
 from infeed_server.config.document import Problem
 from infeed_server.config.model import Finding, KeyPath, did_you_mean, explain, format_path
 from infeed_server.config.user_errors import user_code_error
+from infeed_server.imports import load_tensorflow
 from infeed_server.pipeline.definition import Pipeline
 
 Pipelines = Mapping[str, Pipeline]
@@ -127,6 +128,7 @@ def parse(value: Mapping[str, Any]) -> Pipeline:
 
 def from_object(name: str) -> Pipelines:
     """Loads the pipelines of the Python object that `module:attr` names."""
+    load_tensorflow()  # a deferred one has no submodules to import
     try:
         target = importer.load(name)
         if callable(target):
