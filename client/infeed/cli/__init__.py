@@ -6,6 +6,9 @@ client does not import them.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
 import sys
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
@@ -19,6 +22,28 @@ if TYPE_CHECKING:
 
 LOOK = "Look at servers"
 """The title of the client's commands in `infeed --help`."""
+
+
+def run() -> None:
+    """Calls `main`, for a process of its own: where TensorFlow is loaded, that ends without the end
+    of the interpreter, which ends threads within frames of C++ if they happen to wait for it. Such
+    a process aborts, though its work is done."""
+    statuses: list[int] = []
+    atexit.register(_end_process, statuses)  # the first, so the last that is called
+    try:
+        main()
+        statuses.append(0)
+    except SystemExit as end:
+        statuses.append(end.code if isinstance(end.code, int) else int(end.code is not None))
+        raise
+
+
+def _end_process(statuses: list[int]) -> None:
+    if statuses and "tensorflow" in sys.modules:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # nothing reads it, or it is closed
+                stream.flush()
+        os._exit(statuses[0])
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from importlib.metadata import EntryPoint
 from typing import Any
@@ -110,3 +111,55 @@ def test_ctrl_c_while_the_commands_are_imported_has_no_traceback(
 
     monkeypatch.setattr(EntryPoint, "load", load)
     assert exit_message(monkeypatch, "list") == "130"
+
+
+PROCESS = """
+import atexit, os, sys, types
+from infeed import cli
+
+class Last:
+    def __del__(self, write=os.write):
+        write(1, b"interpreter ended\\n")
+
+sys.modules["last"] = Last()
+if {loaded}:
+    sys.modules["tensorflow"] = types.ModuleType("tensorflow")
+def main():
+    atexit.register(print, "atexit")
+    print("main")
+    {end}
+cli.main = main
+cli.run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "error"),
+    [
+        ("pass", 0, ""),
+        ("sys.exit()", 0, ""),
+        ("sys.exit(3)", 3, ""),
+        ("sys.exit('error: x')", 1, "error: x\n"),
+    ],
+)
+def test_process_with_tensorflow_skips_the_interpreters_end(
+    end: str, status: int, error: str
+) -> None:
+    process = run_process(end, loaded=True)
+    assert (process.returncode, process.stdout, process.stderr) == (status, "main\natexit\n", error)
+
+
+@pytest.mark.parametrize(
+    ("end", "loaded", "status"), [("sys.exit(3)", False, 3), ("raise ValueError", True, 1)]
+)
+def test_other_processes_end_as_usual(end: str, loaded: bool, status: int) -> None:
+    process = run_process(end, loaded)
+    assert process.returncode == status
+    assert process.stdout == "main\natexit\ninterpreter ended\n"
+
+
+def run_process(end: str, loaded: bool) -> subprocess.CompletedProcess[str]:
+    program = PROCESS.format(end=end, loaded=loaded)
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300
+    )
