@@ -105,7 +105,7 @@ BUDGETS = {
     "infeed_server.control": 700,
     "infeed_server.dashboard": 50,
     "infeed_server.demo": 252,
-    "infeed_server.engines": 3796,
+    "infeed_server.engines": 3801,
     "infeed_server.observe": 1450,
     "infeed_server.order": 780,
     "infeed_server.pack": 1293,

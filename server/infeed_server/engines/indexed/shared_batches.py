@@ -22,6 +22,9 @@ Origin = Literal["computed", "shared", "recomputed"]
 """How a feed got samples: made for it, made for another feed, or made again since they were not
 kept as long as it took the feed to ask."""
 
+_OBJECT_BYTES = 2 << 10
+"""Memory of a kept batch beside its arrays and payloads, in Python's objects."""
+
 _Key = tuple[RunKey, int, int, int]
 """The run, the first position, the number of positions and of slots."""
 
@@ -37,6 +40,7 @@ class _Shared:
     bytes: int = 0
     """Memory that is taken for it: of its arrays and its payloads, one before it is known."""
     array_bytes: int = 0
+    """Without payloads: arrays, sample ids, mask and objects."""
     payload_bytes: int = 0
 
 
@@ -117,7 +121,8 @@ class SharedBatches:
             made = self._batches.pop(key)
             waiting, made.waiting = made.waiting, []
             if isinstance(result, HostBatch):
-                made.array_bytes = sum(map(array_bytes, result.arrays.values()))
+                arrays = (*result.arrays.values(), result.sample_ids, result.mask)
+                made.array_bytes = _OBJECT_BYTES + sum(map(array_bytes, arrays))
                 made.bytes = 2 * made.array_bytes
                 is_kept = self._wanted(key, made) and self._make_room(made.bytes)
                 if is_kept or len(waiting) > 1:

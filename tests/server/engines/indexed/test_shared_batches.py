@@ -20,7 +20,7 @@ from infeed_server.engines.base import HostBatch, Request, Session, Trainer
 from infeed_server.engines.indexed.engine import IndexedEngine
 from infeed_server.engines.indexed.fair_queue import BatchTask
 from infeed_server.engines.indexed.quarantine import Quarantine
-from infeed_server.engines.indexed.shared_batches import SharedBatches
+from infeed_server.engines.indexed.shared_batches import _OBJECT_BYTES, SharedBatches
 from infeed_server.engines.indexed.tile_queue import TileQueue
 from infeed_server.engines.memory_budget import MemoryBudget
 from infeed_server.engines.monitor import Monitor
@@ -30,6 +30,9 @@ from infeed_server.pipeline.load import parse
 from infeed_server.sources import open_source
 
 N = 96
+
+BATCH_BYTES = _OBJECT_BYTES + 8 * (1000 + 8 + 1)
+"""Of a batch of 8 rows, with their ids and mask; as many are taken for its payload at first."""
 
 
 class Rows:
@@ -152,14 +155,14 @@ def test_ranks_with_one_feed_id_are_two_feeds(opened: Any) -> None:
     fast, last = (one.open(rank=rank, world_size=2, feed_id="a") for rank in (0, 1))
     slow = one.open(rank=1, world_size=2)
     read(slow, 8), read(fast, 16), read(last, 24)
-    assert one.engine.shared.kept_bytes == 16_000, "for the slow one, of the same rank alone"
+    assert one.engine.shared.kept_bytes == 2 * BATCH_BYTES, "for the slow one, of the same rank alone"
 
 
 def test_batch_of_tiles_is_not_kept_for_feeds_of_the_tiles(opened: Any) -> None:
     one = opened()
     _, large, middle = one.open(8), one.open(32), one.open(16)
     read(large, 0, 32, 32), read(middle, 48, 16, 16)
-    assert one.engine.shared.kept_bytes == 2 * 16_000
+    assert one.engine.shared.kept_bytes == 4 * BATCH_BYTES
 
 
 def test_foremost_feed_of_each_run_is_its_job(opened: Any) -> None:
@@ -248,18 +251,18 @@ def test_closed_queue_fails_tasks(add: Any) -> None:
 
 
 def test_stream_behind_what_is_kept_gets_the_same_bits_again(opened: Any) -> None:
-    one = opened(memory=80_000)  # keeps two batches with their messages
+    one = opened(memory=100_000)  # keeps two batches with their messages
     fast, slow = one.open(), one.open()
     read(slow, 0)
     batches = [content(read(fast, start)) for start in range(0, N, 8)]
-    assert 0 < one.engine.shared.kept_bytes <= 40_000
+    assert 0 < one.engine.shared.kept_bytes <= 4 * BATCH_BYTES
     assert [content(read(slow, start)) for start in range(0, N, 8)] == batches
     assert one.samples["recomputed"] >= N // 2
-    assert one.engine.shared.kept_bytes <= 40_000
+    assert one.engine.shared.kept_bytes <= 4 * BATCH_BYTES
 
 
 def test_what_a_slow_stream_asks_for_next_is_kept(opened: Any) -> None:
-    one = opened(memory=80_000)
+    one = opened(memory=100_000)
     fast, slow = one.open(), one.open()
     read(slow, 0)
     for start in range(0, N, 8):
@@ -272,7 +275,7 @@ def test_what_a_slow_stream_asks_for_next_is_kept(opened: Any) -> None:
 
 
 def test_batches_that_no_stream_wants_make_room_first(opened: Any) -> None:
-    one = opened(memory=80_000)
+    one = opened(memory=100_000)
     fast, slow, jumping = one.open(), one.open(), one.open()
     read(slow, 0), read(jumping, 40)
     read(fast, 8), read(fast, 48)  # one for each
@@ -284,13 +287,16 @@ def test_batches_that_no_stream_wants_make_room_first(opened: Any) -> None:
     assert one.engine.shared.kept_bytes == 0
 
 
-@pytest.mark.parametrize(("size", "kept"), [(8_000, 16_000), (20_000, 28_000), (90_000, 0)])
+@pytest.mark.parametrize(
+    ("size", "kept"),
+    [(8_000, 2 * BATCH_BYTES), (20_000, BATCH_BYTES + 20_000), (90_000, 0)],
+)
 def test_payload_counts_as_it_is(opened: Any, size: int, kept: int) -> None:
     one = opened(memory=160_000)
     fast, slow = one.open(), one.open()
     read(slow, 0)
     batch = read(fast, 8)
-    assert one.engine.shared.kept_bytes == 16_000
+    assert one.engine.shared.kept_bytes == 2 * BATCH_BYTES
     for _ in range(2):  # the second time it is there
         batch.payload(True, lambda _: SimpleNamespace(size=size))
     assert one.engine.shared.kept_bytes == kept
