@@ -31,9 +31,11 @@ def first_batch_problem(
         else:
             _make(name, pipelines[name], progress)
     except InfeedError as error:
-        if "sample_id" in error.metadata and not with_bad_samples:
+        is_bad_sample = "sample_id" in error.metadata
+        if is_bad_sample and not with_bad_samples:
             return None
         path, message = error_path(error, name)
+        message += "; --scan lists every bad sample" * is_bad_sample
         return pipelines.document.problem(path, message)
     return None
 

@@ -157,7 +157,7 @@ class SharedMemory:
             self._socket.bind(str(self._path))
             self._socket.listen()
         except (OSError, AttributeError) as error:
-            self.refusal = f"the server cannot share memory: {error}"
+            self.refusal = f"the server cannot share memory at {self._path}: {error}"
             log.warning("%s; batches are sent in chunks", self.refusal)
             self._socket.close()
         else:

@@ -133,6 +133,13 @@ def test_scan_prints_what_it_found(folder: Path) -> None:
         assert text in result.output
 
 
+def test_a_bad_sample_in_the_first_batch_points_to_the_scan(folder: Path) -> None:
+    result = run("bad_sample.yaml")
+    assert result.exit_code == 1
+    assert "; --scan lists every bad sample\n" in result.output
+    assert "; --scan lists" not in run("bad.yaml").output
+
+
 def test_bad_samples_are_a_problem_unless_accepted(folder: Path) -> None:
     result = run("bad_sample.yaml", "--scan")
     assert result.exit_code == 1

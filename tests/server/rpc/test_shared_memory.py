@@ -326,14 +326,14 @@ def test_a_file_in_place_of_the_socket_is_kept(path: str, budget: MemoryBudget) 
     file = Path(path + SOCKET_SUFFIX)
     file.write_text("data")
     memory = SharedMemory(path, budget)
-    assert "cannot share memory: [Errno 98]" in memory.refusal
+    assert f"cannot share memory at {path}.blocks: [Errno 98]" in memory.refusal
     memory.stop()
     assert file.read_text() == "data"
 
 
 def test_a_socket_that_cannot_be_bound_is_a_refusal(tmp_path: Path, budget: MemoryBudget) -> None:
     memory = SharedMemory(str(tmp_path / "missing" / "server"), budget)
-    assert "cannot share memory: [Errno 2]" in memory.refusal
+    assert f"cannot share memory at {tmp_path}/missing/server.blocks: [Errno 2]" in memory.refusal
     memory.stop()
 
 
