@@ -61,8 +61,8 @@ class Stats:
     """By open connection, `#2` for the second one to a server: batches per second while requests
     are in flight; 0 before the first batch."""
     shared_memory: Mapping[str, str] = field(default_factory=dict)
-    """By server at a Unix socket: why its batches are not in shared memory; an empty text
-    if they are."""
+    """By server at a Unix socket: why its batches, or most of them, are not in shared memory; an
+    empty text if they are."""
     report: TrainerReport = field(default_factory=TrainerReport)
     """The last seconds of the feed, as it reports them to its servers."""
     server_reports: Mapping[str, ServerReport] = field(default_factory=dict)

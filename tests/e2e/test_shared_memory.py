@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -104,6 +105,15 @@ def test_chunks_are_taken_where_the_second_socket_is_missing(server: Any, tmp_pa
         assert sum(len(batch.sample_ids) for batch in feed) == SAMPLES
         (reason,) = feed.stats().shared_memory.values()
     assert "socket.blocks: No such file" in reason
+
+
+def test_stats_tell_that_most_batches_were_copied(server: Any) -> None:
+    with infeed.connect(server.address, "a", epochs=4) as feed:
+        kept = [*feed]
+        stats = feed.stats()
+    (reason,) = stats.shared_memory.values()
+    assert re.match(rf"\d+ of {len(kept)} batches were copied, since no block was free: ", reason)
+    assert f"no shared memory with {server.address}: {reason}" in str(stats)
 
 
 def test_idle_trainer_returns_blocks(server: Any) -> None:

@@ -219,6 +219,8 @@ class ServerReader(BackgroundThread):
                 answer.span.on_received(answer.receive_seconds, answer.payload_bytes)
         with self._pool.locked() as coordinator:
             if isinstance(answer, ReceivedBatch):
+                if stream.blocks is not None:
+                    coordinator.shared_memory[self._server] = stream.blocks.shortage
                 coordinator.on_batch(stream, answer)
             else:
                 coordinator.on_end_of_data(answer)

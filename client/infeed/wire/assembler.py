@@ -181,6 +181,8 @@ class BatchAssembler:
         if header.block:
             self._payload, self._filled = self._shared_payload(header), header.payload_size
             return self._finish_batch()
+        if self.blocks is not None:
+            self.blocks.copied += 1
         try:
             self._payload = self._buffers.allocate(header.payload_size)
         except MemoryError as error:

@@ -67,6 +67,9 @@ class BlockPool:
         self._mappings = [_Mapping(file, block_bytes) for file in files]
         self._free: deque[int] = deque()
         """Blocks that no array refers to any longer."""
+        self._lent = 0
+        self.copied = 0
+        """Batches that came in chunks, since the server had no block for them."""
 
     def lend(self, number: int, size: int) -> Array:
         """Returns the first bytes of a block, uint8[size]; its last view's end frees the block."""
@@ -82,7 +85,18 @@ class BlockPool:
         with _fork_lock:
             mapping.lent = weakref.ref(memory, lambda _: free.append(number))
         lent: Array = np.frombuffer(memory, np.uint8)
+        self._lent += 1
         return lent
+
+    @property
+    def shortage(self) -> str:
+        """Why most batches were not in a block; empty if they were."""
+        if self.copied <= self._lent:
+            return ""
+        return (
+            f"{self.copied} of {self.copied + self._lent} batches were copied, since no block was "
+            "free: the trainer keeps arrays, or the server's memory limit has no room"
+        )
 
     @property
     def has_free(self) -> bool:
