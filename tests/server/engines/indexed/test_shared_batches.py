@@ -155,7 +155,7 @@ def test_ranks_with_one_feed_id_are_two_feeds(opened: Any) -> None:
     fast, last = (one.open(rank=rank, world_size=2, feed_id="a") for rank in (0, 1))
     slow = one.open(rank=1, world_size=2)
     read(slow, 8), read(fast, 16), read(last, 24)
-    assert one.engine.shared.kept_bytes == 2 * BATCH_BYTES, "for the slow one, of the same rank alone"
+    assert one.engine.shared.kept_bytes == 2 * BATCH_BYTES, "for the slow one alone"
 
 
 def test_batch_of_tiles_is_not_kept_for_feeds_of_the_tiles(opened: Any) -> None:
