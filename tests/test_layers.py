@@ -91,7 +91,7 @@ BUDGETS = {
     "infeed.jax": 600,
     "infeed.keras": 750,
     "infeed.loadtest": 1950,
-    "infeed.prefetch": 2353,
+    "infeed.prefetch": 2360,
     "infeed.rpc": 663,
     "infeed.shared": 2120,
     "infeed.tensorflow": 250,

@@ -98,7 +98,7 @@ class Stats:
             *self._rates(),
             *self._saved(),
             *(
-                f"no shared memory with {server}: {reason}"
+                f"batches of {server} are copied: {reason}"
                 for server, reason in self.shared_memory.items()
                 if reason
             ),

@@ -23,6 +23,9 @@ _MAX_FINDINGS = 10
 _MIN_UNANSWERED_SECONDS = 1.0
 """Seconds of a wait at the end of a test from which it is worth a note."""
 
+_FREE_SHARE = 0.75
+"""Share of a server's processors that is free of other processes, below which it is named."""
+
 _LATE_FACTOR = 1.1
 """Length of a step ÷ asked length, from which this machine is too busy for so many trainers."""
 
@@ -247,6 +250,14 @@ def _notes(summary: Summary) -> Iterator[str]:
             f"{_seconds(plan.step_seconds)} took up to {_seconds(longest)}; start the test from a "
             "machine of its own, or with fewer trainers"
         )
+
+    for address, report in summary.servers.items():
+        most = capacity(report, alone=True)
+        if most and report.usable_cores < _FREE_SHARE * report.cores:
+            yield (
+                f"note: other processes left {report.usable_cores:.1f} of {report.cores:g} "
+                f"processors to {address}, which could make {most:.1f} batches/s with all of them"
+            )
 
 
 def _seconds(value: float) -> str:

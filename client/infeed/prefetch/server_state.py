@@ -144,7 +144,8 @@ class ServerStates(dict[str, ServerState]):
         server, state = stream.server, self[stream.server]
         state.accepted[stream.name] = None
         if state.loss_logged:
-            log.warning("%s: %s is back", self._feed, server)
+            name = self._name(stream, has_others=len(state.accepted) > 1)
+            log.warning("%s: %s is back", self._feed, name)
             if state.lost:
                 state.returned_at = now
         state.lost = state.loss_logged = False
@@ -170,13 +171,19 @@ class ServerStates(dict[str, ServerState]):
         is_news = not state.loss_logged or not (state.accepted or state.lost)
         if is_news and not stream.draining:
             state.loss_logged = True
-            name = f"a connection to {stream.server}" if state.accepted else stream.server
+            name = self._name(stream, has_others=bool(state.accepted))
             problem = "is lost" if stream.accepted else "cannot be reached"
             line = "%s: %s %s, and is tried again: %s"
             log.warning(line, self._feed, name, problem, error.message)
         state.error = error
         if not state.accepted:
             state.lost, state.left_out = True, False
+
+    @staticmethod
+    def _name(stream: Stream, *, has_others: bool) -> str:
+        """Returns the server, or one of its connections while others are open."""
+        number = f"connection {stream.number + 1} to " if has_others else ""
+        return number + stream.server
 
     def leave_out(self, stream: Stream, error: InfeedError, step: int | None, now: float) -> None:
         """Marks a server as reachable but unable to serve this feed, for now."""

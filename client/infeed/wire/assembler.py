@@ -182,7 +182,7 @@ class BatchAssembler:
             self._payload, self._filled = self._shared_payload(header), header.payload_size
             return self._finish_batch()
         if self.blocks is not None:
-            self.blocks.copied += 1
+            self.blocks.on_copied()
         try:
             self._payload = self._buffers.allocate(header.payload_size)
         except MemoryError as error:

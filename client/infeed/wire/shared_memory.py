@@ -26,6 +26,10 @@ import numpy as np
 from infeed.shared.errors import ProtocolError
 from infeed.shared.spec import Array
 
+_RECENT = 64
+"""Batches after which `BlockPool.shortage` looks at the last ones: the first ones of a stream are
+made before its client has the blocks."""
+
 SOCKET_SUFFIX = ".blocks"
 """The path of the second socket is the server's with this."""
 
@@ -67,9 +71,10 @@ class BlockPool:
         self._mappings = [_Mapping(file, block_bytes) for file in files]
         self._free: deque[int] = deque()
         """Blocks that no array refers to any longer."""
-        self._lent = 0
-        self.copied = 0
-        """Batches that came in chunks, since the server had no block for them."""
+        self._copied: deque[bool] = deque(maxlen=_RECENT)
+        """Whether each of the last batches came in chunks, since the server had no block for it."""
+        self._all_lent = False
+        """Whether the trainer had all blocks then."""
 
     def lend(self, number: int, size: int) -> Array:
         """Returns the first bytes of a block, uint8[size]; its last view's end frees the block."""
@@ -85,18 +90,25 @@ class BlockPool:
         with _fork_lock:
             mapping.lent = weakref.ref(memory, lambda _: free.append(number))
         lent: Array = np.frombuffer(memory, np.uint8)
-        self._lent += 1
+        self._copied.append(False)
         return lent
+
+    def on_copied(self) -> None:
+        """Counts a batch that came in chunks."""
+        self._copied.append(True)
+        self._all_lent = all(mapping.lent is not None for mapping in self._mappings)
 
     @property
     def shortage(self) -> str:
-        """Why most batches were not in a block; empty if they were."""
-        if self.copied <= self._lent:
+        """Why most of the last batches were not in a block; empty if they were, or are few."""
+        if sum(self._copied) <= _RECENT // 2:
             return ""
-        return (
-            f"{self.copied} of {self.copied + self._lent} batches were copied, since no block was "
-            "free: the trainer keeps arrays, or the server's memory limit has no room"
+        reason = (
+            f"the trainer keeps arrays of all {len(self._mappings)} blocks"
+            if self._all_lent
+            else "the server's --memory-limit has no room for more blocks"
         )
+        return f"{reason} ({sum(self._copied)} of the last {len(self._copied)} batches)"
 
     @property
     def has_free(self) -> bool:

@@ -102,8 +102,11 @@ class Address:
             try:
                 # A server would replace the socket of a live server; a leftover may be replaced.
                 taken = probe.connect_ex(str(path)) == 0
-            except OSError as error:  # the path is too long for a socket
-                raise self._unusable(error) from None
+            except OSError:
+                raise self._unusable(
+                    f"its path has {len(os.fsencode(path))} bytes, more than a socket can have; "
+                    "use a shorter one, such as unix:/run/infeed/socket"
+                ) from None
         if taken:
             raise self._unusable(OSError(errno.EADDRINUSE, ""))
         if path.exists() and not path.is_socket():

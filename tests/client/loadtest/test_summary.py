@@ -181,6 +181,17 @@ def test_lost_servers_can_be_allowed() -> None:
     assert "ok: lost servers: a:1 was lost by second 0.9 (any, as asked)" in text_report(summary)
 
 
+@pytest.mark.parametrize("available", [0.0, 0.5, 3.5])
+def test_processors_of_other_processes_are_named(available: float) -> None:
+    made = tally(LoadPlan(trainers=1, step_ms=10, warm_up=0))
+    server = busy_server(
+        transform_seconds=0.1, cpu_seconds=0.4, cores=4.0, available_cores=available
+    )
+    made.add(0, point(steps([*range(10)]), server_reports={"a:1": server}))
+    note = "other processes left 0.5 of 4 processors to a:1, which could make 100.0 batches/s"
+    assert (note in text_report(summarize(made))) == (available == 0.5)
+
+
 def test_what_trainers_take_without_waits_can_be_made() -> None:
     made = tally(LoadPlan(trainers=2, step_ms=10, warm_up=0))
     # By its busy processors, the server could make 75 batches/s.

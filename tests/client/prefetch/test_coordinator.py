@@ -581,7 +581,7 @@ def test_connections_of_a_server_replace_each_other(
     with caplog.at_level(logging.WARNING):
         coordinator.on_stream_ended(second, LOST)
     (record,) = caplog.records
-    assert "a connection to a is lost, and is tried again: cut" in record.message
+    assert "connection 2 to a is lost, and is tried again: cut" in record.message
     assert coordinator.lost_servers == set()
     assert coordinator.server_count == 1
     for step in (0, 2, 4, 6):
@@ -633,7 +633,7 @@ def test_loss_of_the_last_connection_is_logged_as_that_of_the_server(
         for stream in connect_twice(coordinator):
             coordinator.on_stream_ended(stream, LOST)
     assert [record.message for record in caplog.records] == [
-        "fake: a connection to a is lost, and is tried again: cut",
+        "fake: connection 1 to a is lost, and is tried again: cut",
         "fake: a is lost, and is tried again: cut",
     ]
 
