@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -156,10 +157,23 @@ def test_other_processes_end_as_usual(end: str, loaded: bool, status: int) -> No
     process = run_process(end, loaded)
     assert process.returncode == status
     assert process.stdout == "main\natexit\ninterpreter ended\n"
+    assert "_end_process" not in process.stderr
+
+
+@pytest.mark.parametrize("end", ["os.close(1)", "sys.stdout.close()"])
+def test_process_with_tensorflow_ends_where_its_output_cannot_be_written(end: str) -> None:
+    process = run_process(f"atexit.unregister(print); {end}; sys.exit(3)", loaded=True)
+    assert (process.returncode, process.stderr) == (3, "")
 
 
 def run_process(end: str, loaded: bool) -> subprocess.CompletedProcess[str]:
     program = PROCESS.format(end=end, loaded=loaded)
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300
+        [sys.executable, "-c", program],
+        env=buffered,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
     )

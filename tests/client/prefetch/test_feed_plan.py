@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.client.plans import plan_of
@@ -56,3 +57,23 @@ def test_batches_made_by_the_dataset_have_a_fixed_size() -> None:
     assert plan_of(SPEC, batch_size=8).open_message.batch_size == 8
     with pytest.raises(InvalidRequestError, match="batch size 4 is not available"):
         plan_of(SPEC, batch_size=4)
+
+
+def blocks_of(spec: PipelineSpec, server: str = "unix:/run/infeed", **options: Any) -> int:
+    """Returns the number of blocks that a stream asks for."""
+    return plan_of(spec, **options).contract_with(server).opening.blocks
+
+
+def test_a_stream_of_this_host_has_blocks_for_the_window_and_the_batch_in_use() -> None:
+    depth = plan_of(SPEC).window().depth
+    assert blocks_of(SPEC) == depth + 2
+    assert blocks_of(SPEC, prefetch_bytes=1 << 30, prefetch_batches=64) == 66
+    assert blocks_of(SPEC, "dns:///infeed.example:7470") == 0
+
+
+def test_a_stream_without_shared_memory_asks_for_no_block() -> None:
+    assert blocks_of(SPEC, shared_memory=False) == 0
+    fields = (FieldSpec("x", "bytes"),)
+    strings = replace(SPEC, element_spec=fields, wire_spec=fields)
+    assert plan_of(strings).shared_memory_refusal == "byte strings make the batches' sizes vary"
+    assert blocks_of(strings) == 0

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import pickle
 import re
+import resource
+import select
 import signal
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.harness.blocks import SIZE, SharingServer
+from tests.harness.waiting import wait_until
 
 from infeed.shared.errors import ProtocolError
 from infeed.wire import shared_memory
@@ -45,17 +53,21 @@ def test_what_the_trainer_writes_is_its_own(server: SharingServer) -> None:
     assert array.sum() == 7 * (SIZE - 5) + 5
 
 
-@pytest.fixture(params=["pagemap", "no pagemap"])
+@pytest.fixture(params=["pagemap", "no pagemap", "unreadable pagemap", "empty pagemap"])
 def reuse(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[SharingServer, Any], Any]:
     """Writes to pages of an array, returns its block and gets the next batch in it."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError
+
     if request.param == "no pagemap":
-
-        def refuse(*_: object, **__: object) -> None:
-            raise PermissionError
-
+        monkeypatch.setattr("os.open", refuse)
+    elif request.param == "unreadable pagemap":
         monkeypatch.setattr("os.pread", refuse)
+    elif request.param == "empty pagemap":
+        monkeypatch.setattr("os.pread", lambda *_: b"")
 
     def run(server: SharingServer, offset: int) -> Any:
         array = server.send(1, 7)
@@ -192,13 +204,54 @@ def test_a_child_process_does_not_pin_other_blocks(server: SharingServer, fork: 
     assert fork(lambda: not maps())()
 
 
+def test_a_child_process_can_have_a_feed_of_its_own(server: SharingServer, fork: Any) -> None:
+    array = server.send(1, 7)
+
+    def check() -> bool:
+        values: list[int] = []
+        # Another thread than the one that forked, as the one of a feed that reads.
+        thread = threading.Thread(target=lambda: values.append(SharingServer().send(1, 9)[0]))
+        thread.daemon = True
+        thread.start()
+        thread.join(30)
+        return values == [9] and bool((array == 7).all())
+
+    assert fork(check)()
+
+
+def test_arrays_are_valid_until_the_process_ends() -> None:
+    program = """
+import atexit
+kept = []
+atexit.register(lambda: print(int(kept[0].sum())))  # called after the handlers of all others
+from tests.harness.blocks import SharingServer
+kept.append(SharingServer().send(1, 1))
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).parents[3],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert (process.returncode, process.stdout) == (0, f"{SIZE}\n"), process.stderr
+
+
 def test_a_child_process_keeps_arrays_that_outlive_the_pool(fork: Any) -> None:
     array = SharingServer().send(1, 7)
     assert fork(lambda: bool((array == 7).all()))()
 
 
-def test_a_child_process_leaves_other_memory_alone(fork: Any) -> None:
+@pytest.mark.parametrize("was_inherited", [False, True])
+def test_a_child_process_leaves_other_memory_alone(fork: Any, was_inherited: bool) -> None:
     servers = [SharingServer()]
+    if was_inherited:  # by an earlier child process
+        array = servers[0].send(1, 7)
+        assert fork(lambda: bool(array[0] == 7))()
+        del array
+        assert servers[0].pool.collect() == [1]
 
     def check() -> bool:
         address = servers[0].pool._mappings[0].address
@@ -252,9 +305,125 @@ def test_an_offer_of_a_wrong_number_of_blocks_is_an_error(tmp_path: Path, blocks
         receive_blocks(str(tmp_path / "socket"), b"key", blocks, SIZE)
 
 
+@pytest.fixture
+def passing(tmp_path: Path) -> Iterator[Callable[[int], str]]:
+    """Listens at a second socket, which passes a number of blocks; returns its path."""
+    with ExitStack() as stack:
+
+        def run(count: int) -> str:
+            path = str(tmp_path / "socket")
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+            listener.bind(path)
+            listener.listen()
+
+            def pass_blocks() -> None:
+                files = [os.memfd_create("infeed-passed", os.MFD_CLOEXEC) for _ in range(count)]
+                with listener.accept()[0] as connection:
+                    connection.recv(16)
+                    for file in files:
+                        os.ftruncate(file, SIZE)
+                    socket.send_fds(connection, [b"\1"], files)
+                    for file in files:
+                        os.close(file)
+                    connection.recv(1)
+
+            thread = threading.Thread(target=pass_blocks, daemon=True)
+            thread.start()
+            stack.callback(thread.join, 30)
+            return path
+
+        yield run
+
+
+def passed_files() -> list[int]:
+    """Returns the descriptors of blocks that are open in this process."""
+    files = [int(link.name) for link in Path("/proc/self/fd").iterdir()]
+    return [file for file in files if "infeed-passed" in target_of(file)]
+
+
+def target_of(file: int) -> str:
+    try:
+        return str(Path(f"/proc/self/fd/{file}").readlink())
+    except OSError:  # the one of the listing
+        return ""
+
+
+def test_blocks_have_no_descriptor(passing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    inheritable: list[bool] = []
+    pool_of = BlockPool
+
+    def look(files: list[int], size: int) -> BlockPool:
+        inheritable.extend(map(os.get_inheritable, files))
+        return pool_of(files, size)
+
+    monkeypatch.setattr(shared_memory, "BlockPool", look)
+    pool = receive_blocks(passing(2), b"key", 2, SIZE)
+    assert inheritable == [False, False]
+    assert pool.lend(2, SIZE).size == SIZE
+    wait_until(lambda: not passed_files(), "they are closed")
+
+
+def test_fewer_blocks_than_were_offered_are_an_error(passing: Any) -> None:
+    with pytest.raises(ConnectionError, match="the server passed 1 of 2 blocks"):
+        receive_blocks(passing(1), b"key", 2, SIZE)
+    wait_until(lambda: not passed_files(), "they are closed")
+
+
+def test_blocks_that_do_not_fit_the_limit_of_open_files_are_an_error(
+    passing: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = passing(8)
+    receive = socket.socket.recvmsg
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def with_few(connection: socket.socket, *arguments: Any) -> Any:
+        select.select([connection], [], [], 60)  # the other end has its descriptors by then
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+        try:
+            return receive(connection, *arguments)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+    class Socket(socket.socket):
+        recvmsg = with_few
+
+    monkeypatch.setattr("socket.socket", Socket)
+    with pytest.raises(OSError, match=r"\[Errno 24\]"):
+        receive_blocks(path, b"key", 8, SIZE)
+    wait_until(lambda: not passed_files(), "they are closed")
+
+
+def test_a_file_that_cannot_be_mapped_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(PAGE))
+    with (tmp_path / "file").open("ab") as file, pytest.raises(OSError, match=r"\[Errno 13\]"):
+        BlockPool([file.fileno()], PAGE)
+
+
+def test_a_second_socket_that_does_not_answer_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_memory, "_TIMEOUT_SECONDS", 0.01)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+        with pytest.raises(TimeoutError):
+            receive_blocks(str(tmp_path / "socket"), b"key", 1, SIZE)
+
+
 def test_another_system_has_no_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shared_memory.unsupported() == ""
     monkeypatch.setattr("sys.platform", "darwin")
     shared_memory.unsupported.cache_clear()
     assert "darwin" in shared_memory.unsupported()
+    shared_memory.unsupported.cache_clear()
+
+
+def test_an_older_kernel_has_no_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Page(mmap.mmap):
+        def madvise(self, *_: int) -> None:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr("mmap.mmap", Page)
+    shared_memory.unsupported.cache_clear()
+    assert "older than Linux 5.14" in shared_memory.unsupported()
     shared_memory.unsupported.cache_clear()

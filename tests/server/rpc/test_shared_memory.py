@@ -52,6 +52,12 @@ def path(tmp_path: Path) -> str:
 
 
 @pytest.fixture
+def one_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the second socket serve one peer at a time."""
+    monkeypatch.setattr(shared_memory, "_MAX_PEERS", 1)
+
+
+@pytest.fixture
 def memory(path: str, budget: MemoryBudget) -> Iterator[SharedMemory]:
     memory = SharedMemory(path, budget)
     yield memory
@@ -159,6 +165,10 @@ def test_a_batch_that_is_larger_than_a_block_stays_in_chunks(budget: MemoryBudge
     assert not pool.place(REQUEST, batch(1)).header.block
 
 
+def test_a_client_gets_128_blocks_at_most(budget: MemoryBudget) -> None:
+    assert BlockPool(1 << 62, SIZE, budget, has_checksum=False).count == 128
+
+
 def test_a_client_that_has_not_mapped_the_blocks_gets_none(budget: MemoryBudget) -> None:
     pool = BlockPool(1, SIZE, budget, has_checksum=False)
     descriptors(pool, answer=b"")
@@ -173,6 +183,7 @@ def test_blocks_that_are_mapped_after_the_end_are_not_used(budget: MemoryBudget)
     assert budget.used == 0
 
 
+@pytest.mark.usefixtures("one_peer")
 def test_a_server_that_was_short_of_descriptors_goes_on(
     memory: SharedMemory, path: str, share: Any
 ) -> None:
@@ -201,6 +212,41 @@ def test_a_server_short_of_descriptors_shares_nothing(
     with pytest.raises(OSError, match="the server passed 0 of 3 blocks"):
         share(pool)
     memory.close_pool(pool)
+
+
+def test_a_kernel_without_the_flag_against_execution_has_shared_memory(
+    memory: SharedMemory, share: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, no_exec_seal = os.memfd_create, 8
+
+    def create_before_linux_6_3(name: str, flags: int) -> int:
+        if flags & no_exec_seal:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return create(name, flags)
+
+    monkeypatch.setattr("os.memfd_create", create_before_linux_6_3)
+    pool = memory.open_pool(1, SIZE, has_checksum=False)
+    share(pool)
+    memory.close_pool(pool)
+
+
+def test_no_descriptor_is_left_by_memory_that_cannot_be_made(
+    budget: MemoryBudget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created: list[int] = []
+
+    def refuse(file: int, _: int) -> None:
+        created.append(file)
+        assert not os.get_inheritable(file)
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+
+    monkeypatch.setattr("os.ftruncate", refuse)
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(OSError, match=r"\[Errno 27\]"):
+        BlockPool(1, SIZE, budget, has_checksum=False).share(ours)
+    for file in created:
+        with pytest.raises(OSError, match=r"\[Errno 9\]"):
+            os.fstat(file)
 
 
 # --- attacks of a client ---
@@ -232,6 +278,7 @@ def test_a_client_can_only_read(budget: MemoryBudget) -> None:
         "truncate": lambda: os.ftruncate(file, 0),
         "grow": lambda: os.ftruncate(file, 2 * SIZE),
         "seal it for the server": lambda: fcntl.fcntl(file, 1033, 8),
+        "seal it otherwise": lambda: fcntl.fcntl(file, 1033, 0),
     }
     assert [name for name, attack in attacks.items() if not refused(attack)] == []
     assert os.pread(file, SIZE, 0) == b"\5" * SIZE
@@ -262,14 +309,46 @@ def test_a_key_serves_once_and_only_its_own_pool(
     for value, pool in enumerate(pools, 5):
         pool.place(REQUEST, batch(value))
     assert [int(client.lend(1, SIZE)[0]) for client in clients] == [5, 6]
-    for key in (pools[0].key, bytes(16), b"short"):
+    unused, closed = (memory.open_pool(1, SIZE, has_checksum=False) for _ in range(2))
+    memory.close_pool(closed)
+    for key in (pools[0].key, closed.key, unused.key[:15], unused.key[:1], bytes(16), b"short"):
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(path + SOCKET_SUFFIX)
             connection.sendall(key)
             data, files, *_ = socket.recv_fds(connection, 1, 8)
             assert (data, files) == (b"", [])
-    for pool in pools:
+    share(unused)
+    for pool in (*pools, unused):
         memory.close_pool(pool)
+
+
+def test_a_client_that_says_nothing_is_disconnected(
+    memory: SharedMemory, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_memory, "_PEER_TIMEOUT_SECONDS", 0.01)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.settimeout(30)
+        silent.connect(path + SOCKET_SUFFIX)
+        assert silent.recv(1) == b""
+
+
+@pytest.mark.usefixtures("one_peer")
+def test_clients_wait_while_there_are_too_many(
+    memory: SharedMemory, path: str, share: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_memory, "_PEER_TIMEOUT_SECONDS", 600.0)
+    monkeypatch.setattr("infeed.wire.shared_memory._TIMEOUT_SECONDS", 0.05)
+    pool = memory.open_pool(1, SIZE, has_checksum=False)
+    for _ in range(3):
+        with socket.socket(socket.AF_UNIX) as silent:
+            silent.connect(path + SOCKET_SUFFIX)
+            with pytest.raises(TimeoutError):
+                share(pool)
+    monkeypatch.setattr("infeed.wire.shared_memory._TIMEOUT_SECONDS", 60.0)
+    other = memory.open_pool(1, SIZE, has_checksum=False)
+    share(other)
+    memory.close_pool(other)
+    memory.close_pool(pool)
 
 
 def test_a_client_that_says_nothing_does_not_stop_others(
