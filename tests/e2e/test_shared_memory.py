@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import re
 import signal
@@ -122,6 +123,22 @@ def test_stats_tell_that_most_batches_were_copied(server: Any) -> None:
     )
     assert f"batches of {server.address} are copied: {reason}" in str(stats)
     assert len(kept) == 160
+
+
+def test_blocks_are_unmapped_when_the_feed_is_closed(server: Any) -> None:
+    def mapped() -> int:
+        return Path("/proc/self/maps").read_text().count("infeed-block")
+
+    gc.collect()
+    before = mapped()
+    gc.disable()
+    try:
+        with infeed.connect(server.address, "a") as feed:
+            next(feed)
+            assert mapped() > before
+        wait_until(lambda: mapped() == before, "the blocks are unmapped")
+    finally:
+        gc.enable()
 
 
 def test_idle_trainer_returns_blocks(server: Any) -> None:

@@ -161,6 +161,7 @@ class ServerReader(BackgroundThread):
         finally:
             with self._pool.locked():
                 stream.ended = True  # ends the thread that sends requests, for which `close` waits
+                stream.blocks = None  # or they stayed mapped until garbage is collected
             call.close()
             if self._tracer is not None:
                 self._tracer.on_stream_ended(stream.name)

@@ -73,13 +73,15 @@ class Stream:
 
     def returns_blocks(self, now: float) -> bool:
         """Returns whether blocks should be returned without waiting for a request."""
-        has_free = self.blocks is not None and self.blocks.has_free
+        blocks = self.blocks  # the reading thread removes them at the end of the stream
+        has_free = blocks is not None and blocks.has_free
         return has_free and now - self.returned_at > _RETURN_SECONDS
 
     def free_blocks(self) -> list[int]:
         """Returns the blocks to return to the server now."""
         self.returned_at = time.monotonic()
-        return [] if self.blocks is None else self.blocks.collect()
+        blocks = self.blocks
+        return [] if blocks is None else blocks.collect()
 
 
 @dataclass
