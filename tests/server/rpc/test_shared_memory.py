@@ -214,7 +214,7 @@ def test_a_server_short_of_descriptors_shares_nothing(
     memory.close_pool(pool)
 
 
-def test_a_kernel_without_the_flag_against_execution_has_shared_memory(
+def test_a_kernel_without_the_noexec_flag_shares_memory(
     memory: SharedMemory, share: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create, no_exec_seal = os.memfd_create, 8

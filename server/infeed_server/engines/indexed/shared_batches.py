@@ -22,8 +22,8 @@ Origin = Literal["computed", "shared", "recomputed"]
 """How a feed got samples: made for it, made for another feed, or made again since they were not
 kept as long as it took the feed to ask."""
 
-_OBJECT_BYTES = 2 << 10
-"""Memory of a kept batch beside its arrays and payloads, in Python's objects."""
+_OBJECT_BYTES, _FIELD_BYTES = 2 << 10, 1 << 10
+"""Memory of a kept batch, and of each of its fields, in Python's objects."""
 
 _Key = tuple[RunKey, int, int, int]
 """The run, the first position, the number of positions and of slots."""
@@ -122,7 +122,8 @@ class SharedBatches:
             waiting, made.waiting = made.waiting, []
             if isinstance(result, HostBatch):
                 arrays = (*result.arrays.values(), result.sample_ids, result.mask)
-                made.array_bytes = _OBJECT_BYTES + sum(map(array_bytes, arrays))
+                objects = _OBJECT_BYTES + _FIELD_BYTES * len(result.arrays)
+                made.array_bytes = objects + sum(map(array_bytes, arrays))
                 made.bytes = 2 * made.array_bytes
                 is_kept = self._wanted(key, made) and self._make_room(made.bytes)
                 if is_kept or len(waiting) > 1:

@@ -20,7 +20,7 @@ from infeed_server.engines.base import HostBatch, Request, Session, Trainer
 from infeed_server.engines.indexed.engine import IndexedEngine
 from infeed_server.engines.indexed.fair_queue import BatchTask
 from infeed_server.engines.indexed.quarantine import Quarantine
-from infeed_server.engines.indexed.shared_batches import _OBJECT_BYTES, SharedBatches
+from infeed_server.engines.indexed.shared_batches import _FIELD_BYTES, _OBJECT_BYTES, SharedBatches
 from infeed_server.engines.indexed.tile_queue import TileQueue
 from infeed_server.engines.memory_budget import MemoryBudget
 from infeed_server.engines.monitor import Monitor
@@ -31,7 +31,7 @@ from infeed_server.sources import open_source
 
 N = 96
 
-BATCH_BYTES = _OBJECT_BYTES + 8 * (1000 + 8 + 1)
+BATCH_BYTES = _OBJECT_BYTES + _FIELD_BYTES + 8 * (1000 + 8 + 1)
 """Of a batch of 8 rows, with their ids and mask; as many are taken for its payload at first."""
 
 
