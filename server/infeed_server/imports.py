@@ -41,7 +41,8 @@ def loading_tensorflow() -> Iterator[None]:
     """Imports TensorFlow in the block, quickly, and discards standard error: TensorFlow writes a
     banner to it before it reads its log level."""
     with without_gc():
-        if is_tensorflow_loaded() or os.environ.get(LOG_LEVEL) == "0":
+        has_stderr = sys.__stderr__ is not None
+        if is_tensorflow_loaded() or os.environ.get(LOG_LEVEL) == "0" or not has_stderr:
             yield
             return
         stderr, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
+import io
 import os
 import sys
 from importlib.metadata import EntryPoint, entry_points
@@ -40,7 +42,15 @@ def run() -> None:
 
 def _end_process(statuses: list[int]) -> None:
     if statuses and "tensorflow" in sys.modules:
-        for stream in (sys.stdout, sys.stderr):
+        # What the user's code left open. A compressed file gets text from a plain one, and writes
+        # its end to another one.
+        files = [item for item in gc.get_objects() if issubclass(type(item), io.IOBase)]
+        flushes = [file.flush for file in files if type(file).__module__ == "_io"]
+        closes = [file.close for file in files if type(file).__module__ != "_io"]
+        for call in (*flushes, *closes, *flushes):
+            with contextlib.suppress(Exception):
+                call()
+        for stream in filter(None, (sys.stdout, sys.stderr)):
             with contextlib.suppress(OSError, ValueError):  # nothing reads it, or it is closed
                 stream.flush()
         os._exit(statuses[0])

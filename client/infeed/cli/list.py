@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Annotated
 
 import typer
@@ -81,17 +81,23 @@ def _ask(target: str, connection: Connection, timeout: float) -> Listed:
     arguments = connection.arguments()
     credentials = Credentials(arguments.get("token"), arguments.get("tls"))
 
-    def ask(server: str) -> Sequence[PipelineSpec] | InfeedError:
-        with closing(transport.for_server(server)) as single:
-            try:
-                return single.list_pipelines(timeout)
-            except InfeedError as error:
-                return error
+    def ask(single: GrpcTransport) -> Sequence[PipelineSpec] | InfeedError:
+        try:
+            return single.list_pipelines(timeout)
+        except InfeedError as error:
+            return error
 
-    with closing(GrpcTransport(target, credentials)) as transport:
-        servers = transport.servers()
-        with ThreadPoolExecutor(min(_MAX_THREADS, len(servers)), "infeed-list") as pool:
-            listed = dict(zip(servers, pool.map(ask, servers), strict=True))
+    # The transports close first: Ctrl-C does not wait for an answer.
+    with (
+        ThreadPoolExecutor(_MAX_THREADS, "infeed-list") as pool,
+        closing(GrpcTransport(target, credentials)) as transport,
+        ExitStack() as singles,
+    ):
+        asked = {
+            server: singles.enter_context(closing(transport.for_server(server)))
+            for server in transport.servers()
+        }
+        listed = dict(zip(asked, pool.map(ask, asked.values()), strict=True))
     errors = [answer for answer in listed.values() if isinstance(answer, InfeedError)]
     if len(errors) == len(listed):
         raise errors[0]

@@ -195,7 +195,7 @@ class GrpcTransport:
                 if self._addresses[self._current] == address:  # else another thread has moved on
                     self._current = (self._current + 1) % len(self._addresses)
             if not has_warned and time.monotonic() - began >= _WARNING_SECONDS:
-                log.warning("%s is waited for, %g s at most: %s", self.target, timeout, problem)
+                log.warning("%s is waited for, %.3g s at most: %s", self.target, timeout, problem)
                 has_warned = True
             time.sleep(min(backoff, max(0.0, began + timeout - time.monotonic())))
             backoff = min(2 * backoff, MAX_BACKOFF_SECONDS)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -160,8 +162,21 @@ def test_other_processes_end_as_usual(end: str, loaded: bool, status: int) -> No
     assert "_end_process" not in process.stderr
 
 
-@pytest.mark.parametrize("end", ["os.close(1)", "sys.stdout.close()"])
-def test_process_with_tensorflow_ends_where_its_output_cannot_be_written(end: str) -> None:
+def test_files_that_the_user_left_open_are_written(tmp_path: Path) -> None:
+    end = (
+        f"import gzip, os; os.chdir({str(tmp_path)!r}); global plain, packed; "
+        "plain = open('plain', 'w'); plain.write('one'); "
+        "packed = gzip.open('packed', 'wt'); packed.write('two'); sys.exit(3)"
+    )
+    assert run_process(end, loaded=True).returncode == 3
+    assert (tmp_path / "plain").read_text() == "one"
+    assert gzip.decompress((tmp_path / "packed").read_bytes()) == b"two"
+
+
+@pytest.mark.parametrize(
+    "end", ["os.close(1)", "sys.stdout.close()", "sys.stdout = None", "sys.stderr = None"]
+)
+def test_process_ends_where_its_output_cannot_be_written(end: str) -> None:
     process = run_process(f"atexit.unregister(print); {end}; sys.exit(3)", loaded=True)
     assert (process.returncode, process.stderr) == (3, "")
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -111,6 +114,17 @@ def test_no_server_is_an_error() -> None:
     with ReservedPort() as silent:
         result = run(silent.address, "--timeout", "0.3")
     assert isinstance(result.exception, ServerUnavailableError)
+
+
+def test_ctrl_c_does_not_wait_for_an_answer() -> None:
+    with ReservedPort() as silent:
+        command = [sys.executable, "-m", "infeed", "list", silent.address, "--timeout", "300"]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        assert "is waited for" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(100) == 130
+        process.stderr.close()
 
 
 @pytest.mark.parametrize("arguments", [[], ["127.0.0.1:1", "--timeout", "never"]])
