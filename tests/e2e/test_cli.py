@@ -16,22 +16,36 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
+from rich.console import Console
 
+from infeed.shared.errors import ConfigError
+from infeed_server import demo
 from infeed_server.demo import next_steps as demo_steps
 from infeed_server.demo import shapes
 from infeed_server.demo.next_steps import LOOPS, commands
 
 
 def test_demo_trains_to_95_percent(command_line: Any, tmp_path: Path) -> None:
-    demo = command_line.start("demo", "--directory", "kept", cwd=tmp_path)
-    assert demo.wait() == 0, demo.stderr
-    output = demo.stdout + demo.stderr
+    process = command_line.start("demo", "--directory", "kept", cwd=tmp_path)
+    assert process.wait() == 0, process.stderr
+    output = process.stdout + process.stderr
     accuracy = re.search(r"accuracy on unseen images: ([\d.]+)%", output)
     assert accuracy is not None
     assert float(accuracy[1]) >= 95
     assert re.search(r"\d+ images/s", output)
     assert re.search(r"verdict: (not|moderately|highly) input-bound", output)
     assert (tmp_path / "kept" / "pipelines.yaml").is_file()
+
+
+@pytest.mark.parametrize("file", ["photo.jpg", "train/mine/photo.jpg", "pipelines.yaml"])
+def test_demo_leaves_a_folder_with_other_files_alone(tmp_path: Path, file: str) -> None:
+    path = tmp_path / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("mine")
+    with pytest.raises(ConfigError, match="has other files, and the demo writes a data set"):
+        demo.run(Console(), 1, tmp_path)
+    assert [item for item in tmp_path.rglob("*") if item.is_file()] == [path]
+    assert path.read_text() == "mine"
 
 
 def test_what_the_demo_prints_works_when_pasted(

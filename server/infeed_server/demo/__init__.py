@@ -13,7 +13,7 @@ import yaml
 from rich.console import Console
 from rich.progress import track
 
-from infeed.shared.errors import ServerUnavailableError
+from infeed.shared.errors import ConfigError, ServerUnavailableError
 from infeed_server.demo import shapes
 from infeed_server.demo.next_steps import commands
 from infeed_server.demo.training import train
@@ -26,6 +26,7 @@ _TRAIN, _TEST = 2000, 500
 
 def run(console: Console, epochs: int, folder: Path) -> int:
     """Draws the data set, serves it from another process, trains on it; returns the exit status."""
+    _check_folder(folder)
     for number, (part, count) in enumerate((("train", _TRAIN), ("test", _TEST))):
         images = shapes.write_images(folder / part, count, seed=number)
         for _ in track(images, f"drawing {part:5}", count, console=console, transient=True):
@@ -40,10 +41,23 @@ def run(console: Console, epochs: int, folder: Path) -> int:
     console.print(f"{rate:.0f} images/s")
     console.print(f"verdict: {stats.verdict}", markup=False, highlight=False)
     if accuracy < ACCURACY:
-        console.print(f"[red]below the {ACCURACY:.0%} that this data set allows[/]")
+        console.print(f"[red]below the {ACCURACY:.0%} that this data set allows after 5 epochs[/]")
         return 1
     console.print(commands(folder, training), markup=False, highlight=False, soft_wrap=True)
     return 0
+
+
+def _check_folder(folder: Path) -> None:
+    """Raises `ConfigError` for a folder with other data than an earlier demo's."""
+    train = folder / "train"
+    classes = {path.name for path in train.iterdir()} if train.is_dir() else set()
+    is_own = bool(classes) and classes <= {*shapes.SHAPES}
+    if not is_own and folder.exists() and any(folder.iterdir()):
+        raise ConfigError(
+            f"{folder} has other files, and the demo writes a data set of its own; give another "
+            "--directory, or 'infeed init' for your images",
+            file=folder,
+        )
 
 
 @contextmanager

@@ -59,8 +59,8 @@ class PackOptions(Options):
     )
     on_error: OnBad = option(
         OnBad.RAISE,
-        "A sample that cannot be read, or an image that cannot be decoded: stop, leave the sample "
-        "out, or keep the image as it is. The manifest lists them.",
+        "A sample that cannot be read, or with --short-side an image that cannot be decoded: stop, "
+        "leave the sample out, or keep the image as it is. The manifest lists them.",
     )
     short_side: int | None = option(
         None,

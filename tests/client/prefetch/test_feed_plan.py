@@ -64,7 +64,7 @@ def blocks_of(spec: PipelineSpec, server: str = "unix:/run/infeed", **options: A
     return plan_of(spec, **options).contract_with(server).opening.blocks
 
 
-def test_a_stream_of_this_host_has_blocks_for_the_window_and_the_batch_in_use() -> None:
+def test_a_stream_of_this_host_has_blocks_for_its_window() -> None:
     depth = plan_of(SPEC).window().depth
     assert blocks_of(SPEC) == depth + 2
     assert blocks_of(SPEC, prefetch_bytes=1 << 30, prefetch_batches=64) == 66
