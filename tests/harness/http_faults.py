@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import random
 import threading
+import weakref
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
@@ -68,6 +69,7 @@ class HttpServer:
         self.faults = faults or Faults()
         self.requests: list[Request] = []
         self.sent_bytes = 0
+        self._writers: weakref.WeakSet[asyncio.StreamWriter] = weakref.WeakSet()
         self._handle = handle
         self._loop = asyncio.new_event_loop()
         self._listening = threading.Event()
@@ -107,9 +109,12 @@ class HttpServer:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        for writer in self._writers:  # a closed one stays open while its client reads nothing
+            writer.transport.abort()
         await asyncio.sleep(0.01)  # in which the closed connections end
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
         with (
             contextlib.closing(writer),
             contextlib.suppress(
