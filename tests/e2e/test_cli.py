@@ -48,6 +48,15 @@ def test_demo_leaves_a_folder_with_other_files_alone(tmp_path: Path, file: str) 
     assert path.read_text() == "mine"
 
 
+def test_demo_takes_the_folder_of_an_earlier_one(tmp_path: Path) -> None:
+    for file in ("train/disc/00001.jpg", "pipelines.yaml", "weights.h5"):
+        path = tmp_path / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    demo._check_folder(tmp_path)
+    demo._check_folder(tmp_path / "missing")
+
+
 def test_what_the_demo_prints_works_when_pasted(
     new_address: Callable[[], str], tmp_path: Path
 ) -> None:

@@ -625,6 +625,19 @@ def test_connection_that_has_ended_gets_no_steps(new_coordinator: Any) -> None:
     assert [*coordinator._scheduler.servers] == ["a"]
 
 
+def test_connection_that_is_back_is_named(
+    new_coordinator: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    coordinator = new_coordinator(connections=2)
+    _, second = connect_twice(coordinator)
+    coordinator.on_stream_ended(second, LOST)
+    again = coordinator.start_stream("a", 1)
+    coordinator.on_connected(again)
+    with caplog.at_level(logging.WARNING):
+        coordinator.on_stream_accepted(again)
+    assert caplog.records[-1].message == "fake: connection 2 to a is back"
+
+
 def test_loss_of_the_last_connection_is_logged_as_that_of_the_server(
     new_coordinator: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
