@@ -133,10 +133,11 @@ def test_blocks_are_unmapped_when_the_feed_is_closed(server: Any) -> None:
     before = mapped()
     gc.disable()
     try:
-        with infeed.connect(server.address, "a") as feed:
-            next(feed)
-            assert mapped() > before
-        wait_until(lambda: mapped() == before, "the blocks are unmapped")
+        for _ in range(10):  # a stream is cancelled at another point each time
+            with infeed.connect(server.address, "a") as feed:
+                next(feed)
+                assert mapped() > before
+            wait_until(lambda: mapped() <= before, "the blocks are unmapped")
     finally:
         gc.enable()
 

@@ -150,6 +150,7 @@ class ServerReader(BackgroundThread):
     def _read_stream(self, stream: Stream) -> None:
         """Reads one stream to its end. Raises the error that ended it."""
         pending: deque[PendingRequest] = deque()
+        assembler = BatchAssembler(self._plan.contract_with(self._server), pending, self._buffers)
         call = self._transport.open_stream(
             self._server, self._requests(stream, pending), lambda: self._drain(stream)
         )
@@ -157,20 +158,19 @@ class ServerReader(BackgroundThread):
         if self._stopping.is_set():
             call.cancel()  # stop() may have run before there was a call to cancel
         try:
-            self._read_messages(call, stream, pending)
+            self._read_messages(call, stream, assembler)
         finally:
             with self._pool.locked():
                 stream.ended = True  # ends the thread that sends requests, for which `close` waits
-                stream.blocks = None  # or they stayed mapped until garbage is collected
+                # An error refers to these until garbage is collected: blocks would stay mapped.
+                stream.blocks = assembler.blocks = None
             call.close()
             if self._tracer is not None:
                 self._tracer.on_stream_ended(stream.name)
         if not self._pool.ended:
             raise ServerUnavailableError(f"{call.server} ended the stream")
 
-    def _read_messages(self, call: Call, stream: Stream, pending: deque[PendingRequest]) -> None:
-        contract = self._plan.contract_with(self._server)
-        assembler = BatchAssembler(contract, pending, self._buffers)
+    def _read_messages(self, call: Call, stream: Stream, assembler: BatchAssembler) -> None:
         while (size := call.next()) is not None:
             try:
                 result = assembler.read_message(size, call.read_into)
