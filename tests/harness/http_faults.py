@@ -103,7 +103,8 @@ class HttpServer:
         self.port: int = server.sockets[0].getsockname()[1]
         self._listening.set()
         await self._ended.wait()
-        server.close()
+        # asyncio loses a connection that it accepted, but did not begin, before the server's end.
+        self._loop.remove_reader(server.sockets[0].fileno())
         while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
             await asyncio.sleep(0)  # a task that never began would not close its connection
             for task in tasks:
@@ -111,6 +112,7 @@ class HttpServer:
             await asyncio.gather(*tasks, return_exceptions=True)
         for writer in self._writers:  # a closed one stays open while its client reads nothing
             writer.transport.abort()
+        server.close()
         await asyncio.sleep(0.01)  # in which the closed connections end
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
