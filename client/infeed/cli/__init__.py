@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import gc
 import io
 import os
@@ -77,9 +78,10 @@ def main() -> None:
             "pip install 'infeed[server]'"
         )
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno != errno.ENOSPC:  # standard output is full
             raise
-        sys.exit(f"error: {error.filename}: {(error.strerror or str(error)).lower()}")
+        where = f"{error.filename}: " if error.filename else ""
+        sys.exit(f"error: {where}{(error.strerror or str(error)).lower()}")
     except KeyboardInterrupt:
         sys.exit(130)
 

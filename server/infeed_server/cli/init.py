@@ -17,6 +17,8 @@ from infeed.shared.printable import printable
 from infeed_server.cli.console import console, print_line
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import defer_tensorflow
+from infeed_server.storage.faults import error_text
+from infeed_server.storage.files import write_atomically
 
 if TYPE_CHECKING:
     from infeed_server.starter.draft import Starter
@@ -92,7 +94,7 @@ def init(
     for target, content in targets.items() if not force else ():
         _check_target(target, content, "" if target == file else "in another folder ")
     for target, content in targets.items():
-        target.write_text(content, encoding="utf-8")
+        _write(target, content)
     for line in (
         *starter.label_lines(),
         f"written: {', '.join(map(str, targets))}",
@@ -136,6 +138,16 @@ def _command(path: str, options: Mapping[str, str | None]) -> str:
 
 def _is_interactive() -> bool:
     return sys.stdin.isatty() and console.is_terminal
+
+
+def _write(path: Path, content: str) -> None:
+    """Writes a whole file or none. Raises `ConfigError`."""
+    if not path.parent.is_dir():
+        raise ConfigError(f"{path} cannot be written: there is no folder {path.parent}", file=path)
+    try:
+        write_atomically(path.resolve(), lambda file: file.write(content.encode()))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error_text(error)}", file=path) from error
 
 
 def _check_target(path: Path, content: str, where: str) -> None:

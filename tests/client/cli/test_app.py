@@ -85,6 +85,7 @@ def add_failing_command(monkeypatch: pytest.MonkeyPatch, error: Exception) -> No
             "this command needs the package 'yaml', which is not installed",
         ),
         (NotADirectoryError(20, "Not a directory", "a/b"), "a/b: not a directory"),
+        (OSError(28, "No space left on device"), "no space left on device"),  # standard output
     ],
 )
 def test_a_mistake_of_the_user_is_one_line(

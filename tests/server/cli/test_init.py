@@ -80,6 +80,22 @@ def test_unclear_labels_are_asked_for_on_a_terminal(
     assert written.startswith("# Written by: infeed init photos --labels species.csv:species\n")
 
 
+@pytest.mark.parametrize("options", [[], ["--force"]])
+def test_file_is_written_whole_or_not_at_all(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    if options:
+        (folder / "pipelines.yaml").write_text("old")
+    before = {path: path.stat().st_size for path in folder.iterdir()}
+    monkeypatch.setattr(os, "fsync", fail)
+    result = run("digits.npz", *options)
+    assert str(result.exception) == "pipelines.yaml cannot be written: No space left on device"
+    assert {path: path.stat().st_size for path in folder.iterdir()} == before
+
+
 def test_existing_file_is_kept_without_force(folder: Path) -> None:
     (folder / "photos-labels.infeed.csv").write_text("old")
     result = run("photos", "--labels", "species.csv")
@@ -147,5 +163,6 @@ def test_dash_is_standard_output(folder: Path) -> None:
 def test_errors_have_no_traceback_of_their_own(folder: Path) -> None:
     assert isinstance(run("nowhere").exception, SourceError)
     result = run("digits.npz", "--output", "no/such/folder.yaml")
-    assert isinstance(result.exception, FileNotFoundError)  # `main` prints it in one line
+    message = "no/such/folder.yaml cannot be written: there is no folder no/such"
+    assert str(result.exception) == message
     assert run().exit_code == 2
