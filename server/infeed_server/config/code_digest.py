@@ -26,6 +26,9 @@ _INSTALLED = tuple(
 )
 """Folders of modules that are not local: of Python itself, and installed packages."""
 
+_INSTALLED_NAMES = frozenset({"site-packages", "dist-packages"})
+"""Names of such folders elsewhere, such as of another environment on PYTHONPATH."""
+
 _OWN_PACKAGES = frozenset({"infeed", "infeed_server"})
 """The fingerprint has a number for changes of infeed itself."""
 
@@ -106,5 +109,6 @@ def _parents(name: str) -> Iterator[str]:
 def _local_file(spec: ModuleSpec | None) -> Path | None:
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return None
-    file = Path(spec.origin)
-    return None if str(file.resolve()).startswith(_INSTALLED) else file
+    file = Path(spec.origin).resolve()
+    is_installed = str(file).startswith(_INSTALLED) or not _INSTALLED_NAMES.isdisjoint(file.parts)
+    return None if is_installed else file

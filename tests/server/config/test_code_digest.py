@@ -73,8 +73,15 @@ def test_it_does_not_change_with_other_modules(folder: Path, digest: Callable[[]
     assert digest() == before
 
 
-def test_installed_modules_are_left_out(digest: Callable[[], str]) -> None:
+def test_installed_modules_are_left_out(
+    digest: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     digest()
+    other = tmp_path / "other-environment" / "site-packages"
+    other.mkdir(parents=True)
+    (other / "from_elsewhere.py").write_text("import beside\n")
+    monkeypatch.syspath_prepend(other)
+    assert not _local_modules(b"import from_elsewhere", "")
     assert not {"beside", "circular", "parts"} & sys.modules.keys()
     modules = _local_modules(FILES["beside.py"].encode(), "")
     assert "circular" in modules
