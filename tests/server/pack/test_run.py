@@ -45,10 +45,9 @@ def test_parts_and_order_of_work_do_not_change_a_byte(
 
 
 def test_workers_do_not_change_a_byte(arrays: Path, tmp_path: Path) -> None:
-    for count in (1, 2, 4):
+    for count in (1, 3):
         run_pack(arrays, tmp_path / str(count), workers=count)
-    files = files_of(tmp_path / "1")
-    assert files == files_of(tmp_path / "2") == files_of(tmp_path / "4")
+    assert files_of(tmp_path / "1") == files_of(tmp_path / "3")
 
 
 @pytest.mark.parametrize("shard_format", FORMATS)
@@ -346,8 +345,8 @@ def kill_and_continue(arrays: Path, tmp_path: Path, kills: int) -> None:
     assert files_of(dest) == files_of(tmp_path / "whole")
 
 
-def test_killed_packs_continue_with_the_same_bytes(arrays: Path, tmp_path: Path) -> None:
-    kill_and_continue(arrays, tmp_path, 2)
+def test_killed_pack_continues_with_the_same_bytes(arrays: Path, tmp_path: Path) -> None:
+    kill_and_continue(arrays, tmp_path, 1)
 
 
 @pytest.mark.slow

@@ -131,8 +131,11 @@ class Model:
         return sum(SIZES[: self.added + 1])
 
 
-def test_random_histories_lose_and_repeat_no_sample(folder: Path) -> None:
-    for seed in range(100):
+@pytest.mark.parametrize(
+    "seeds", [range(25), pytest.param(range(25, 200), marks=pytest.mark.slow)], ids=str
+)
+def test_random_histories_lose_and_repeat_no_sample(folder: Path, seeds: range) -> None:
+    for seed in seeds:
         model = Model(random.Random(seed), folder)
         for _ in range(model.rng.randint(1, 8)):
             model.read(model.rng.randint(0, 12))

@@ -88,7 +88,7 @@ FLIP = {"random_flip_left_right": {"field": "image"}}
 
 
 def test_decoded_images_are_kept_small(planned: Plan, caplog: pytest.LogCaptureFixture) -> None:
-    arrays = {"arrays": {"image": np.array(slow_images(400), object)}}
+    arrays = {"arrays": {"image": np.array(slow_images(200), object)}}
     with caplog.at_level(logging.INFO):
         plan = planned(arrays, *DECODE, FLIP)
     assert place(plan) == 2
@@ -111,7 +111,7 @@ def test_rows_in_memory_need_no_cache(planned: Plan) -> None:
 
 
 def test_bad_samples_are_left_out_of_the_measurement(planned: Plan) -> None:
-    images = np.array(slow_images(400), object)
+    images = np.array(slow_images(200), object)
     images[::7] = b"no image"
     assert place(planned({"arrays": {"image": images}}, *DECODE)) == 2
     images[:] = b"no image"
@@ -120,7 +120,7 @@ def test_bad_samples_are_left_out_of_the_measurement(planned: Plan) -> None:
 
 
 def test_cache_of_the_pipeline_changes_no_fingerprint(tmp_path: Path) -> None:
-    images = {"arrays": {"image": np.array(slow_images(400), object)}}
+    images = {"arrays": {"image": np.array(slow_images(200), object)}}
     content = {"source": images, "transforms": [*DECODE, FLIP], "batch": {"size": 8}}
 
     def plan(**options: Any) -> IndexedPlan:
@@ -151,10 +151,10 @@ def test_folder_that_cannot_be_written_is_refused(planned: Plan, tmp_path: Path)
 def test_memory_has_room_for_a_part_of_the_data(
     planned: Plan, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cgroup, "memory_bytes", lambda: 4 << 20)  # 80 images of 480 kB
-    arrays = {"arrays": {"image": np.array(slow_images(400), object)}}
+    monkeypatch.setattr(cgroup, "memory_bytes", lambda: 1 << 20)  # 80 images of 120 kB
+    arrays = {"arrays": {"image": np.array(slow_images(200), object)}}
     with caplog.at_level(logging.INFO):
-        planned(arrays, DECODE[0], {"resize": {"field": "image", "size": [400, 400]}}, FLIP)
+        planned(arrays, DECODE[0], {"resize": {"field": "image", "size": [200, 200]}}, FLIP)
     assert "cache in disk behind" in caplog.text
 
 
@@ -178,7 +178,7 @@ def test_samples_that_do_not_fit_cost_what_making_them_does(
 def test_full_disk_is_left_out_and_the_half_of_one_is_taken(
     planned: Plan, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arrays = {"arrays": {"image": np.array(slow_images(400), object)}}
+    arrays = {"arrays": {"image": np.array(slow_images(200), object)}}
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
     plan = planned(arrays, *DECODE, FLIP)
     assert place(plan) == 2

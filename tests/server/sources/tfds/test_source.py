@@ -240,12 +240,15 @@ def test_name_of_a_length_that_is_taken_is_refused(tmp_path: Path) -> None:
         open_source(tmp_path, max_length={"x": 3})
 
 
+@pytest.mark.parametrize("masks", [(255,), pytest.param((1, 16), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["features.json", "dataset_info.json"])
-def test_damaged_description_gives_no_other_error(tmp_path: Path, parse: Parse, name: str) -> None:
+def test_damaged_description_gives_no_other_error(
+    tmp_path: Path, parse: Parse, name: str, masks: tuple[int, ...]
+) -> None:
     write_tfds(tmp_path, {"label": LABEL}, {"train": [rows(0, 1)]})
     content = (tmp_path / name).read_bytes()
     damaged = [content[:size] for size in range(len(content))]
-    for mask in (1, 16, 255):
+    for mask in masks:
         damaged += [
             content[:at] + bytes([content[at] ^ mask]) + content[at + 1 :]
             for at in range(len(content))
@@ -260,4 +263,4 @@ def test_damaged_description_gives_no_other_error(tmp_path: Path, parse: Parse, 
             continue
         if source.columns and "label" in source.features:
             assert parse(source, 0)["label"] == 0
-    assert refused > len(content)
+    assert refused > len(content) // 2
