@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from infeed.shared.errors import InfeedError, shorten
+from infeed.shared.open_files import write_open_files
 
 _PROGRAM = (
     "import sys; sys.path[:] = {path!r}; "
@@ -162,8 +163,12 @@ def main(descriptor: int, parent: int) -> None:
         handle = getattr(importlib.import_module(module), attribute)(argument)
         while True:
             channel.send(_answer(handle, channel.receive()))
+    write_open_files()
     # Else the end would collect garbage among all that the user's code has imported: with
-    # TensorFlow or PyTorch for seconds, and the parent would kill it.
+    # TensorFlow or PyTorch for seconds, and the parent would kill it. A module must live until the
+    # interpreter empties it: its functions refer to its names, so nothing else would free these.
+    kept: list[object] = [*sys.modules.values()]
+    kept.append(kept)
     gc.freeze()
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,37 @@ def test_end_is_noticed_though_a_forked_process_lives_on(new_pool: NewPool, tmp_
 def test_workers_print_to_standard_error(new_pool: NewPool, capfd: Any) -> None:
     new_pool().submit(("print", "noise")).result()
     assert capfd.readouterr() == ("", "noise\n")
+
+
+LEFT_OPEN = """
+import os, tempfile, zipfile
+os.chdir({folder!r})
+class Log:
+    def __init__(self):
+        self.file = open("log", "w")
+        self.write = self.write_line
+    def write_line(self, text):
+        self.file.write(text)
+log = Log()
+log.write("one")
+text = open("text", "w")
+text.write("two")
+packed = zipfile.ZipFile("packed", "w")
+packed.writestr("inner", "three")
+temporary = tempfile.NamedTemporaryFile(prefix="temporary", dir=".")
+"""
+
+
+def test_files_that_the_user_left_open_are_written(new_pool: NewPool, tmp_path: Path) -> None:
+    (tmp_path / "left_open.py").write_text(LEFT_OPEN.format(folder=str(tmp_path)))
+    pool = new_pool(1, "leave_open")
+    assert pool.submit(1).result() == 1
+    assert list(tmp_path.glob("temporary*"))
+    pool.close()
+    assert (tmp_path / "log").read_text() == "one"
+    assert (tmp_path / "text").read_text() == "two"
+    assert zipfile.ZipFile(tmp_path / "packed").read("inner") == b"three"
+    assert not list(tmp_path.glob("temporary*"))
 
 
 def test_workers_ignore_ctrl_c(new_pool: NewPool) -> None:
