@@ -85,7 +85,7 @@ BUDGETS = {
     "infeed": 1673,
     "infeed.adapters": 250,
     "infeed.audit": 700,
-    "infeed.cli": 1956,
+    "infeed.cli": 1966,
     "infeed.grain": 400,
     "infeed.http2": 800,
     "infeed.jax": 600,

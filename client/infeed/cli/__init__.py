@@ -9,8 +9,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import errno
-import gc
-import io
 import os
 import sys
 from importlib.metadata import EntryPoint, entry_points
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import infeed
 from infeed.shared.errors import InfeedError
+from infeed.shared.open_files import write_open_files
 from infeed.shared.printable import printable_lines
 
 if TYPE_CHECKING:
@@ -43,14 +42,7 @@ def run() -> None:
 
 def _end_process(statuses: list[int]) -> None:
     if statuses and "tensorflow" in sys.modules:
-        # What the user's code left open. A compressed file gets text from a plain one, and writes
-        # its end to another one.
-        files = [item for item in gc.get_objects() if issubclass(type(item), io.IOBase)]
-        flushes = [file.flush for file in files if type(file).__module__ == "_io"]
-        closes = [file.close for file in files if type(file).__module__ != "_io"]
-        for call in (*flushes, *closes, *flushes):
-            with contextlib.suppress(Exception):
-                call()
+        write_open_files()
         for stream in filter(None, (sys.stdout, sys.stderr)):
             with contextlib.suppress(OSError, ValueError):  # nothing reads it, or it is closed
                 stream.flush()
@@ -67,7 +59,11 @@ def main() -> None:
                 "error: the command line needs the package 'typer', which is not installed: "
                 "pip install 'infeed[server]', or 'infeed[cli]' where no data is served"
             )
-        new_app()()
+        try:
+            new_app()()
+        except SystemExit:
+            _write_output()
+            raise
     except InfeedError as error:
         sys.exit(f"error: {printable_lines(str(error))}")
     except ModuleNotFoundError as error:
@@ -80,10 +76,24 @@ def main() -> None:
     except OSError as error:
         if error.filename is None and error.errno != errno.ENOSPC:  # standard output is full
             raise
+        if error.filename is None:
+            sys.stdout = None  # the interpreter would try again
         where = f"{error.filename}: " if error.filename else ""
         sys.exit(f"error: {where}{(error.strerror or str(error)).lower()}")
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _write_output() -> None:
+    """Writes what standard output has in memory; ends the command with status 1 if that fails."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        sys.stdout = None  # the interpreter would try again
+        text = (error.strerror or str(error)).lower()
+        sys.exit(1 if error.errno == errno.EPIPE else f"error: {text}")
+    except (AttributeError, ValueError):  # there is none, or the user's code has closed it
+        pass
 
 
 def new_app() -> typer.Typer:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 import typer
@@ -182,13 +182,38 @@ def test_process_ends_where_its_output_cannot_be_written(end: str) -> None:
     assert (process.returncode, process.stderr) == (3, "")
 
 
+@pytest.mark.parametrize("loaded", [False, True])
+@pytest.mark.parametrize("flush", [False, True])
+def test_output_that_is_lost_is_an_error(loaded: bool, flush: bool) -> None:
+    program = (
+        "import sys, types, typer; from infeed import cli; app = typer.Typer()\n"
+        f"if {loaded}: sys.modules['tensorflow'] = types.ModuleType('tensorflow')\n"
+        f"app.command()(lambda: print('lost', flush={flush}))\n"
+        "cli.new_app = lambda: app\ncli.run()"
+    )
+    with Path("/dev/full").open("w") as full:
+        process = run_program(program, stdout=full)
+    assert (process.returncode, process.stderr) == (1, "error: no space left on device\n")
+    receiver, sender = os.pipe()
+    os.close(receiver)
+    with os.fdopen(sender, "w") as unread:
+        process = run_program(program, stdout=unread)
+    assert (process.returncode, process.stderr) == (1, "")
+
+
 def run_process(end: str, loaded: bool) -> subprocess.CompletedProcess[str]:
-    program = PROCESS.format(end=end, loaded=loaded)
+    return run_program(PROCESS.format(end=end, loaded=loaded))
+
+
+def run_program(
+    program: str, stdout: IO[str] | int = subprocess.PIPE
+) -> subprocess.CompletedProcess[str]:
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     return subprocess.run(
         [sys.executable, "-c", program],
         env=buffered,
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         check=False,
         timeout=300,
