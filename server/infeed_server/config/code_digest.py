@@ -13,6 +13,7 @@ from functools import lru_cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
+from zipimport import zipimporter
 
 from infeed_server.config.importer import find_spec
 
@@ -40,7 +41,7 @@ def code_digest(function: Any) -> str:
     on what the process has imported."""
     try:
         file = Path(inspect.getsourcefile(function) or "")
-        source = file.read_bytes()
+        source = _read(file)
     except (OSError, TypeError):
         # A callable object, or code from an interactive session: only its name is known.
         named = function if hasattr(function, "__qualname__") else type(function)
@@ -52,7 +53,7 @@ def code_digest(function: Any) -> str:
     package = getattr(module, "__package__", None) or ""
     for name, imported in sorted(_local_modules(source, package).items()):
         if imported.resolve() != file.resolve():
-            digest.update(f"\n{name}\n".encode() + imported.read_bytes())
+            digest.update(f"\n{name}\n".encode() + _read(imported))
     return digest.hexdigest()
 
 
@@ -69,7 +70,7 @@ def _local_modules(source: bytes, package: str) -> dict[str, Path]:
             continue
         found[name] = file
         inner = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
-        names = _imported_names(file.read_bytes(), inner)
+        names = _imported_names(_read(file), inner)
         pending += [other for other in names if other not in seen]
         seen.update(names)
     return found
@@ -112,3 +113,11 @@ def _local_file(spec: ModuleSpec | None) -> Path | None:
     file = Path(spec.origin).resolve()
     is_installed = str(file).startswith(_INSTALLED) or not _INSTALLED_NAMES.isdisjoint(file.parts)
     return None if is_installed else file
+
+
+def _read(file: Path) -> bytes:
+    """Returns the content of a file, which may be in a ZIP on the search path. Raises `OSError`."""
+    archive = next((parent for parent in file.parents if parent.is_file()), None)
+    if archive is None:
+        return file.read_bytes()
+    return bytes(zipimporter(str(archive)).get_data(str(file)))

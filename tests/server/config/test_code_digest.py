@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -109,3 +110,24 @@ def test_digest_is_independent_of_the_folder(
     moved = folder.rename(folder.parent / "elsewhere")
     monkeypatch.setattr(sys, "path", [str(moved), *sys.path])
     assert digest(moved) == before
+
+
+def test_it_changes_with_modules_in_a_zip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def digests(number: int) -> list[str]:
+        archive = tmp_path / f"{number}.zip"
+        with zipfile.ZipFile(archive, "w") as file:
+            file.writestr("in_zip.py", f"value = {number}\n")
+            file.writestr("zipped_main.py", "import in_zip\n\ndef make():\n    pass\n")
+        main = tmp_path / "unzipped_main.py"
+        main.write_text("import in_zip\n\ndef make():\n    pass\n")
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "path", [str(archive), str(tmp_path), *sys.path])
+            modules = [importlib.import_module(f"{name}_main") for name in ("zipped", "unzipped")]
+            found = [code_digest(module.make) for module in modules]
+        for name in ("in_zip", "zipped_main", "unzipped_main"):
+            del sys.modules[name]
+        return found
+
+    first, second = digests(1), digests(2)
+    assert first[0] != second[0]
+    assert first[1] != second[1]
