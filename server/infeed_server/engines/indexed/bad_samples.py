@@ -57,6 +57,8 @@ class BadSampleHandler:
         self._quarantine = quarantine
         self._monitor = monitor
         self._known_bad: set[int] = set()
+        self._suspects: set[int] = set()
+        """Samples that are bad under some key, such as images that fail in a random crop."""
         self._thread = ThreadPoolExecutor(1, f"infeed-bad-samples-{plan.spec.name}")
 
     def handle(
@@ -70,8 +72,10 @@ class BadSampleHandler:
             self._thread.submit(self._process, task, error, retry)
 
     def substitute_known(self, task: BatchTask) -> None:
-        """Substitutes samples that are known to be bad under any key, before they fail again."""
-        if self._action == "raise" or not self._known_bad:
+        """Substitutes samples that are known to be bad, before they fail again: a failed batch
+        costs an examination of all of its samples. One that is bad under some key is tried alone.
+        Raises the errors of that."""
+        if self._action == "raise" or not (self._known_bad or self._suspects):
             return
         for slot in range(len(task.index)):
             while task.substitutions < _MAX_SUBSTITUTIONS:
@@ -79,6 +83,8 @@ class BadSampleHandler:
                     break
                 self._quarantine.count_again(sample)
                 self._substitute(task, slot)
+            if int(task.index[slot]) in self._suspects:
+                self._substitute_until_good(task, slot)
 
     def known(self) -> Array:
         """Returns the samples that are known to be bad under any key, unless they are errors."""
@@ -118,8 +124,8 @@ class BadSampleHandler:
             if self._action == "raise" and task.mask[slot]:
                 self._monitor.on_bad_sample(self._plan.spec.name, self._action)
                 raise _with_remedy(failure.error)
-            if not failure.depends_on_key:
-                self._known_bad.add(int(task.index[slot]))
+            kind = self._suspects if failure.depends_on_key else self._known_bad
+            kind.add(int(task.index[slot]))
             if task.substitutions >= _MAX_SUBSTITUTIONS:
                 raise SampleError(
                     f"no good sample found in {task.substitutions} draws for the batch at position "

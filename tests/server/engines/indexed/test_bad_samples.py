@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tests.harness.datasets import jpeg
 
 import infeed
 from infeed.shared.errors import SampleError
 from infeed_server.engines.base import Request
 from infeed_server.engines.indexed import bad_samples
+from infeed_server.engines.indexed.bad_samples import BadSampleHandler
 from infeed_server.engines.indexed.fair_queue import BatchTask
 from infeed_server.engines.indexed.quarantine import Quarantine
 from infeed_server.engines.memory_budget import MemoryBudget
@@ -44,6 +46,38 @@ def test_each_recent_bad_sample_is_listed_once_with_its_count(
     assert sorted(item["sample_id"] for item in recent) == [3, 17, 18]
     # A sample is known to be bad after its first failure, but not to batches in progress.
     assert all(item["count"] >= 5 for item in recent)
+
+
+@pytest.mark.parametrize("action", ["substitute", "mask"])
+def test_sample_that_is_bad_under_some_key_fails_one_batch(
+    serve: Any, numbers: Any, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    failed: list[int] = []
+    handle, keep = BadSampleHandler.handle, BadSampleHandler.substitute_known
+
+    def count(self: BadSampleHandler, task: BatchTask, *error: Any, **retry: Any) -> None:
+        failed.append(task.request.start)
+        handle(self, task, *error, **retry)
+
+    monkeypatch.setattr(BadSampleHandler, "handle", count)
+    images = np.array([*([jpeg(number) for number in range(8)] * 2), b"no image"], object)
+    crop = [
+        {"decode_image": {"field": "image", "channels": 3}},
+        {"random_resized_crop": {"field": "image", "size": [4, 4]}},
+    ]
+    pipeline = numbers(source={"arrays": {"image": images}}, transforms=crop, on_error=action)
+    delivered = []
+    for known in (keep, lambda *_: None):
+        failed.clear()
+        monkeypatch.setattr(BadSampleHandler, "substitute_known", known)
+        server = serve({"n": pipeline})
+        options = {"batch_size": 4, "epochs": 30, "prefetch_batches": 2}
+        with infeed.connect(str(server.address), "n", **options) as feed:
+            delivered.append([(batch.sample_ids, batch["image"]) for batch in feed])
+        assert len(failed) <= 3 if known is keep else len(failed) >= 30
+    for (ids, values), (other_ids, other_values) in zip(*delivered, strict=True):
+        assert np.array_equal(ids, other_ids)
+        assert np.array_equal(values, other_values)
 
 
 def test_source_without_a_good_sample_fails(
