@@ -141,11 +141,15 @@ def _is_interactive() -> bool:
 
 
 def _write(path: Path, content: str) -> None:
-    """Writes a whole file or none. Raises `ConfigError`."""
+    """Writes a whole file or none; what is no file, such as a device, is written into. Raises
+    `ConfigError`."""
     if not path.parent.is_dir():
         raise ConfigError(f"{path} cannot be written: there is no folder {path.parent}", file=path)
     try:
-        write_atomically(path.resolve(), lambda file: file.write(content.encode()))
+        if path.exists() and not path.is_file():
+            path.write_text(content, encoding="utf-8")
+        else:
+            write_atomically(path.resolve(), lambda file: file.write(content.encode()))
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error_text(error)}", file=path) from error
 

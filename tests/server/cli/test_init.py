@@ -96,6 +96,17 @@ def test_file_is_written_whole_or_not_at_all(
     assert {path: path.stat().st_size for path in folder.iterdir()} == before
 
 
+def test_what_is_no_file_stays_what_it_is(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    reader = os.open(folder / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert run("digits.npz", "--output", "pipe", "--force").exit_code == 0
+        assert os.read(reader, 1 << 16).startswith(b"# Written by: infeed init digits.npz")
+    finally:
+        os.close(reader)
+    assert (folder / "pipe").is_fifo()
+
+
 def test_existing_file_is_kept_without_force(folder: Path) -> None:
     (folder / "photos-labels.infeed.csv").write_text("old")
     result = run("photos", "--labels", "species.csv")
