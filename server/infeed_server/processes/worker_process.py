@@ -165,10 +165,7 @@ def main(descriptor: int, parent: int) -> None:
             channel.send(_answer(handle, channel.receive()))
     write_open_files()
     # Else the end would collect garbage among all that the user's code has imported: with
-    # TensorFlow or PyTorch for seconds, and the parent would kill it. A module must live until the
-    # interpreter empties it: its functions refer to its names, so nothing else would free these.
-    kept: list[object] = [*sys.modules.values()]
-    kept.append(kept)
+    # TensorFlow or PyTorch for seconds, and the parent would kill it.
     gc.freeze()
 
 
