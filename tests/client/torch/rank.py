@@ -51,6 +51,7 @@ def main() -> None:
     if "error" not in result:
         dist.barrier()
         dist.destroy_process_group()
+        os._exit(0)  # a thread of PyTorch's may abort the process at the interpreter's end
 
 
 def with_torch(dataset: FeedDataset, seen: list[Any], state: Path, *saved: str) -> list[float]:
