@@ -100,7 +100,7 @@ BUDGETS = {
     "infeed_server": 170,
     "infeed_server.cache": 730,
     "infeed_server.check": 850,
-    "infeed_server.cli": 1819,
+    "infeed_server.cli": 1821,
     "infeed_server.config": 910,
     "infeed_server.control": 700,
     "infeed_server.dashboard": 50,

@@ -141,15 +141,15 @@ def _is_interactive() -> bool:
 
 
 def _write(path: Path, content: str) -> None:
-    """Writes a whole file or none; what is no file, such as a device, is written into. Raises
+    """Writes a file: a new one whole or not at all, into one that exists as into a device. Raises
     `ConfigError`."""
     if not path.parent.is_dir():
         raise ConfigError(f"{path} cannot be written: there is no folder {path.parent}", file=path)
     try:
-        if path.exists() and not path.is_file():
+        if os.path.lexists(path):
             path.write_text(content, encoding="utf-8")
         else:
-            write_atomically(path.resolve(), lambda file: file.write(content.encode()))
+            write_atomically(path, lambda file: file.write(content.encode()))
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error_text(error)}", file=path) from error
 

@@ -80,20 +80,32 @@ def test_unclear_labels_are_asked_for_on_a_terminal(
     assert written.startswith("# Written by: infeed init photos --labels species.csv:species\n")
 
 
-@pytest.mark.parametrize("options", [[], ["--force"]])
-def test_file_is_written_whole_or_not_at_all(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
+def test_new_file_is_written_whole_or_not_at_all(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    if options:
-        (folder / "pipelines.yaml").write_text("old")
-    before = {path: path.stat().st_size for path in folder.iterdir()}
+    before = sorted(folder.iterdir())
     monkeypatch.setattr(os, "fsync", fail)
-    result = run("digits.npz", *options)
+    result = run("digits.npz")
     assert str(result.exception) == "pipelines.yaml cannot be written: No space left on device"
-    assert {path: path.stat().st_size for path in folder.iterdir()} == before
+    assert sorted(folder.iterdir()) == before
+
+
+def test_force_keeps_mode_and_links_of_a_file(folder: Path) -> None:
+    (folder / "mine.yaml").write_text("old")
+    (folder / "mine.yaml").chmod(0o600)
+    (folder / "same.yaml").hardlink_to(folder / "mine.yaml")
+    (folder / "link.yaml").symlink_to("mine.yaml")
+    (folder / "loop.yaml").symlink_to("loop.yaml")
+    assert run("digits.npz", "--output", "link.yaml", "--force").exit_code == 0
+    assert (folder / "link.yaml").is_symlink()
+    assert (folder / "mine.yaml").stat().st_mode & 0o777 == 0o600
+    assert "arrays: digits.npz" in (folder / "same.yaml").read_text()
+    result = run("digits.npz", "--output", "loop.yaml", "--force")
+    assert isinstance(result.exception, ConfigError)
+    assert str(result.exception).startswith("loop.yaml cannot be written: Too many levels")
 
 
 def test_what_is_no_file_stays_what_it_is(folder: Path) -> None:
