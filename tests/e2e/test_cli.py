@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import shlex
+import signal
+import socket
 import subprocess
 import tarfile
 import urllib.request
@@ -35,6 +38,18 @@ def test_demo_trains_to_95_percent(command_line: Any, tmp_path: Path) -> None:
     assert re.search(r"\d+ images/s", output)
     assert re.search(r"verdict: (not|moderately|highly) input-bound", output)
     assert (tmp_path / "kept" / "pipelines.yaml").is_file()
+
+
+def test_demo_that_is_ended_ends_its_server(command_line: Any, tmp_path: Path) -> None:
+    process = command_line.start("demo", cwd=tmp_path)
+    process.wait_until(lambda: "served from another process" in process.stderr, "it trains")
+    address = re.search(r"at (127\.0\.0\.1:\d+)", process.stderr)
+    assert address is not None
+    process.signal(signal.SIGTERM)
+    assert process.wait() == 128 + signal.SIGTERM
+    host, _, port = address[1].partition(":")
+    with socket.socket() as connection:
+        assert connection.connect_ex((host, int(port))) == errno.ECONNREFUSED
 
 
 @pytest.mark.parametrize("file", ["photo.jpg", "train/mine/photo.jpg", "pipelines.yaml"])
