@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from tests.harness.http_get import metric
 from tests.harness.nursery import Nursery
 from tests.harness.server import InfeedServer
+from tests.harness.waiting import wait_until
 
 import infeed
 
@@ -85,12 +85,21 @@ def test_disk_cache_survives_a_kill_and_serves_two_servers(start: Start) -> None
 def test_trainers_with_one_seed_share_batches_of_any_size(start: Start) -> None:
     with start() as server:
         expected = read(server)
-        options = ({"batch_size": 16}, {"batch_size": 32}, {"batch_size": 16})
-        with ThreadPoolExecutor() as pool:
-            results = list(pool.map(lambda chosen: read(server, **chosen), options))
+        options = {"epochs": 1, "prefetch_batches": 2}
+        with ExitStack() as stack:
+            feeds = [
+                stack.enter_context(
+                    infeed.connect(server.address, "numbers", batch_size=size, **options)
+                )
+                for size in (16, 32, 16)
+            ]
+            # From its first request on, batches are kept for a feed.
+            results = [samples(next(feed)) for feed in feeds]
+            for feed, got in zip(feeds, results, strict=True):
+                got += [sample for batch in feed for sample in samples(batch)]
         assert results == [expected] * 3
         assert requested(server, "shared") > 0
-        assert metric(server.http, "infeed_window_bytes") == 0
+        wait_until(lambda: not metric(server.http, "infeed_window_bytes"), "no batch is kept")
 
 
 def test_trainers_that_lag_leave_or_join_late_get_the_same_samples(start: Start) -> None:
