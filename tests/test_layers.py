@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -79,50 +78,6 @@ CLIENT_REQUIREMENTS = {
 `opentelemetry` where a provider is given; adapters and command line have more."""
 
 
-# A package's modules and folders have this many lines at most; a folder of `infeed_tfdata` counts
-# with it, and generated modules nowhere.
-BUDGETS = {
-    "infeed": 1673,
-    "infeed.adapters": 250,
-    "infeed.audit": 700,
-    "infeed.cli": 1966,
-    "infeed.grain": 400,
-    "infeed.http2": 800,
-    "infeed.jax": 600,
-    "infeed.keras": 750,
-    "infeed.loadtest": 1950,
-    "infeed.prefetch": 2363,
-    "infeed.rpc": 663,
-    "infeed.shared": 2120,
-    "infeed.tensorflow": 250,
-    "infeed.torch": 711,
-    "infeed.wire": 1062,
-    "infeed_server": 170,
-    "infeed_server.cache": 730,
-    "infeed_server.check": 850,
-    "infeed_server.cli": 1821,
-    "infeed_server.config": 910,
-    "infeed_server.control": 700,
-    "infeed_server.dashboard": 50,
-    "infeed_server.demo": 266,
-    "infeed_server.engines": 3808,
-    "infeed_server.observe": 1450,
-    "infeed_server.order": 780,
-    "infeed_server.pack": 1293,
-    "infeed_server.pipeline": 1712,
-    "infeed_server.processes": 850,
-    "infeed_server.profile": 900,
-    "infeed_server.rpc": 1528,
-    "infeed_server.run": 1476,
-    "infeed_server.runtime": 850,
-    "infeed_server.serving": 610,
-    "infeed_server.sources": 7405,
-    "infeed_server.starter": 1544,
-    "infeed_server.storage": 1393,
-    "infeed_server.transforms": 2155,
-    "infeed_tfdata": 3330,
-}
-
 MAX_ARGUMENTS = 8
 """Arguments of a function without `self`; more, and some of them are one object of options."""
 
@@ -190,23 +145,6 @@ def wrong_imports(module: str, imported: Set[str]) -> list[str]:
 def uses_grpc(imported: Set[str]) -> bool:
     """Returns whether these modules include one of grpcio or its companions."""
     return any(name.partition(".")[0].partition("_")[0] == "grpc" for name in imported)
-
-
-def budgeted(module: str) -> str:
-    """Returns the package in whose budget a module counts."""
-    package, *parts = module.split(".")
-    is_folder = bool(parts) and (PACKAGES[package] / package / parts[0]).is_dir()
-    return f"{package}.{parts[0]}" if is_folder and package != "infeed_tfdata" else package
-
-
-def over_budget(lines: Mapping[str, int], budgets: Mapping[str, int]) -> list[str]:
-    """Returns a problem for each package with more lines than its budget, or without one."""
-    return [
-        f"{package} has {count} lines of {budgets.get(package, 0)}: delete or share code, or raise "
-        "BUDGETS in tests/test_layers.py and say in the commit what goes elsewhere"
-        for package, count in sorted(lines.items())
-        if count > budgets.get(package, 0)
-    ]
 
 
 def many_arguments(source: str) -> dict[str, int]:
@@ -285,15 +223,6 @@ def test_no_file_of_the_client_imports_grpc() -> None:
 )
 def test_an_import_of_a_higher_layer_is_found(module: str, imported: str) -> None:
     assert wrong_imports(module, {imported}) == [imported]
-
-
-def test_every_package_keeps_its_budget_of_lines() -> None:
-    lines: Counter[str] = Counter()
-    for module, path in MODULES.items():
-        if not module.startswith("infeed.v1"):
-            lines[budgeted(module)] += len(path.read_text().splitlines())
-    assert not over_budget(lines, BUDGETS)
-    assert lines.keys() == BUDGETS.keys(), "a package of BUDGETS does not exist: delete its line"
 
 
 def test_no_function_has_more_than_eight_arguments() -> None:
