@@ -1,21 +1,17 @@
-"""Later epochs with a cache, compared with the first, in which it is filled, and with the forecast
-of `cache: auto`."""
+"""Later epochs with a cache, compared with the first, in which it is filled."""
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks.duel import Plan
 from benchmarks.findings import Figures, Finding, Target
 from benchmarks.photos import PATTERN, photo_folder
-from benchmarks.resident import cpu_seconds
 from tests.harness.http_get import metric
 from tests.harness.server import InfeedServer
 
@@ -38,25 +34,11 @@ pipelines:
     shuffle: {{seed: 1}}
     transforms:
       - decode_image: {{field: image, channels: 3}}
-      {steps}
-      {listed}
+      - resize: {{field: image, size: [{side}, {side}]}}
+      - cache: {{{cache}, path: {folder}/cache}}
       - random_flip_left_right: {{field: image}}
-    cache: {beside}
     batch: {{size: {batch}}}
 """
-
-
-RESIZE = f"- resize: {{field: image, size: [{SIDE}, {SIDE}]}}"
-
-FORECASTS = {
-    "all fit": (RESIZE, "budget: 4GiB"),
-    "half fit": (RESIZE, f"budget: {COPIES * 500 * SAMPLE_BYTES // 2}"),
-    "cropped at random": (
-        f"- random_resized_crop: {{field: image, size: [{SIDE}, {SIDE}]}}",
-        "budget: 4GiB",
-    ),
-}
-"""Cases of `cache: auto`: the steps behind `decode_image`, and the budget."""
 
 
 def compare(store: str, part: float, at_least: float, plan: Plan) -> list[Finding]:
@@ -90,74 +72,20 @@ def compare_seeds(plan: Plan) -> list[Finding]:
     return [Finding("% hits", ours, theirs, Target(45.0, of="figure"))]
 
 
-def compare_forecasts(plan: Plan) -> list[Finding]:
-    """Compares the forecasts of `cache: auto` with what the server's processors then deliver."""
-    findings = []
-    for case, (steps, budget) in FORECASTS.items():
-        forecasts: list[tuple[float, float]] = []
-        measured: list[tuple[float, float]] = []
-        for _ in range(plan.pairs):
-            with _serving(steps, f"store: auto, {budget}") as server:
-                forecasts.append(_forecast(server.log))
-                first, later = _capacities(server, 2)
-                measured.append((first, later))
-        for number, epoch in enumerate(("first", "later")):
-            ours = Figures("forecast", [rates[number] for rates in forecasts])
-            theirs = Figures("measured", [rates[number] for rates in measured])
-            findings.append(Finding(f"{case}: images/s, {epoch}", ours, theirs))
-    return findings
-
-
-def _forecast(log: str) -> tuple[float, float]:
-    """Returns the images per second of the first and of later epochs in the logged table."""
-    chosen = re.search(r"cache in (\w+) behind (\w+):", log)
-    row = rf"{chosen[2]} +{chosen[1]} " if chosen else "no cache +none "
-    rates = re.search(rf"^{row}.* ([\d,]+) +([\d,]+)$", log, re.MULTILINE)
-    assert rates is not None, log
-    first, later = (float(rate.replace(",", "")) for rate in rates.groups())
-    return first, later
-
-
-def _capacities(server: InfeedServer, count: int) -> Iterator[float]:
-    """Yields the images per second of each epoch, if the server alone had all processors."""
-    with infeed.connect(server.address, "photos", epochs=count, prefetch_batches=2) as feed:
-        steps = feed.steps_per_epoch or 0
-        for _ in range(count):
-            next(feed)
-            begin = cpu_seconds(server.pid)
-            for _ in range(steps - 1):
-                next(feed)
-            used = cpu_seconds(server.pid) - begin
-            yield (steps - 1) * BATCH * (os.cpu_count() or 1) / used
-
-
-def _server(store: str, part: float, options: str = "") -> AbstractContextManager[InfeedServer]:
-    count = COPIES * len(list(photo_folder().glob(PATTERN)))
-    budget = max(1 << 20, int(part * count * SAMPLE_BYTES))
-    return _serving(RESIZE, f"store: {store}, budget: {budget}{options}")
-
-
 @contextmanager
-def _serving(steps: str, cache: str) -> Iterator[InfeedServer]:
-    """Serves the photos with a cache of these options: in the list, or, with `auto`, beside it."""
+def _server(store: str, part: float, options: str = "") -> Iterator[InfeedServer]:
+    """Serves the photos behind a cache with room for a part of them."""
+    photos = sorted(photo_folder().glob(PATTERN))
+    budget = max(1 << 20, int(part * COPIES * len(photos) * SAMPLE_BYTES))
     with tempfile.TemporaryDirectory() as name:
-        folder, photos = Path(name), sorted(photo_folder().glob(PATTERN))
+        folder = Path(name)
         for copy in range(COPIES):
             (folder / "photos" / str(copy)).mkdir(parents=True)
             for photo in photos:
                 shutil.copy(photo, folder / "photos" / str(copy) / photo.name)
         definition = folder / "pipelines.yaml"
-        options = f"{{{cache}, path: {folder}/cache}}"
-        is_auto = "auto" in cache
-        definition.write_text(
-            PIPELINE.format(
-                folder=folder,
-                steps=steps,
-                listed="" if is_auto else f"- cache: {options}",
-                beside=options if is_auto else "null",
-                batch=BATCH,
-            )
-        )
+        cache = f"store: {store}, budget: {budget}{options}"
+        definition.write_text(PIPELINE.format(folder=folder, side=SIDE, cache=cache, batch=BATCH))
         with InfeedServer(definition, folder / "log", http="127.0.0.1:0") as server:
             yield server
 

@@ -25,14 +25,8 @@ VERSION = 1
 """Of the format of a directory, for its fingerprint: others are not opened, and deleted when space
 is needed."""
 
-MEASURED = ".measured-"
-"""Prefix of a folder for the measurements of `cache: auto`."""
-
 _DELETED = ".deleted-"
 """Prefix of a folder that is being deleted."""
-
-_LEFT_SECONDS = 3600.0
-"""Age of such a folder that no measurement uses any longer."""
 
 _NETWORK_TYPES = ("9p", "afs", "ceph", "cifs", "fuse", "gpfs", "lustre", "nfs", "smb")
 """Beginnings of the names of file systems that several hosts share."""
@@ -122,14 +116,6 @@ def verify(directory: CacheDirectory) -> tuple[int, int]:
         closing(DiskStore(directory.path, directory.samples, 0)) as store,
     ):
         return store.verify()
-
-
-def delete_left_measurements(root: Path) -> None:
-    """Deletes the folders of measurements by servers that were killed."""
-    for left in root.glob(f"{MEASURED}*"):
-        with suppress(FileNotFoundError):  # its server deletes it
-            if time.time() - left.stat().st_mtime > _LEFT_SECONDS:
-                shutil.rmtree(left, ignore_errors=True)
 
 
 def is_in_use(path: Path) -> bool:

@@ -87,12 +87,6 @@ def _with_size(value: Any) -> Any:
     return {"size": value} if type(value) is int else value
 
 
-def _with_store(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError("should be auto, or a mapping such as {store: auto, budget: 8GiB}")
-    return {"store": value} if isinstance(value, str) else value
-
-
 def with_samples(value: Any) -> Any:
     """Returns the value of `remove` as a mapping."""
     return value if isinstance(value, dict | Remove | None) else {"samples": value}
@@ -110,13 +104,6 @@ def _in_order(ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...
             )
         end = last
     return ranges
-
-
-def _is_auto(cache: Cache | None) -> Cache | None:
-    if cache is not None and cache.store != "auto":
-        place = f"put a cache with store: {cache.store} into transforms, at its place"
-        raise ValueError(f"it is auto, or {{store: auto, budget: 8GiB}}; {place}")
-    return cache
 
 
 RemoveOption = Annotated[Remove | None, BeforeValidator(with_samples)]
@@ -147,9 +134,6 @@ class Pipeline(Definition):
     """Order of the samples."""
     transforms: TransformList = ()
     """Steps on each sample, applied in this order."""
-    cache: Annotated[Cache | None, BeforeValidator(_with_store), AfterValidator(_is_auto)] = None
-    """`auto`: a cache where it pays, see [cache](#cache); `{store: auto, budget: 8GiB}` bounds it.
-    A cache at a place of your choice is one of the transforms."""
     batch: Annotated[BatchOptions | None, BeforeValidator(_with_size)] = None
     """Batch options, or the size alone; required unless the elements of a `dataset` are batches."""
     on_error: OnError = "raise"
@@ -166,7 +150,6 @@ class Pipeline(Definition):
             "add": tuple(source.resolve(base) for source in self.add),
             "remove": self.remove and self.remove.resolve(base),
             "quarantine": quarantine,
-            "cache": self.cache and self.cache.resolve(base),
             "transforms": tuple(
                 step.resolve(base) if isinstance(step, Cache) else step for step in self.transforms
             ),

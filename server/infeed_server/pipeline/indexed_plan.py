@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,12 +18,7 @@ from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
 from infeed_server.pipeline.lineage import MAX_STABLE, removed_ids, run_order, skip_lineage
 from infeed_server.pipeline.removal import removed_samples
-from infeed_server.pipeline.sample_cache import (
-    CacheChoice,
-    CachedSource,
-    CachePrefix,
-    split_at_cache,
-)
+from infeed_server.pipeline.sample_cache import CachedSource, split_at_cache
 from infeed_server.sources import PythonSource, Source
 from infeed_server.sources.base import Columns, Indices
 from infeed_server.sources.python.mapped import Keys, MappedSource, read_samples
@@ -33,9 +28,6 @@ from infeed_server.transforms.base import Step, Transform
 from infeed_server.transforms.decode import fuse_decode_and_crop
 from infeed_server.transforms.finish_placement import plan_finish
 from infeed_server.version import VERSION
-
-ChooseCache = Callable[[str, Pipeline, Source, Sequence[Step], CachePrefix], CacheChoice]
-"""Chooses what `cache: auto` becomes, by name, pipeline, source, steps of the graph, and cache."""
 
 
 @dataclass(frozen=True)
@@ -93,16 +85,11 @@ class IndexedPlan:
 
 
 def plan_indexed(
-    name: str,
-    definition: Pipeline,
-    source: Source,
-    *,
-    cached: bool = True,
-    choose: ChooseCache | None = None,
+    name: str, definition: Pipeline, source: Source, *, cached: bool = True
 ) -> IndexedPlan:
     """Plans a pipeline over an opened source. Raises `ConfigError` and `UserCodeError`. Unless
-    `cached`, a `cache` step is left out, as `cache: auto` is without `choose`. That changes no
-    bits. Closing the plan's source closes `source`."""
+    `cached`, a `cache` step is left out, which changes no bits. Closing the plan's source closes
+    `source`."""
     if definition.batch is None:
         raise ConfigError("batch: missing; add for example batch: {size: 64}")
     removed = removed_samples(definition.remove, source)
@@ -114,10 +101,6 @@ def plan_indexed(
         )
     prefix, steps = split_at_cache(list(enumerate(definition.transforms)))
     check_placement(definition.transforms)
-    if definition.cache is not None:
-        if prefix is not None:
-            raise ConfigError(f"cache: there is one in the list too: {prefix.path}; leave out one")
-        prefix, steps = CachePrefix(tuple(steps), definition.cache, "cache"), []
     maps, head = split_python_maps(prefix.steps if prefix else steps)
     if prefix is not None:
         prefix = replace(prefix, steps=head)
@@ -127,13 +110,6 @@ def plan_indexed(
         if maps:
             source = map_source(definition, source, maps)
             undo.callback(source.close)
-        if prefix is not None and prefix.cache.store == "auto":
-            # Fused first: a cache between the two would change bits.
-            automatic, all_steps = prefix, fuse_decode_and_crop(prefix.steps)
-            prefix, steps = None, all_steps
-            if cached and choose is not None:
-                choice = choose(name, definition, source, all_steps, automatic)
-                prefix, steps = _chosen(choice, automatic, all_steps)
         plan = _plan(name, definition, source, prefix.steps if prefix else (), steps, removed)
         if prefix is not None and cached:
             rest = plan.steps[len(prefix.steps) :]
@@ -143,31 +119,13 @@ def plan_indexed(
     return plan
 
 
-def _chosen(
-    choice: CacheChoice, prefix: CachePrefix, steps: list[Step]
-) -> tuple[CachePrefix | None, list[Step]]:
-    """Returns the steps before and behind the place of a cache; None: no cache."""
-    if choice.store == "none":
-        return None, steps
-    cache = prefix.cache.model_copy(update={"store": choice.store, "budget": choice.budget})
-    before = tuple(steps[: choice.position])
-    return replace(prefix, steps=before, cache=cache), steps[choice.position :]
-
-
-def plan_steps(
-    name: str, definition: Pipeline, source: Source, steps: Sequence[Step]
-) -> IndexedPlan:
-    """Plans the steps, of a definition, behind a source."""
-    return _plan(name, definition, source, (), list(steps))
-
-
 def _plan(
     name: str,
     definition: Pipeline,
     source: Source,
     first: tuple[Step, ...],
     steps: list[Step],
-    removed: tuple[int, ...] = (),
+    removed: tuple[int, ...],
 ) -> IndexedPlan:
     """Plans the steps; those in `first` stay at the server."""
     assert definition.batch is not None

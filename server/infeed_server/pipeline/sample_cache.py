@@ -45,18 +45,6 @@ class CachePrefix:
     """Path of the `cache` step, for messages: `transforms[2].cache`."""
 
 
-@dataclass(frozen=True)
-class CacheChoice:
-    """What `cache: auto` becomes."""
-
-    position: int
-    """Transforms before the cache."""
-    store: str
-    """`memory`, `disk` or `none`."""
-    budget: int
-    """Bytes, of all processes of the server."""
-
-
 def split_at_cache(steps: Sequence[Step]) -> tuple[CachePrefix | None, list[Step]]:
     """Returns the steps before the `cache` step and those after it (all, if there is none)."""
     positions = [position for position, (_, step) in enumerate(steps) if isinstance(step, Cache)]
@@ -67,11 +55,6 @@ def split_at_cache(steps: Sequence[Step]) -> tuple[CachePrefix | None, list[Step
     position = positions[0]
     ordinal, cache = steps[position]
     assert isinstance(cache, Cache)
-    if cache.store == "auto":
-        raise ConfigError(
-            f"transforms[{ordinal}].cache: store: auto also chooses the place, so it stands beside "
-            "the transforms, cache: auto; or name memory or disk here"
-        )
     for number, step in steps[:position]:
         if step.random:
             raise ConfigError(
@@ -96,7 +79,7 @@ class CachedSource(WrappedSource):
         """Raises `ConfigError` if the store cannot be opened."""
         super().__init__(source)
         self.steps = steps = prefix.steps
-        self.hits = self.misses = self._made_bytes = 0
+        self.hits = self.misses = 0
         self._fields = sample_graph.trace(source, steps)[-1]
         self._serialized = {
             name for name, spec in self._fields.items() if not spec.shape.is_fully_defined()
@@ -183,11 +166,6 @@ class CachedSource(WrappedSource):
         """The bytes of the store; on disk, also of other processes."""
         return self._store.used_bytes
 
-    @property
-    def mean_record_bytes(self) -> float:
-        """The size of the records that were made so far."""
-        return self._made_bytes / max(1, self.misses)
-
     def close(self) -> None:
         super().close()
         self.release()
@@ -210,8 +188,6 @@ class CachedSource(WrappedSource):
         records = {index: self._format.encode(rows, row) for row, index in enumerate(indices)}
         for index, record in records.items():
             self._store.put(index, record)
-        with self._lock:
-            self._made_bytes += sum(map(len, records.values()))
         return records
 
     def _serialize(self, sample: Sample, key: tf.Tensor) -> Sample:

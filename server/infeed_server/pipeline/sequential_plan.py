@@ -115,8 +115,6 @@ def _refuse_indexed_options(definition: Pipeline) -> None:
             f"on_error: a dataset has no samples by index to {definition.on_error}; call "
             "ignore_errors() in the dataset function"
         )
-    if definition.cache is not None:
-        raise ConfigError("cache: a dataset has none; call cache() in the dataset function")
 
 
 def _specs(dataset: tf.data.Dataset, definition: Pipeline) -> tuple[tuple[FieldSpec, ...], int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 
 from infeed_server.engines.base import Engine
-from infeed_server.engines.indexed.cache_choice import choose
 from infeed_server.engines.indexed.engine import IndexedEngine
 from infeed_server.engines.indexed.quarantine import Quarantine
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
@@ -40,7 +39,7 @@ def build(
         return SequentialEngine(dataset, budget)
     source = definition.open(progress)
     try:
-        plan = plan_indexed(name, definition, source, choose=choose)
+        plan = plan_indexed(name, definition, source)
     except BaseException:  # also a signal
         source.close()
         raise

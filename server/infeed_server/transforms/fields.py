@@ -78,9 +78,8 @@ class Cache(Transform):
 
     shorthand = "store"
 
-    store: Literal["memory", "disk", "auto"] = "memory"
-    """Where samples are kept: `disk` survives restarts, and several processes share it; `auto`, not
-    in the list but beside it, measures what pays, and also chooses the place."""
+    store: Literal["memory", "disk"] = "memory"
+    """Where samples are kept: `disk` survives restarts, and several processes share it."""
     budget: Annotated[ByteSize, Field(ge=1 << 20)] = ByteSize(4 << 30)
     """Bytes at most, and 1 MiB at least: of memory, in all processes of the server together; of
     disk, with the unused caches below `path`."""

@@ -21,7 +21,6 @@ from infeed.shared.errors import ConfigError
 from infeed_server.cache import directory
 from infeed_server.cache.directory import (
     delete,
-    delete_left_measurements,
     list_directories,
     open_directory,
 )
@@ -81,15 +80,6 @@ def test_directory_that_cannot_be_opened_may_be_in_use(opened: Open, tmp_path: P
     (tmp_path / "a" / "in-use").mkdir()  # for root, too
     assert directory.is_in_use(tmp_path / "a")
     assert not directory.is_in_use(tmp_path / "deleted")
-
-
-def test_measurements_of_killed_servers_are_deleted(tmp_path: Path) -> None:
-    old, new = tmp_path / ".measured-old", tmp_path / ".measured-new"
-    for folder in (old, new):
-        folder.mkdir()
-    os.utime(old, (0, 0))
-    delete_left_measurements(tmp_path)
-    assert (old.exists(), new.exists()) == (False, True)
 
 
 def test_other_processes_see_that_a_directory_is_in_use(opened: Open, tmp_path: Path) -> None:

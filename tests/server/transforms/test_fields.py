@@ -53,7 +53,6 @@ def test_cache_changes_neither_sample_nor_identity(run: Any) -> None:
     assert Cache(store="disk", path="a").identity() == Cache().identity() == {"cache": {}}
     with pytest.raises(ValueError, match="limit_mb is now budget: 7MiB"):
         Cache(limit_mb=7)
-    Cache(store="auto", path="a", evict="next_use")
 
 
 @pytest.mark.parametrize(
