@@ -320,10 +320,6 @@ CASES: dict[str, Case] = {
     "cache-memory": _epochs("memory", 1.0, 7.0),
     "cache-disk": _epochs("disk", 1.0, 5.0),
     "cache-half": _epochs("memory", 0.5, 1.7),
-    "cache-seeds": Case(
-        "two trainers of different seeds, a cache for a quarter: evict: next_use ÷ never",
-        epochs.compare_seeds,
-    ),
     "first-batch": Case("from connect to the first batch of a warm server", _first_batch),
     "index-1m": Case("the record index of a million small records", records.compare),
     "stores": Case(

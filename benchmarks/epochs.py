@@ -6,13 +6,12 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.duel import Plan
 from benchmarks.findings import Figures, Finding, Target
 from benchmarks.photos import PATTERN, photo_folder
-from tests.harness.http_get import metric
 from tests.harness.server import InfeedServer
 
 import infeed
@@ -53,27 +52,8 @@ def compare(store: str, part: float, at_least: float, plan: Plan) -> list[Findin
     return [Finding("images/s", Figures("second epoch", second), Figures("first", first), target)]
 
 
-def compare_seeds(plan: Plan) -> list[Finding]:
-    """Measures the hits of two jobs with different seeds and room for a quarter, after an epoch."""
-    shares: dict[str, list[float]] = {"next_use": [], "never": []}
-    for _ in range(max(1, plan.pairs // 2)):
-        for evict, found in shares.items():
-            with _server("memory", 0.25, f", evict: {evict}") as server, ExitStack() as stack:
-                feeds = [
-                    stack.enter_context(infeed.connect(server.address, "photos", seed=seed))
-                    for seed in (1, 2)
-                ]
-                _read(feeds, 1)
-                before = _reads(server)
-                _read(feeds, 2)
-                hits, misses = (now - old for now, old in zip(_reads(server), before, strict=True))
-                found.append(100 * hits / (hits + misses))
-    ours, theirs = (Figures(name, values) for name, values in shares.items())
-    return [Finding("% hits", ours, theirs, Target(45.0, of="figure"))]
-
-
 @contextmanager
-def _server(store: str, part: float, options: str = "") -> Iterator[InfeedServer]:
+def _server(store: str, part: float) -> Iterator[InfeedServer]:
     """Serves the photos behind a cache with room for a part of them."""
     photos = sorted(photo_folder().glob(PATTERN))
     budget = max(1 << 20, int(part * COPIES * len(photos) * SAMPLE_BYTES))
@@ -84,9 +64,9 @@ def _server(store: str, part: float, options: str = "") -> Iterator[InfeedServer
             for photo in photos:
                 shutil.copy(photo, folder / "photos" / str(copy) / photo.name)
         definition = folder / "pipelines.yaml"
-        cache = f"store: {store}, budget: {budget}{options}"
+        cache = f"store: {store}, budget: {budget}"
         definition.write_text(PIPELINE.format(folder=folder, side=SIDE, cache=cache, batch=BATCH))
-        with InfeedServer(definition, folder / "log", http="127.0.0.1:0") as server:
+        with InfeedServer(definition, folder / "log") as server:
             yield server
 
 
@@ -100,17 +80,3 @@ def _epochs(server: InfeedServer, count: int) -> Iterator[float]:
             for _ in range(steps - 1):
                 next(feed)
             yield (steps - 1) * BATCH / (time.perf_counter() - begin)
-
-
-def _read(feeds: list[infeed.Feed], epochs: int) -> None:
-    for _ in range(epochs * (feeds[0].steps_per_epoch or 0)):
-        for feed in feeds:
-            next(feed)
-
-
-def _reads(server: InfeedServer) -> tuple[float, float]:
-    hits, misses = (
-        metric(server.http, "infeed_cache_reads_total", result=result)
-        for result in ("hits", "misses")
-    )
-    return hits, misses

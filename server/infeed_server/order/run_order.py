@@ -194,10 +194,6 @@ class RunOrder:
         lineage = tuple(part.segment for part in self.parts)
         return RunOrder(lineage, [part.order.without(bad) for part in self.parts])
 
-    def next_positions(self, index: Positions, position: int) -> Positions:
-        """Returns about when each sample is read next, as if all epochs were alike."""
-        return self.last.next_positions(index, position)
-
     def positions_of(self, index: int, epochs: int) -> list[tuple[int, int]]:
         """Returns the epoch and position of each slot that has a sample, up to an epoch: in the
         place of the sample, or of a removed one whose substitute it is."""

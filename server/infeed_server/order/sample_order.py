@@ -114,15 +114,6 @@ class SampleOrder:
         other += (other >= slots.index) & (self.count > 1)
         return Slots(other, slots.epoch, _to_key(drawn))
 
-    def next_positions(self, index: Positions, position: int) -> Positions:
-        """Returns the first position of each sample from a position on, at most two epochs away."""
-        epoch, offset = divmod(position, self.length)
-        offsets = self.offsets(epoch, index)
-        passed = offsets < offset
-        offsets[passed] = self.length + self.offsets(epoch + 1, index[passed])
-        positions: Positions = epoch * self.length + offsets
-        return positions
-
     def _offsets(self, epoch: int, index: Positions) -> Positions:
         """Returns the offsets in an epoch of all samples: the inverse of `_index`."""
         if self.mode == "global":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +14,9 @@ import tensorflow as tf
 
 from infeed.shared.errors import ConfigError
 from infeed_server.cache.directory import VERSION, default_root, open_directory
-from infeed_server.cache.memory import MemoryStore, NextUseStore
+from infeed_server.cache.memory import MemoryStore
 from infeed_server.cache.records import RecordField, RecordFormat
 from infeed_server.cache.store import Store
-from infeed_server.order import Order
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
 from infeed_server.pipeline.packed_columns import PackedColumns
@@ -30,9 +29,6 @@ log = logging.getLogger(__name__)
 
 _KEPT, _FIELD, _SOURCE = "kept", "field/", "source/"
 """A column, and the prefixes of two kinds of columns, of a cache in a graph."""
-
-Job = tuple[Order, int]
-"""The order in which a job reads samples, and its position."""
 
 
 @dataclass(frozen=True)
@@ -96,22 +92,13 @@ class CachedSource(WrappedSource):
         self._packed = {_FIELD: PackedColumns(stored), _SOURCE: PackedColumns(source.columns)}
         self.columns = self._graph_columns() if in_graph else stored
         self.release = self._store.close
-        self._jobs: Callable[[], Sequence[Job]] = tuple
-        self._clock = 0.0
-        """Samples that each job has read so far: the time of `_next_uses`."""
         self._lock = threading.Lock()
         self._function = sample_graph.sample_function(source, steps)
         self._run = sample_graph.columns_function(source, self._serialize)
 
-    def follow(self, jobs: Callable[[], Sequence[Job]]) -> None:
-        """Sets what returns the jobs that read the source, for `evict: next_use`."""
-        self._jobs = jobs
-
     def read(self, indices: Indices) -> Columns:
         wanted = indices.tolist()
         records = {index: self._store.get(index) for index in wanted}
-        if isinstance(self._store, NextUseStore):  # they are read, and may make room now
-            self._store.plan(self._next_uses(np.unique(indices)))
         missing = [index for index, record in records.items() if record is None]
         made = [index for index in missing if not self._in_graph or self._store.takes(index)]
         if made:
@@ -170,17 +157,6 @@ class CachedSource(WrappedSource):
         super().close()
         self.release()
 
-    def _next_uses(self, indices: Indices) -> dict[int, float]:
-        """Returns when the first of the jobs needs each sample, if all of them are as fast."""
-        jobs = self._jobs()
-        if not jobs:
-            return {}
-        ahead = [order.next_positions(indices, position) - position for order, position in jobs]
-        with self._lock:
-            self._clock += len(indices) / len(jobs)
-            times = self._clock + np.min(ahead, axis=0)
-        return dict(zip(indices.tolist(), times.tolist(), strict=True))
-
     def _make(self, indices: list[int]) -> dict[int, bytes]:
         """Makes the records of samples, and puts them into the store."""
         columns = self._run(self.source.read(np.array(indices, np.int64)))
@@ -204,8 +180,7 @@ def _open_store(
     """Returns the store of a `cache` step."""
     cache = prefix.cache
     if cache.store == "memory":
-        kind = NextUseStore if cache.evict == "next_use" else MemoryStore
-        return kind(cache.budget // cgroup.process_count())
+        return MemoryStore(cache.budget // cgroup.process_count())
     has_own_code = any(isinstance(step, Map) for _, step in prefix.steps)
     name = fingerprint(
         version=VERSION,

@@ -86,9 +86,6 @@ class Cache(Transform):
     path: str | None = None
     """Folder on a local disk; by default `samples` in the
     [user's folder](commands.md#environment-variables)."""
-    evict: Literal["never", "next_use"] = "never"
-    """`next_use`: in memory, a sample makes room for one that a trainer needs earlier. It pays when
-    trainers with different seeds read the data at the same time."""
 
     def resolve(self, base: Path) -> Cache:
         """Returns the step with a relative `path` taken from `base`."""
@@ -100,12 +97,6 @@ class Cache(Transform):
         if isinstance(value, dict) and "limit_mb" in value:
             raise ValueError(f"limit_mb is now budget: {value['limit_mb']}MiB")
         return value
-
-    @model_validator(mode="after")
-    def _fits_store(self) -> Cache:
-        if self.store == "disk" and self.evict != "never":
-            raise ValueError("evict: next_use is of store: memory; leave it out")
-        return self
 
     @override
     def apply(self, sample: Sample, key: Key) -> Sample:

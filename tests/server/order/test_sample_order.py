@@ -124,12 +124,11 @@ def test_order_is_stable() -> None:
     seed=st.integers(0, 2**63 - 1),
     block=st.integers(1, 50),
     window=st.integers(1, 120),
-    position=st.integers(0, 900),
+    epoch=st.integers(0, 3),
 )
-def test_next_position_of_each_sample_is_its_first(
-    mode: Mode, *, count: int, seed: int, block: int, window: int, position: int
+def test_offset_of_each_sample_is_its_place_in_the_epoch(
+    mode: Mode, *, count: int, seed: int, block: int, window: int, epoch: int
 ) -> None:
     order = SampleOrder(count, seed, mode, block, window)
-    stream = order.slots(position, 2 * count).index.tolist()
-    found = order.next_positions(np.arange(count), position)
-    assert (found - position).tolist() == [stream.index(sample) for sample in range(count)]
+    places = order.offsets(epoch, order.slots(epoch * count, count).index)
+    assert places.tolist() == list(range(count))

@@ -58,7 +58,7 @@ def test_cache_changes_neither_sample_nor_identity(run: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"store": "disk", "evict": "next_use"}, "next_use is of store: memory"),
+        ({"store": "auto"}, "store: should be 'memory' or 'disk'"),
         ({"budget": "8gigs"}, "budget: should be bytes, or a size such as 8GiB, not '8gigs'"),
     ],
 )

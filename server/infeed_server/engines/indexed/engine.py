@@ -35,7 +35,6 @@ from infeed_server.engines.monitor import Monitor
 from infeed_server.engines.state_clock import STATES, StateSeconds, total_seconds
 from infeed_server.order import Order
 from infeed_server.pipeline.indexed_plan import IndexedPlan
-from infeed_server.pipeline.sample_cache import Job
 from infeed_server.pipeline.sample_stages import SampleStage, sample_stages
 from infeed_server.sources.python.mapped import python_work
 from infeed_server.sources.python.work_meter import PythonWork
@@ -63,8 +62,6 @@ class IndexedEngine(Engine):
         self._bad_samples = BadSampleHandler(plan, quarantine, monitor)
         self._queries = OrderQueries(plan, self._bad_samples)
         self.shared = SharedBatches(budget)
-        if plan.cache is not None:
-            plan.cache.follow(self._jobs)
         self._streams: Counter[int] = Counter()
         """Open streams by batch size."""
         self._sizes: tuple[int, ...] = ()
@@ -116,9 +113,6 @@ class IndexedEngine(Engine):
 
     def python_work(self) -> PythonWork:
         return python_work(self._plan.uncached[0])
-
-    def _jobs(self) -> list[Job]:
-        return [(self._plan.order(*run), at) for run, at in self.shared.jobs().items()]
 
     def sample_counts(self) -> dict[str, int]:
         counts = {f"{origin}_samples": count for origin, count in self.shared.samples.items()}

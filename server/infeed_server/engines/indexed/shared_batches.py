@@ -71,12 +71,6 @@ class SharedBatches:
             self._readers = +self._readers
             self._drop([key for key, kept in self._batches.items() if not self._wanted(key, kept)])
 
-    def jobs(self) -> dict[RunKey, int]:
-        """Returns the runs that feeds read, and the position of the first of them."""
-        with self._lock:
-            readers = sorted(self._readers, key=lambda reader: reader.position)
-            return {reader.run: reader.position for reader in readers if reader.run is not None}
-
     @property
     def kept_bytes(self) -> int:
         with self._lock:

@@ -165,13 +165,6 @@ def test_batch_of_tiles_is_not_kept_for_feeds_of_the_tiles(opened: Any) -> None:
     assert one.engine.shared.kept_bytes == 4 * BATCH_BYTES
 
 
-def test_foremost_feed_of_each_run_is_its_job(opened: Any) -> None:
-    one = opened()
-    ahead, behind, other, _ = (one.open() for _ in range(4))
-    read(ahead, 40), read(behind, 8), read(other, 16, seed=6)
-    assert one.engine.shared.jobs() == {(5, ()): 48, (6, ()): 24}
-
-
 @pytest.mark.parametrize("leaves", [True, False])
 def test_memory_of_a_batch_that_is_dropped_is_free_at_once(opened: Any, leaves: bool) -> None:
     """Not when the garbage collector looks for cycles, which may be many batches later."""
