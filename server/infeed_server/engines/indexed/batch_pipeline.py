@@ -1,11 +1,9 @@
-"""The tf.data pipeline of one tile size: tiles in, and out in the same order.
+"""The tf.data pipeline of one batch size: requests in, and batches out in the same order.
 
-    queue → tiles → read columns by index (threads) → unbatch
-          → map(sample function) → batch → prefetch
+    queue → read columns by index (threads) → unbatch → map(sample function) → batch → prefetch
 
-A tile is a batch, or a part of it that batches of another size have too. All streams whose batches
-have tiles of a size share one pipeline, so it is traced, warmed up and autotuned once, and its
-memory has one bound.
+All streams of a batch size share one pipeline, so it is traced, warmed up and autotuned once, and
+its memory has one bound.
 """
 
 from __future__ import annotations
@@ -26,9 +24,9 @@ from infeed.shared.errors import InfeedError, ServerError
 from infeed.shared.tensorflow.from_callable import from_callable
 from infeed_server.engines.base import Answer, shutting_down
 from infeed_server.engines.indexed.bad_samples import BadSampleHandler
+from infeed_server.engines.indexed.batch_queue import BatchQueue
 from infeed_server.engines.indexed.fair_queue import BatchTask, complete
 from infeed_server.engines.indexed.shared_batches import SharedBatches
-from infeed_server.engines.indexed.tile_queue import TileQueue
 from infeed_server.engines.memory_budget import StreamQuota
 from infeed_server.engines.monitor import Monitor, record_stage
 from infeed_server.engines.state_clock import PipelineState, StateClock
@@ -46,7 +44,7 @@ _READ_AHEAD_BYTES = 256 << 20
 
 
 class BatchPipeline:
-    """Runs the tasks of all sessions that use a tile size, and counts those sessions."""
+    """Runs the tasks of all sessions of a batch size, and counts those sessions."""
 
     def __init__(
         self,
@@ -60,7 +58,7 @@ class BatchPipeline:
         self.slots = slots
         self._bad_samples = bad_samples
         self._monitor = monitor
-        self.queue = TileQueue(slots, shared)
+        self.queue = BatchQueue(shared)
         self.users = 0
         self._reads: deque[tuple[BatchTask, Future[Columns]]] = deque()
         self._columns_bytes = 0
@@ -182,10 +180,10 @@ class BatchPipeline:
         """Yields the tasks in the queue's order with their columns; reads ahead on threads."""
         while True:
             while len(self._reads) < self._read_ahead():
-                tile = self.queue.take(wait=not self._reads)
-                if tile is None:
+                work = self.queue.take(wait=not self._reads)
+                if work is None:
                     break
-                self._start_read(tile)
+                self._start_read(work)
             if not self._reads:
                 return
             task, future = self._reads[0]
@@ -239,7 +237,7 @@ class BatchPipeline:
         with self._lock:
             self._failure = error
             reading = [task for task, _ in self._reads]
-            tasks = [*reading, *self._in_graph, *self.queue.drain()]
+            tasks = [*reading, *self._in_graph, *self.queue.close()]
             self._reads.clear()
             self._in_graph.clear()
         self._read_pool.shutdown(wait=False)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import Any
 
 from infeed.shared.errors import InvalidRequestError, ServerUnavailableError
@@ -29,7 +28,6 @@ from infeed_server.engines.indexed.fair_queue import BatchTask
 from infeed_server.engines.indexed.order_queries import OrderQueries
 from infeed_server.engines.indexed.quarantine import Quarantine
 from infeed_server.engines.indexed.shared_batches import SharedBatches
-from infeed_server.engines.indexed.tiles import tile_slots
 from infeed_server.engines.memory_budget import MemoryBudget, StreamQuota
 from infeed_server.engines.monitor import Monitor
 from infeed_server.engines.state_clock import STATES, StateSeconds, total_seconds
@@ -50,7 +48,7 @@ _MAX_SUBSTITUTES = 100
 
 
 class IndexedEngine(Engine):
-    """Serves an indexed pipeline through one batch pipeline for each tile size in use."""
+    """Serves an indexed pipeline through one batch pipeline for each batch size in use."""
 
     def __init__(
         self, plan: IndexedPlan, quarantine: Quarantine, monitor: Monitor, budget: MemoryBudget
@@ -62,9 +60,6 @@ class IndexedEngine(Engine):
         self._bad_samples = BadSampleHandler(plan, quarantine, monitor)
         self._queries = OrderQueries(plan, self._bad_samples)
         self.shared = SharedBatches(budget)
-        self._streams: Counter[int] = Counter()
-        """Open streams by batch size."""
-        self._sizes: tuple[int, ...] = ()
         self._pipelines: OrderedDict[int, BatchPipeline] = OrderedDict()
         self._ended_seconds: StateSeconds = dict.fromkeys(STATES, 0.0)
         """The states of the batch pipelines that were closed."""
@@ -162,22 +157,11 @@ class IndexedEngine(Engine):
             pipeline.close()
         self._bad_samples.close()
 
-    def add_size(self, slots: int, change: int) -> None:
-        """Counts a stream of a batch size that opens or closes."""
-        with self._lock:
-            self._streams += Counter({slots: change})
-            self._sizes = tuple(self._streams)
-
-    def is_current(self, pipeline: BatchPipeline, slots: int) -> bool:
-        """Returns whether a pipeline has the tiles of batches of a size."""
-        return pipeline.slots == tile_slots(slots, self._sizes) and not pipeline.queue.closed
-
     def pipeline(self, slots: int) -> BatchPipeline:
         """Adds a user to the pipeline of a batch size. Closes unused pipelines beyond the limit."""
         with self._lock:
             if self._closed:
                 raise shutting_down()
-            slots = tile_slots(slots, self._sizes)
             pipeline = self._pipelines.get(slots)
             if pipeline is None or pipeline.queue.closed:
                 self._check_sizes_in_use(slots)
@@ -208,7 +192,7 @@ class IndexedEngine(Engine):
 
 
 class IndexedSession(Session):
-    """One stream. Its pipeline is another one after streams of other batch sizes have come."""
+    """One stream."""
 
     def __init__(
         self,
@@ -219,20 +203,14 @@ class IndexedSession(Session):
         slots: int,
     ) -> None:
         super().__init__(quota)
-        self._engine = engine
+        self._shared = engine.shared
         self._plan = plan
         self._order: Order | None = None
         self._run: RunKey | None = None
         """The seed and the segments of that order."""
-        self._lock = threading.Lock()
-        self._closed = False
-        self._slots = slots
-        engine.add_size(slots, 1)
         try:
-            self._pipelines = [engine.pipeline(slots)]
-            """The current one is the last; others have made batches that may not be sent yet."""
+            self._pipeline = engine.pipeline(slots)
         except BaseException:
-            engine.add_size(slots, -1)
             quota.close()
             raise
         self._reader = engine.shared.open(trainer, slots)
@@ -240,35 +218,12 @@ class IndexedSession(Session):
     def submit(self, request: Request) -> Future[Answer]:
         if self._order is None or self._run != request.run:
             self._order, self._run = self._plan.order(*request.run), request.run
-        with self._lock:
-            if not (self._closed or self._engine.is_current(self._pipelines[-1], self._slots)):
-                with suppress(ServerUnavailableError):  # the one that it has goes on
-                    self._change_pipeline()
-            pipeline = self._pipelines[-1]
-        return pipeline.submit(BatchTask(request, self._order, self._quota, self._reader))
-
-    def _change_pipeline(self) -> None:
-        old = self._pipelines[-1]
-        for number, pipeline in enumerate(self._pipelines):
-            if self._engine.is_current(pipeline, self._slots):
-                self._pipelines.append(self._pipelines.pop(number))
-                break
-        else:
-            self._pipelines.append(self._engine.pipeline(self._slots))
-        # Answers are sent in order: later requests must not take the room of those that wait.
-        for task in old.queue.withdraw(self._quota):
-            self._pipelines[-1].submit(task)
-        old.clock.update()
+        return self._pipeline.submit(BatchTask(request, self._order, self._quota, self._reader))
 
     def on_sent(self) -> None:
         self._quota.release()
-        for pipeline in tuple(self._pipelines):
-            pipeline.queue.on_sent(self._quota)
+        self._pipeline.queue.on_sent(self._quota)
 
     def close(self) -> None:
-        with self._lock:
-            self._closed = True
-        self._engine.add_size(self._slots, -1)
-        for pipeline in self._pipelines:
-            pipeline.remove_user(self._quota)
-        self._engine.shared.close(self._reader)
+        self._pipeline.remove_user(self._quota)
+        self._shared.close(self._reader)

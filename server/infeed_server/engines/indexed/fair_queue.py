@@ -27,13 +27,11 @@ class Reader:
     run: RunKey | None = None
     position: int = 0
 
-    def shares(self, other: Reader, slots: int, is_tile: bool) -> bool:
-        """Returns whether it asks for what the other feed asks for in parts of so many slots."""
-        if self.slots != other.slots:
-            return is_tile and not self.slots % slots
+    def shares(self, other: Reader) -> bool:
+        """Returns whether it asks for the other feed's batches, if both are in one run."""
         ours, theirs = self.trainer, other.trainer
         is_same_rank = ours.world_size != theirs.world_size or ours.rank == theirs.rank
-        return is_same_rank and self.slots == slots
+        return is_same_rank and self.slots == other.slots
 
 
 @dataclass
@@ -171,12 +169,8 @@ class FairQueue:
     def remove(self, quota: StreamQuota) -> list[BatchTask]:
         """Closes a stream's quota and returns its waiting tasks; taken tasks continue."""
         quota.close()
-        self.wake()
-        return self.withdraw(quota)
-
-    def withdraw(self, quota: StreamQuota) -> list[BatchTask]:
-        """Removes and returns a stream's waiting tasks, for another queue."""
         with self._changed:
+            self._changed.notify()
             return list(self._waiting.pop(quota, ()))
 
     def close(self) -> list[BatchTask]:

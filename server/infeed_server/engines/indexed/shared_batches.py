@@ -31,10 +31,9 @@ _Key = tuple[RunKey, int, int, int]
 
 @dataclass(eq=False)
 class _Shared:
-    """A batch, or a tile of it: in the making, and kept afterwards."""
+    """A batch: in the making, and kept afterwards."""
 
     maker: Reader
-    is_tile: bool
     waiting: list[BatchTask] = field(default_factory=list)
     batch: HostBatch | None = None
     bytes: int = 0
@@ -81,22 +80,20 @@ class SharedBatches:
         with self._lock:
             return _key(task) in self._batches
 
-    def join(self, task: BatchTask, *, make: bool, is_tile: bool) -> bool:
+    def join(self, task: BatchTask, *, make: bool) -> bool:
         """Completes the task with its batch, at once or when it is made. Returns False if it is
         neither kept nor in the making; with `make`, the caller makes it then, and calls `settle`.
-        A tile is a part of batches of several sizes."""
+        """
         key, reader = _key(task), task.reader
         with self._lock:
             found = self._batches.get(key)
             if found is None and not make:
                 return False
-            if reader.slots == task.request.slots:
-                reader.run, reader.position = key[0], key[1] + key[2]
+            reader.run, reader.position = key[0], key[1] + key[2]
             if found is None:
-                again = any(other.position > key[1] for other in self._others(key, reader, is_tile))
-                if is_tile:  # a batch of several is counted by its tiles
-                    self.samples["recomputed" if again else "computed"] += key[2]
-                self._batches[key] = _Shared(reader, is_tile, [task])
+                again = any(other.position > key[1] for other in self._others(key, reader))
+                self.samples["recomputed" if again else "computed"] += key[2]
+                self._batches[key] = _Shared(reader, [task])
                 return False
             self.samples["shared"] += key[2]
             if found.batch is None:
@@ -141,19 +138,16 @@ class SharedBatches:
                 else:
                     self._drop([key])
 
-    def _others(self, key: _Key, maker: Reader, is_tile: bool) -> list[Reader]:
+    def _others(self, key: _Key, maker: Reader) -> list[Reader]:
         """Returns the feeds that ask for a batch too, sooner or later, if they go on."""
-        return [
-            other
-            for other in self._readers
-            if other is not maker and other.run == key[0] and other.shares(maker, key[3], is_tile)
-        ]
+        others = (reader for reader in self._readers if reader is not maker)
+        return [other for other in others if other.run == key[0] and other.shares(maker)]
 
     def _wanted(self, key: _Key, kept: _Shared) -> bool:
         """Returns whether a feed will ask for a batch while it can be kept."""
         per_position = max(1, kept.bytes // max(1, key[2]))
         reach = self._budget.kept_limit // per_position
-        others = self._others(key, kept.maker, kept.is_tile)
+        others = self._others(key, kept.maker)
         return any(0 <= key[1] - other.position <= reach - key[2] for other in others)
 
     def _make_room(self, size: int) -> bool:

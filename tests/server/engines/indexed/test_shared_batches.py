@@ -17,11 +17,11 @@ from tests.harness.waiting import wait_until
 
 from infeed.shared.errors import InfeedError, UserCodeError
 from infeed_server.engines.base import HostBatch, Request, Session, Trainer
+from infeed_server.engines.indexed.batch_queue import BatchQueue
 from infeed_server.engines.indexed.engine import IndexedEngine
 from infeed_server.engines.indexed.fair_queue import BatchTask
 from infeed_server.engines.indexed.quarantine import Quarantine
 from infeed_server.engines.indexed.shared_batches import _FIELD_BYTES, _OBJECT_BYTES, SharedBatches
-from infeed_server.engines.indexed.tile_queue import TileQueue
 from infeed_server.engines.memory_budget import MemoryBudget
 from infeed_server.engines.monitor import Monitor
 from infeed_server.order import SampleOrder
@@ -43,6 +43,7 @@ class Rows:
         self.may_read = threading.Event()
         self.may_read.set()
         self.is_broken = False
+        self.bad = range(0)
 
     def __len__(self) -> int:
         return N
@@ -50,7 +51,7 @@ class Rows:
     def __getitem__(self, index: int) -> dict[str, Any]:
         assert self.may_read.wait(60)
         self.reads.append(index)
-        if self.is_broken:
+        if self.is_broken or index in self.bad:
             raise ValueError("out of order")
         return {"x": np.full(1000, index, np.uint8)}
 
@@ -78,17 +79,18 @@ class Opened:
 def opened(tmp_path: Any) -> Iterator[Callable[..., Opened]]:
     with ExitStack() as stack:
 
-        def make(memory: int = 1 << 30) -> Opened:
+        def make(memory: int = 1 << 30, on_error: Any = "raise") -> Opened:
             rows = Rows()
             definition = parse(
                 {
                     "source": {"python": rows, "identity": "rows"},
                     "shuffle": {"seed": 5},
                     "batch": {"size": 8},
+                    "on_error": on_error,
                 }
             )
             plan = plan_indexed("rows", definition, open_source(definition.source))
-            quarantine = Quarantine(str(tmp_path / "bad.jsonl"), "rows", "raise")
+            quarantine = Quarantine(str(tmp_path / "bad.jsonl"), "rows", on_error)
             engine = IndexedEngine(plan, quarantine, Monitor(), MemoryBudget(memory))
             stack.callback(engine.close)
             rows.reads.clear()  # those that show the fields
@@ -158,13 +160,6 @@ def test_ranks_with_one_feed_id_are_two_feeds(opened: Any) -> None:
     assert one.engine.shared.kept_bytes == 2 * BATCH_BYTES, "for the slow one alone"
 
 
-def test_batch_of_tiles_is_not_kept_for_feeds_of_the_tiles(opened: Any) -> None:
-    one = opened()
-    _, large, middle = one.open(8), one.open(32), one.open(16)
-    read(large, 0, 32, 32), read(middle, 48, 16, 16)
-    assert one.engine.shared.kept_bytes == 4 * BATCH_BYTES
-
-
 @pytest.mark.parametrize("leaves", [True, False])
 def test_memory_of_a_batch_that_is_dropped_is_free_at_once(opened: Any, leaves: bool) -> None:
     """Not when the garbage collector looks for cycles, which may be many batches later."""
@@ -232,10 +227,10 @@ def test_batch_that_is_dropped_before_a_stream_takes_it_is_made(
     assert read(one.open(), 0).mask.all()
 
 
-@pytest.mark.parametrize("add", [TileQueue.put, TileQueue.retry])
+@pytest.mark.parametrize("add", [BatchQueue.put, BatchQueue.retry])
 def test_closed_queue_fails_tasks(add: Any) -> None:
     budget = MemoryBudget(1)
-    queue = TileQueue(8, SharedBatches(budget))
+    queue = BatchQueue(SharedBatches(budget))
     queue.close()
     task = BatchTask(Request(5, 0, 8, 8), SampleOrder(N, 5, "global"), budget.open_quota("rows"))
     add(queue, task)
@@ -316,9 +311,8 @@ def test_nothing_is_kept_for_a_stream_that_left(opened: Any) -> None:
         ([(8, 0, 1), (8, 0, 1)], True),
         ([(8, 0, 2), (8, 1, 2)], False),  # two ranks of a job never ask for the same
         ([(8, 0, 2), (8, 0, 2)], True),
-        ([(16, 0, 1), (8, 0, 2)], True),  # another number of ranks
-        ([(8, 0, 2), (8, 1, 4)], True),
-        ([(16, 0, 1), (9, 0, 1)], False),  # no common tiles
+        ([(8, 0, 2), (8, 1, 4)], True),  # another number of ranks
+        ([(16, 0, 1), (8, 0, 2)], False),  # another size
     ],
 )
 def test_batches_are_kept_for_streams_that_may_ask(
@@ -340,10 +334,9 @@ def test_streams_of_another_seed_share_nothing(opened: Any, seed: int) -> None:
     assert (one.engine.shared.kept_bytes > 0) == (seed == 5)
 
 
-@pytest.mark.parametrize("sizes", [(32, 16), (48, 32), (32, 12), (64, 48, 40)])
-def test_batches_of_several_sizes_have_the_same_samples(opened: Any, sizes: Any) -> None:
+def test_batches_of_several_sizes_have_the_same_samples(opened: Any) -> None:
     one, alone = opened(), opened()
-    sessions = {size: one.open(size) for size in sizes}
+    sessions = {size: one.open(size) for size in (64, 48, 40)}
     single = alone.open(1)
     row = [content(read(single, start, 1, 1)) for start in range(2 * N)]
     for start in range(0, 2 * N, 16):
@@ -357,58 +350,6 @@ def test_batches_of_several_sizes_have_the_same_samples(opened: Any, sizes: Any)
             assert b"".join(i for _, i, _ in expected) == batch.sample_ids[:count].tobytes()
             assert not batch.arrays["x"][count:].any()
             assert (batch.sample_ids[count:] == -1).all()
-
-
-def test_batches_of_two_sizes_are_made_of_shared_tiles(opened: Any) -> None:
-    one = opened()
-    large, small = one.open(32), one.open(16)
-    read(large, 0, 32, 32), read(small, 0, 16, 16)
-    made = len(one.rows.reads)
-    read(large, 32, 32, 32)
-    read(small, 32, 16, 16), read(small, 48, 16, 16)
-    assert len(one.rows.reads) == made + 32
-    assert sum(one.samples.values()) == 32 + 16 + 32 + 32  # each sample of a request once
-    assert one.samples["shared"] == 32
-    small.close()
-    made = len(one.rows.reads)
-    read(large, 64, 32, 32)  # in one piece again
-    assert len(one.rows.reads) == made + 32
-
-
-def test_stream_whose_tiles_change_keeps_the_order_of_its_requests(opened: Any) -> None:
-    one = opened(memory=1000)  # two batches in progress for each stream
-    large, other = one.open(32), one.open(32)
-    answers = [ask(large, start, 32, 32) for start in range(0, 128, 32)]
-    answers[0].result(60), answers[1].result(60)
-    one.rows.may_read.clear()
-    ask(other, 0, 32, 32, seed=6)  # which keeps the first pipeline from looking at its queue
-    wait_until(lambda: one.engine.queued_requests() == 2, "the other stream's batch is read")
-    one.open(16)
-    answers += [ask(large, start, 32, 32) for start in range(128, 192, 32)]
-    large.on_sent(), large.on_sent()
-    wait_until(lambda: one.engine.queued_requests() == 2, "two more are read")
-    one.rows.may_read.set()
-    for answer in answers[2:]:  # sent in the order of the requests
-        assert answer.result(10).mask.all()
-        large.on_sent()
-
-
-def test_error_of_a_tile_is_the_error_of_its_batch(opened: Any) -> None:
-    one = opened()
-    large, _ = one.open(32), one.open(8)
-    one.rows.is_broken = True
-    with pytest.raises(UserCodeError, match="out of order"):
-        ask(large, 0, 32, 32).result(60)
-
-
-def test_tiles_that_do_not_fit_together_are_an_error(
-    opened: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = opened()
-    large, _ = one.open(32), one.open(8)
-    monkeypatch.setattr("infeed_server.engines.indexed.tiles._concatenate", None)
-    with pytest.raises(InfeedError, match="do not fit together"):
-        ask(large, 0, 32, 32).result(60)
 
 
 def test_stream_without_room_waits_for_shared_batches_too(opened: Any) -> None:
@@ -425,16 +366,31 @@ def test_stream_without_room_waits_for_shared_batches_too(opened: Any) -> None:
         answer.result(60), slow.on_sent()
 
 
-def test_stream_goes_on_where_it_gets_no_other_tiles(
+@pytest.mark.parametrize("size", [16, 4])
+def test_too_few_good_samples_fail_a_batch_beside_any_others(opened: Any, size: int) -> None:
+    """About 95 draws for each slot, of which a batch has a thousand."""
+    outcomes = set()
+    for others in ((), (8, 4), (16,)):
+        one = opened(on_error="substitute")
+        one.rows.bad = range(1, N)
+        for other in others:
+            session = one.open(other)
+            ask(session, 0, other, other).exception(60)
+            session.on_sent()
+        outcomes.add(repr(ask(one.open(size), 0, size, size).exception(60)))
+    (outcome,) = outcomes
+    assert ("no good sample found in 1000 draws for the batch at position 0" in outcome) == (
+        size == 16
+    )
+
+
+def test_stream_of_a_size_too_many_leaves_no_quota(
     opened: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("infeed_server.engines.indexed.engine._MAX_SIZES_IN_USE", 1)
     one = opened()
-    large = one.open(32)
-    one.engine.add_size(8, 1)  # as one that is about to open
-    assert read(large, 0, 32, 32).mask.all()
+    one.open(8)
     quotas = len(one.engine._budget.quotas)
     with pytest.raises(InfeedError, match="it serves 1 sizes"):
         one.open(9)
     assert len(one.engine._budget.quotas) == quotas
-    assert dict(one.engine._streams) == {32: 1, 8: 1}
