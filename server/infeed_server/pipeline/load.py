@@ -16,6 +16,7 @@ from infeed_server.config.document import Problem
 from infeed_server.config.model import Finding, KeyPath, did_you_mean, explain, format_path
 from infeed_server.config.user_errors import user_code_error
 from infeed_server.imports import load_tensorflow
+from infeed_server.pipeline.class_folders import class_folder_problems
 from infeed_server.pipeline.definition import Pipeline
 
 Pipelines = Mapping[str, Pipeline]
@@ -82,6 +83,7 @@ def parse_yaml(file: str) -> FilePipelines:
                 doc.problem(("pipelines", name, *path), text)
                 for path, text in explain(error, value)
             ]
+    problems += [doc.problem(path, text) for path, text in class_folder_problems(pipelines)]
     return FilePipelines(pipelines, doc, problems)
 
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from infeed.shared.errors import ConfigError, InfeedError
 from infeed_server.sources.base import Columns, Indices, Provenance, Sample, Source
+from infeed_server.sources.class_names import class_conflict
 
 
 class ConcatSource(Source):
@@ -26,7 +27,7 @@ class ConcatSource(Source):
             if problem := _difference(part, first):
                 raise ConfigError(
                     f"add[{number}]: {names[number + 1]} {problem} in {names[0]}; give both the "
-                    "same columns"
+                    "same columns and classes"
                 )
         self.parts = tuple(parts)
         self._begins = np.cumsum([0, *map(len, parts)], dtype=np.int64)
@@ -104,9 +105,8 @@ def _difference(part: Source, first: Source) -> str:
             return f"has the column {name!r} {_describe(mine)}, which is {_describe(expected)}"
     if part.parsed != first.parsed or _graph(part) != _graph(first):
         return "has the columns of other fields than those"
-    ours, theirs = _class_names(part), _class_names(first)
-    if any(one != other for one, other in zip(ours, theirs, strict=False)):
-        return f"has other labels, of the classes {list(ours)}, than {list(theirs)}"
+    if problem := class_conflict(_class_names(part), _class_names(first)):
+        return f"has labels where {problem}"
     return ""
 
 

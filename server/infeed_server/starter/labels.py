@@ -10,8 +10,8 @@ from itertools import zip_longest
 from pathlib import Path
 
 from infeed.shared.errors import SourceError
-from infeed_server.sources.images.labels import read_csv
 from infeed_server.sources.images.listing import EXTENSIONS, ImageListing
+from infeed_server.sources.images.table import read_csv
 from infeed_server.starter.draft import WRITTEN_LABELS, UnclearError, relative
 from infeed_server.starter.paths import DataPath, data_path
 from infeed_server.storage.files import abbreviate

@@ -1,23 +1,27 @@
-"""Labels of images: from a CSV of file,label, from folders, or from file names."""
+"""Labels of images: from a table of files and labels, from folders, or from file names."""
 
 from __future__ import annotations
 
-import csv
-import io
+import logging
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+import unicodedata
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from infeed.shared.errors import SourceError
-from infeed_server.config.model import Definition
+from infeed_server.config.model import Definition, as_tuple, did_you_mean
 from infeed_server.sources.images.listing import ImageListing
-from infeed_server.storage.files import abbreviate, read_bytes
+from infeed_server.sources.images.table import read_rows
+from infeed_server.storage.files import abbreviate
+
+log = logging.getLogger(__name__)
 
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 _MAX_DIGITS = 40
@@ -73,8 +77,27 @@ def labels_from_file_names(pattern: str, listing: ImageListing) -> Labels:
     return Labels(values.astype(np.int64), class_names=tuple(classes.tolist()))
 
 
-def labels_from_folders(listing: ImageListing) -> Labels:
-    """Labels each image with the number of its top folder. Raises `SourceError` for one in none."""
+class FolderLabels(Definition):
+    """Labels from folders, numbered as they are listed: `{folders: [cat, dog]}`."""
+
+    folders: Annotated[
+        tuple[Annotated[str, Field(min_length=1)], ...],
+        Field(min_length=1),
+        BeforeValidator(as_tuple),
+    ]
+
+    @field_validator("folders")
+    @classmethod
+    def _check(cls, folders: tuple[str, ...]) -> tuple[str, ...]:
+        for number, name in enumerate(folders):
+            if name in folders[:number]:
+                raise ValueError(f"has {name!r} twice")
+        return folders
+
+
+def labels_from_folders(listing: ImageListing, classes: Sequence[str] = ()) -> Labels:
+    """Labels each image with the number of its top folder, in the order of `classes`, or sorted.
+    Raises `SourceError` for an image in none of them."""
     loose = [file.path for file in listing.images if "/" not in file.path]
     if loose:
         raise SourceError(
@@ -82,24 +105,48 @@ def labels_from_folders(listing: ImageListing) -> Labels:
             f"but these are in none: {abbreviate(loose)}",
             file=f"{listing.root}/{loose[0]}",
         )
-    index = {name: number for number, name in enumerate(listing.folders)}
+    if classes:
+        names = _Names(classes)
+        index = {folder: _class_number(folder, names, listing) for folder in listing.folders}
+        without = [name for n, name in enumerate(classes) if n not in index.values()]
+    else:
+        index = {name: number for number, name in enumerate(listing.folders)}
+        without = [*listing.empty_folders]
+    if without:
+        of = "listed classes" if classes else "folders, which is no class"
+        named = abbreviate(without)
+        log.warning("%s: no image in %d of the %s: %s", listing.root, len(without), of, named)
     values = [index[file.path.partition("/")[0]] for file in listing.images]
-    return Labels(np.array(values, np.int64), class_names=listing.folders)
+    return Labels(np.array(values, np.int64), class_names=tuple(classes) or listing.folders)
 
 
-def labels_from_csv(path: str, listing: ImageListing) -> Labels:
-    """Reads labels from a CSV with the columns file and label, with or without a header line.
-    Labels are int64 if all are integers, else byte strings. Raises `SourceError`, with a line, for
-    a row that names no image, a second row of an image, and a row of the wrong width."""
-    index = {image.path: number for number, image in enumerate(listing.images)}
+def _class_number(folder: str, classes: _Names, listing: ImageListing) -> int:
+    numbers = classes.find(folder)
+    if len(numbers) == 1:
+        return numbers[0]
+    near = did_you_mean(folder, [*classes.names])
+    raise SourceError(
+        f"labels: the folder {folder!r} of {listing.root!r} has images, and is not in the list "
+        f"folders{near}; add it at the end, or move its images",
+        file=f"{listing.root}/{folder}",
+    )
+
+
+def labels_from_table(path: str, listing: ImageListing) -> Labels:
+    """Reads labels from a CSV or JSON lines with the columns file and label; a CSV may have no
+    header. Labels are int64 if all are integers, else byte strings. Raises `SourceError`, with a
+    line, for a row that names no image, a second row of an image, and a row of the wrong width."""
+    names = _Names([image.path for image in listing.images])
     lines: dict[int, int] = {}
-    texts = [""] * len(index)
+    texts = [""] * len(listing.images)
     unknown = []
-    for line, file, label in _read_rows(path):
-        number = index.get(posixpath.normpath(file))
-        if number is None:
-            unknown.append(f"line {line}: {file!r}")
+    for line, file, label in read_rows(path):
+        numbers = names.find(posixpath.normpath(file))
+        if len(numbers) != 1:
+            forms = f", which {len(numbers)} images are called in other Unicode forms"
+            unknown.append(f"line {line}: {file!r}{forms * bool(numbers)}")
             continue
+        number = numbers[0]
         if number in lines:
             before = f"has a label already, in line {lines[number]}"
             raise SourceError(f"{path}, line {line}: {file!r} {before}", file=path)
@@ -134,40 +181,23 @@ def _to_array(texts: Sequence[str], path: str) -> npt.NDArray[Any]:
     return np.array([int(text or 0) for text in texts], np.int64)
 
 
-def read_csv(path: str, delimiters: str = ",") -> list[tuple[int, list[str]]]:
-    """Returns number and cells of each row, split by a delimiter. Raises `SourceError`."""
-    try:
-        text = read_bytes(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{path} is not UTF-8 text", file=path) from error
-    delimiter = max(delimiters, key=text.partition("\n")[0].count)
-    lines = io.StringIO(text, newline="")
-    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
-    try:
-        return [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
-    except csv.Error as error:
-        raise SourceError(f"{path}, line {reader.line_num}: {error}", file=path) from error
+class _Names:
+    """The numbers of names."""
 
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        self._exact = {name: number for number, name in enumerate(names)}
 
-def _read_rows(path: str) -> Iterator[tuple[int, str, str]]:
-    """Yields line number, file and label of each row."""
-    table = read_csv(path)
-    if not table:
-        raise SourceError(f"{path} is empty; it needs the columns file,label", file=path)
-    header = [cell.lower() for cell in table[0][1]]
-    file, label = 0, 1
-    if "file" in header and "label" in header:
-        file, label = header.index("file"), header.index("label")
-        del table[0]
-    elif len(header) != 2:
-        names = ", ".join(table[0][1])
-        text = f"{path}: the first line names the columns {names}; file and label are required"
-        raise SourceError(text, file=path)
-    for line, row in table:
-        if len(row) != len(header) or not row[file] or not row[label]:
-            raise SourceError(
-                f"{path}, line {line}: {','.join(row)!r} is not a row of {len(header)} columns "
-                "with a file and a label",
-                file=path,
-            )
-        yield line, row[file], row[label]
+    def find(self, name: str) -> Sequence[int]:
+        """Returns the number of a name; if there is none, of those in another form of Unicode: one
+        system writes `é` as one character, another one as two."""
+        if name in self._exact:
+            return [self._exact[name]]
+        return self._composed.get(unicodedata.normalize("NFC", name), [])
+
+    @cached_property
+    def _composed(self) -> Mapping[str, Sequence[int]]:
+        numbers: dict[str, list[int]] = {}
+        for number, name in enumerate(self.names):
+            numbers.setdefault(unicodedata.normalize("NFC", name), []).append(number)
+        return numbers

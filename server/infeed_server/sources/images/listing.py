@@ -4,89 +4,177 @@ from __future__ import annotations
 
 import errno
 import logging
+import mimetypes
 import os
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from stat import S_ISREG
 
 from infeed.shared.errors import SourceError
 from infeed_server.storage import object_store
 from infeed_server.storage.faults import error_text
-from infeed_server.storage.files import describe_nearest_folder, is_folder, is_remote
+from infeed_server.storage.files import (
+    abbreviate,
+    describe_nearest_folder,
+    is_folder,
+    is_remote,
+)
 from infeed_server.storage.stamp import FileStamp, StoredFile
 
 log = logging.getLogger(__name__)
 
-EXTENSIONS = (".jpg", ".jpeg", ".png")
-"""Endings of image file names, compared without case."""
+EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp")
+"""Endings of the files that `decode_image` decodes, compared without case."""
+
+_HIDDEN = "."
+"""Begins names that are left out without a message, as a shell's `*` leaves them out."""
+
+_SYSTEM_FOLDERS = ("@", "#", "$", "__", "lost+found")
+"""Beginnings of the names of folders that a system makes: `@eaDir`, `#recycle`, `$RECYCLE.BIN`,
+`__MACOSX`. They have thumbnails, and what was deleted."""
 
 _DANGLING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 """Errors of a link to no file: to a name that is not there, below a file, or back to itself."""
 
+_CLASS_THREADS = 16
+"""Threads that look for an image in each folder: in a store each takes a request."""
+
 
 @dataclass(frozen=True)
 class ImageListing:
-    """The images below a folder, sorted by their path in it, which `/` separates, and the names of
-    its direct subfolders."""
+    """The images below a folder, sorted by their path in it, which `/` separates; the names of the
+    direct subfolders that have images; and of those that have none."""
 
     root: str
     images: tuple[StoredFile, ...]
     folders: tuple[str, ...]
+    empty_folders: tuple[str, ...] = ()
+
+
+@dataclass
+class _LeftOut:
+    """What a listing leaves out."""
+
+    system_folders: set[str] = field(default_factory=set)
+    no_files: list[str] = field(default_factory=list)
+    other_formats: Counter[str] = field(default_factory=Counter)
+
+    def warn(self, root: str) -> None:
+        if found := sorted(self.system_folders):
+            log.warning(
+                "%s: %d folders are left out, as their names begin like a system's (%s): %s",
+                *(root, len(found), " ".join(_SYSTEM_FOLDERS), abbreviate(found)),
+            )
+        if self.no_files:
+            log.warning(
+                "%s: %d images are no files, or links to none, and are left out, such as %s",
+                *(root, len(self.no_files), min(self.no_files)),
+            )
+        if self.other_formats:
+            counts = (f"{count} {ending}" for ending, count in sorted(self.other_formats.items()))
+            log.warning(
+                "%s: %d images are left out, as their formats are not decoded (%s); convert them "
+                "to JPEG or PNG",
+                *(root, self.other_formats.total(), ", ".join(counts)),
+            )
 
 
 def list_images(root: str) -> ImageListing:
-    """Lists all images below a folder, except names that begin with a dot. Raises `SourceError`.
-    Images that are no files, or links to none, are left out, and counted in a warning."""
-    dangling: list[str] = []
-    try:
-        images, folders = _objects(root) if is_remote(root) else _local_images(root, dangling)
-    except OSError as error:
-        path = getattr(error, "filename", None) or root
-        raise SourceError(f"cannot list {path!r}: {error_text(error)}", file=path) from error
-    if dangling:
-        log.warning(
-            "%s: %d images are no files, or links to none, and are left out, such as %s",
-            *(root, len(dangling), min(dangling)),
-        )
-    if not images:
-        raise _without_image(root)
-    return ImageListing(root, tuple(sorted(images)), tuple(sorted(folders)))
-
-
-def _local_images(root: str, dangling: list[str]) -> tuple[list[StoredFile], set[str]]:
-    images, folders, base = [], set(), root.rstrip("/") + "/"
-    for folder, names in _walk(root):
-        prefix = f"{folder.rstrip('/')}/"[len(base) :]
-        if prefix.count("/") == 1:
-            folders.add(prefix.partition("/")[0])
-        for path in (prefix + name for name in names if _is_image(name)):
-            if stamp := _regular_stamp(base + path):
+    """Lists all images below a folder, except in folders of a system and names that begin with a
+    dot. Raises `SourceError`. What else is left out is counted in warnings."""
+    images: list[StoredFile] = []
+    folders: set[str] = set()
+    left_out = _LeftOut()
+    with _listing(root):
+        for path, stamp in _files(root, left_out.system_folders):
+            top, slash, _ = path.partition("/")
+            folders.update([top] if slash else ())
+            if not _is_image(path):
+                if (mimetypes.guess_type(path)[0] or "").startswith("image/"):
+                    left_out.other_formats[os.path.splitext(path)[1].lower()] += 1  # noqa: PTH122
+            elif stamp := stamp or _regular_stamp(f"{root}/{path}"):
                 images.append(StoredFile(path, stamp))
             else:
-                dangling.append(path)
-    return images, folders
+                left_out.no_files.append(path)
+    left_out.warn(root)
+    if not images:
+        raise _without_image(root) if is_folder(root) else _no_folder(root)
+    classes = {image.path.partition("/")[0] for image in images if "/" in image.path}
+    empty = tuple(sorted(folders - classes))
+    return ImageListing(root, tuple(sorted(images)), tuple(sorted(classes)), empty)
 
 
-def _objects(root: str) -> tuple[list[StoredFile], set[str]]:
-    images, base = [], root.rstrip("/") + "/"
-    files = list(object_store.list_files(root))
-    if not files:
-        raise _no_folder(root)
-    for file in files:
-        *folders, name = file.path.removeprefix(base).split("/")
-        if _is_image(name) and not any(folder.startswith(".") for folder in folders):
-            images.append(StoredFile(file.path.removeprefix(base), file.stamp))
-    return images, {image.path.partition("/")[0] for image in images if "/" in image.path}
+def class_folders(root: str) -> tuple[str, ...]:
+    """Returns the `folders` of a folder's listing: sooner, as the first image of each is enough.
+    Raises `SourceError`."""
+    with _listing(root), ThreadPoolExecutor(_CLASS_THREADS) as pool:
+        names = object_store.list_names(root) if is_remote(root) else os.listdir(root)  # noqa: PTH208
+        visible = sorted(name for name in names if not _is_left_out(name))
+        found = pool.map(has_image, (f"{root}/{name}" for name in visible))
+        return tuple(name for name, is_class in zip(visible, found, strict=True) if is_class)
 
 
 def require_images(root: str) -> None:
     """Raises `SourceError` unless a folder contains an image; stops at the first one."""
-    if not any(_is_image(name) for _, names in _walk(root) for name in names):
+    if not is_folder(root):
+        raise _no_folder(root)
+    if not has_image(root):
         raise _without_image(root)
 
 
-def _is_image(name: str) -> bool:
-    return name.lower().endswith(EXTENSIONS) and not name.startswith(".")
+def has_image(folder: str) -> bool:
+    """Returns whether an image is below a folder; False for a file."""
+    if not is_remote(folder) and not is_folder(folder):
+        return False
+    # The first objects nearly always have an image among them.
+    return any(
+        _is_image(path) and (stamp or _regular_stamp(f"{folder}/{path}"))
+        for limit in ((1, None) if is_remote(folder) else (None,))
+        for path, stamp in _files(folder, set(), limit)
+    )
+
+
+@contextmanager
+def _listing(root: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        path = getattr(error, "filename", None) or root
+        raise SourceError(f"cannot list {path!r}: {error_text(error)}", file=path) from error
+
+
+def _files(
+    root: str, system_folders: set[str], limit: int | None = None
+) -> Iterator[tuple[str, FileStamp | None]]:
+    """Yields the path below a folder of each file that is not left out, with its stamp if it is
+    known; and of local folders, with a slash at the end. Adds folders of a system to a set. Raises
+    `OSError` and `SourceError`."""
+    base = root.rstrip("/") + "/"
+    if not is_remote(root):
+        for folder, names in _walk(root, system_folders):
+            prefix = f"{folder.rstrip('/')}/"[len(base) :]
+            yield prefix, None
+            yield from ((prefix + name, None) for name in names if not name.startswith(_HIDDEN))
+        return
+    for file in object_store.list_files(root, limit):
+        path = file.path.removeprefix(base)
+        *folders, name = path.split("/")
+        outside = next((n for n, folder in enumerate(folders) if _is_left_out(folder)), None)
+        if outside is None and not name.startswith(_HIDDEN):
+            yield path, file.stamp
+        elif outside is not None and not folders[outside].startswith(_HIDDEN):
+            system_folders.add("/".join(folders[: outside + 1]))
+
+
+def _is_left_out(folder: str) -> bool:
+    return folder.startswith((_HIDDEN, *_SYSTEM_FOLDERS))
+
+
+def _is_image(path: str) -> bool:
+    return path.lower().endswith(EXTENSIONS)
 
 
 def _without_image(root: str) -> SourceError:
@@ -98,7 +186,7 @@ def _no_folder(root: str) -> SourceError:
     return SourceError(f"no folder {root!r}; {describe_nearest_folder(root)}", file=root)
 
 
-def _walk(root: str) -> Iterator[tuple[str, list[str]]]:
+def _walk(root: str, system_folders: set[str]) -> Iterator[tuple[str, list[str]]]:
     """Yields folders and the names of their files. Raises `SourceError` for a link to what contains
     it, and errors of files."""
     if not is_folder(root):
@@ -110,8 +198,13 @@ def _walk(root: str) -> Iterator[tuple[str, list[str]]]:
         if real in parents:
             raise SourceError(f"{folder!r} is a link to a folder that contains it", file=folder)
         above[folder] = parents | {real}
+        system_folders.update(
+            os.path.relpath(f"{folder}/{name}", root)
+            for name in folders
+            if _is_left_out(name) and not name.startswith(_HIDDEN)
+        )
         # The walk descends into the folders that are left in the list.
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        folders[:] = [name for name in folders if not _is_left_out(name)]
         yield folder, names
 
 

@@ -25,7 +25,7 @@ from infeed_server.sources.base import (
     find_missing,
 )
 from infeed_server.sources.images import labels as images_labels
-from infeed_server.sources.images.labels import FileNameLabels, Labels
+from infeed_server.sources.images.labels import FileNameLabels, FolderLabels, Labels
 from infeed_server.sources.images.listing import ImageListing, list_images, require_images
 from infeed_server.storage import files
 from infeed_server.storage.files import PathString, absolute_path, is_remote
@@ -40,7 +40,7 @@ Identity = Literal["names", "size", "modified"]
 
 
 class ImagesSource(IndexedDefinition):
-    """The .jpg, .jpeg and .png files below a folder, sorted by their path in it.
+    """The image files below a folder, sorted by their path in it.
 
     Fields: `image`, the encoded bytes, and `label` if there are labels.
     """
@@ -49,23 +49,28 @@ class ImagesSource(IndexedDefinition):
 
     images: PathString
     """Directory of the files."""
-    labels: PathString | FileNameLabels | None = None
-    """Source of the field `label`: `folders`, a CSV file, or a pattern of file names, see below;
-    without it, `image` is the only field."""
+    labels: PathString | FolderLabels | FileNameLabels | None = None
+    """Source of the field `label`: `folders`, a table of files and labels, or a pattern of file
+    names, see below; without it, `image` is the only field."""
     identity: Identity | None = None
     """What of the files is part of the fingerprint, besides names and labels: see below; the
     default is `size`, in an object store `modified`, which is the etag there."""
 
     def paths(self) -> dict[str, Any]:
-        labels = {"labels": self.labels} if self.labels != _FOLDERS else {}
+        labels = {} if self.numbers_folders else {"labels": self.labels}
         return {"images": self.images, **labels}
+
+    @property
+    def numbers_folders(self) -> bool:
+        """Whether the folders that there are decide the number of each class."""
+        return self.labels == _FOLDERS
 
     def check(self) -> Iterator[Finding]:
         if not is_remote(self.images):
             root = absolute_path(self.images)
             yield from find_missing(("images",), partial(require_images, root))
         labels = self.labels
-        if isinstance(labels, str) and labels != _FOLDERS and not is_remote(labels):
+        if isinstance(labels, str) and not self.numbers_folders and not is_remote(labels):
             for path, problem in find_missing(("labels",), partial(files.expand_globs, [labels])):
                 yield path, f"{problem}; give a CSV of file,label, or: {_FOLDERS}"
 
@@ -78,11 +83,13 @@ class ImagesSource(IndexedDefinition):
         labels = None
         if isinstance(self.labels, FileNameLabels):
             labels = images_labels.labels_from_file_names(self.labels.file_name, listing)
-        elif self.labels == _FOLDERS:
+        elif isinstance(self.labels, FolderLabels):
+            labels = images_labels.labels_from_folders(listing, self.labels.folders)
+        elif self.numbers_folders:
             labels = images_labels.labels_from_folders(listing)
         elif self.labels is not None:
             csv = absolute_path(self.labels)
-            labels = images_labels.labels_from_csv(csv, listing)
+            labels = images_labels.labels_from_table(csv, listing)
             if labels.missing:
                 names = [listing.images[number].path for number in sorted(labels.missing)]
                 log.warning(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from pydantic import ValidationError
 
 from infeed import SampleError, SourceError
 from infeed_server.sources import ImagesSource
@@ -59,12 +61,49 @@ def test_images_without_labels(folder: Path, parse: Parse) -> None:
 
 def test_labels_from_folders(folder: Path, parse: Parse) -> None:
     source = open_images(folder, "folders")
-    # An empty class counts, so that a class missing from one split does not renumber the others.
-    assert source.class_names == ("ant", "cat", "dog")
+    assert source.class_names == ("cat", "dog")
     read = source.read(np.array([3, 0]))
-    assert read["label"].tolist() == [2, 1]
+    assert read["label"].tolist() == [1, 0]
     assert read["label"].dtype == np.int64
-    assert parse(source, 2) == {"image": b"dog/a.JPEG", "label": 2}
+    assert parse(source, 2) == {"image": b"dog/a.JPEG", "label": 1}
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_folders_without_images_are_no_classes_and_named(
+    folder: Path, caplog: pytest.LogCaptureFixture, scheme: str
+) -> None:
+    (folder / "annotations").mkdir()
+    (folder / "annotations" / "b.xml").touch()
+    (folder / "ant").rmdir()  # a store has no empty folders
+    source = open_images(f"{scheme}{folder}", "folders")
+    assert source.class_names == ("cat", "dog")
+    assert caplog.messages == [
+        f"{scheme}{folder}: no image in 1 of the folders, which is no class: annotations"
+    ]
+
+
+def open_with_classes(folder: Path, *classes: str) -> ImageReader:
+    labels = {"folders": [*classes]}
+    return ImagesSource.model_validate({"images": folder, "labels": labels}).open()
+
+
+def test_listed_folders_have_the_numbers_of_the_list(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = open_with_classes(folder, "dog", "wolf", "cat", "ant")
+    assert source.class_names == ("dog", "wolf", "cat", "ant")
+    assert source.read(np.arange(4))["label"].tolist() == [2, 2, 0, 0]
+    assert caplog.messages == [f"{folder}: no image in 2 of the listed classes: wolf, ant"]
+
+
+def test_folder_outside_of_the_list_is_refused(folder: Path) -> None:
+    with pytest.raises(SourceError, match=r"the folder 'dog' of .*\(did you mean 'dogs'\?\)"):
+        open_with_classes(folder, "cat", "dogs")
+
+
+def test_list_of_folders_with_a_repeated_name_is_refused() -> None:
+    with pytest.raises(ValidationError, match="has 'cat' twice"):
+        ImagesSource.model_validate({"images": "x", "labels": {"folders": ["cat", "dog", "cat"]}})
 
 
 def test_image_outside_of_folders_is_refused(folder: Path) -> None:
@@ -80,6 +119,7 @@ ROWS = "cat/deep/x.png,0\n./cat/y.Jpg,1\ndog/a.JPEG,-2\ndog/b.jpg,+3\n"
     "text",
     [
         *(f"{header}{ROWS}" for header in ("file,label\n", "", "\ufeffFile, Label\n")),
+        f"file_name,text\n{ROWS}",
         "label,width,file\n0,9,cat/deep/x.png\n1,9,cat/y.Jpg\n-2,9,dog/a.JPEG\n+3,9,dog/b.jpg\n",
     ],
 )
@@ -87,6 +127,34 @@ def test_labels_from_csv(folder: Path, text: str) -> None:
     labels = open_images_with_csv(folder, text).read(np.arange(4))["label"]
     assert labels.tolist() == [0, 1, -2, 3]
     assert labels.dtype == np.int64
+
+
+def test_labels_from_json_lines(folder: Path) -> None:
+    table = folder / "metadata.jsonl"
+    names = ("cat/deep/x.png", "cat/y.Jpg", "dog/a.JPEG", "dog/b.jpg")
+    rows = [{"file_name": name, "label": n, "box": [1, 2]} for n, name in enumerate(names)]
+    table.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
+    assert open_images(folder, table).read(np.arange(4))["label"].tolist() == [0, 1, 2, 3]
+    for line, message in (("[1]", r"line 1: \[1\] is no object"), ("{", "line 1: no JSON")):
+        table.write_text(line)
+        with pytest.raises(SourceError, match=message):
+            open_images(folder, table)
+
+
+def test_names_are_found_in_another_form_of_unicode(folder: Path) -> None:
+    composed, decomposed = "caf\u00e9", "cafe\u0301"
+    for name in ("x.jpg", "y.jpg"):
+        (folder / decomposed).mkdir(exist_ok=True)
+        (folder / decomposed / name).touch()
+    source = open_images_with_csv(folder, f"{composed}/x.jpg,3\n{decomposed}/y.jpg,4\n")
+    assert source.read(np.array([0, 1]))["label"].tolist() == [3, 4]
+    listed = open_with_classes(folder, "cat", "dog", composed)
+    assert listed.read(np.array([0]))["label"].tolist() == [2]
+    both = ("e\u0323\u0302", "\u1eb9\u0302")  # of one composed form
+    for form in both:
+        (folder / f"{form}.jpg").touch()
+    with pytest.raises(SourceError, match="which 2 images are called in other Unicode forms"):
+        open_images_with_csv(folder, "\u1ec7.jpg,1\n")
 
 
 def test_csv_labels_not_all_integers_are_strings(folder: Path, parse: Parse) -> None:
@@ -140,7 +208,7 @@ def test_image_without_csv_row_is_a_bad_sample(folder: Path) -> None:
         (ROWS + "cat/y.Jpg,1\n", r"line 5: 'cat/y\.Jpg' has a label already, in line 2"),
         (ROWS + "cat/y.Jpg\n", "line 5: 'cat/y.Jpg' is not a row of 2 columns"),
         (ROWS + "cat/y.Jpg,\n", "line 5: .* is not a row of 2 columns"),
-        ("name,width,class\na,1,2\n", "names the columns name, width, class"),
+        ("name,width,class\na,1,2\n", "columns are name, width, class; file"),
         ("", "is empty"),
         ("file,label\n", "contains no label; it needs rows file,label"),
         ('file,label\n"cat', "line 2: unexpected end"),
@@ -158,8 +226,8 @@ def test_missing_and_empty_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"no folder .*nearest folder that exists"):
         open_images(tmp_path / "none" / "such")
     (tmp_path / "empty").mkdir()
-    (tmp_path / "empty" / "a.gif").write_bytes(b"")
-    with pytest.raises(SourceError, match=r"none of its files ends with \.jpg, \.jpeg, \.png"):
+    (tmp_path / "empty" / "a.heic").write_bytes(b"")
+    with pytest.raises(SourceError, match=r"none of its files ends with \.jpg, \.jpeg, \.jpe"):
         open_images(tmp_path / "empty")
 
 
@@ -167,7 +235,7 @@ def test_folder_links_are_followed_unless_cyclic(folder: Path) -> None:
     (folder / "wolf").symlink_to(folder / "dog")
     source = open_images(folder, "folders")
     assert len(source) == 6
-    assert source.read(np.array([5]))["label"].tolist() == [3]
+    assert source.read(np.array([5]))["label"].tolist() == [2]
     (folder / "dog" / "loop").symlink_to(folder)
     with pytest.raises(SourceError, match="is a link to a folder that contains it"):
         open_images(folder)

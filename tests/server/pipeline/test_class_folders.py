@@ -1,0 +1,53 @@
+"""Class folders of several pipelines: one class has one number in all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from infeed import ConfigError
+from infeed_server.pipeline.load import from_yaml
+
+
+def write(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "0.jpg").touch()
+
+
+def load(folder: Path, labels: str = "folders", images: str = "") -> None:
+    file = folder / "pipelines.yaml"
+    file.write_text(
+        "pipelines:\n"
+        f"  train: {{source: {{images: {images}train, labels: {labels}}}, batch: 1}}\n"
+        "  val:\n"
+        f"    source: {{images: {images}val, labels: {labels}}}\n"
+        "    batch: 1\n"
+    )
+    from_yaml(str(file))
+
+
+def test_pipelines_that_number_classes_differently_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, "train/cat", "train/dog", "val/ant", "val/cat", "val/dog")
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path}/pipelines.yaml:4: pipelines.val.source.labels: label 0 is 'ant', not 'cat' "
+        f"as in {tmp_path}/train; give both one list of classes, as labels: "
+        "{folders: [ant, cat, dog]}"
+    )
+    with pytest.raises(ConfigError, match=r"label 0 is 'ant', not 'cat' as in file://"):
+        load(tmp_path, images=f"file://{tmp_path}/")
+    load(tmp_path, "{folders: [ant, cat, dog]}")
+
+
+def test_classes_that_only_some_pipelines_have_at_the_end_are_fine(tmp_path: Path) -> None:
+    write(tmp_path, "train/cat", "train/dog", "val/cat")
+    (tmp_path / "val" / "annotations").mkdir()
+    load(tmp_path)
+
+
+def test_a_missing_folder_is_left_to_the_source(tmp_path: Path) -> None:
+    write(tmp_path, "train/cat")
+    load(tmp_path)
