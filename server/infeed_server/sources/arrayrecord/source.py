@@ -14,10 +14,12 @@ from infeed_server.sources.arrayrecord.reader import (
     ArrayRecordReader,
     RecordFile,
     open_reader,
+    read_first,
     whole,
 )
 from infeed_server.sources.base import FilesDefinition, Paths, ProgressCallback
 from infeed_server.sources.tfrecord.features import Features
+from infeed_server.sources.tfrecord.preview import require_examples
 from infeed_server.storage.files import changed_error, is_remote, list_files, reading
 from infeed_server.storage.handles import FileHandle
 from infeed_server.storage.stamp import StoredFile
@@ -61,6 +63,8 @@ class ArrayRecordSource(FilesDefinition):
             files = list(pool.map(_look_at, list_files(self.patterns)))
         if not any(file.records for file in files):
             raise self.nothing("record", len(files))
+        if self.features:
+            require_examples(next(one.file.path for one in files if one.records), read_first)
         _warn_of_groups(files)
         return ArrayRecordReader(files, self.features)
 

@@ -33,6 +33,13 @@ _SKIP_WINDOW = 4 << 10
 _SKIP_THRESHOLD = 64 << 10
 """Bytes. Longer data is skipped: one small read costs less than reading it all."""
 
+_UNPACK = {
+    "GZIP": "gunzip",
+    "ZLIB": "python3 -c 'import sys, zlib; "
+    "sys.stdout.buffer.write(zlib.decompress(sys.stdin.buffer.read()))'",
+}
+"""Compression of a file → the command that unpacks it."""
+
 _FOOTER_AND_HEADER = struct.Struct("<IQI")
 
 Uint32Array = npt.NDArray[np.uint32]
@@ -88,8 +95,12 @@ def read_length(header: bytes, path: str, offset: int, preceding: int) -> int:
         if length <= _MAX_LENGTH:
             return length
         text = f"{path}: the record at byte {offset} has {length} bytes; the maximum is 4 GiB - 1"
-    elif offset == 0 and header[:2] == b"\x1f\x8b":
-        text = f"{path} is compressed, so it has no random access; unpack it: gunzip < OLD > NEW"
+    elif offset == 0 and (compression := _compression(header)):
+        text = (
+            f"{path} is compressed by {compression}, so it has no random access; unpack it: "
+            f"{_UNPACK[compression]} < OLD > NEW, or serve it in its order by a source dataset: "
+            f"tf.data.TFRecordDataset(FILES, {compression!r})"
+        )
     elif offset == 0:
         text = f"{path} is not a TFRecord file, or its first record is corrupt"
     else:
@@ -98,6 +109,15 @@ def read_length(header: bytes, path: str, offset: int, preceding: int) -> int:
             f"{preceding} whole records precede it, and no record after it can be located"
         )
     raise SourceError(text, file=path, offset=offset)
+
+
+def _compression(header: bytes) -> str:
+    """Returns the compression of a file of TensorFlow that begins like this; empty for others."""
+    if header[:2] == b"\x1f\x8b":
+        return "GZIP"
+    # The method is deflate, and both bytes are a multiple of 31.
+    is_zlib = header[:1] == b"\x78" and int.from_bytes(header[:2], "big") % 31 == 0
+    return "ZLIB" if is_zlib else ""
 
 
 def scan_records(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -39,9 +41,11 @@ message_type { name: "Features"
   nested_type { name: "FeatureEntry" options { map_entry: true }
     field { name: "key" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL }
     field { name: "value" number: 2 type_name: ".Feature" ONE } } }
-message_type { name: "Example" field { name: "features" number: 1 type_name: ".Features" ONE } }
+message_type { name: "Example" field { name: "features" number: 1 type_name: ".Features" ONE }
+  field { name: "feature_lists" number: 2 type_name: ".Features" ONE } }
 """
-"""The public definition of tf.train.Example; MANY and ONE stand for labels."""
+"""The public definition of tf.train.Example; MANY and ONE stand for labels. A SequenceExample has
+feature lists as well: like features a mapping, of which only their presence is read."""
 
 
 def read_first(path: str, count: int) -> list[bytes]:
@@ -66,13 +70,19 @@ def read_first(path: str, count: int) -> list[bytes]:
     return records
 
 
-def parse_example(record: bytes) -> Example | None:
-    """Returns the features of a serialized tf.train.Example, sorted; None if it is none."""
+def parse_example(record: bytes, place: str = "the record") -> Example | None:
+    """Returns the features of a serialized tf.train.Example, sorted; None if it is none. Raises
+    `SourceError` for a SequenceExample."""
     example = _example_class()()
     try:
         example.ParseFromString(record)
     except DecodeError:
         return None
+    if example.HasField("feature_lists"):
+        raise SourceError(
+            f"{place} is a tf.train.SequenceExample; its feature lists are not read; write it "
+            "again as a tf.train.Example, or use a python or dataset source"
+        )
     result: Example = {}
     for name, feature in sorted(example.features.feature.items()):
         kind = feature.WhichOneof("kind")
@@ -80,6 +90,16 @@ def parse_example(record: bytes) -> Example | None:
         if kind is not None:
             result[name] = _KINDS[kind], list(getattr(feature, kind).value)
     return result or None
+
+
+def require_examples(path: str, read: Callable[[str, int], list[bytes]] = read_first) -> None:
+    """Raises `SourceError` if the first record that `read` reads of a file is a SequenceExample:
+    its context would be served. A record that cannot be read is an error where it is served."""
+    records: list[bytes] = []
+    with suppress(SourceError):
+        records = read(path, 1)
+    for record in records:
+        parse_example(record, f"{path}: the first record")
 
 
 def describe(record: bytes) -> str:

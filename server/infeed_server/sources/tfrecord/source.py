@@ -7,6 +7,7 @@ from typing import ClassVar
 from infeed_server.sources.base import FilesDefinition, Paths, ProgressCallback
 from infeed_server.sources.tfrecord.features import Features
 from infeed_server.sources.tfrecord.index import build_index
+from infeed_server.sources.tfrecord.preview import require_examples
 from infeed_server.sources.tfrecord.reader import TFRecordReader
 from infeed_server.storage.files import PathString, list_files
 
@@ -33,4 +34,6 @@ class TFRecordSource(FilesDefinition):
         )
         if not len(index):
             raise self.nothing("record", len(index.files))
+        for path in [file.path for file in index.files if file.records][:1]:
+            require_examples(path)
         return TFRecordReader(index, self.features)

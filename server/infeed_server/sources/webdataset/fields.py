@@ -4,18 +4,35 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.lib import format as npy
+from pydantic import Field
 
 from infeed.shared.errors import ConfigError
 from infeed.shared.spec import Array
 from infeed_server.sources.columns import Decode
 from infeed_server.sources.python.values import check_data_type
+from infeed_server.storage.files import abbreviate
 
 _INTEGERS = ("cls", "index", "inx", "id")
 _INTEGER = re.compile(rb"\s*[+-]?[0-9]{1,40}\s*")
+
+
+FieldText: TypeAlias = (
+    str | Annotated[dict[str, Literal["bytes", "int64"]], Field(min_length=1, max_length=1)]
+)
+"""A field as YAML has it: its extensions, or these with the type of the values."""
+
+
+class TarField(NamedTuple):
+    """A field: its extensions, of which a sample has one, and the kind of its values."""
+
+    extensions: tuple[str, ...]
+    kind: str
 
 
 def kind_of(extension: str) -> str:
@@ -42,7 +59,10 @@ def decode_integer(member: bytes) -> int:
     """Returns the number in a text. Raises `ValueError`."""
     value = int(member) if _INTEGER.fullmatch(member) else 1 << 63
     if not -(1 << 63) <= value < 1 << 63:
-        raise ValueError(f"is no int64: {member[:20]!r}")
+        raise ValueError(
+            f"is no int64: {member[:20]!r}; to serve text, name the type of the extension, as in "
+            "fields: {label: {cls: bytes}}"
+        )
     return value
 
 
@@ -65,12 +85,30 @@ DECODERS: Mapping[str, Decode] = {"int64": decode_integer, "npy": decode_npy, "b
 """What the last part of an extension stands for → decoder of members."""
 
 
-def split_alternatives(fields: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Returns the extensions of each field, in lower case. Raises `ValueError`."""
-    split = {name: tuple(text.lower().split(";")) for name, text in fields.items()}
-    for name, extensions in split.items():
+def tar_fields(fields: Mapping[str, FieldText]) -> dict[str, TarField]:
+    """Returns the fields with their extensions in lower case. Raises `ValueError`."""
+    found = {}
+    for name, value in fields.items():
+        ((text, kind),) = [(value, None)] if isinstance(value, str) else value.items()
+        extensions = tuple(text.lower().split(";"))
         if not all(extensions):
             raise ValueError(f"{name!r} has an empty extension; name them as in 'jpg;png'")
-        if len(set(map(kind_of, extensions))) > 1:
+        kinds = {kind} if kind else set(map(kind_of, extensions))
+        if len(kinds) > 1:
             raise ValueError(f"{name!r} has extensions of several types; make fields of them")
-    return split
+        found[name] = TarField(extensions, *kinds)
+    return found
+
+
+def require_few_extensions(extensions: Iterable[str], samples: int) -> None:
+    """Raises `ConfigError` for more extensions than samples, of which several end alike: dots in
+    the names of samples, or fields with such names."""
+    known = sorted({*extensions})
+    last, count = Counter(text.rpartition(".")[2] for text in known).most_common(1)[0]
+    if len(known) > samples and count > 1:
+        raise ConfigError(
+            f"source.webdataset: a key ends at the first dot of a name, so there are {samples} "
+            f"samples with {len(known)} extensions: {abbreviate(known)}; rename the members, as "
+            f"x_1.{last} for x.1.{last}, or if these are fields, name them: "
+            f"fields: {{NAME: {known[0]}}}"
+        )

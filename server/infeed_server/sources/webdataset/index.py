@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -47,7 +47,7 @@ class TarIndex(NamedTuple):
     digest: npt.NDArray[np.str_]
     """A hash of names, sizes and small contents, and of how the file is truncated."""
     truncated: npt.NDArray[np.bool_]
-    """Whether the file ends inside of the last sample, or without an end mark after it."""
+    """Whether the file ends inside of the last sample."""
 
 
 class IndexedTar(NamedTuple):
@@ -81,8 +81,8 @@ def build_index(
             path, whole = tar.file.path, max(0, tar.samples - 1)
             begin = int(tar.members.begins[-1]) if tar.samples else 0
             raise SourceError(
-                f"{path} is truncated: {whole} whole samples precede byte {begin}, after which it "
-                "ends without an end mark; write it again, or set on_error: substitute or mask",
+                f"{path} is truncated: {whole} whole samples precede byte {begin}, and it ends "
+                "inside of the next; write it again, or set on_error: substitute or mask",
                 file=path,
                 offset=begin,
             )
@@ -97,14 +97,16 @@ def split_name(name: str) -> tuple[str, str] | None:
 
 def read_samples(scan: MemberScan, path: str) -> Iterator[tuple[str, dict[str, Member]]]:
     """Yields the key and the members of each sample by extension, the last before `TruncatedTar` is
-    raised. Raises `SourceError` for two members of one extension."""
+    raised. Raises `SourceError` for two members of one extension, and for a sample in pieces."""
     key, sample = "", dict[str, Member]()
+    keys = _Keys(path)
     truncated = None
     try:
         for member in scan.members():
             if (parts := split_name(member.name)) is None:
                 continue
             if sample and parts[0] != key:
+                keys.add(key, sample)
                 yield key, sample
                 sample = {}
             key, extension = parts
@@ -119,15 +121,41 @@ def read_samples(scan: MemberScan, path: str) -> Iterator[tuple[str, dict[str, M
     except TruncatedTar as error:
         truncated = error
     if sample:
+        keys.add(key, sample)
         yield key, sample
     if truncated is not None:
         raise truncated
 
 
+class _Keys:
+    """The keys of a tar's samples, with the extensions that each has."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._seen: dict[str, frozenset[str]] = {}
+        self._shared: dict[frozenset[str], frozenset[str]] = {}
+
+    def add(self, key: str, sample: Mapping[str, Member]) -> None:
+        """Raises `SourceError` for a sample that has what another with its key lacks, and nothing
+        else: both are parts of one."""
+        extensions = frozenset(sample)
+        before = self._seen.setdefault(key, self._shared.setdefault(extensions, extensions))
+        if before.isdisjoint(extensions):
+            begin = next(iter(sample.values())).begin
+            first, second = (", ".join(sorted(part)) for part in (before, extensions))
+            raise SourceError(
+                f"{self._path} at byte {begin}: the members of the sample {key!r} are not "
+                f"neighbours: other samples stand between {first} and {second}; write the tar "
+                "again in the order of names: tar --sort=name -cf NEW FOLDER",
+                file=self._path,
+                offset=begin,
+            )
+
+
 class _TarFormat:
     """The indexing of a tar."""
 
-    version = "webdataset 2"
+    version = "webdataset 3"
     checked = False
 
     def scan(

@@ -6,6 +6,7 @@ member = headers that extend the next one: name, size · header: 512 bytes · da
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -13,6 +14,8 @@ from typing import NamedTuple
 from infeed.shared.errors import SourceError
 from infeed_server.storage.files import is_remote
 from infeed_server.storage.handles import FileHandle
+
+_log = logging.getLogger(__name__)
 
 BLOCK = 512
 """Bytes. Headers and data begin at multiples."""
@@ -87,7 +90,7 @@ class MemberScan:
     def members(self, begin: int = 0) -> Iterator[Member]:
         self._refuse_compressed()
         offset, extensions = begin, dict(self._defaults)
-        while (header := self._read(offset, BLOCK, begin)) != _EMPTY:
+        while (header := self._read_header(offset, begin)) != _EMPTY:
             size = self._check(header, offset)
             kind, data = header[156:157], offset + BLOCK
             if kind in (_NAME, _LINK_NAME, _DEFAULTS) or kind in _EXTENSION:
@@ -125,6 +128,13 @@ class MemberScan:
             if head.startswith(magic):
                 text = f"{self._path} is compressed, so it has no random access; unpack it: "
                 raise SourceError(f"{text}{command} < OLD > NEW", file=self._path, offset=0)
+
+    def _read_header(self, offset: int, begin: int) -> bytes:
+        """Reads a block. A file may end behind a member, as GNU tar and `tarfile` read it, too."""
+        if offset != self._size or offset != begin or not offset:
+            return self._read(offset, BLOCK, begin)
+        _log.warning("%s ends without an end mark; is it whole?", self._path)
+        return _EMPTY
 
     def _read(self, offset: int, size: int, begin: int) -> bytes:
         """Reads bytes of headers, of the member that begins at `begin`."""

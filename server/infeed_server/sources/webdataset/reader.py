@@ -14,7 +14,7 @@ from infeed_server.sources.base import Columns, Indices
 from infeed_server.sources.columns import ColumnSource
 from infeed_server.sources.located import LocatedSource
 from infeed_server.sources.python.values import Field, to_value
-from infeed_server.sources.webdataset.fields import DECODERS, decode_npy, kind_of
+from infeed_server.sources.webdataset.fields import DECODERS, TarField, decode_npy
 from infeed_server.sources.webdataset.index import IndexedTar, Int64, split_name
 from infeed_server.sources.webdataset.members import MemberScan
 from infeed_server.storage.files import abbreviate, reading
@@ -25,9 +25,9 @@ from infeed_server.storage.ranges import RangeReader
 class WebDatasetReader(ColumnSource, LocatedSource):
     """Reads samples of tars by index. Thread-safe."""
 
-    def __init__(self, tars: Sequence[IndexedTar], fields: Mapping[str, Sequence[str]]) -> None:
-        """`fields` has the extensions of each field. Raises `SourceError` for a field that no
-        sample has, and for arrays that cannot be served."""
+    def __init__(self, tars: Sequence[IndexedTar], fields: Mapping[str, TarField]) -> None:
+        """Raises `SourceError` for a field that no sample has, and for arrays that cannot be
+        served."""
         self._tars = tars
         ranges = RangeReader([tar.file for tar in tars], "it was indexed")
         begins = np.concatenate([tar.members.begins for tar in tars])
@@ -37,20 +37,21 @@ class WebDatasetReader(ColumnSource, LocatedSource):
             for tar, end in zip(tars, self._first[1:], strict=True)
             if tar.members.truncated
         }
-        self._extensions = fields
-        places = [self._places(extensions) for extensions in fields.values()]
+        self._extensions = {name: field.extensions for name, field in fields.items()}
+        places = [self._places(extensions) for extensions in self._extensions.values()]
         self._offsets = np.stack([offsets for offsets, _ in places], axis=1)
         self._sizes = np.stack([sizes for _, sizes in places], axis=1)
         self._is_bad: npt.NDArray[np.bool_] = np.any(self._offsets < 0, axis=1)
         self._is_bad[[*self._truncated]] = True
-        kinds = {name: kind_of(extensions[0]) for name, extensions in fields.items()}
-        self._decoders = {name: DECODERS[kind] for name, kind in kinds.items()}
+        self._decoders = {name: DECODERS[field.kind] for name, field in fields.items()}
         self.set_fields(
-            tuple(self._field(name, kinds[name], column) for column, name in enumerate(fields))
+            tuple(
+                self._field(name, fields[name].kind, number) for number, name in enumerate(fields)
+            )
         )
         digest = hashlib.sha256(b"webdataset\n")
         digest.update("\n".join(str(tar.members.digest) for tar in tars).encode())
-        for name, extensions in fields.items():
+        for name, extensions in self._extensions.items():
             digest.update(f"\n{name!r} {(*extensions,)} {self.columns[name]}".encode())
         self.identity = digest.hexdigest()
 
@@ -85,7 +86,8 @@ class WebDatasetReader(ColumnSource, LocatedSource):
             known = sorted({text for tar in self._tars for text in tar.members.extensions.tolist()})
             raise SourceError(
                 f"source.webdataset.fields.{name}: no sample has "
-                f"{' or '.join(self._extensions[name])}; there are: {abbreviate(known, 20)}"
+                f"{' or '.join(self._extensions[name])}; there are: {abbreviate(known, 20)}; "
+                "an extension begins at the first dot of a name"
             )
         if kind != "npy":
             return Field(name, kind)

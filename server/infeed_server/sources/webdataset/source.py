@@ -7,7 +7,12 @@ from typing import Annotated, ClassVar
 from pydantic import Field, field_validator
 
 from infeed_server.sources.base import FilesDefinition, Paths, ProgressCallback
-from infeed_server.sources.webdataset.fields import default_fields, split_alternatives
+from infeed_server.sources.webdataset.fields import (
+    FieldText,
+    default_fields,
+    require_few_extensions,
+    tar_fields,
+)
 from infeed_server.sources.webdataset.index import build_index
 from infeed_server.sources.webdataset.reader import WebDatasetReader
 from infeed_server.storage.files import PathString, list_files
@@ -20,16 +25,17 @@ class WebDatasetSource(FilesDefinition):
 
     webdataset: Paths
     """Tars: a path, a glob, or a list of them."""
-    fields: Annotated[dict[str, str], Field(min_length=1)] | None = None
+    fields: Annotated[dict[str, FieldText], Field(min_length=1)] | None = None
     """Fields to serve, by name: an extension, or several as in `jpg;jpeg;png`, of which a sample
-    has one; by default each extension of the first sample, with `_` for its dots."""
+    has one; with a type, `bytes` or `int64`, as in `{cls: bytes}`; by default each extension of the
+    first sample, with `_` for its dots."""
     index: PathString | None = None
     """Directory of the record index, instead of beside the data."""
 
     @field_validator("fields")
     @classmethod
-    def _check(cls, fields: dict[str, str] | None) -> dict[str, str] | None:
-        split_alternatives(fields or {})
+    def _check(cls, fields: dict[str, FieldText] | None) -> dict[str, FieldText] | None:
+        tar_fields(fields or {})
         return fields
 
     def open(
@@ -42,6 +48,8 @@ class WebDatasetSource(FilesDefinition):
         first = next((tar.members for tar in tars if tar.samples), None)
         if first is None:
             raise self.nothing("sample", len(files))
+        if self.fields is None:
+            known = [text for tar in tars for text in tar.members.extensions.tolist()]
+            require_few_extensions(known, sum(tar.samples for tar in tars))
         names = first.extensions[first.kinds[first.samples == 0]].tolist()
-        fields = split_alternatives(self.fields or default_fields(names))
-        return WebDatasetReader(tars, fields)
+        return WebDatasetReader(tars, tar_fields(self.fields or default_fields(names)))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from infeed import SampleError, SourceError
 from infeed_server.sources import TFRecordSource
@@ -214,3 +215,16 @@ def damage(path: Path, offset: int) -> None:
     content = bytearray(path.read_bytes())
     content[offset] ^= 255
     path.write_bytes(content)
+
+
+@pytest.mark.parametrize("context", [{}, {"x": b"1"}])
+def test_sequence_examples_are_refused(write_records: Write, context: dict[str, bytes]) -> None:
+    record = tf.train.SequenceExample()
+    for name, value in context.items():
+        record.context.feature[name].bytes_list.value.append(value)
+    record.feature_lists.feature_list["text"].feature.add().int64_list.value.append(7)
+    path = write_records("a.tfrecord", [record.SerializeToString()])
+    with pytest.raises(
+        SourceError, match=r"a.tfrecord: the first record is .*SequenceExample; its feature"
+    ):
+        open_source(path)

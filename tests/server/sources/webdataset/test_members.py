@@ -229,14 +229,21 @@ def test_file_that_becomes_shorter(write_tar: Write) -> None:
         list(MemberScan(handle, "a.tar", len(content)).members())
 
 
-def test_any_truncation_is_found(write_tar: Write) -> None:
+def test_any_truncation_inside_of_a_member_is_found(
+    write_tar: Write, caplog: pytest.LogCaptureFixture
+) -> None:
     expected = [("a.jpg", b"1" * 600), (f"{LONG * 2}.cls", b"2"), ("b.jpg", b"3" * 512)]
     for tar_format in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
         good = write_tar("a.tar", expected, tar_format).read_bytes()
-        last = scan(good)[-1]
+        ends = {-(-(found.offset + found.size) // BLOCK) * BLOCK: found for found in scan(good)}
         for size in range(0, len(good), 256):
-            if size >= last.offset + last.size + BLOCK:  # the end mark is there
+            caplog.clear()
+            if size in ends:
+                assert scan(good[:size])[-1] == ends[size]
+                assert "a.tar ends without an end mark" in caplog.text
+            elif size >= max(ends) + BLOCK:  # the end mark is there
                 assert contents(good[:size]) == dict(expected)
+                assert not caplog.text
             else:
                 with pytest.raises(TruncatedTar):
                     scan(good[:size])

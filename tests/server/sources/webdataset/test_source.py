@@ -107,6 +107,38 @@ def test_options_that_cannot_be_right(fields: Any, problem: str) -> None:
         WebDatasetSource.model_validate({"webdataset": "a.tar", "fields": fields})
 
 
+def test_the_type_of_a_field_is_chosen(write_tar: Write) -> None:
+    members = [("a.cls", b"cat"), ("a.n.TXT", b"7"), ("b.cls", b"dog"), ("b.n.txt", b"-8")]
+    path = write_tar("a.tar", members)
+    source = open_source(path, fields={"label": {"cls": "bytes"}, "n": {"n.txt;n": "int64"}})
+    assert read(source, 1, 0) == {"label": [b"dog", b"cat"], "n": [-8, 7]}
+    number = open_source(path, fields={"label": "cls"})
+    with pytest.raises(SampleError, match=r"no int64: b'cat'; .*fields: {label: {cls: bytes}}"):
+        number.read(np.array([0]))
+    assert (
+        len({number.identity, open_source(path, fields={"label": {"cls": "bytes"}}).identity}) == 2
+    )
+
+
+def test_a_sample_whose_members_are_no_neighbours_is_refused(write_tar: Write) -> None:
+    path = write_tar("a.tar", [("a.jpg", b""), ("b.jpg", b""), ("a.cls", b"1"), ("b.cls", b"2")])
+    match = r"byte 1024: the members of the sample 'a' .* between jpg and cls; .*tar --sort=name"
+    with pytest.raises(SourceError, match=match):
+        open_source(path)
+    again = write_tar("a.tar", [("a.cls", b"1"), ("b.cls", b"2"), ("a.cls", b"3")])
+    assert read(open_source(again), 0, 1, 2) == {"cls": [1, 2, 3]}
+
+
+def test_keys_with_dots_are_refused(write_tar: Write) -> None:
+    names = [f"img.v{n}.{n}.{last}" for n in range(4) for last in ("jpg", "cls")]
+    path = write_tar("a.tar", [(name, b"1") for name in names])
+    with pytest.raises(ConfigError, match=r"1 samples with 8 extensions: v0.0.cls, .* rename"):
+        open_source(path)
+    with pytest.raises(SourceError, match=r"no sample has jpg; .* begins at the first dot"):
+        open_source(path, fields={"image": "jpg"})
+    assert read(open_source(path, fields={"label": "v1.1.cls"}), 0) == {"label": [1]}
+
+
 def test_extensions_that_make_no_field(write_tar: Write) -> None:
     for names in (["a.x.y", "a.x_y"], ["a.\udcff"]):
         path = write_tar("a.tar", [(name, b"") for name in names])
@@ -170,7 +202,13 @@ def test_two_members_of_one_name(write_tar: Write) -> None:
         open_source(path)
 
 
-@pytest.mark.parametrize("size", [100, 512, 1000, 1536, 2000, 2048, 2560, 3000])
+def test_a_tar_without_an_end_mark_is_whole(write_tar: Write) -> None:
+    path = write_tar("a.tar", [("a.txt", b"1"), ("b.txt", b"2")])
+    path.write_bytes(path.read_bytes()[:2048])
+    assert read(open_source(path), 0, 1) == {"txt": [b"1", b"2"]}
+
+
+@pytest.mark.parametrize("size", [100, 512, 1000, 2000, 2048, 3000])
 def test_truncated_tars(write_tar: Write, size: int) -> None:
     members = [("a.txt", b"1" * 600), ("b.txt", b"2"), ("c.txt", b"3")]
     path = write_tar("a.tar", members)
