@@ -24,7 +24,6 @@ from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed, split
 from infeed_server.pipeline.load import FilePipelines, error_path
 from infeed_server.pipeline.sequential_plan import plan_sequential
 from infeed_server.sources import DatasetSource, ProgressCallback
-from infeed_server.sources.content import ContentHasher, keep
 
 _NO_LABEL_STAGE = "labels"
 """The stage of the error of a sample that has no label."""
@@ -111,8 +110,8 @@ def _scan_indexed(
     plan: IndexedPlan, count: int, max_examples: int, advance: Advance
 ) -> PipelineReport:
     """Scans the first `count` samples that are not removed, as the first epoch with the pipeline's
-    seed has them; keeps the digests of all, if they are read without functions in Python. Raises
-    `ConfigError` and `UserCodeError` like the plan, and `SourceError` for a fault of storage."""
+    seed has them. Raises `ConfigError` and `UserCodeError` like the plan, and `SourceError` for a
+    fault of storage."""
     source, _ = plan.uncached
     maps, steps = split_python_maps(list(enumerate(plan.definition.transforms)))
     reader = SampleReader(source, steps, plan.order(plan.spec.seed))
@@ -124,14 +123,12 @@ def _scan_indexed(
         report.stages[SOURCE_STAGE] = f"{maps[-1][0]}: map"
     report.measure(measures, steps, getattr(source, "class_names", ()))
     faults: list[Exception] = []
-    hasher = ContentHasher(range(len(source)))
 
     def groups() -> Iterator[dict[str, Any]]:
         try:
             for start in range(0, count, _TOGETHER):
                 index, columns = reader.read(wanted[start : start + _TOGETHER])
                 if len(index):
-                    hasher.add(index, columns)
                     yield {"index": index, "key": reader.keys(index), "columns": columns}
         except Exception as error:  # noqa: BLE001 - TensorFlow would keep its message only
             faults.append(error)
@@ -153,11 +150,6 @@ def _scan_indexed(
         advance(len(values))
     if faults:
         raise faults[0]
-    if count == report.samples and not maps:
-        others, removed = SampleReader(source, (), plan.order(0)), np.array(plan.removed, np.int64)
-        for start in range(0, len(removed), _TOGETHER):
-            hasher.add(*others.read(removed[start : start + _TOGETHER]))
-        keep(source, hasher.contents())
     _add_bad_samples(report, reader, np.flatnonzero(bad), max_examples)
     advance(report.bad_samples)
     return report

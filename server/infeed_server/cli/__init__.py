@@ -20,7 +20,6 @@ def register(app: typer.Typer) -> None:
     from infeed_server.cli.commands import serve
     from infeed_server.cli.diff import diff
     from infeed_server.cli.init import init
-    from infeed_server.cli.manifest import manifest
     from infeed_server.cli.pack import pack
     from infeed_server.cli.profile import profile
     from infeed_server.cli.tools import demo, index, token
@@ -28,7 +27,7 @@ def register(app: typer.Typer) -> None:
     panels: dict[str, tuple[Callable[..., None], ...]] = {
         _PREPARE: (init, check, profile, index, pack, cache),
         SERVE: (serve, token, demo),
-        RUNS: (amend, diff, manifest),
+        RUNS: (amend, diff),
     }
     for panel, commands in panels.items():
         for command in commands:

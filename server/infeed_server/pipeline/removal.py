@@ -30,35 +30,19 @@ def removed_samples(remove: Remove | None, source: Source) -> tuple[int, ...]:
 
 def read_list(listed: str | tuple[int | str, ...]) -> tuple[int | str, ...]:
     """Returns the ids and names in a list or in the lines of a file. Raises `ConfigError`."""
-    return tuple(name for name, _ in _lines(listed)) if isinstance(listed, str) else listed
+    return tuple(_lines(listed)) if isinstance(listed, str) else listed
 
 
-def removal_reasons(remove: Remove | None) -> tuple[str, ...]:
-    """Returns the comments of a file behind the samples of `removed_samples`, which are "" in a
-    list. Raises `ConfigError`."""
-    listed = () if remove is None else remove.samples
-    if isinstance(listed, str):
-        return tuple(reason for _, reason in _lines(listed))
-    return ("",) * len(listed)
-
-
-def find_sample(name: str, source: Source) -> int:
-    """Returns the id of a sample, by its id or file name. Raises `ConfigError`."""
-    item = int(name) if name.isdecimal() else name
-    return _ids_of((item,), source, "")[0]
-
-
-def _lines(path: str) -> Iterator[tuple[int | str, str]]:
-    """Yields the id or name in each line of a file, and the comment behind ` #`."""
+def _lines(path: str) -> Iterator[int | str]:
+    """Yields the id or name in each line of a file, without the comment behind ` #`."""
     try:
         text = read_bytes(path).decode()
     except (SourceError, UnicodeDecodeError) as error:
         problem = error.message if isinstance(error, SourceError) else f"{path} is not UTF-8 text"
         raise ConfigError(f"remove: {problem}") from error
     for line in text.splitlines():
-        name, _, reason = (part.strip() for part in f" {line}".partition(" #"))
-        if name:
-            yield int(name) if name.isdecimal() else name, reason
+        if name := f" {line}".partition(" #")[0].strip():
+            yield int(name) if name.isdecimal() else name
 
 
 def _ids_of(listed: Sequence[int | str], source: Source, where: str) -> list[int]:

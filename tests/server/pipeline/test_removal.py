@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from infeed.shared.errors import ConfigError
 from infeed_server.pipeline.load import parse
-from infeed_server.pipeline.removal import find_sample, removed_samples
+from infeed_server.pipeline.removal import removed_samples
 from infeed_server.sources import Source
 
 FILES = ("a/cat.png", "a/dog.png", "b/cat.png", "b/ape.png", "b/bigape.png")
@@ -90,12 +90,3 @@ def test_a_missing_file_and_other_text_are_refused(source: Source, tmp_path: Pat
     (tmp_path / "list").write_text("9\n")
     with pytest.raises(ConfigError, match="list: there is no sample 9"):
         ids_of(str(tmp_path / "list"), source)
-
-
-def test_a_sample_is_found_by_any_text(source: Source) -> None:
-    assert [find_sample(name, source) for name in ("4", "dog.png", "b/cat.png")] == [4, 1, 4]
-    for name in ("", "5", "\udc80", "cow.png"):
-        with pytest.raises(ConfigError, match=r"^(no|there is no) sample"):
-            find_sample(name, source)
-    only = parse({"source": {"arrays": {"x": np.zeros(1)}}, "batch": 1}).open()
-    assert find_sample("0", only) == 0
