@@ -17,7 +17,10 @@ DASHBOARD = ROOT / "deploy/grafana/dashboards/infeed.json"
 _COMPARISON = re.compile(r"\s(?:==|!=|>=|<=|>|<)\s")
 """A comparison of an alert, which has spaces around it; a matcher of labels has none."""
 
-_VARIABLES = {"$job": "infeed", "$pipeline": ".*", "$__rate_interval": "30s"}
+_ABSENT = re.compile(r"absent\((.*)\)")
+"""An alert on what is missing, which has no result while all is well."""
+
+_VARIABLES = {"$job": "infeed", "$namespace": ".*", "$pipeline": ".*", "$__rate_interval": "30s"}
 """Values of the dashboard's variables."""
 
 
@@ -48,7 +51,7 @@ def queries() -> Iterator[tuple[str, str]]:
             continue
         for number, side in enumerate(_COMPARISON.split(rule["expr"])):
             if not re.fullmatch(r"\s*[\d.e]+\s*", side):
-                yield f"{rule['alert']} {number}", side
+                yield f"{rule['alert']} {number}", _ABSENT.sub(r"\1", side)
     for panel in panels():
         for target in panel["targets"]:
             expression = target["expr"]

@@ -158,7 +158,8 @@ def test_addresses_of_the_command_agree_with_the_pod(manifests: list[Manifest]) 
             assert ports == {"grpc": int(port(listen)), "http": int(port(http))}, pod.owner
         # Beyond loopback, a server declares its network or encrypts.
         local = all(address.startswith(("unix:", "127.0.0.1:")) for address in (listen, http))
-        assert options["insecure"] is not local, pod.owner
+        encrypted = options.get("tls_cert") and options.get("http_tls")
+        assert options["insecure"] is not bool(local or encrypted), pod.owner
         needed = options.get("grace", 10.0) + GRACE_EXTRA_SECONDS
         assert pod.spec["terminationGracePeriodSeconds"] > needed + 5, pod.owner
 

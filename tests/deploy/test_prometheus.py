@@ -85,6 +85,10 @@ def test_the_configuration_for_kubernetes_is_valid(tmp_path: Path) -> None:
     (scrape,) = config["scrape_configs"]
     assert scrape.pop("kubernetes_sd_configs")[0]["role"] == "pod"
     shutil.copytree(RULES, tmp_path / "rules")
+    for secret in (scrape["authorization"]["credentials_file"], scrape["tls_config"]["ca_file"]):
+        (tmp_path / Path(secret).name).touch()  # relative to the file
+    scrape["authorization"]["credentials_file"] = "token"
+    scrape["tls_config"]["ca_file"] = "ca.crt"
     file = tmp_path / "kubernetes.yaml"
     file.write_text(yaml.safe_dump(config))
     promtool("check", "config", file)

@@ -18,6 +18,7 @@ from tests.harness.waiting import wait_until
 
 import infeed
 from infeed import TLS, AuthenticationError
+from infeed_server.processes.signals import ShutdownSignal
 from infeed_server.runtime.multiprocess import serve_processes
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.serving.auth import hash_token
@@ -247,7 +248,7 @@ infeed.cli.run()
 def start_one_of_two(command_line: Any, folder: Path) -> Any:
     os.mkfifo(folder / "parent")
     (folder / "one_of_two.py").write_text(ONE_OF_TWO)
-    options = ("--listen", "127.0.0.1:0", "--http", "off", "--one-of", "2")
+    options = ("--listen", "127.0.0.1:0", "--http", "off", "--one-of", "2", "--with-parent")
     return command_line.start(
         "python", "one_of_two.py", "serve", "pipelines.yaml", *options, cwd=folder
     )
@@ -293,4 +294,4 @@ def test_options_that_processes_cannot_share_are_refused(
     options: ServerOptions, message: str
 ) -> None:
     with pytest.raises(infeed.ConfigError, match=message):
-        serve_processes("pipelines.yaml", options, pytest.fail, pytest.fail)
+        serve_processes("pipelines.yaml", options, ShutdownSignal(), pytest.fail)

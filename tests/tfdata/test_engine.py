@@ -9,6 +9,7 @@ import typer.main
 
 from infeed.cli import new_app
 from infeed.shared.errors import ConfigError
+from infeed_server.processes.signals import ShutdownSignal
 from infeed_server.runtime.engines import configure_engine, engine_options
 from infeed_server.runtime.multiprocess import serve_processes
 from infeed_server.runtime.options import ServerOptions
@@ -59,8 +60,8 @@ def test_several_processes_are_refused() -> None:
         serve_processes(
             "x",
             ServerOptions(engine=configure("tf-data-service"), processes=2),
-            lambda _: True,
-            lambda *_: None,
+            ShutdownSignal(),
+            pytest.fail,
         )
 
 

@@ -23,6 +23,10 @@ from infeed_server.runtime.options import ServeOptions, ServerOptions
 
 log = logging.getLogger(__name__)
 
+MIN_MEMORY_BYTES = 1 << 30
+"""Memory below which the server warns at start: TensorFlow takes a quarter of it, and one pipeline
+of photos with a few trainers half."""
+
 if TYPE_CHECKING:
     from infeed_server.processes.signals import ShutdownSignal
 
@@ -60,9 +64,9 @@ def serve(
     options = ServerOptions(**given.model_dump(), engine=configure_engine(engine))
     raise_file_limit()
     if options.processes > 1:
-        serve_processes(pipelines, options, stop.is_set, announce)
+        serve_processes(pipelines, options, stop, announce)
         return
-    if options.one_of > 1:
+    if options.with_parent:
         stop.set_when_parent_exits()
     out = sys.stdout
     # What the user's code prints is not the ready line.
@@ -84,6 +88,9 @@ def _serve(pipelines: str, options: ServerOptions, stop: ShutdownSignal, out: Te
     cgroup.set_process_count(options.one_of)
     unsent = unsent_limit(options) >> 20
     log.info("limits: %s; %d MiB of unsent batches", cgroup.describe(), unsent)
+    if cgroup.memory_bytes() < MIN_MEMORY_BYTES:
+        text = "%.2f GiB of memory are few: the kernel may kill the server; give it 2 GiB"
+        log.warning(text, cgroup.memory_bytes() / 2**30)
     with named_progress(console) as progress:
         server = Server(loaded, options, progress)
     with server:

@@ -121,7 +121,4 @@ def demo(
     set_up_logging()
     with loading_tensorflow():
         from infeed_server.demo import run
-    from infeed_server.processes.signals import ShutdownSignal
-
-    ShutdownSignal().install()  # SIGTERM, too, ends the server
     raise typer.Exit(run(console, epochs, directory))

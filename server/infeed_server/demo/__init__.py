@@ -66,12 +66,14 @@ def serving(folder: Path, definition: Path) -> Iterator[str]:
     yields the address. If the server does not start, the error has the last lines of its log."""
     infeed = [sys.executable, "-m", "infeed"]
     init = [*infeed, "init", str(folder), "--output", str(definition), "--force"]
-    ports = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    # The server ends with its standard input, so also when the demo is killed.
+    options = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--with-parent"]
     log = folder / "server.log"
     with log.open("wb") as stderr:
         subprocess.run(init, stderr=stderr, check=False)  # noqa: S603 - the server has its error
-        serve = [*infeed, "serve", str(definition), *ports]
-        with subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=stderr, text=True) as process:  # noqa: S603
+        serve = [*infeed, "serve", str(definition), *options]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(serve, stdin=pipe, stdout=pipe, stderr=stderr, text=True) as process:  # noqa: S603
             try:
                 assert process.stdout is not None
                 ready = re.search(r"serving on (\S+)", process.stdout.readline())

@@ -35,6 +35,7 @@ GAUGES_READ: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("infeed_unsent_bytes", "Encoded size of the unsent batches.", _PIPELINE),
     ("infeed_window_bytes", "Bytes of batches that are kept for slower trainers.", _PIPELINE),
     ("infeed_cache_bytes", "Bytes of the samples in the pipeline's cache.", _PIPELINE),
+    ("infeed_memory_limit_bytes", "Memory of the host, or the container's limit.", ()),
     ("infeed_shared_memory_bytes", "Memory shared with trainers on this host.", ()),
     ("infeed_unsent_limit_bytes", "Limit on the unsent bytes of all pipelines.", ()),
     ("infeed_pipeline_ready", _READY, _PIPELINE),

@@ -53,6 +53,8 @@ class ShutdownSignal:
         self._event = threading.Event()
         self._is_polled = False
         self.set = self._event.set
+        self.status = 0
+        """Exit status of a process that the signal ends: 128 and its number."""
 
     def install(self) -> None:
         """Installs the handler of both signals; must be called on the main thread."""
@@ -89,5 +91,6 @@ class ShutdownSignal:
         if self._event.is_set():
             os._exit(128 + number)
         self._event.set()
+        self.status = 128 + number
         if not self._is_polled:
-            raise SystemExit(128 + number)
+            raise SystemExit(self.status)

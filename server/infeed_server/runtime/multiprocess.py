@@ -20,6 +20,7 @@ from infeed_server.observe.callback_metrics import (
     LabelledValues,
 )
 from infeed_server.observe.status import Status
+from infeed_server.processes.signals import ShutdownSignal
 from infeed_server.processes.supervisor import ProcessGroup
 from infeed_server.runtime.certificate import tls_files
 from infeed_server.runtime.control_plane import open_control_plane
@@ -43,13 +44,14 @@ _EXIT_TIMEOUT_SECONDS = 7.0
 def serve_processes(
     pipelines: str,
     options: ServerOptions,
-    stopped: Callable[[float], bool],
+    stop: ShutdownSignal,
     announce: Callable[[str, str | None], None],
 ) -> None:
-    """Serves from several processes until `stopped`, which waits for so many seconds, is true.
+    """Serves from several processes until `stop` is set.
 
     Calls `announce` with the addresses of the trainers' port and of the control plane once all
-    processes serve. Raises `ConfigError`, and `ServerError` when the first process does not start.
+    processes serve. Raises `ConfigError`, `ServerError` when the first process does not start, and
+    `SystemExit` for a signal before all serve.
     """
     count = options.processes
     if options.engine is not None:
@@ -87,12 +89,12 @@ def serve_processes(
         if control:
             stack.enter_context(control)
         stack.callback(processes.stop, options.grace + _EXIT_TIMEOUT_SECONDS)
-        processes.start(stopped)
-        if stopped(0):
-            return
+        processes.start(stop.is_set)
+        if stop.is_set(0):
+            raise SystemExit(stop.status)
         merged.update()
         announce(str(address), control.address if control else None)
-        while not stopped(_UPDATE_INTERVAL_SECONDS):
+        while not stop.is_set(_UPDATE_INTERVAL_SECONDS):
             processes.restart_exited()
             merged.update()
             status.update()
@@ -111,6 +113,7 @@ def _command(pipelines: str, options: ServerOptions, listen: Address, token: str
         "memory_limit": None if limit is None else max(1, limit // options.processes),
         "processes": 1,
         "one_of": options.processes,
+        "with_parent": True,
         "parent_token": hash_token(token),
     }
     own = options.model_copy(update=changes)

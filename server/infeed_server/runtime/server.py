@@ -56,7 +56,7 @@ class Server:
         self.metrics = Metrics(version=VERSION, tensorflow=tf.__version__)
         self.observer = Observer(VERSION, self.metrics)
         self._engines: dict[str, Engine] = {}
-        self._warm_up = WarmUp(self.health, self._engines)
+        self._warm_up = WarmUp(self.health, self._engines, self.metrics.source_errors)
         self._remote: RemoteEngine | None = None
         self._rpc: RpcServer | None = None
         self._closing = ExitStack()

@@ -11,36 +11,47 @@ from infeed_server.engines.base import Engine, mean_string_bytes
 from infeed_server.processes.periodic import PeriodicTask
 
 _WARM_UP_INTERVAL_SECONDS = 10.0
-"""Time between attempts at a first batch whose storage had a fault: more delays readiness."""
+"""Time between attempts at a first batch after a fault of storage: more delays readiness."""
 
 
 class WarmUp:
-    """Makes the first batch of each pipeline, and sets the pipeline's readiness."""
+    """Makes the first batch of each pipeline, and sets the pipeline's readiness.
 
-    def __init__(self, health: Health, engines: Mapping[str, Engine]) -> None:
+    `refused` has the last batch of each pipeline that was refused for its files. After another one
+    the first batch is made again, so a pipeline whose files have gone away is not ready.
+    """
+
+    def __init__(
+        self, health: Health, engines: Mapping[str, Engine], refused: Mapping[str, object]
+    ) -> None:
         self.string_bytes: dict[str, int] = {}
         """Bytes of the byte strings of a sample, by pipeline: the mean of the first batch."""
         self._health = health
         self._engines = engines
+        self._refused = refused
+        self._seen: dict[str, object] = {}
+        """The refused batches of `refused` after which the first batch was made again."""
         self._cold: set[str] = set()
         """Pipelines whose first batch failed with a fault that can pass."""
         self._before: dict[str, Readiness] = {}
         """Readiness of each pipeline before the remote engine failed; empty while it works."""
-        self._retries = PeriodicTask("warm-up", _WARM_UP_INTERVAL_SECONDS, self.warm_cold)
+        self._retries = PeriodicTask("warm-up", _WARM_UP_INTERVAL_SECONDS, self.warm_again)
 
     def start(self) -> None:
         """Returns when each pipeline has tried its first batch."""
         for name in self._engines:
             self._warm(name)
-        if self._cold:
-            self._retries.start()
+        self._retries.start()
 
     def stop(self) -> None:
         self._retries.stop()
 
-    def warm_cold(self) -> None:
-        """Tries the first batch of each pipeline again that had a fault of storage."""
-        for name in sorted(self._cold):
+    def warm_again(self) -> None:
+        """Makes the first batch of each pipeline again that has had a fault of storage."""
+        refused = {name: batch for name, batch in self._refused.items() if name in self._engines}
+        new = {name for name, batch in refused.items() if self._seen.get(name) is not batch}
+        self._seen = refused
+        for name in sorted(self._cold | new):
             self._warm(name)
 
     def on_remote_status(self, problem: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import urllib.error
 import urllib.request
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from infeed_server.processes.signals import ShutdownSignal
 from infeed_server.runtime import multiprocess
 from infeed_server.runtime.options import ServerOptions
 
@@ -49,28 +51,45 @@ def test_port_of_a_server_that_has_just_ended_is_taken(monkeypatch: pytest.Monke
             assert client.recv(1) == b""  # the server's end is in TIME_WAIT when this one closes
     monkeypatch.setattr(FakeProcesses, "stop", lambda *_: None)
     monkeypatch.setattr(multiprocess, "ProcessGroup", FakeProcesses())
-    announced = []
-    multiprocess.serve_processes(
-        "pipelines.yaml",
-        ServerOptions(listen, None, processes=2),
-        lambda _: bool(announced),
-        lambda address, _: announced.append(address),
-    )
+    announced, stop = [], ShutdownSignal()
+
+    def announce(address: str, _: str | None) -> None:
+        announced.append(address)
+        stop.set()
+
+    options = ServerOptions(listen, None, processes=2)
+    multiprocess.serve_processes("pipelines.yaml", options, stop, announce)
     assert announced == [listen]
+
+
+def test_a_signal_before_all_processes_serve_ends_with_its_status(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stop = ShutdownSignal()
+    monkeypatch.setattr(FakeProcesses, "stop", lambda *_: None)
+
+    def start(_: Any, stopped: Any) -> None:
+        assert not stopped(0)
+        stop._handle(signal.SIGTERM, None)
+
+    monkeypatch.setattr(FakeProcesses, "start", start)
+    monkeypatch.setattr(multiprocess, "ProcessGroup", FakeProcesses())
+    options = ServerOptions("127.0.0.1:0", None, processes=2)
+    with pytest.raises(SystemExit) as end:
+        multiprocess.serve_processes("pipelines.yaml", options, stop, pytest.fail)
+    assert end.value.code == 128 + signal.SIGTERM
 
 
 def test_server_of_processes_that_end_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     processes = FakeProcesses()
     monkeypatch.setattr(multiprocess, "ProcessGroup", processes)
 
+    stop = ShutdownSignal()
+
     def announce(_: str, http: str | None) -> None:
         processes.http = http or ""
+        stop.set()
 
-    polls = iter([False, False, True])
-    multiprocess.serve_processes(
-        "pipelines.yaml",
-        ServerOptions("127.0.0.1:0", "127.0.0.1:0", processes=2),
-        lambda _: next(polls),
-        announce,
-    )
+    options = ServerOptions("127.0.0.1:0", "127.0.0.1:0", processes=2)
+    multiprocess.serve_processes("pipelines.yaml", options, stop, announce)
     assert processes.seen == ["shutting down"]

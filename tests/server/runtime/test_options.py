@@ -24,6 +24,7 @@ OTHERS: dict[str, Any] = {
     "memory_limit": 17,
     "processes": 8,
     "one_of": 2,
+    "with_parent": True,
     "parent_token": "p",
     "http_tls": True,
     "http_tokens": "h.yaml",

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from PIL import Image
 from tests.harness.http_get import fetch
 from tests.harness.waiting import wait_until
 
@@ -195,6 +196,30 @@ def test_server_is_ready_once_a_fault_of_storage_has_passed(
         away.rename(file)
         wait_until(lambda: server.health.overall.ready, "the server is ready")
         assert server.health.parts["n"].reason == "its first batch is made"
+
+
+def test_server_is_not_ready_while_its_files_are_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("infeed_server.storage.faults._sleep", lambda _: None)
+    monkeypatch.setattr("infeed_server.runtime.warm_up._WARM_UP_INTERVAL_SECONDS", 0.01)
+    folder, away = tmp_path / "data", tmp_path / "away"
+    folder.mkdir()
+    for name in "ab":
+        Image.new("RGB", (2, 2)).save(folder / f"{name}.png")
+    definition = parse({"source": {"images": str(folder)}, "batch": {"size": 1}})
+    with Server({"n": definition}, ServerOptions(LOCAL, None)) as server:
+        assert server.health.overall.ready
+        folder.rename(away)
+        with (
+            infeed.connect(str(server.address), "n", epochs=1) as feed,
+            pytest.raises(infeed.SourceError, match=r"a\.png|b\.png"),
+        ):
+            list(feed)
+        wait_until(lambda: not server.health.overall.ready, "the server is not ready")
+        assert "its first batch fails" in server.health.overall.reason
+        away.rename(folder)
+        wait_until(lambda: server.health.overall.ready, "the server is ready")
 
 
 def test_error_while_opening_frees_everything(new_address: Callable[[], str]) -> None:
