@@ -78,7 +78,9 @@ def _serve(pipelines: str, options: ServerOptions, stop: ShutdownSignal, out: Te
     defer_tensorflow()
     from infeed_server.pipeline.load import load
 
-    loaded = load(pipelines)  # a mistake in a file is named before TensorFlow is loaded
+    loaded = load(
+        pipelines, skip_broken=options.skip_broken
+    )  # a mistake in a file is named before TensorFlow is loaded
     load_tensorflow()
     from infeed_server.processes import cgroup
     from infeed_server.processes.malloc import keep_freed_memory

@@ -51,6 +51,8 @@ class Health:
         # reentrant, so that a subscriber may read the current state.
         self._lock = threading.RLock()
         self._pipelines: dict[str, Readiness] = {}
+        self._broken: set[str] = set()
+        """Pipelines that the server goes without."""
         self._subscribers: list[Subscriber] = []
         self._draining = False
         self._shown = {"": self.overall}
@@ -66,6 +68,12 @@ class Health:
                     _log(f"pipeline {name!r}", readiness, level)
                 self._publish()
 
+    def go_without(self, name: str, reason: str) -> None:
+        """Makes a pipeline unready for good; the server's own readiness no longer depends on it."""
+        with self._lock:
+            self._broken.add(name)
+            self.set(name, ready=False, reason=reason, level=logging.ERROR)
+
     def drain(self) -> None:
         """Makes every pipeline unready for good, so that load balancers send no trainer here."""
         with self._lock:
@@ -78,7 +86,9 @@ class Health:
         if self._draining:
             return Readiness(False, SHUTTING_DOWN)
         with self._lock:
-            parts = dict(self._pipelines)
+            parts = {
+                name: part for name, part in self._pipelines.items() if name not in self._broken
+            }
         if not parts:
             return Readiness(False, "no pipeline is loaded yet")
         reasons = [f"{name}: {part.reason}" for name, part in parts.items() if not part.ready]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from infeed_server.imports import load_tensorflow
 from infeed_server.pipeline.class_folders import class_folder_problems
 from infeed_server.pipeline.definition import Pipeline
 
+log = logging.getLogger(__name__)
+
 Pipelines = Mapping[str, Pipeline]
 
 
@@ -32,24 +35,42 @@ class FilePipelines(dict[str, Pipeline]):
         self.document = doc
         self.problems = sorted(problems, key=lambda problem: problem.line)
 
+    def without_broken(self) -> FilePipelines:
+        """Returns the pipelines without a problem, and the problems that concern all; those of the
+        others are logged. Returns all if none is left."""
+        broken = {name: self._problems_of(name) for name in definitions(self.document)}
+        good = {name: pipeline for name, pipeline in self.items() if not broken[name]}
+        if not good:
+            return self
+        skipped = [problem for problems in broken.values() for problem in problems]
+        for problem in skipped:
+            log.error("%s; the pipeline is not served", problem)
+        others = [problem for problem in self.problems if problem not in skipped]
+        return FilePipelines(good, self.document, others)
+
+    def _problems_of(self, name: str) -> list[Problem]:
+        path = format_path(("pipelines", name))
+        inner = (f"{path}.", f"{path}[")
+        return [item for item in self.problems if item.path == path or item.path.startswith(inner)]
+
     @property
     def folder(self) -> Path:
         """The base of relative paths."""
         return Path(self.document.file).resolve().parent
 
 
-def load(name: str) -> Pipelines:
+def load(name: str, *, skip_broken: bool = False) -> Pipelines:
     """Loads the pipelines of a YAML file, or of a Python object `module:attr`. The object is a
     `Pipeline` (served under the attribute's name), a mapping of names to pipelines, or a function
     without arguments that returns either. Raises `ConfigError` that lists every problem with its
-    line."""
+    line; `skip_broken` leaves out the pipelines of a file that have one."""
     if Path(name).is_dir():
         raise ConfigError(
             f"{name!r} is a folder; name a YAML file, as infeed init writes it, or module:attr",
             name=name,
         )
     if name.endswith((".yaml", ".yml")) or Path(name).is_file():
-        return from_yaml(name)
+        return from_yaml(name, skip_broken=skip_broken)
     if ":" in name:
         return from_object(name)
     raise ConfigError(
@@ -57,10 +78,12 @@ def load(name: str) -> Pipelines:
     )
 
 
-def from_yaml(file: str) -> Pipelines:
+def from_yaml(file: str, *, skip_broken: bool = False) -> Pipelines:
     """Loads the pipelines of a YAML file; its directory is the base of relative paths and is
     searched for modules."""
     pipelines = parse_yaml(file)
+    if skip_broken:
+        pipelines = pipelines.without_broken()
     if pipelines.problems:
         raise ConfigError("\n".join(map(str, pipelines.problems)), file=file)
     return pipelines

@@ -58,6 +58,9 @@ class GeneralOptions(Options):
         metavar="MIB",
         min=1,
     )
+    skip_broken: bool = option(
+        False, "Serve the other pipelines where one is wrong or cannot be opened."
+    )
     processes: int = option(1, "Processes that share the port; for hosts with many cores.", min=1)
     one_of: int = option(1, "Processes of which this is one.", hidden=True)
     with_parent: bool = option(False, "End when standard input does.", hidden=True)

@@ -9,7 +9,7 @@ from functools import partial
 
 import tensorflow as tf
 
-from infeed.shared.errors import ConfigError
+from infeed.shared.errors import ConfigError, InfeedError
 from infeed.shared.spec import PipelineSpec
 from infeed_server.config.address import Address
 from infeed_server.control.app import ControlState
@@ -20,6 +20,7 @@ from infeed_server.observe.callback_metrics import LabelledValues
 from infeed_server.observe.metrics import Metrics
 from infeed_server.observe.observer import UPDATE_INTERVAL_SECONDS, Observer
 from infeed_server.observe.preview import Previews
+from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.load import Pipelines, located
 from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.rpc.batch_stream import Trace
@@ -168,17 +169,30 @@ class Server:
             self.health.set(name, ready=False, reason="opening its source")
             self.metrics.add_pipeline(name)
             on_progress = progress(name) if progress else None
-            with located(pipelines, name):
-                if self._remote:
-                    engine = self._remote.build(name, definition, budget, on_progress)
-                else:
-                    engine = build(name, definition, self.metrics, on_progress, budget)
+            try:
+                with located(pipelines, name):
+                    engine = self._open(name, definition, on_progress)
+            except InfeedError as error:
+                is_alone = not self._engines and name == [*pipelines][-1]
+                if is_alone or not self._options.skip_broken:
+                    raise
+                self.health.go_without(name, f"it cannot be opened: {error}")
+            else:
                 self._engines[name] = engine
-                self._closing.callback(engine.close)
-                if self._options.shares_port:
-                    _require_shareable(engine)
-            self.observer.watch(name, engine)
-            self.health.set(name, ready=False, reason="making its first batch")
+                self.observer.watch(name, engine)
+                self.health.set(name, ready=False, reason="making its first batch")
+
+    def _open(
+        self, name: str, definition: Pipeline, on_progress: ProgressCallback | None
+    ) -> Engine:
+        if self._remote:
+            engine = self._remote.build(name, definition, self._budget, on_progress)
+        else:
+            engine = build(name, definition, self.metrics, on_progress, self._budget)
+        self._closing.callback(engine.close)
+        if self._options.shares_port:
+            _require_shareable(engine)
+        return engine
 
     def _open_rpc(self) -> Address:
         options = self._options
@@ -191,11 +205,18 @@ class Server:
             jobs=self.observer.jobs,
             trace=_trace(),
             budget=self._budget,
+            control_plane=self._control_url(),
         )
         credentials = self._tls.credentials() if self._tls else None
         rpc.open(listen, credentials, shares_port=options.shares_port)
         self.health.subscribe(lambda name, state: rpc.set_serving(state.ready, name))
         return Address(listen.host, rpc.port)
+
+    def _control_url(self) -> str:
+        """Returns the URL of the control plane; "" without one, or if only a parent may read it."""
+        if self._control is None or self._options.parent_token:
+            return ""
+        return f"{'https' if self._options.http_tls else 'http'}://{self._control.address}"
 
     def _ready_pipelines(self) -> LabelledValues:
         return {(name,): float(part.ready) for name, part in self.health.parts.items()}

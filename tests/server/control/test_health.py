@@ -37,6 +37,15 @@ def test_policy_any_needs_one_ready_pipeline():
     assert not health.overall.ready
 
 
+def test_a_server_is_ready_without_a_pipeline_that_it_goes_without():
+    health = Health()
+    health.go_without("broken", "it cannot be opened: no file")
+    assert not health.overall.ready
+    health.set("train", True, "its first batch is made")
+    assert health.overall.ready
+    assert health.parts["broken"] == Readiness(False, "it cannot be opened: no file")
+
+
 def test_reason_and_log_of_many_pipelines_are_short(caplog: pytest.LogCaptureFixture):
     health = Health()
     with caplog.at_level(logging.INFO, logger="infeed_server"):

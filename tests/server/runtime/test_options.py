@@ -22,6 +22,7 @@ OTHERS: dict[str, Any] = {
     "grace": 0.5,
     "readiness": Readiness.ANY,
     "memory_limit": 17,
+    "skip_broken": True,
     "processes": 8,
     "one_of": 2,
     "with_parent": True,

@@ -21,7 +21,7 @@ from tests.harness.waiting import wait_until
 
 import infeed
 from infeed_server import Pipeline
-from infeed_server.pipeline.load import parse
+from infeed_server.pipeline.load import load, parse
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.runtime.server import Server
 
@@ -220,6 +220,35 @@ def test_server_is_not_ready_while_its_files_are_away(
         assert "its first batch fails" in server.health.overall.reason
         away.rename(folder)
         wait_until(lambda: server.health.overall.ready, "the server is ready")
+
+
+def test_other_pipelines_are_served_beside_a_broken_one(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.arange(8))
+    (tmp_path / "p.yaml").write_text(
+        "pipelines:\n"
+        "  mistaken: {source: {arrays: a.npz}, batch: {sise: 4}}\n"
+        "  n: {source: {arrays: a.npz}, batch: {size: 4}}\n"
+        "  away: {source: {arrays: away.npz}, batch: {size: 4}}\n"
+    )
+    with pytest.raises(infeed.ConfigError, match="sise"):
+        load(str(tmp_path / "p.yaml"))
+    pipelines = load(str(tmp_path / "p.yaml"), skip_broken=True)
+    assert [*pipelines] == ["n", "away"]
+    with pytest.raises(infeed.SourceError, match=r"away\.npz"):
+        Server(pipelines, ServerOptions(LOCAL, None))
+    with Server(pipelines, ServerOptions(LOCAL, None, skip_broken=True)) as server:
+        assert server.health.overall.ready
+        assert not server.health.parts["away"].ready
+        assert read_samples(server) == list(range(8))
+    away = {"away": pipelines["away"]}
+    with pytest.raises(infeed.SourceError, match=r"away\.npz"):
+        Server(away, ServerOptions(LOCAL, None, skip_broken=True))
+
+
+def test_a_file_of_broken_pipelines_alone_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("pipelines: {n: {source: {arrays: a.npz}, batch: {sise: 4}}}")
+    with pytest.raises(infeed.ConfigError, match="sise"):
+        load(str(tmp_path / "p.yaml"), skip_broken=True)
 
 
 def test_error_while_opening_frees_everything(new_address: Callable[[], str]) -> None:
