@@ -22,7 +22,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY tools/requirements_of.py tools/
 RUN mkdir /dist \
  && python tools/requirements_of.py pyproject.toml cli loadtest >/dist/trainer.txt \
- && python tools/requirements_of.py pyproject.toml server formats stores >/dist/server.txt
+ && python tools/requirements_of.py pyproject.toml server cli loadtest formats stores >/dist/server.txt
 COPY client client
 COPY server server
 COPY tfdata tfdata

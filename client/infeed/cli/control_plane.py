@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from infeed.cli.output import problem_of
-from infeed.http2.target import is_local
+from infeed.http2.target import host_name, is_local, parse_target
 from infeed.http2.tls_config import TLS
 from infeed.shared.errors import (
     AuthenticationError,
@@ -24,6 +24,9 @@ from infeed.shared.errors import (
 
 _TIMEOUT_SECONDS = 5.0
 """Seconds that a connection may take, and each part of an answer: more would hang longer."""
+
+_WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - compared
+"""Addresses of a server that listens on all interfaces."""
 
 _REFUSALS: dict[int, type[InfeedError]] = {401: AuthenticationError, 403: PermissionDeniedError}
 
@@ -83,10 +86,9 @@ class ControlPlane:
             code, document = self._get("/api/v1/status")
         except (ConnectionResetError, http.client.HTTPException) as error:
             raise ProtocolError(
-                f"{self.url}: the answer is not HTTP ({type(error).__name__}): it may be the "
-                "address for trainers; give the address of --http, which infeed serve prints after "
-                "it: serving on HOST:PORT (http HOST:PORT). With --http-tls, the address begins "
-                "with https://",
+                f"{self.url}: the answer is not HTTP ({type(error).__name__}); give the address of "
+                "--http, which infeed serve prints: serving on HOST:PORT (http HOST:PORT). With "
+                "--http-tls, the address begins with https://",
                 target=self.url,
             ) from None
         except OSError as error:
@@ -106,6 +108,37 @@ class ControlPlane:
                 "--http of infeed serve: a dispatcher or worker has no status"
             )
         raise error_type(f"{self.url}: {problem}", target=self.url)
+
+    @classmethod
+    def of_server(cls, target: str, tls: TLS | None, token: str | None) -> ControlPlane | None:
+        """Returns the control plane of the server that trainers reach at `target`; None if no such
+        server answers there, or if it tells no control plane.
+
+        Raises `ConfigError` if the control plane listens on the loopback of another machine.
+        """
+        from infeed.rpc.channel import GrpcTransport  # noqa: PLC0415 - rarely needed
+        from infeed.rpc.credentials import Credentials  # noqa: PLC0415
+
+        try:
+            address = parse_target(target)[0]
+            credentials = Credentials(token, tls)
+            with contextlib.closing(GrpcTransport(address, credentials)) as transport:
+                told = urlsplit(transport.control_plane(_TIMEOUT_SECONDS))
+        except InfeedError:
+            return None
+        if not told.hostname:
+            return None
+        host = told.hostname
+        if host in _WILDCARDS:
+            host = host_name(address)
+        elif is_local(told.netloc) and not is_local(address):
+            raise ConfigError(
+                f"{target}: its control plane is {told.geturl()}, on its own loopback; run infeed "
+                "top there, or serve with an --http that this machine reaches",
+                target=target,
+            )
+        shown = f"[{host}]" if ":" in host else host
+        return cls.parse(f"{told.scheme}://{shown}:{told.port}", tls, token)
 
     def _get(self, path: str) -> tuple[int, dict[str, Any]]:
         """Returns the status code, and the JSON of the answer; empty if it is another document."""

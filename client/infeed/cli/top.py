@@ -17,7 +17,7 @@ from infeed.cli.model_options import with_models
 from infeed.cli.output import new_console, print_json
 from infeed.cli.status_view import status_view
 from infeed.shared.arguments import check_seconds
-from infeed.shared.errors import ProtocolError, ServerUnavailableError
+from infeed.shared.errors import ConfigError, ProtocolError, ServerUnavailableError
 
 _MAX_DELAY_SECONDS = 15.0
 """Seconds between two requests to a server that does not answer: more would find it later."""
@@ -31,7 +31,7 @@ def top(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="HTTP_TARGET", help="Control plane of a server: http://host:port or host:port."
+            metavar="SERVER", help="host:port or unix:path of a server, or its control plane's URL."
         ),
     ],
     connection: Connection,
@@ -52,12 +52,11 @@ def top(
     \b
     Examples:
       infeed top http://127.0.0.1:7471
-      infeed top 127.0.0.1:7471 --json
+      infeed top 127.0.0.1:7470 --json
       infeed top https://host-a:7471 --tls-ca ca.pem --token-file token
     """
     interval = max(0.1, check_seconds("--interval", interval))
-    control = ControlPlane.parse(target, **connection.arguments())
-    status = control.status()
+    control, status = _open(target, connection)
     console = new_console(_MIN_WIDTH)
     if as_json:
         print_json(status)
@@ -66,6 +65,20 @@ def top(
         with contextlib.suppress(KeyboardInterrupt):
             watch(console, control, status, interval)
     console.print(_view(control, status, console.width), highlight=False)
+
+
+def _open(target: str, connection: Connection) -> tuple[ControlPlane, dict[str, Any]]:
+    """Returns the control plane of a server, by its own address or by the address for trainers, and
+    its status."""
+    arguments = {"tls": None, "token": None, **connection.arguments()}
+    try:
+        control = ControlPlane.parse(target, **arguments)
+        return control, control.status()
+    except (ConfigError, ProtocolError):
+        control_of_server = None if "//" in target else ControlPlane.of_server(target, **arguments)
+        if control_of_server is None:
+            raise
+        return control_of_server, control_of_server.status()
 
 
 def watch(

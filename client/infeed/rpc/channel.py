@@ -99,6 +99,12 @@ class GrpcTransport:
             if not page_token:
                 return pipelines
 
+    def control_plane(self, timeout: float = 20.0) -> str:
+        """Returns the URL at which the server's control plane listens; "" if it tells none."""
+        request = service.ListPipelinesRequest(page_size=1)
+        page = self._call_unary("ListPipelines", request, service.ListPipelinesResponse, timeout)
+        return str(page.control_plane)
+
     def get_pipeline(self, name: str, timeout: float = 20.0) -> PipelineSpec:
         request = service.GetPipelineRequest(name=name)
         response = self._call_unary("GetPipeline", request, service.GetPipelineResponse, timeout)

@@ -29,12 +29,14 @@ class ListPipelinesRequest(_message.Message):
     def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListPipelinesResponse(_message.Message):
-    __slots__ = ("pipelines", "next_page_token")
+    __slots__ = ("pipelines", "next_page_token", "control_plane")
     PIPELINES_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    CONTROL_PLANE_FIELD_NUMBER: _ClassVar[int]
     pipelines: _containers.RepeatedCompositeFieldContainer[_spec_pb2.Pipeline]
     next_page_token: str
-    def __init__(self, pipelines: _Optional[_Iterable[_Union[_spec_pb2.Pipeline, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+    control_plane: str
+    def __init__(self, pipelines: _Optional[_Iterable[_Union[_spec_pb2.Pipeline, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., control_plane: _Optional[str] = ...) -> None: ...
 
 class GetPipelineRequest(_message.Message):
     __slots__ = ("name",)

@@ -72,9 +72,11 @@ class RpcServer:
         jobs: Jobs | None = None,
         trace: Trace | None = None,
         budget: MemoryBudget | None = None,
+        control_plane: str = "",
     ) -> None:
         """Without `authenticator`, every client has access. `jobs` keeps the trainers' reports,
-        `trace` makes the spans of batches, `budget` counts the memory that is shared."""
+        `trace` makes the spans of batches, `budget` counts the memory that is shared, and clients
+        are told the URL `control_plane`."""
         self.port = 0
         self._limits = limits
         self._budget = budget or MemoryBudget(default_limit())
@@ -84,7 +86,7 @@ class RpcServer:
         self._encoder = BatchEncoder(monitor)
         jobs = jobs or Jobs(lambda *_: ServerReport())
         self._streams = BatchStreams(catalog, self._encoder, monitor, jobs, trace)
-        self._servicer = FeedServicer(catalog, self._streams)
+        self._servicer = FeedServicer(catalog, self._streams, control_plane)
         self._interceptor = CallInterceptor(self._admission, monitor)
         threads = limits.max_streams + limits.max_calls + MAX_HEALTH_CALLS + _SPARE_THREADS
         self._pool = _CallThreads(threads, "infeed-rpc")

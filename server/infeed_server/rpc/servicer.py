@@ -29,8 +29,9 @@ class FeedServicer(grpc.GenericRpcHandler):
     """The methods of FeedService. Not the generated base class, which serializes each response of a
     stream with protobuf: here they are bytes that `infeed.wire` has encoded."""
 
-    def __init__(self, catalog: Catalog, streams: BatchStreams) -> None:
+    def __init__(self, catalog: Catalog, streams: BatchStreams, control_plane: str) -> None:
         self._catalog = catalog
+        self._control_plane = control_plane
         self._handlers = {
             f"/{SERVICE}/ListPipelines": _unary(self._list, messages.ListPipelinesRequest),
             f"/{SERVICE}/GetPipeline": _unary(self._get, messages.GetPipelineRequest),
@@ -55,6 +56,7 @@ class FeedServicer(grpc.GenericRpcHandler):
         return messages.ListPipelinesResponse(
             pipelines=[spec.to_proto() for spec in page],
             next_page_token=page[-1].name if len(remaining) > len(page) else "",
+            control_plane=self._control_plane,
         )
 
     def _get(self, request: messages.GetPipelineRequest, call: ServerCall) -> Message:

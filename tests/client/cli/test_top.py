@@ -21,6 +21,7 @@ from infeed.cli import new_app
 from infeed.cli.control_plane import ControlPlane
 from infeed.cli.status_view import status_view
 from infeed.cli.top import watch
+from infeed.rpc.channel import GrpcTransport
 from infeed.shared.errors import ConfigError, InfeedError, ProtocolError, ServerUnavailableError
 
 VERDICT: dict[str, Any] = {
@@ -182,22 +183,50 @@ def test_a_server_that_does_not_run_is_an_error() -> None:
     assert "connection refused; is infeed serve running" in message
 
 
-def test_the_port_of_trainers_is_an_error_that_says_so() -> None:
+def test_a_port_without_http_is_an_error_that_says_so() -> None:
     sent = b"\0\0\x12\4\0\0\0\0\0\0\3\0\0\0\x80"
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer() -> None:
-            connection, _ = listener.accept()
-            with closing(connection):
-                connection.recv(1 << 16)
-                connection.sendall(sent)
+            for _ in range(2):  # the second asks for the control plane, in vain
+                connection, _ = listener.accept()
+                with closing(connection):
+                    connection.recv(1 << 16)
+                    connection.sendall(sent)
 
         thread = threading.Thread(target=answer)
         thread.start()
         message = error(f"127.0.0.1:{listener.getsockname()[1]}")
         thread.join()
-    assert "it may be the address for trainers; give the address of --http" in message
+    assert "the answer is not HTTP" in message
+    assert "give the address of --http" in message
     assert "With --http-tls, the address begins with https://" in message
+
+
+@pytest.mark.parametrize(
+    ("told", "target", "url"),
+    [
+        ("http://127.0.0.1:9", "127.0.0.1:7470", "http://127.0.0.1:9"),
+        ("http://0.0.0.0:9", "host-a:7470", "http://host-a:9"),
+        ("https://[::]:9", "[fe80::1]:7470", "https://[fe80::1]:9"),
+        ("http://0.0.0.0:9", "unix:/run/infeed.sock", "http://localhost:9"),
+    ],
+)
+def test_the_address_for_trainers_leads_to_the_control_plane(
+    monkeypatch: pytest.MonkeyPatch, told: str, target: str, url: str
+) -> None:
+    monkeypatch.setattr(GrpcTransport, "control_plane", lambda *_: told)
+    control = ControlPlane.of_server(target, None, None)
+    assert control is not None
+    assert control.url == url
+
+
+def test_a_control_plane_on_another_loopback_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GrpcTransport, "control_plane", lambda *_: "http://127.0.0.1:9")
+    with pytest.raises(ConfigError, match="host-a:7470: its control plane is http://127"):
+        ControlPlane.of_server("host-a:7470", None, None)
+    monkeypatch.setattr(GrpcTransport, "control_plane", lambda *_: "")
+    assert ControlPlane.of_server("host-a:7470", None, None) is None
 
 
 def test_another_server_is_an_error(serve_http: Serve) -> None:
