@@ -123,22 +123,22 @@ class ControlPlane:
             address = parse_target(target)[0]
             credentials = Credentials(token, tls)
             with contextlib.closing(GrpcTransport(address, credentials)) as transport:
-                told = urlsplit(transport.control_plane(_TIMEOUT_SECONDS))
+                reported = urlsplit(transport.control_plane(_TIMEOUT_SECONDS))
         except InfeedError:
             return None
-        if not told.hostname:
+        if not reported.hostname:
             return None
-        host = told.hostname
+        host = reported.hostname
         if host in _WILDCARDS:
             host = host_name(address)
-        elif is_local(told.netloc) and not is_local(address):
+        elif is_local(reported.netloc) and not is_local(address):
             raise ConfigError(
-                f"{target}: its control plane is {told.geturl()}, on its own loopback; run infeed "
+                f"{target}: its control plane is {reported.geturl()}, on its own loopback; run infeed "
                 "top there, or serve with an --http that this machine reaches",
                 target=target,
             )
         shown = f"[{host}]" if ":" in host else host
-        return cls.parse(f"{told.scheme}://{shown}:{told.port}", tls, token)
+        return cls.parse(f"{reported.scheme}://{shown}:{reported.port}", tls, token)
 
     def _get(self, path: str) -> tuple[int, dict[str, Any]]:
         """Returns the status code, and the JSON of the answer; empty if it is another document."""

@@ -36,8 +36,8 @@ class FilePipelines(dict[str, Pipeline]):
         self.problems = sorted(problems, key=lambda problem: problem.line)
 
     def without_broken(self) -> FilePipelines:
-        """Returns the pipelines without a problem, and the problems that concern all; those of the
-        others are logged. Returns all if none is left."""
+        """Returns the pipelines without a problem, and the problems that concern all; logs the
+        problems of the other pipelines. Returns all if none is left."""
         broken = {name: self._problems_of(name) for name in definitions(self.document)}
         good = {name: pipeline for name, pipeline in self.items() if not broken[name]}
         if not good:

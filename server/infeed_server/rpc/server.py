@@ -76,7 +76,7 @@ class RpcServer:
     ) -> None:
         """Without `authenticator`, every client has access. `jobs` keeps the trainers' reports,
         `trace` makes the spans of batches, `budget` counts the memory that is shared, and clients
-        are told the URL `control_plane`."""
+        get the URL `control_plane`."""
         self.port = 0
         self._limits = limits
         self._budget = budget or MemoryBudget(default_limit())

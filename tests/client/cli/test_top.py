@@ -204,7 +204,7 @@ def test_a_port_without_http_is_an_error_that_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "target", "url"),
+    ("reported", "target", "url"),
     [
         ("http://127.0.0.1:9", "127.0.0.1:7470", "http://127.0.0.1:9"),
         ("http://0.0.0.0:9", "host-a:7470", "http://host-a:9"),
@@ -213,9 +213,9 @@ def test_a_port_without_http_is_an_error_that_says_so() -> None:
     ],
 )
 def test_the_address_for_trainers_leads_to_the_control_plane(
-    monkeypatch: pytest.MonkeyPatch, told: str, target: str, url: str
+    monkeypatch: pytest.MonkeyPatch, reported: str, target: str, url: str
 ) -> None:
-    monkeypatch.setattr(GrpcTransport, "control_plane", lambda *_: told)
+    monkeypatch.setattr(GrpcTransport, "control_plane", lambda *_: reported)
     control = ControlPlane.of_server(target, None, None)
     assert control is not None
     assert control.url == url
