@@ -29,6 +29,7 @@ pipelines:
     source: {{tfrecord: '{root}/*.tfrecord', features: {{image: bytes}}}}
     shuffle: {{seed: 1, mode: window}}
     transforms:
+      {cache}
       - decode_image: {{field: image, channels: 3}}
       - resize: {{field: image, size: [224, 224]}}
     batch: {{size: {batch}}}
@@ -36,18 +37,18 @@ pipelines:
 
 
 def compare(plan: Plan) -> list[Finding]:
-    """Compares epochs of a store, with a cold and a warm read cache, with one of local files."""
+    """Compares epochs of a store, behind a cold and a warm cache on disk, with local files."""
     rates: dict[str, list[float]] = {"local": [], "cold": [], "warm": []}
     requests = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         images = _write(folder / "data")
         for pair in range(plan.pairs):
-            rates["local"].append(_epoch(folder, str(folder / "data"), {}))
-            cache = {"INFEED_READ_CACHE": str(folder / f"reads-{pair}")}
+            rates["local"].append(_epoch(folder, str(folder / "data"), {}, ""))
+            cache = f"- cache: {{store: disk, path: {folder}/cache-{pair}}}"
             for state in ("cold", "warm"):
                 with _store(folder) as (environment, counts):
-                    rates[state].append(_epoch(folder, "s3://bench", {**environment, **cache}))
+                    rates[state].append(_epoch(folder, "s3://bench", environment, cache))
                 if state == "cold":
                     requests.append(counts[0] / images)
     local, cold, warm = (Figures(name, values) for name, values in rates.items())
@@ -88,10 +89,10 @@ def _store(folder: Path) -> Iterator[tuple[Mapping[str, str], list[int]]]:
     counts += map(int, process.stdout.split()[1:])
 
 
-def _epoch(folder: Path, root: str, environment: Mapping[str, str]) -> float:
+def _epoch(folder: Path, root: str, environment: Mapping[str, str], cache: str) -> float:
     """Returns the images per second of an epoch, from its second batch on."""
     definition = folder / "pipelines.yaml"
-    definition.write_text(PIPELINE.format(root=root, batch=BATCH))
+    definition.write_text(PIPELINE.format(root=root, cache=cache, batch=BATCH))
     with mock.patch.dict(os.environ, environment):
         server = InfeedServer(definition, folder / f"log-{time.time_ns()}")
         with server, infeed.connect(server.address, "photos", epochs=1) as feed:

@@ -48,11 +48,10 @@ class CacheDirectory:
 
 
 def open_directory(
-    root: Path, fingerprint: str, pipeline: str, samples: int, budget: int, *, shared: bool = False
+    root: Path, fingerprint: str, pipeline: str, samples: int, budget: int
 ) -> DiskStore:
     """Opens or creates the directory of a fingerprint, after unused ones were deleted as the budget
-    requires. A `shared` budget is for all directories that are in use together. Raises
-    `ConfigError` if it cannot be written."""
+    requires. Raises `ConfigError` if it cannot be written."""
     path = root / fingerprint
     try:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -73,8 +72,7 @@ def open_directory(
                 written.write_bytes(about)
                 written.replace(file)
             file.touch()
-        budget -= 0 if shared else kept
-        store = DiskStore(path, samples, budget, root if shared else path)
+        store = DiskStore(path, samples, budget - kept)
         store.held = lock
         return store
     except OSError as error:

@@ -43,13 +43,9 @@ _STEP_DIVISOR = 128
 class DiskStore(Store):
     """The records of one directory, with at most `budget` bytes in all of its processes."""
 
-    def __init__(
-        self, directory: Path, samples: int, budget: int, counted: Path | None = None
-    ) -> None:
-        """Raises `OSError`. The directory exists, and `lock` holds it. The budget is for all
-        stores below `counted`, by default for this one."""
+    def __init__(self, directory: Path, samples: int, budget: int) -> None:
+        """Raises `OSError`. The directory exists, and `lock` holds it."""
         self.directory = directory
-        self._counted = counted or directory
         self._budget = budget
         self._step = max(1 << 16, budget // _STEP_DIVISOR)
         self._index = os.open(directory / "index", os.O_RDWR | os.O_CREAT, 0o600)
@@ -106,11 +102,6 @@ class DiskStore(Store):
         return kept, damaged
 
     @property
-    def is_full(self) -> bool:
-        """Whether this process has met the end of the budget or of the disk."""
-        return self._is_full
-
-    @property
     def kept_samples(self) -> int:
         """Samples that have an entry. It reads the whole index."""
         return sum(int(np.count_nonzero(entries["size"])) for _, entries in self._entries())
@@ -118,13 +109,13 @@ class DiskStore(Store):
     @property
     def used_bytes(self) -> int:
         """Bytes that all segments take on disk."""
-        return sum(512 * stat.st_blocks for stat in self._stats(self.directory))
+        return sum(512 * stat.st_blocks for stat in self._stats())
 
     def _reserved_bytes(self) -> int:
-        return sum(stat.st_size for stat in self._stats(self._counted))
+        return sum(stat.st_size for stat in self._stats())
 
-    def _stats(self, folder: Path) -> Iterator[os.stat_result]:
-        for path in folder.glob("**/segment-*"):
+    def _stats(self) -> Iterator[os.stat_result]:
+        for path in self.directory.glob("segment-*"):
             with suppress(FileNotFoundError):  # it is deleted meanwhile
                 yield path.stat()
 
@@ -163,7 +154,7 @@ class DiskStore(Store):
     def _grow(self, record: bytes) -> bool:
         """Reserves space in the segment of this process, which shows in the size of its file."""
         try:
-            with locked(self._counted / "lock"):
+            with locked(self.directory / "lock"):
                 if self._own is None:
                     self._own = self._take_segment()
                 free = self._budget - self._reserved_bytes() + (self._reserved - self._end)

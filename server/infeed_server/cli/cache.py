@@ -41,21 +41,18 @@ def cache(
     ],
     name: Annotated[
         str | None,
-        typer.Argument(
-            help="Pipeline, or the beginning of a folder's name or an object's URL. Default: all."
-        ),
+        typer.Argument(help="Pipeline, or the beginning of a folder's name. Default: all."),
     ] = None,
     path: Annotated[
         Path | None,
         typer.Option(
             file_okay=False,
-            help="Folder of the caches. Default: where `- cache: disk` puts them, and "
-            "INFEED_READ_CACHE.",
+            help="Folder of the caches. Default: where `- cache: disk` puts them.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Lists, deletes or verifies what `- cache: disk` and INFEED_READ_CACHE have kept.
+    """Lists, deletes or verifies what `- cache: disk` has kept.
 
     Exits with status 1 if there is no cache of the name, one that is in use was to be deleted, or
     a sample is damaged. A server makes or reads again what is damaged.
@@ -64,24 +61,18 @@ def cache(
     Examples:
       infeed cache list
       infeed cache verify photos
-      infeed cache clear s3://bucket/photos
       infeed cache clear --path /mnt/nvme/infeed
     """
     set_up_logging()
     from infeed_server.cache import directory
-    from infeed_server.storage.read_cache import READS, folder_and_budget
 
-    chosen = folder_and_budget()
-    reads = {chosen[0].absolute(): chosen[1]} if chosen else {}
-    roots = [path.absolute()] if path else [directory.default_root(), *reads]
-    found = [one for root in roots for one in directory.list_directories(root)]
+    root = path.absolute() if path else directory.default_root()
+    found = directory.list_directories(root)
     failed, rows = False, []
     for one in found:
-        is_named = name is None or name == one.pipeline or one.path.name.startswith(name)
-        if not (is_named or one.pipeline.startswith(f"{READS}{name}")):
+        if not (name is None or name == one.pipeline or one.path.name.startswith(name)):
             continue
-        budget = reads.get(one.path.parent)
-        row = {**asdict(one), "path": str(one.path), "budget": budget}
+        row = {**asdict(one), "path": str(one.path)}
         try:
             if action is Action.VERIFY:
                 row["kept"], row["damaged"] = directory.verify(one)
@@ -96,22 +87,19 @@ def cache(
         rows.append(row)
     if name is not None and not rows:
         available = ", ".join(sorted({one.pipeline for one in found})) or "none"
-        folders = " and ".join(map(str, roots))
-        raise ConfigError(f"no cache of {name!r} in {folders}; available: {available}")
+        raise ConfigError(f"no cache of {name!r} in {root}; available: {available}")
     if as_json:
         print(json.dumps(rows, indent=2))
     else:
-        for root in roots:
-            _print(root, reads.get(root), [row for row in rows if Path(row["path"]).parent == root])
+        _print(root, rows)
     raise typer.Exit(failed)
 
 
-def _print(root: Path, budget: int | None, rows: list[dict[str, Any]]) -> None:
+def _print(root: Path, rows: list[dict[str, Any]]) -> None:
     out = report_console()
-    about = str(root) if budget is None else f"{root}, {decimal(budget)} for all of them"
-    print_line(out, f"caches in {about}:" if rows else f"no cache in {about}")
+    print_line(out, f"caches in {root}:" if rows else f"no cache in {root}")
     table = Table(box=SIMPLE_HEAD, highlight=False)
-    for head in ("pipeline", "samples" if budget is None else "parts", "size", "state", "folder"):
+    for head in ("pipeline", "samples", "size", "state", "folder"):
         table.add_column(head, no_wrap=head == "folder")
     for row in rows:
         state = "in use" if row["is_in_use"] else "unused"

@@ -64,7 +64,7 @@ class Draft:
         """Chooses an order whose reads of a store are few."""
         if self.is_for_training and self.shuffle == _SHUFFLE:
             self.shuffle = "{seed: 0, mode: window}"
-            self.about.append("mode: window, with INFEED_READ_CACHE, needs few requests to a store")
+            self.about.append("mode: window needs fewer requests to a store")
 
     def lines(self, suffix: str) -> Iterator[str]:
         """Yields the lines below the key `pipelines`; the name gets a suffix."""

@@ -18,10 +18,12 @@ from infeed_server.storage.files import changed_error, is_remote, stat_file
 from infeed_server.storage.handles import FileHandle, FileHandlePool
 from infeed_server.storage.object_errors import ChangedObjectError
 from infeed_server.storage.object_store import ObjectRead, RangeRequests
-from infeed_server.storage.read_cache import Range, read_cache
 from infeed_server.storage.stamp import FileStamp, StoredFile
 
 Int64 = npt.NDArray[np.int64]
+
+_Range = tuple[int, int, int]
+"""Number of a file, first byte, size."""
 
 _MAX_GAP = 16 << 10
 """Bytes between two ranges of a local file. A smaller gap costs less to read than another call."""
@@ -40,7 +42,7 @@ class _Group:
     slots: list[int]
 
     @property
-    def range(self) -> Range:
+    def range(self) -> _Range:
         return self.file, self.begin, self.end - self.begin
 
 
@@ -68,7 +70,6 @@ class RangeReader:
         self._keep_open = keep_open
         self._handles = FileHandlePool(self._open)
         self._requests = RangeRequests()
-        self._cache = read_cache(files, self._request)
         self._pool = ThreadPoolExecutor(threads, "infeed-reads") if threads > 1 else None
 
     def read(self, files: Int64, offsets: Int64, sizes: Int64) -> npt.NDArray[np.object_]:
@@ -85,7 +86,7 @@ class RangeReader:
         if len(slots := np.flatnonzero(~remote)):
             self._read_local(_grouped(files, offsets, sizes, slots, _MAX_GAP), put)
         if len(slots := np.flatnonzero(remote)):
-            gap = 0 if self._cache else object_store.max_gap()
+            gap = object_store.max_gap()
             self._read_objects(_grouped(files, offsets, sizes, slots, gap), put)
         return contents
 
@@ -95,13 +96,10 @@ class RangeReader:
         self._check_stamp(listed, stat_file(listed.path))
 
     def close(self) -> None:
-        """Ends the reading threads, the cache and the requests: reads of objects fail, even those
-        in progress."""
+        """Ends the reading threads and the requests: reads of objects fail, even those in progress."""
         self._requests.close()
         if self._pool is not None:
             self._pool.shutdown(wait=False)
-        if self._cache is not None:
-            self._cache.close()
 
     def _read_local(self, groups: Sequence[_Group], put: _Put) -> None:
         def read(group: _Group) -> None:
@@ -136,8 +134,8 @@ class RangeReader:
 
         def read() -> None:
             nonlocal left
-            request = self._request if self._cache is None else self._cache.read
-            results = request([group.range for group in left])
+            ranges = [group.range for group in left]
+            results = self._requests.read([ObjectRead(self.files[n], *at) for n, *at in ranges])
             failed = []
             for group, result in zip(left, results, strict=True):
                 if isinstance(result, ChangedObjectError):
@@ -152,9 +150,6 @@ class RangeReader:
                 raise failed[0][1]
 
         retry_faults(read, self.files[groups[0].file].path)
-
-    def _request(self, ranges: Sequence[Range]) -> list[bytes | OSError]:
-        return self._requests.read([ObjectRead(self.files[n], *at) for n, *at in ranges])
 
     def _open(self, number: int) -> FileHandle:
         listed = self.files[number]

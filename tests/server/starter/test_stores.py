@@ -20,7 +20,7 @@ from infeed_server.starter.detect import starter_for
 
 RIEGELI = bytes.fromhex("83af70d10d884a3f") + bytes(100)
 
-WINDOW = "    # mode: window, with INFEED_READ_CACHE, needs few requests to a store\n"
+WINDOW = "    # mode: window needs fewer requests to a store\n"
 
 
 @pytest.fixture(scope="session")
