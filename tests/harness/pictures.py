@@ -168,9 +168,11 @@ def exif(
 ) -> bytes:
     """Returns the TIFF part of an EXIF segment, with `before` other entries first."""
     start = {"<": b"II", ">": b"MM"}[order] + struct.pack(f"{order}HI", 42, 8)
-    others = [(0x0100 + number, 4, 1, 7) for number in range(before)]
+    others = [(number, 4, 1, 7) for number in range(before)]
     entries = b"".join(struct.pack(f"{order}HHII", *entry) for entry in others)
-    own = struct.pack(f"{order}HHIHH", 0x0112, kind, count, orientation, 0)
+    form = "I" if kind == 4 else "HH"
+    values = [orientation] if kind == 4 else [orientation, 0]
+    own = struct.pack(f"{order}HHI{form}", 0x0112, kind, count, *values)
     return start + struct.pack(f"{order}H", before + 1) + entries + own + bytes(4)
 
 

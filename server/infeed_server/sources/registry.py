@@ -25,6 +25,7 @@ from infeed_server.sources.tfds.source import TfdsSource
 from infeed_server.sources.tfrecord.source import TFRecordSource
 from infeed_server.sources.tokens.source import TokensSource
 from infeed_server.sources.webdataset.source import WebDatasetSource
+from infeed_server.storage.git_lfs import name_pointer
 
 _Any: TypeAlias = (
     TFRecordSource
@@ -85,7 +86,11 @@ def open_source(
 ) -> Source:
     """Opens an indexed source. Raises `ConfigError` for a sequential one, and `SourceError`."""
     if isinstance(definition, IndexedDefinition):
-        return definition.open(progress, keep_damaged=keep_damaged)
+        try:
+            return definition.open(progress, keep_damaged=keep_damaged)
+        except InfeedError as error:
+            name_pointer(error)
+            raise
     raise ConfigError(
         f"the dataset {definition.label} is sequential: its elements cannot be read by index"
     )

@@ -32,6 +32,7 @@ from infeed_server.sources import Source
 from infeed_server.sources.base import Columns, Sample
 from infeed_server.sources.python.mapped import MappedSource, read_samples
 from infeed_server.storage.faults import is_storage_fault, one_line, retry_faults
+from infeed_server.storage.git_lfs import name_pointer
 from infeed_server.transforms.base import Step
 
 log = logging.getLogger(__name__)
@@ -179,7 +180,11 @@ def find_bad_sample(
     """Runs the pipeline on one sample alone. Returns its failure; None where it is good. Raises
     `SourceError` for a storage fault that remains after retries."""
     examine = partial(_examine, source, steps, index, key, look)
-    return retry_faults(examine, f"sample {index} ({source.provenance(index)})", is_storage_fault)
+    subject = f"sample {index} ({source.provenance(index)})"
+    failure = retry_faults(examine, subject, is_storage_fault)
+    if failure is not None:
+        name_pointer(failure.error)
+    return failure
 
 
 def _examine(

@@ -1,9 +1,9 @@
 """Orientation of a JPEG, as EXIF states it: 1 is upright.
 
-EXIF is in a segment APP1 near the file's start. Segments of applications and comments are followed
-up to the first with EXIF; EXIF elsewhere, such as in an embedded picture, does not count. Only a
-file with the identifier is searched, so a JPEG without EXIF costs a few small operations. EXIF that
-is torn or wrong never fails the sample: the image then counts as upright.
+EXIF is in a segment APP1 before the pixels. Segments are followed up to the first with EXIF; EXIF
+elsewhere, such as in an embedded picture, does not count. Only a file with the identifier is
+searched, so a JPEG without EXIF costs a few small operations. EXIF that is torn or wrong never
+fails the sample: the image then counts as upright.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ UPRIGHT = 1
 _EXIF = b"Exif\0\0"
 """Identifier of the segment, behind its marker and its length."""
 _APP1 = 0xE1
-_MIN_MARKER = 0xE0
-"""The least marker of segments of applications and comments; tables and the frame have less."""
+_MIN_SEGMENT, _MIN_BARE, _START_OF_SCAN = 0xC0, 0xD0, 0xDA
+"""Markers: from the first on segments have a length, except those from the second to the third,
+behind which the pixels are."""
 _SEGMENT_HEADER = 4 + len(_EXIF)
 """Marker, length and identifier."""
 
@@ -37,7 +38,7 @@ _MAX_SEGMENTS = 100
 """Segments besides JFIF's in which EXIF is searched for, so that a crafted file takes no time."""
 
 _ORIENTATION_TAG = 0x0112
-_SHORT = 3
+_SHORT, _LONG = 3, 4
 _ENTRY_BYTES = 12
 
 _FLIPS = np.array(
@@ -88,7 +89,9 @@ def stored_window(window: tf.Tensor, size: tf.Tensor, orientation: tf.Tensor) ->
 
 def _search(contents: tf.Tensor) -> tf.Tensor:
     def is_followed(_place: tf.Tensor, header: tf.Tensor) -> tf.Tensor:
-        return (header[0] == 0xFF) & (header[1] >= _MIN_MARKER) & ~_is_exif(header)
+        marker = header[1]
+        is_segment = (marker < _MIN_BARE) | (marker > _START_OF_SCAN)
+        return (header[0] == 0xFF) & (marker >= _MIN_SEGMENT) & is_segment & ~_is_exif(header)
 
     def follow(place: tf.Tensor, header: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         # A marker may be preceded by any number of bytes 0xFF.
@@ -128,8 +131,11 @@ def _tiff_orientation(tiff: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
     room = tf.maximum(size - first, 0) // _ENTRY_BYTES
     count = tf.minimum(tf.cast(count, tf.int32), room)
     entries = tf.reshape(tiff[first : first + count * _ENTRY_BYTES], [count, _ENTRY_BYTES])
-    tag, kind, length, value = at(entries, (0, 2), (2, 2), (4, 4), (8, 2))
-    is_stated = (tag == _ORIENTATION_TAG) & (kind == _SHORT) & (length == 1)
+    tag, kind, length, short, long = at(entries, (0, 2), (2, 2), (4, 4), (8, 2), (8, 4))
+    # An entry has values of four bytes; of two shorts, the first counts.
+    is_short, is_long = (kind == _SHORT) & (length <= 2), (kind == _LONG) & (length == 1)
+    value = tf.where(is_short, short, long)
+    is_stated = (tag == _ORIENTATION_TAG) & (length > 0) & (is_short | is_long)
     is_stated &= (value >= UPRIGHT) & (value <= 8) & (is_big | is_little)
     stated = tf.reduce_max(tf.where(is_stated, value, UPRIGHT))
     # Without entries, the maximum is the least number.
