@@ -17,7 +17,9 @@ from typing_extensions import Self
 
 from infeed.shared.errors import SampleError, SourceError
 from infeed_server.config.model import Definition, Finding, KeyPath, did_you_mean
-from infeed_server.storage.files import PathString, abbreviate, is_remote, list_files, rebase
+from infeed_server.sources.shards import list_shards, warn_of_missing
+from infeed_server.storage.files import PathString, abbreviate, is_remote, rebase
+from infeed_server.storage.stamp import StoredFile
 
 READ_THREADS = 4
 """Threads that read a source: enough to hide the latency of a file system, few enough for Python's
@@ -185,6 +187,12 @@ class FilesDefinition(IndexedDefinition):
         value = getattr(self, self.kind)
         return [value] if isinstance(value, str) else list(value)
 
+    def list_files(self) -> list[StoredFile]:
+        """Lists the files, sorted by path. Raises `SourceError`."""
+        files = list_shards(self.patterns)
+        warn_of_missing(files)
+        return files
+
     def nothing(self, what: str, files: int) -> SourceError:
         """Returns the error for files without a sample."""
         patterns = ", ".join(self.patterns)
@@ -196,7 +204,7 @@ class FilesDefinition(IndexedDefinition):
             if not is_remote(pattern):
                 is_one = isinstance(getattr(self, self.kind), str)
                 key = (self.kind,) if is_one else (self.kind, number)
-                yield from find_missing(key, partial(list_files, [pattern]))
+                yield from find_missing(key, partial(list_shards, [pattern]))
 
 
 def find_missing(path: KeyPath, find: Callable[[], object]) -> Iterator[Finding]:

@@ -20,7 +20,7 @@ from infeed_server.sources.arrayrecord.reader import (
 from infeed_server.sources.base import FilesDefinition, Paths, ProgressCallback
 from infeed_server.sources.tfrecord.features import Features
 from infeed_server.sources.tfrecord.preview import require_examples
-from infeed_server.storage.files import changed_error, is_remote, list_files, reading
+from infeed_server.storage.files import changed_error, is_remote, reading
 from infeed_server.storage.handles import FileHandle
 from infeed_server.storage.stamp import StoredFile
 
@@ -60,7 +60,7 @@ class ArrayRecordSource(FilesDefinition):
     def open(self, progress: ProgressCallback | None = None, **_: bool) -> ArrayRecordReader:  # noqa: ARG002
         """Opens each file, and reads its footer. Raises `SourceError`."""
         with ThreadPoolExecutor(_OPENED_AT_ONCE) as pool:
-            files = list(pool.map(_look_at, list_files(self.patterns)))
+            files = list(pool.map(_look_at, self.list_files()))
         if not any(file.records for file in files):
             raise self.nothing("record", len(files))
         if self.features:

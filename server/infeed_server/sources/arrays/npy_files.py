@@ -5,16 +5,18 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
+import math
 import os
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from mmap import ACCESS_READ, mmap
 from stat import S_ISREG
-from tokenize import TokenError
 
 import numpy as np
+from numpy.lib import format as npy
 
 from infeed.shared.errors import InfeedError, SourceError
 from infeed.shared.spec import Array
@@ -27,6 +29,8 @@ _HASH_BLOCK = 8 << 20
 """Bytes hashed between two calls of the progress callback."""
 _MAX_LOADED = 64 << 20
 """Bytes of a .npy that is kept in memory: more save more calls of the system for small rows."""
+_MAX_HEADER = 16 << 10
+"""Bytes at the beginning of a .npy that hold its header: NumPy reads none of over 10,000."""
 
 
 @dataclass(frozen=True)
@@ -84,16 +88,43 @@ class MappedFile:
             raise changed_error(self.path, "it was opened")
 
 
+def parse_npy(content: bytes) -> Array:
+    """Returns the array of a .npy, without a copy. Raises `ValueError`."""
+    return _view(content[:_MAX_HEADER], content, len(content))
+
+
+def _view(head: bytes, content: bytes | mmap, size: int) -> Array:
+    """Returns the array in the `size` bytes of a .npy, which begin with `head`."""
+    if not head.startswith(npy.MAGIC_PREFIX):
+        raise ValueError("is no file of np.save; pickled objects are not read")
+    file = io.BytesIO(head)
+    read = npy.read_array_header_2_0
+    if npy.read_magic(file) == (1, 0):
+        read = npy.read_array_header_1_0
+    try:
+        shape, is_fortran, dtype = read(file)
+    except Exception as error:  # NumPy raises many for a byte that changed
+        text = head[8:200].decode("latin-1").partition("{")[2].strip()
+        raise ValueError(f"has a header that cannot be read: {{{text}; write it again") from error
+    if dtype.hasobject:
+        raise ValueError("has pickled objects, which are not read; save numbers, text or bytes")
+    begin, length = file.tell(), math.prod(shape) * dtype.itemsize
+    if begin + length != size:
+        raise ValueError(
+            f"has {size - begin} bytes behind its header, which tells {length}: it is truncated or "
+            "has several arrays; save each in a file of its own, or all with np.savez"
+        )
+    array: Array = np.ndarray(shape, dtype, content, begin, order="F" if is_fortran else "C")
+    return array
+
+
 def open_npy(path: str, progress: ProgressCallback | None = None) -> StoredArray:
     """Opens the array of a .npy file; hashes its content. Raises `SourceError`."""
     with _reading(path, "npy"):
         if is_remote(path) or read_stamp(path).size <= _MAX_LOADED:
             blob = read_bytes(path)
-            return StoredArray(_load(blob), path, hashlib.sha256(blob).hexdigest())
+            return StoredArray(parse_npy(blob), path, hashlib.sha256(blob).hexdigest())
         mapped = MappedFile(path)
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-        if not isinstance(array, np.memmap) or read_stamp(path) != mapped.stamp:
-            raise ValueError("it holds several arrays, or is being written")
         digest = hashlib.sha256()
         with os.fdopen(mapped.fd, "rb", closefd=False) as file:
             while block := file.read(_HASH_BLOCK):
@@ -101,7 +132,9 @@ def open_npy(path: str, progress: ProgressCallback | None = None) -> StoredArray
                 if progress is not None:
                     progress(file.tell(), mapped.stamp.size)
         mapped.check()
-        return StoredArray(np.asarray(array), path, digest.hexdigest(), mapped, array.offset)
+        size, head = mapped.stamp.size, os.pread(mapped.fd, _MAX_HEADER, 0)
+        array = _view(head, mmap(mapped.fd, size, access=ACCESS_READ), size)
+        return StoredArray(array, path, digest.hexdigest(), mapped, size - array.nbytes)
 
 
 def open_npz(path: str) -> dict[str, StoredArray]:
@@ -116,15 +149,8 @@ def open_npz(path: str) -> dict[str, StoredArray]:
             if not dot:
                 raise ValueError(f"its member {info.filename!r} is not an array")
             content = f"{info.CRC:08x} {info.file_size}"
-            arrays[name] = StoredArray(_load(archive.read(info)), path, content)
+            arrays[name] = StoredArray(parse_npy(archive.read(info)), path, content)
         return arrays
-
-
-def _load(blob: bytes) -> Array:
-    array: Array = np.load(io.BytesIO(blob), allow_pickle=False)
-    if not isinstance(array, np.ndarray):
-        raise ValueError("it holds several arrays")
-    return array
 
 
 @contextmanager
@@ -133,6 +159,6 @@ def _reading(path: str, kind: str) -> Iterator[None]:
         yield
     except InfeedError:
         raise
-    except Exception as error:  # NumPy and zipfile raise many for a byte that changed
-        problem = "its header is damaged" if isinstance(error, TokenError) else error_text(error)
-        raise SourceError(f"cannot read {path!r} as .{kind}: {problem}", file=path) from error
+    except Exception as error:  # zipfile raises many for a byte that changed
+        text = f"cannot read {path!r} as .{kind}: {error_text(error)}"
+        raise SourceError(text, file=path) from error

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
-from pydantic import field_serializer, field_validator
+from pydantic import Field, field_serializer, field_validator
 
 from infeed.shared.errors import SourceError
 from infeed.shared.spec import Array
@@ -24,6 +25,7 @@ from infeed_server.sources.base import (
     Provenance,
     Source,
     find_missing,
+    require_names,
 )
 from infeed_server.sources.python.values import UnfitError, check_data_type, to_value
 from infeed_server.storage.files import PathString, expand_globs, is_remote
@@ -39,6 +41,9 @@ class ArraysSource(IndexedDefinition):
     arrays: PathString | dict[str, Any]
     """A `.npz`, with one field per array; a `.npy`, one field with the file's name; or `.npy` files
     by field name, in Python also arrays."""
+    fields: Annotated[dict[str, str], Field(min_length=1)] | None = None
+    """Fields to serve, by name: the name of an array, as in `{image: x_train, label: y_train}`; by
+    default each array."""
 
     @field_validator("arrays")
     @classmethod
@@ -67,14 +72,19 @@ class ArraysSource(IndexedDefinition):
 
     def open(self, progress: ProgressCallback | None = None, **_: bool) -> ArrayReader:
         """Opens the arrays; hashes or verifies their files. Raises `SourceError`."""
+        arrays = self._open(progress)
+        fields = self.fields or {name: name for name in arrays}
+        require_names(fields.values(), sorted(arrays), "source.arrays", "array")
+        return ArrayReader({field: arrays[name] for field, name in fields.items()})
+
+    def _open(self, progress: ProgressCallback | None) -> dict[str, StoredArray]:
+        """Opens the arrays by their names."""
         if isinstance(self.arrays, dict):
-            return ArrayReader(
-                {name: _open_one(name, value, progress) for name, value in self.arrays.items()}
-            )
+            return {name: _open_one(name, value, progress) for name, value in self.arrays.items()}
         path = _expand_one(self.arrays)
         if path.endswith(".npz"):
-            return ArrayReader(open_npz(path))
-        return ArrayReader({Path(path).stem: open_npy(path, progress)})
+            return open_npz(path)
+        return {Path(path).stem: open_npy(path, progress)}
 
 
 class ArrayReader(Source):
@@ -88,7 +98,12 @@ class ArrayReader(Source):
         lengths = {name: len(stored.array) for name, stored in self.stored.items()}
         if len(set(lengths.values())) > 1:
             listed = ", ".join(f"{name}: {length}" for name, length in lengths.items())
-            raise SourceError(f"the arrays differ in their first dimension: {listed}")
+            most, _ = Counter(lengths.values()).most_common(1)[0]
+            some = ", ".join(f"{name}: {name}" for name in lengths if lengths[name] == most)
+            raise SourceError(
+                f"the arrays differ in their first dimension: {listed}; serve arrays of one length "
+                f"under names of yours, as in fields: {{{some}}}"
+            )
         first = next(iter(self.stored.values()))
         self._length = len(first.array)
         if not self._length:

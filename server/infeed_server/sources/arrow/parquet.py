@@ -10,7 +10,6 @@ from infeed_server.sources.arrow.fields import pyarrow
 from infeed_server.sources.arrow.row_groups import RowGroups
 from infeed_server.sources.arrow.tables import ColumnNames, Shapes
 from infeed_server.sources.base import FilesDefinition, Paths, ProgressCallback
-from infeed_server.storage.files import list_files
 
 
 class ParquetSource(FilesDefinition):
@@ -32,5 +31,5 @@ class ParquetSource(FilesDefinition):
     def open(self, progress: ProgressCallback | None = None, **_: bool) -> RowGroups:  # noqa: ARG002
         """Opens the files; reads their footers. Raises `SourceError` and `MissingExtraError`."""
         pyarrow()
-        files = list_files(self.patterns)
+        files = self.list_files()
         return RowGroups(files, self.columns, self.shapes or {}, self.cache)

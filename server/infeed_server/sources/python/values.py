@@ -18,6 +18,16 @@ _CONVERSIONS = {
 """Kind of a Python number → kinds of data types that it is converted to."""
 
 
+_CONVERT = {
+    "M": "convert it: .astype('int64'), in its unit",
+    "m": "convert it: .astype('int64'), in its unit",
+    "c": "make arrays of .real and .imag",
+    "f": "convert it: .astype('float64')",
+    "V": "of bfloat16, NumPy saves the bytes alone: convert it before, .astype('float32')",
+}
+"""Kind of a data type of NumPy that cannot be served → what to serve instead."""
+
+
 class UnfitError(ValueError):
     """A value or an element that cannot be served; the message continues "element 3 ..."."""
 
@@ -108,8 +118,10 @@ def check_data_type(array: Array) -> None:
     """Raises `UnfitError` for an array of another type than numbers that can be served."""
     if array.dtype.name not in DATA_TYPES:
         known = ", ".join(data_type for data_type in DATA_TYPES if data_type != BYTES)
+        remedy = "make an array of each part" if array.dtype.names else _CONVERT[array.dtype.kind]
         raise UnfitError(
-            f"has the unsupported data type {array.dtype}; supported: text, bytes, {known}"
+            f"has the unsupported data type {array.dtype}; {remedy}; "
+            f"supported: text, bytes, {known}"
         )
 
 

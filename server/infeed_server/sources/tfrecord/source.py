@@ -9,7 +9,7 @@ from infeed_server.sources.tfrecord.features import Features
 from infeed_server.sources.tfrecord.index import build_index
 from infeed_server.sources.tfrecord.preview import require_examples
 from infeed_server.sources.tfrecord.reader import TFRecordReader
-from infeed_server.storage.files import PathString, list_files
+from infeed_server.storage.files import PathString
 
 
 class TFRecordSource(FilesDefinition):
@@ -29,9 +29,7 @@ class TFRecordSource(FilesDefinition):
     ) -> TFRecordReader:
         """Opens the source; builds its record index unless one is cached. Raises `SourceError`.
         With `keep_damaged`, damaged and truncated records are samples that cannot be read."""
-        index = build_index(
-            list_files(self.patterns), self.index, progress, keep_damaged=keep_damaged
-        )
+        index = build_index(self.list_files(), self.index, progress, keep_damaged=keep_damaged)
         if not len(index):
             raise self.nothing("record", len(index.files))
         for path in [file.path for file in index.files if file.records][:1]:

@@ -22,7 +22,7 @@ from infeed_server.sources.base import (
 )
 from infeed_server.sources.located import LocatedSource
 from infeed_server.sources.tokens.idx import TokenIndex, read_idx
-from infeed_server.storage.files import list_files, read_bytes, read_stamp
+from infeed_server.storage.files import read_bytes, read_stamp
 from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.stamp import StoredFile, hash_stamps
 
@@ -42,7 +42,7 @@ class TokensSource(FilesDefinition):
 
     def open(self, progress: ProgressCallback | None = None, **_: bool) -> TokensReader:  # noqa: ARG002
         """Opens the source; reads each `.idx`. Raises `SourceError`."""
-        return TokensReader(list_files(self.patterns), self.length)
+        return TokensReader(self.list_files(), self.length)
 
 
 class TokensReader(LocatedSource):

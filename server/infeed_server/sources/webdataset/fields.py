@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Literal, NamedTuple, TypeAlias
 
-import numpy as np
-from numpy.lib import format as npy
 from pydantic import Field
 
 from infeed.shared.errors import ConfigError
 from infeed.shared.spec import Array
+from infeed_server.sources.arrays.npy_files import parse_npy
 from infeed_server.sources.columns import Decode
-from infeed_server.sources.python.values import check_data_type
 from infeed_server.storage.files import abbreviate
 
 _INTEGERS = ("cls", "index", "inx", "id")
@@ -67,18 +64,11 @@ def decode_integer(member: bytes) -> int:
 
 
 def decode_npy(member: bytes) -> Array:
-    """Returns the array in an npy, without a copy, and without memory for a damaged shape. Raises
-    `ValueError`."""
-    file = io.BytesIO(member)
+    """Returns the array in an npy. Raises `ValueError`."""
     try:
-        version = npy.read_magic(file)
-        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, fortran, dtype = read(file)
-        check_data_type(np.empty(0, dtype))
-        values = np.frombuffer(member, dtype, offset=file.tell())
-        return values.reshape(shape, order="F" if fortran else "C")
-    except Exception as error:  # NumPy raises many for a byte that changed
-        raise ValueError(f"is no npy that can be served: {error}") from error
+        return parse_npy(member)
+    except ValueError as error:
+        raise ValueError(f"is no npy that can be served: it {error}") from error
 
 
 DECODERS: Mapping[str, Decode] = {"int64": decode_integer, "npy": decode_npy, "bytes": bytes}

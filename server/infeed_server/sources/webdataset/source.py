@@ -15,7 +15,7 @@ from infeed_server.sources.webdataset.fields import (
 )
 from infeed_server.sources.webdataset.index import build_index
 from infeed_server.sources.webdataset.reader import WebDatasetReader
-from infeed_server.storage.files import PathString, list_files
+from infeed_server.storage.files import PathString
 
 
 class WebDatasetSource(FilesDefinition):
@@ -43,7 +43,7 @@ class WebDatasetSource(FilesDefinition):
     ) -> WebDatasetReader:
         """Opens the source; builds the index of each tar unless one is cached. Raises
         `SourceError`. With `keep_damaged`, truncated samples are samples that cannot be read."""
-        files = list_files(self.patterns)
+        files = self.list_files()
         tars = build_index(files, self.index, progress, keep_damaged=keep_damaged)
         first = next((tar.members for tar in tars if tar.samples), None)
         if first is None:
