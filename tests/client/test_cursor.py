@@ -123,7 +123,7 @@ def segment(step: int, start: int, **changes: Any) -> dict[str, Any]:
     return {"step": step, "start": start, **names, **sizes, **place, **changes}
 
 
-SEGMENTS = [segment(0, 0, fingerprint="old"), segment(5, 80, is_rest=True)]
+SEGMENTS = [segment(0, 0, fingerprint="old"), segment(5, 80)]
 
 
 def test_segments_round_trip_through_json_and_scalars() -> None:

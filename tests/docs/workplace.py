@@ -17,7 +17,8 @@ from tests.harness.saved import write_saved
 from tests.harness.tfds import IMAGE, LABEL, feature, features_dict, sequence, write_tfds
 from tests.harness.tfrecords import example, write_records
 
-PHOTOS = ["n01440764_10026.JPEG", *(f"{number:06}.jpg" for number in range(1300))]
+PHOTOS = ["n01440764_10026.JPEG", *(f"{number:06}.jpg" for number in range(1599))]
+"""An epoch has 50 steps of 32, so one begins at steps 300 and 4000, of which the pages speak."""
 COUNT = 130
 """Samples of the other data sets: a batch or more."""
 _REST = """

@@ -176,7 +176,7 @@ class Lineage(_message.Message):
     def __init__(self, segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ...) -> None: ...
 
 class Segment(_message.Message):
-    __slots__ = ("step", "start", "pipeline", "fingerprint", "seed", "batch_size", "world_size", "epoch", "offset", "epoch_end", "sample_count", "shuffle", "is_rest", "removed", "shrinks")
+    __slots__ = ("step", "start", "pipeline", "fingerprint", "seed", "batch_size", "world_size", "epoch", "offset", "epoch_end", "sample_count", "shuffle", "removed", "shrinks")
     STEP_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     PIPELINE_FIELD_NUMBER: _ClassVar[int]
@@ -189,7 +189,6 @@ class Segment(_message.Message):
     EPOCH_END_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_COUNT_FIELD_NUMBER: _ClassVar[int]
     SHUFFLE_FIELD_NUMBER: _ClassVar[int]
-    IS_REST_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELD_NUMBER: _ClassVar[int]
     SHRINKS_FIELD_NUMBER: _ClassVar[int]
     step: int
@@ -204,10 +203,9 @@ class Segment(_message.Message):
     epoch_end: int
     sample_count: int
     shuffle: str
-    is_rest: bool
     removed: int
     shrinks: bool
-    def __init__(self, step: _Optional[int] = ..., start: _Optional[int] = ..., pipeline: _Optional[str] = ..., fingerprint: _Optional[str] = ..., seed: _Optional[int] = ..., batch_size: _Optional[int] = ..., world_size: _Optional[int] = ..., epoch: _Optional[int] = ..., offset: _Optional[int] = ..., epoch_end: _Optional[int] = ..., sample_count: _Optional[int] = ..., shuffle: _Optional[str] = ..., is_rest: bool = ..., removed: _Optional[int] = ..., shrinks: bool = ...) -> None: ...
+    def __init__(self, step: _Optional[int] = ..., start: _Optional[int] = ..., pipeline: _Optional[str] = ..., fingerprint: _Optional[str] = ..., seed: _Optional[int] = ..., batch_size: _Optional[int] = ..., world_size: _Optional[int] = ..., epoch: _Optional[int] = ..., offset: _Optional[int] = ..., epoch_end: _Optional[int] = ..., sample_count: _Optional[int] = ..., shuffle: _Optional[str] = ..., removed: _Optional[int] = ..., shrinks: bool = ...) -> None: ...
 
 class Pipeline(_message.Message):
     __slots__ = ("name", "element_spec", "wire_spec", "finish_transforms", "sample_count", "fingerprint", "guarantee", "batch_size", "seed", "remainder", "on_error", "batch_stride", "server_version", "engine", "remainder_scope", "source_kind", "shuffle_mode", "lineage")

@@ -56,7 +56,12 @@ class Result:
 @with_models
 def amend(
     run: Annotated[str, typer.Argument(help="A JSON file with a cursor, as Feed.state() gives.")],
-    step: Annotated[int, typer.Option("--from", min=0, help="First step of the new segment.")],
+    step: Annotated[
+        int,
+        typer.Option(
+            "--from", min=0, help="First step of the new segment, in which an epoch begins."
+        ),
+    ],
     file: Annotated[str, typer.Argument(help="A YAML file, or module:attr in Python.")],
     sizes: Sizes,
     result: Result,
@@ -72,9 +77,9 @@ def amend(
 ) -> None:
     """Goes on with a run from a step with another definition, seed or batch size.
 
-    Prints what changes: samples, order, transforms, and how the epoch in
-    progress goes on. Nothing is written without --out or --yes. What
-    would lose, repeat or change samples is refused.
+    Prints what changes: samples, order, transforms, and where epochs end.
+    Nothing is written without --out or --yes. What would lose, repeat or
+    change samples is refused, as is a step within an epoch.
 
     \b
     Examples:

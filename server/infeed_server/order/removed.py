@@ -27,19 +27,6 @@ class Removed:
         """Returns whether an epoch has no slot for each sample: bool[n]."""
         return _contains(self.ids if self.shrinks else self.ids[:0], index)
 
-    @property
-    def replaced(self) -> Positions:
-        """The samples whose slots have substitutes."""
-        replaced: Positions = self.bad if self.shrinks else np.union1d(self.ids, self.bad)
-        return replaced
-
-    def same_order(self, other: Removed) -> bool:
-        """Returns whether the samples have the same positions, whatever their substitutes are."""
-        if self is other:
-            return True
-        mine, others = (one.ids if one.shrinks else one.ids[:0] for one in (self, other))
-        return bool(np.array_equal(mine, others))
-
 
 def _contains(ids: Positions, index: Positions) -> np.ndarray:
     """Returns whether each sample is in `ids`, sorted."""

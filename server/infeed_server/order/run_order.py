@@ -1,30 +1,21 @@
 """The order of a run of several segments: what each position of the sample stream has.
 
-A segment begins inside of an epoch. The rest of that epoch is the rest of the segment before, or,
-where samples were added or removed or the seed has changed, an order of its own, of the samples
-that are not visited yet and of the new ones. It is computed in the same way as any other order:
-member i of the rest is the sample that would have been next but i, so nothing is listed.
+The epoch in which a segment begins goes on in the order of the segment before, and the epochs
+behind it have the segment's own, so that no sample is lost or repeated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain
 
 import numpy as np
 
 from infeed.shared.spec.segment import Lineage, Segment
-from infeed_server.order.hashing import combine
 from infeed_server.order.permutation import Positions
-from infeed_server.order.removed import Removed
 from infeed_server.order.sample_order import MAX_SEED, SampleOrder, Slots, by_epoch
-
-REST_DOMAIN = 5
-
-MAX_RESTS = 64
-"""Orders of the rest of one epoch, one in another: each costs a permutation for each batch."""
 
 _ZERO = np.zeros(1, np.int64)
 
@@ -54,89 +45,32 @@ class Part:
             return offsets - segment.offset + segment.start
         return segment.epoch_end + (epoch - segment.epoch - 1) * self.order.length + offsets
 
-    def length(self, epoch: int) -> int:
-        """Returns the positions of an epoch, from its beginning on."""
-        return self._source(epoch).length
+    def source(self, epoch: int) -> SampleOrder:
+        """Returns the order of an epoch."""
+        goes_on = epoch == self.segment.epoch and self.segment.offset > 0
+        return self.parent.source(epoch) if goes_on and self.parent else self.order
 
     def samples(self, epoch: int, offsets: Positions) -> Positions:
         """Returns the samples at offsets of an epoch."""
-        return self._source(epoch).samples(epoch, offsets)
+        return self.source(epoch).samples(epoch, offsets)
 
     def offsets(self, epoch: int, index: Positions) -> Positions:
-        """Returns the offsets of samples in an epoch; -1 of those that it does not have."""
-        return self._source(epoch).offsets(epoch, index)
-
-    def is_whole(self, epoch: int) -> bool:
-        """Returns whether an epoch has all samples of the order, not the rest of another."""
-        return isinstance(self._source(epoch), SampleOrder)
+        """Returns the offsets that samples have in an epoch, without samples that it has not."""
+        source = self.source(epoch)
+        offsets = source.offsets(epoch, index[index < source.count])
+        return offsets[offsets >= 0]
 
     def replaced_by(self, index: int, epoch: int) -> Positions:
         """Returns the samples in whose slots a sample is: itself, and removed ones of which it is
         the substitute."""
-        order, replaced = self.order, self.order.removed.replaced
+        order, removed = self.order, self.order.removed
+        replaced = np.union1d(removed.ids, removed.bad)
         own: Positions = np.array([index], np.int64)
-        own = own[(own < order.count) & ~order.removed.contains(own)]
+        own = own[(own < order.count) & ~removed.contains(own)]
         if not replaced.size or not own.size:
             return own
         drawn = order.with_substitutes(np.full(replaced.size, epoch), replaced.copy()).index
         return np.concatenate([own, replaced[drawn == index]])
-
-    def _source(self, epoch: int) -> _Epoch | SampleOrder:
-        """Returns the order of an epoch."""
-        if epoch == self.segment.epoch and self.parent is not None:
-            if self.segment.is_rest:
-                return self._rest
-            if same_order(self.order, self.parent.order):
-                return self.parent._source(epoch)
-        return self.order
-
-    @cached_property
-    def _rest(self) -> _Epoch:
-        assert self.parent is not None
-        return _Epoch(self.order, self.parent, self.segment.start)
-
-
-class _Epoch:
-    """The rest of an epoch that begins at a position: the samples of `parent` that are left there,
-    and those that `order` has beyond them, in an order of their own."""
-
-    def __init__(self, order: SampleOrder, parent: Part, start: int) -> None:
-        epochs, offsets = parent.locate(np.array([start], np.int64))
-        self._parent, self._epoch, self._first = parent, int(epochs[0]), int(offsets[0])
-        self._left = parent.length(self._epoch) - self._first
-        self._known = parent.order.count
-        count = self._left + order.count - self._known
-        seed = int(combine(order.seed, REST_DOMAIN, start)[0] & np.uint64(MAX_SEED))
-        members = replace(order, count=count, seed=seed, removed=Removed())
-        if order.removed.shrinks:
-            found = self._members(order.removed.ids)
-            members = replace(members, removed=Removed(np.sort(found[found >= 0]), shrinks=True))
-        self._order = members
-        self.length = members.length
-        source = parent._source(self._epoch)
-        self.depth: int = 1 + (source.depth if isinstance(source, _Epoch) else 0)
-
-    def samples(self, epoch: int, offsets: Positions) -> Positions:
-        members = self._order.samples(epoch, offsets)
-        is_old = members < self._left
-        index = members - self._left + self._known
-        index[is_old] = self._parent.samples(epoch, members[is_old] + self._first)
-        return index
-
-    def offsets(self, epoch: int, index: Positions) -> Positions:
-        members = self._members(index)
-        offsets = np.full_like(members, -1)
-        found = members >= 0
-        offsets[found] = self._order.offsets(epoch, members[found])
-        return offsets
-
-    def _members(self, index: Positions) -> Positions:
-        """Returns the number of each sample in the rest; -1 where it is not in it."""
-        members = index - self._known + self._left
-        is_old = index < self._known
-        offsets = self._parent.offsets(self._epoch, index[is_old])
-        members[is_old] = np.where(offsets >= self._first, offsets - self._first, -1)
-        return members
 
 
 class RunOrder:
@@ -207,7 +141,7 @@ class RunOrder:
                 if epoch > part.segment.epoch and part.position(epoch, _ZERO)[0] >= end:
                     break
                 offsets = part.offsets(epoch, part.replaced_by(index, epoch))
-                positions = np.sort(part.position(epoch, offsets[offsets >= 0]))
+                positions = np.sort(part.position(epoch, offsets))
                 inside = (positions >= part.segment.start) & (positions < end)
                 yield [(epoch, position) for position in positions[inside].tolist()]
 
@@ -222,22 +156,17 @@ def as_run(order: SampleOrder | RunOrder) -> RunOrder:
     return RunOrder((first,), [order])
 
 
-def same_order(one: SampleOrder, other: SampleOrder) -> bool:
-    """Returns whether the epochs of two orders have the same samples at the same offsets, but for
-    substitutes of removed ones."""
-    return replace(one, removed=other.removed) == other and one.removed.same_order(other.removed)
-
-
 def begin(order: SampleOrder, segment: Callable[..., Segment]) -> Segment:
     """Returns the first segment of a run. `segment` adds what is not of the order."""
-    return segment(start=0, epoch=0, offset=0, epoch_end=order.length, is_rest=False)
+    return segment(start=0, epoch=0, offset=0, epoch_end=order.length)
 
 
 def extend(
     part: Part, start: int, order: SampleOrder, segment: Callable[..., Segment], skipped: int = 0
 ) -> Segment:
-    """Returns the segment behind `part` that goes on at a position with another order, or behind
-    so many positions that are skipped. Raises `ValueError` if samples would be lost or repeated."""
+    """Returns the segment behind `part` that goes on at a position, or behind so many positions
+    that are skipped, with another order from the next epoch on. Raises `ValueError` if samples
+    would be lost or repeated."""
     if start < part.segment.start:
         raise ValueError(f"position {start} lies before the last segment, {part.segment.start}")
     if order.count < part.order.count:
@@ -246,22 +175,9 @@ def extend(
     if before is not now and not np.isin(before.ids, now.ids).all():
         raise ValueError("samples that were removed are there again")
     epochs, offsets = part.locate(np.array([start + skipped], np.int64))
-    epoch, offset, is_rest = int(epochs[0]), int(offsets[0]), False
-    if same_order(order, part.order):
-        left = part.length(epoch) - offset
-    elif offset == 0 and part.is_whole(epoch):
-        left = order.length
-    elif skipped:
-        raise ValueError("steps are skipped where the order changes; make two segments of it")
-    else:
-        rest = _Epoch(order, part, start)
-        if rest.depth > MAX_RESTS:
-            raise ValueError(
-                f"the order of epoch {epoch} has changed {MAX_RESTS} times already, at most; "
-                "change it from the next epoch on"
-            )
-        left, offset, is_rest = rest.length, 0, True
-    return segment(start=start, epoch=epoch, offset=offset, epoch_end=start + left, is_rest=is_rest)
+    epoch, offset = int(epochs[0]), int(offsets[0])
+    left = (part.source(epoch) if offset else order).length - offset
+    return segment(start=start, epoch=epoch, offset=offset, epoch_end=start + left)
 
 
 def _slots(part: Part, positions: Positions) -> Slots:

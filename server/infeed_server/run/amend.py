@@ -18,7 +18,7 @@ from infeed.shared.errors import CursorError, InvalidRequestError
 from infeed.shared.spec import MAX_BATCH_SIZE
 from infeed.shared.spec.segment import MAX_SEGMENTS, Lineage, Segment
 from infeed_server.order import MAX_SEED
-from infeed_server.order.run_order import Part, RunOrder, extend, same_order
+from infeed_server.order.run_order import RunOrder, extend
 from infeed_server.pipeline.lineage import segment_order, shuffle_name
 from infeed_server.pipeline.load import Pipelines
 from infeed_server.run.changes import Change, definition_changes
@@ -110,7 +110,8 @@ def amend(
 
 
 class _Amending:
-    """The arithmetic of an amendment: `part` is the last segment so far, up to `start`."""
+    """The arithmetic of an amendment: `part` is the last segment of the run so far, up to
+    `start`."""
 
     def __init__(
         self, cursor: Cursor, step: int, old: Opened, new: Opened, options: AmendOptions
@@ -125,39 +126,34 @@ class _Amending:
         self.lineage = tuple(one for one in self.lineage if one.start <= self.start)
         try:
             orders = [segment_order(segment, old.removed) for segment in self.lineage]
-            self.part = RunOrder(self.lineage, orders).parts[-1]
+            self.run = RunOrder(self.lineage, orders)
         except (ValueError, OverflowError) as error:
             raise InvalidRequestError(
                 f"the run's segments do not fit its definition: {error}; restore the cursor as it "
                 "was saved"
             ) from error
+        self.part = self.run.parts[-1]
+        self._check_epoch(last)
         size = options.batch_size or last.batch_size
         self.batch_size, self.world_size = size, options.world_size or last.world_size
         self.order = new.order(last.seed if options.seed is None else options.seed)
 
     def amend(self, outputs: list[str]) -> Amendment:
-        before, skipped, ids = self.part, self._skipped(), np.empty(0, np.int64)
-        segments = list(self.lineage)
+        skipped, ids = self._skipped(), np.empty(0, np.int64)
         if skipped:
-            run = RunOrder(self.lineage, [one.order for one in _chain(before)])
-            ids = np.unique(run.slots(self.start, skipped).index)
-            if not same_order(self.order, before.order):
-                # The steps that are left out are the old order's.
-                jump = extend(before, self.start, before.order, self._old_segment, skipped)
-                segments.append(jump)
-                before, skipped = Part(jump, before.order, before), 0
+            ids = np.unique(self.run.slots(self.start, skipped).index)
         try:
-            segment = extend(before, self.start, self.order, self._segment, skipped)
+            segment = extend(self.part, self.start, self.order, self._segment, skipped)
         except ValueError as error:
             raise InvalidRequestError(f"the run cannot go on so: {error}") from error
-        segments.append(segment)
+        segments = (*self.lineage, segment)
         if len(segments) > MAX_SEGMENTS:
             raise InvalidRequestError(
                 f"the run would have {len(segments)} segments; at most {MAX_SEGMENTS} are allowed; "
                 "begin another run at the end of an epoch"
             )
         changes = self._changes(outputs)
-        if not changes and not skipped and segments[:-1] == list(self.lineage):
+        if not changes and not skipped:
             raise InvalidRequestError(
                 f"step {self.step}: the definition, the seed and the sizes are the run's; "
                 "change one"
@@ -168,9 +164,9 @@ class _Amending:
             fingerprint=segment.fingerprint,
             seed=segment.seed,
             position=self.start,
-            segments=tuple(segments),
+            segments=segments,
         )
-        text = (*map(str, changes), *self._course(before, segment, len(ids)))
+        text = (*map(str, changes), *self._course(segment, len(ids)))
         return Amendment(state, tuple(changes), text, tuple(ids.tolist()))
 
     @property
@@ -210,6 +206,20 @@ class _Amending:
                 f"step {self.step} lies beyond the cursor's, which is {self.reached} with "
                 f"{last.batch_size} samples on {last.world_size} ranks: the steps between would "
                 "be lost; amend from a step up to there, skip steps, or state the sizes it has had",
+                step=self.step,
+            )
+
+    def _check_epoch(self, last: Segment) -> None:
+        """Raises `InvalidRequestError` unless an epoch begins in the step."""
+        part, first = self.part, np.zeros(1, np.int64)
+        epoch = int(part.locate(first + self.start)[0][0])
+        begins = [int(part.position(number, first)[0]) for number in (epoch, epoch + 1)]
+        steps = [last.step + (begin - last.start) // last.global_stride for begin in begins]
+        if self.step not in steps:
+            nearest = " or ".join(str(step) for step in steps if step >= last.step)
+            raise InvalidRequestError(
+                f"step {self.step} lies within epoch {epoch}, and a run is amended where an epoch "
+                f"begins: amend from step {nearest}",
                 step=self.step,
             )
 
@@ -258,9 +268,6 @@ class _Amending:
             **place,
         )
 
-    def _old_segment(self, **place: Any) -> Segment:
-        return replace(self.lineage[-1], step=self.step, **place)
-
     def _changes(self, outputs: list[str]) -> list[Change]:
         last = self.lineage[-1]
         pairs = {
@@ -271,10 +278,8 @@ class _Amending:
         changes = definition_changes(self.old, self.new, outputs)
         return changes + [Change(k, str(a), str(b)) for k, (a, b) in pairs.items() if a != b]
 
-    def _course(self, before: Part, segment: Segment, skipped: int) -> list[str]:
+    def _course(self, segment: Segment, skipped: int) -> list[str]:
         """Returns how the run goes on, as statements."""
-        epochs, offsets = before.locate(np.array([self.start], np.int64))
-        epoch, offset = int(epochs[0]), int(offsets[0])
         kept = f"steps 0 to {self.step - 1} stay as they were" if self.step else "no step was taken"
         lines = [f"{kept}; step {self.step} begins at position {self.start}"]
         if skipped:
@@ -282,20 +287,10 @@ class _Amending:
                 f"{skipped} positions are skipped, of all ranks; their samples come again in the "
                 "next epoch, unless the definition's remove names them"
             )
-        if segment.is_rest:
-            old = before.length(epoch) - offset
-            new = self.order.count - before.order.count
-            gone = old + new - (segment.epoch_end - self.start)
-            less = f", {gone} of them removed" if gone else ""
-            how = f"epoch {epoch} goes on with {old} unseen and {new} new samples{less}, in an "
-            how += "order of their own"
-        elif segment.offset == 0:
-            how = f"epoch {segment.epoch} begins here"
-        else:
-            how = (
-                f"epoch {segment.epoch} goes on in its order, with {segment.epoch_end - self.start}"
-            )
-            how += " samples"
+        how = f"epoch {segment.epoch} begins here"
+        if segment.offset:
+            left = segment.epoch_end - self.start
+            how = f"epoch {segment.epoch} goes on in its order, with {left} samples"
         ending = f"{how}; it ends at {segment.epoch_end}"
         return [*lines, ending, f"later epochs have {self.order.length} samples"]
 
@@ -335,11 +330,6 @@ def _check_data(old: Opened, new: Opened) -> None:
             f"remove: it does not begin with the {len(old.removed)} samples that the run has "
             f"removed: {problem}; add samples at its end only"
         )
-
-
-def _chain(part: Part) -> list[Part]:
-    """Returns the segments up to a part."""
-    return [*([] if part.parent is None else _chain(part.parent)), part]
 
 
 def _cursor(run: str | Mapping[str, Any] | Cursor) -> Cursor:

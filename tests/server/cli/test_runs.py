@@ -19,13 +19,13 @@ TEXT = "pipelines:\n  p: {source: {arrays: x.npz}, shuffle: {seed: 3}, batch: {s
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Writes a file of pipelines, and of a run at step 4; returns the run."""
+    """Writes a file of pipelines, and of a run at step 10; returns the run."""
     monkeypatch.chdir(tmp_path)
     np.savez("x.npz", x=np.arange(40))
     Path("p.yaml").write_text(TEXT)
     with Definitions("p.yaml") as definitions:
         fingerprint = definitions.open(None).fingerprint
-    state = Cursor("p", fingerprint, 3, 16).to_json()
+    state = Cursor("p", fingerprint, 3, 40).to_json()
     Path("run.json").write_text(json.dumps(state))
     return state
 
@@ -35,7 +35,7 @@ def run(*arguments: str) -> Result:
 
 
 def test_amend_replaces_the_run_only_with_yes(state: dict[str, Any]) -> None:
-    call = ("amend", "run.json", "--from", "4", "p.yaml", "--skip", "4:6")
+    call = ("amend", "run.json", "--from", "10", "p.yaml", "--skip", "10:12")
     shown = run(*call, "--never", "never.txt")
     assert "8 positions are skipped" in shown.output
     assert "never.txt: 8 ids; name it in remove" in shown.output
@@ -47,7 +47,7 @@ def test_amend_replaces_the_run_only_with_yes(state: dict[str, Any]) -> None:
 
 def test_amend_does_not_replace_a_checkpoint(state: dict[str, Any]) -> None:
     Path("run.json").write_text(json.dumps({"state": state, "model": 7}))
-    shown = run("amend", "run.json", "--from", "4", "p.yaml", "--seed", "5", "--yes")
+    shown = run("amend", "run.json", "--from", "10", "p.yaml", "--seed", "5", "--yes")
     assert shown.exit_code == 2
     assert "more than a cursor" in shown.output
     assert json.loads(Path("run.json").read_text())["model"] == 7
@@ -55,7 +55,7 @@ def test_amend_does_not_replace_a_checkpoint(state: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("text", ["4", "6:4", "a:b"])
 def test_wrong_range_of_steps(state: dict[str, Any], text: str) -> None:
-    shown = run("amend", "run.json", "--from", "4", "p.yaml", "--skip", text)
+    shown = run("amend", "run.json", "--from", "10", "p.yaml", "--skip", text)
     assert shown.exit_code == 2
     assert "first step and the end" in shown.output
 

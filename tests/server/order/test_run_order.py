@@ -14,7 +14,7 @@ import pytest
 from infeed.shared.spec.segment import Segment, end_of_epochs
 from infeed_server.order import SampleOrder
 from infeed_server.order.removed import Removed
-from infeed_server.order.run_order import MAX_RESTS, Part, RunOrder, as_run, begin, extend
+from infeed_server.order.run_order import Part, RunOrder, as_run, begin, extend
 
 
 class History:
@@ -125,14 +125,15 @@ def check_histories(mode: Any, seeds: range) -> None:
 
 
 def check_epochs(history: History, seed: int) -> None:
-    """Checks that each epoch has each of its samples once, beside substitutes."""
+    """Checks that each epoch has the samples of the order in which it begins, once each, beside
+    substitutes."""
     by_epoch: dict[int, Counter[int]] = {}
     for epoch, index in history.delivered:
         by_epoch.setdefault(epoch, Counter())[index] += 1
     last = max(by_epoch)
     for epoch, found in by_epoch.items():
         total = found + history.visited.get(epoch, Counter())
-        if not history.removed or history.shrinks:
+        if not history.removed:
             assert max(total.values()) == 1, (seed, epoch)
         if epoch < last:
             end = end_of_epochs(tuple(history.lineage), epoch + 1, history.order.length)
@@ -140,9 +141,10 @@ def check_epochs(history: History, seed: int) -> None:
             order = [
                 order
                 for segment, order in zip(history.lineage, history.orders, strict=True)
-                if segment.start < end or segment.epoch == epoch
+                if (segment.epoch, segment.offset) <= (epoch, 0)
             ][-1]
-            assert total.keys() >= set(range(order.count)) - set(order.removed.ids.tolist()), seed
+            assert total.total() == order.length, (seed, epoch)
+            assert total.keys() >= set(range(order.count)) - set(history.removed), (seed, epoch)
 
 
 def check_inverse(history: History, seed: int) -> None:
@@ -192,22 +194,6 @@ def test_bad_samples_of_an_old_segment_have_its_substitutes() -> None:
     assert (after.at(99).count, after.at(100).count) == (50, 90)
 
 
-def test_the_order_of_an_epoch_changes_a_limited_number_of_times() -> None:
-    """Each of these orders costs a permutation for each batch of the epoch."""
-    part: Part | None = None
-    for number in range(MAX_RESTS + 2):
-        order = SampleOrder(1000, number, "global")
-        named = partial(Segment, number, pipeline="p", fingerprint="f", seed=number, batch_size=1)
-        make = partial(named, world_size=1, sample_count=1000, shuffle="global")
-        if part is not None and number > MAX_RESTS:
-            with pytest.raises(ValueError, match="epoch 0 has changed 64 times already"):
-                extend(part, number, order, make)
-            assert not extend(part, 1000, order, make).is_rest
-            return
-        segment = begin(order, make) if part is None else extend(part, number, order, make)
-        part = Part(segment, order, part)
-
-
 @pytest.mark.parametrize("mode", ["none", "global", "window", "stable"])
 def test_removed_samples_have_no_place_where_epochs_shrink(mode: Any) -> None:
     gone = np.array([2, 5, 19])
@@ -219,11 +205,19 @@ def test_removed_samples_have_no_place_where_epochs_shrink(mode: Any) -> None:
 def test_an_epoch_goes_on_in_its_order_with_substitutes() -> None:
     made = partial(Segment, 0, pipeline="p", fingerprint="f", seed=3, batch_size=1, world_size=1)
     make = partial(made, sample_count=20, shuffle="global")
-    before = SampleOrder(20, 3, "global", removed=Removed(np.array([2])))
+    before = SampleOrder(20, 3, "global")
     part = Part(begin(before, make), before, None)
+    plain = as_run(before).slots(0, 20).index
     for shrinks in (False, True):
-        after = replace(before, removed=Removed(np.array([2, 5]), shrinks=shrinks))
-        assert extend(part, 7, after, make).is_rest == shrinks
+        after = replace(before, removed=Removed(plain[[9, 15]], shrinks=shrinks))
+        run = RunOrder((part.segment, extend(part, 7, after, make)), [before, after])
+        slots = run.slots(0, 20)
+        others = np.setdiff1d(np.arange(20), [9, 15])
+        assert np.array_equal(slots.index[others], plain[others])
+        assert not np.isin(slots.index[[9, 15]], plain[[9, 15]]).any()
+        for sample in range(20):
+            expected = np.flatnonzero(slots.index == sample).tolist()
+            assert [position for _, position in run.positions_of(sample, 1)] == expected
 
 
 def test_segments_that_go_back_or_lose_samples_are_refused() -> None:
@@ -240,8 +234,6 @@ def test_segments_that_go_back_or_lose_samples_are_refused() -> None:
     part = Part(part.segment, gone, part)
     with pytest.raises(ValueError, match="samples that were removed are there again"):
         extend(part, 7, order, make)
-    with pytest.raises(ValueError, match="make two segments of it"):
-        extend(part, 7, replace(gone, seed=4), make, skipped=2)
     first, second = (
         begin(order, make),
         extend(Part(begin(order, make), order, None), 7, order, make),

@@ -37,7 +37,7 @@ def test_stable_orders_of_more_samples_than_there_are_are_never_made(
     monkeypatch.setattr(permutation, "StablePermutation", lambda count, *_: made.append(count))
     served = plan()
     huge = first(served, sample_count=count, epoch_end=count, shuffle="stable")
-    rest = replace(huge, step=1, start=4, shuffle="none", is_rest=True, removed=2, shrinks=True)
+    rest = replace(huge, step=1, start=4, shuffle="none", removed=2, shrinks=True)
     with pytest.raises(InvalidRequestError, match=f"a segment has {count} samples"):
         served.order(SEED, (huge, rest))
     assert not made
@@ -75,7 +75,6 @@ def test_unknown_orders_are_refused(shuffle: str) -> None:
         {"epoch": 1},
         {"offset": 1},
         {"epoch_end": N - 1},
-        {"is_rest": True},
         {"seed": SEED + 1},
         {"fingerprint": "other"},
         {"shuffle": "global"},

@@ -88,6 +88,10 @@ class Model:
             self.run = Cursor.from_json({**self.run.to_json(), "position": self.run.position + 1})
         self.step += steps
 
+    def read_to_epoch(self) -> None:
+        """Takes steps up to the one in which an epoch begins."""
+        self.read(len(self.left) // self.batch)
+
     def amend(self) -> None:
         skip, seed, size, was = None, None, None, None
         match self.rng.choice(["add", "remove", "seed", "batch", "skip", "order"]):
@@ -113,10 +117,6 @@ class Model:
         if skip:
             for position in range(start, start + (skip[1] - skip[0]) * self.batch):
                 self.visit(position, self.order)
-        if self.left:
-            if self.then == "shrink":
-                self.left -= set(self.removed)
-            self.left |= set(range(self.count, self.total))
         self.count = self.total
         assert made.cursor.position == start
         changed = order(self.pipelines, made.cursor)
@@ -139,49 +139,53 @@ def test_random_histories_lose_and_repeat_no_sample(folder: Path, seeds: range) 
         model = Model(random.Random(seed), folder)
         for _ in range(model.rng.randint(1, 8)):
             model.read(model.rng.randint(0, 12))
+            model.read_to_epoch()
             model.amend()
         model.read(-(-2 * model.count // model.batch))
 
 
-def test_skip_with_another_order_makes_two_segments(folder: Path) -> None:
-    old, new = definition(folder), definition(folder, add=[{"arrays": "1.npz"}])
-    made = amend(cursor(old, 16), 4, new, options=AmendOptions(skip=(4, 6)))
-    plain = order(old, cursor(old, 0)).slots(0, 40).index
-    assert made.skipped == tuple(sorted(plain[16:24].tolist()))
-    assert [(one.step, one.start) for one in made.cursor.segments] == [(0, 0), (4, 16), (4, 16)]
-    rest = order(new, made.cursor).slots(16, 25)
-    assert sorted(rest.index.tolist()) == sorted([*plain[24:].tolist(), *range(40, 49)])
-    assert set(rest.epoch.tolist()) == {0}
+def test_samples_come_from_the_epoch_on_in_which_they_are_added(folder: Path) -> None:
+    """Epochs of 40 samples, in steps of 6: the first one ends within step 6, of which the others
+    are the next one's first samples."""
+    old = definition(folder, batch={"size": 6})
+    new = definition(folder, batch={"size": 6}, add=[{"arrays": "1.npz"}])
+    plain = order(old, cursor(old, 0)).slots(0, 40).index.tolist()
+    slots = order(new, amend(cursor(old, 36), 6, new).cursor).slots(0, 90)
+    assert slots.index[:40].tolist() == plain
+    assert sorted(slots.index[40:89].tolist()) == [*range(49)]
+    assert slots.epoch.tolist() == [0] * 40 + [1] * 49 + [2]
 
 
 def test_steps_are_skipped_by_the_definition_too(folder: Path) -> None:
-    old, new = definition(folder), definition(folder, skip=[[4, 6]])
-    by_option = amend(cursor(old, 16), 4, old, options=AmendOptions(skip=(4, 6)))
-    made = amend(cursor(old, 16), 4, new)
-    slots = order(new, made.cursor).slots(0, 60)
-    assert slots.index.tolist() == order(old, by_option.cursor).slots(0, 60).index.tolist()
-    with pytest.raises(InfeedError, match=r"\[4, 6\] does not begin at step 3.*amend the cursor"):
-        amend(cursor(old, 16), 3, new, options=AmendOptions(was_world_size=1))
+    old, new = definition(folder), definition(folder, skip=[[10, 12]])
+    by_option = amend(cursor(old, 40), 10, old, options=AmendOptions(skip=(10, 12)))
+    plain = order(old, cursor(old, 0)).slots(0, 48).index
+    assert by_option.skipped == tuple(sorted(plain[40:].tolist()))
+    made = amend(cursor(old, 40), 10, new)
+    slots = order(new, made.cursor).slots(0, 80)
+    assert slots.index.tolist() == order(old, by_option.cursor).slots(0, 80).index.tolist()
+    with pytest.raises(InfeedError, match=r"\[10, 12\] does not begin at step 0.*amend the cursor"):
+        amend(cursor(old, 40), 0, new, options=AmendOptions(was_world_size=1))
 
 
-def test_skipped_samples_that_are_removed_never_come(folder: Path) -> None:
-    old = definition(folder)
-    made = amend(cursor(old, 16), 4, old, options=AmendOptions(skip=(4, 6)))
-    new = definition(folder, remove={"samples": list(made.skipped), "then": "shrink"})
-    run = amend(made.cursor, 4, new).cursor
-    slots = order(new, run).slots(16, 16 + 32)
-    assert slots.epoch.tolist() == [0] * 16 + [1] * 32
-    assert not np.isin(slots.index, made.skipped).any()
+@pytest.mark.parametrize(
+    ("step", "nearest"), [(1, "0 or 6"), (5, "0 or 6"), (7, "6 or 13"), (12, "6 or 13")]
+)
+def test_step_within_an_epoch_is_refused(folder: Path, step: int, nearest: str) -> None:
+    """Epochs of 40 samples, in steps of 6."""
+    old = definition(folder, batch={"size": 6})
+    with pytest.raises(InfeedError, match=rf"step {step} lies within epoch.* step {nearest}$"):
+        amend(cursor(old, step * 6), step, old, options=AmendOptions(seed=5))
 
 
 def test_earlier_step_needs_the_ranks_of_the_run(folder: Path) -> None:
     old = definition(folder)
-    with pytest.raises(InfeedError, match=r"step 2 lies before.*4 for a run on one rank.*even"):
-        amend(cursor(old, 16), 2, old, options=AmendOptions(seed=5))
+    with pytest.raises(InfeedError, match=r"step 10 lies before.*20 for a run on one rank.*even"):
+        amend(cursor(old, 80), 10, old, options=AmendOptions(seed=5))
     options = AmendOptions(seed=5, was_world_size=2)
-    assert amend(cursor(old, 16), 2, old, options=options).cursor.position == 16
+    assert amend(cursor(old, 80), 10, old, options=options).cursor.position == 80
     options = AmendOptions(seed=5, was_world_size=1)
-    assert amend(cursor(old, 16), 2, old, options=options).cursor.position == 8
+    assert amend(cursor(old, 80), 10, old, options=options).cursor.position == 40
 
 
 def test_text_states_what_changes_and_how_the_epoch_goes_on(folder: Path) -> None:
@@ -193,15 +197,15 @@ def test_text_states_what_changes_and_how_the_epoch_goes_on(folder: Path) -> Non
         transforms=[{"cast": {"field": "x", "dtype": "float32"}}],
     )
     options = AmendOptions(batch_size=2, seed=5)
-    text = amend(cursor(old, 16), 4, new, was=old, options=options).text
+    text = amend(cursor(old, 40), 10, new, was=old, options=options).text
     assert [line.replace(str(folder), "") for line in text] == [
         "added samples: with 9 (40: /1.npz, 41: /1.npz, 42: /1.npz, ...)",
         "removed samples: with 2 (7: /0.npz, 42: /1.npz)",
         'transforms[0].cast: with {"dtype": "float32", "field": "x"}; can affect x',
         "seed: 3 -> 5",
         "batch size: 4 -> 2",
-        "steps 0 to 3 stay as they were; step 4 begins at position 16",
-        "epoch 0 goes on with 24 unseen and 9 new samples, in an order of their own; it ends at 49",
+        "steps 0 to 9 stay as they were; step 10 begins at position 40",
+        "epoch 1 begins here; it ends at 89",
         "later epochs have 49 samples",
     ]
 
@@ -209,22 +213,28 @@ def test_text_states_what_changes_and_how_the_epoch_goes_on(folder: Path) -> Non
 @pytest.mark.parametrize(
     ("old", "new", "step", "options", "message"),
     [
-        ({}, {}, 4, {}, "step 4: the definition.*change one"),
-        ({}, {}, 5, {"batch_size": 2}, "step 5 .*, which is 4 with 4 samples on 1 ranks.*lost"),
-        ({}, {}, 4, {"was_batch_size": 3}, "position 16 is no multiple.*was_batch_size"),
-        ({}, {}, 4, {"skip": (3, 5)}, "skip 3:5 does not begin at step 4"),
-        ({}, {"source": {"arrays": "1.npz"}}, 4, {}, "source: its files or labels.*in add"),
-        ({"add": [{"arrays": "1.npz"}]}, {}, 4, {}, "add: it has 0 sources, and the run 1"),
+        ({}, {}, 10, {}, "step 10: the definition.*change one"),
+        ({}, {}, 11, {"batch_size": 2}, "step 11 .*, which is 10 with 4 samples on 1 ranks.*lost"),
+        ({}, {}, 10, {"was_batch_size": 3}, "position 40 is no multiple.*was_batch_size"),
+        ({}, {}, 10, {"skip": (9, 11)}, "skip 9:11 does not begin at step 10"),
+        ({}, {"source": {"arrays": "1.npz"}}, 10, {}, "source: its files or labels.*in add"),
+        ({"add": [{"arrays": "1.npz"}]}, {}, 10, {}, "add: it has 0 sources, and the run 1"),
         (
             {"add": [{"arrays": "1.npz"}]},
             {"add": [{"arrays": "2.npz"}]},
-            *(4, {}, r"add\[0\]: its files or labels"),
+            *(10, {}, r"add\[0\]: its files or labels"),
         ),
-        ({"remove": [3, 5]}, {"remove": [3]}, 4, {}, "sample 5 is missing; add samples at its end"),
-        ({"remove": [3, 5]}, {"remove": [5, 3]}, 4, {}, "its order has changed"),
-        ({}, {"skip": [[9, 12]]}, 4, {}, r"\[9, 12\] does not begin at step 4"),
-        ({}, {"skip": [[4, 5]]}, 4, {"skip": (4, 5)}, "both the definition"),
-        ({"skip": [[1, 2]]}, {"skip": [[2, 3]]}, 4, {}, r"\[2, 3\] does not begin at step 4"),
+        (
+            {"remove": [3, 5]},
+            {"remove": [3]},
+            10,
+            {},
+            "sample 5 is missing; add samples at its end",
+        ),
+        ({"remove": [3, 5]}, {"remove": [5, 3]}, 10, {}, "its order has changed"),
+        ({}, {"skip": [[9, 12]]}, 10, {}, r"\[9, 12\] does not begin at step 10"),
+        ({}, {"skip": [[10, 11]]}, 10, {"skip": (10, 11)}, "both the definition"),
+        ({"skip": [[1, 2]]}, {"skip": [[2, 3]]}, 9, {}, r"\[2, 3\] does not begin at step 9"),
     ],
 )
 def test_what_cannot_be_exact_is_refused(
@@ -233,7 +243,7 @@ def test_what_cannot_be_exact_is_refused(
     was = definition(folder, **old)
     with pytest.raises(InfeedError, match=message):
         amend(
-            cursor(was, 16),
+            cursor(was, 40 if step >= 10 else 36),
             step,
             definition(folder, **new),
             was=was,
@@ -243,22 +253,22 @@ def test_what_cannot_be_exact_is_refused(
 
 def test_step_before_the_last_segment_is_refused(folder: Path) -> None:
     old = definition(folder)
-    run = amend(cursor(old, 16), 4, old, options=AmendOptions(seed=5)).cursor
-    with pytest.raises(InfeedError, match=r"step 3 lies before the last segment.*step 4"):
-        amend(run, 3, old, options=AmendOptions(seed=6))
-    assert len(amend(run, 4, old, options=AmendOptions(seed=6)).cursor.segments) == 3
+    run = amend(cursor(old, 40), 10, old, options=AmendOptions(seed=5)).cursor
+    with pytest.raises(InfeedError, match=r"step 9 lies before the last segment.*step 10"):
+        amend(run, 9, old, options=AmendOptions(seed=6))
+    assert len(amend(run, 10, old, options=AmendOptions(seed=6)).cursor.segments) == 3
 
 
 def test_sizes_so_far_and_too_many_segments_are_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = definition(folder)
-    run = amend(cursor(old, 16), 4, old, options=AmendOptions(seed=5)).cursor
+    run = amend(cursor(old, 40), 10, old, options=AmendOptions(seed=5)).cursor
     with pytest.raises(InfeedError, match="this one has 2, which state their sizes"):
-        amend(run, 4, old, options=AmendOptions(seed=6, was_world_size=2))
+        amend(run, 10, old, options=AmendOptions(seed=6, was_world_size=2))
     monkeypatch.setattr("infeed_server.run.amend.MAX_SEGMENTS", 2)
     with pytest.raises(InfeedError, match="would have 3 segments; at most 2 are allowed"):
-        amend(run, 4, old, options=AmendOptions(seed=6))
+        amend(run, 10, old, options=AmendOptions(seed=6))
 
 
 @pytest.mark.parametrize(

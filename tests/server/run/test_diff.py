@@ -96,13 +96,13 @@ def test_slot_has_its_place_its_samples_and_the_reason(file: str) -> None:
 
 def test_amended_run_differs_from_its_segment_on(file: str) -> None:
     with Definitions(file) as definitions:
-        run = Cursor("base", definitions.open("base").fingerprint, 3, 80)
-    amended = amend(run, 20, f"{file}:base", options=AmendOptions(seed=9)).cursor
+        run = Cursor("base", definitions.open("base").fingerprint, 3, 200)
+    amended = amend(run, 50, f"{file}:base", options=AmendOptions(seed=9)).cursor
     found = diff(run, amended, [file])
-    assert (found.begin, found.end) == (80, 280)
+    assert (found.begin, found.end) == (200, 400)
     assert found.draws == 200
     assert [change.path for change in found.changes] == ["seed", "segments"]
-    assert diff(run, amended, [file], DiffOptions(steps=(0, 20))).draws == 0
+    assert diff(run, amended, [file], DiffOptions(steps=(0, 50))).draws == 0
     assert diff(run, f"{file}:base").identical
 
 
@@ -164,9 +164,9 @@ def test_a_copy_elsewhere_has_the_same_samples(tmp_path: Path) -> None:
 def test_a_cursor_without_sizes_has_those_of_the_amended_one(file: str) -> None:
     with Definitions(file) as definitions:
         fingerprint = definitions.open("base").fingerprint
-    run = Cursor("base", fingerprint, 3, 80)
+    run = Cursor("base", fingerprint, 3, 200)
     options = AmendOptions(seed=4, was_world_size=2)
-    amended = amend(run, 10, file, options=options).cursor
+    amended = amend(run, 25, file, options=options).cursor
     found = diff(run, amended, [file])
     assert [change.path for change in found.changes] == ["seed", "segments"]
-    assert found.begin == 80
+    assert found.begin == 200

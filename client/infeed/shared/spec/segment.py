@@ -31,7 +31,6 @@ class Segment:
     epoch_end: int
     sample_count: int
     shuffle: str
-    is_rest: bool = False
     removed: int = 0
     shrinks: bool = False
 
@@ -56,6 +55,12 @@ class Segment:
         where = f"segment {number} of the cursor"
         if not isinstance(value, Mapping):
             raise CursorError(f"{where} is {value!r}, not a mapping")
+        if "is_rest" in value:
+            raise CursorError(
+                f"{where} begins within an epoch, in an order of its own, which this version has "
+                "no more: go on from a cursor without this segment, and amend it at the first step "
+                "of an epoch"
+            )
         known = {field.name: str(field.type) for field in fields(cls)}
         if unknown := sorted(str(key) for key in value.keys() - known.keys()):
             raise CursorError(f"{where} has unknown keys: {', '.join(unknown)}")

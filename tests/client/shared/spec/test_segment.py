@@ -20,14 +20,14 @@ def segment(start: int, epoch: int, epoch_end: int, samples: int, **changes: Any
     return Segment(start=start, epoch=epoch, epoch_end=epoch_end, **names, **{**sizes, **changes})
 
 
-# Epoch 0 has 10 samples, of which 4 were left at 6, and 5 more were added; epoch 1 has 15, and is
-# left out from its third on, as is all of epoch 2; then epochs have 12 of 15.
+# Epoch 0 has 10 samples, and 5 are added behind it; epoch 1 has 15, and is left out from its third
+# on, as is all of epoch 2; then epochs have 12 of 15.
 LINEAGE = (
     segment(0, 0, 10, 10),
-    segment(6, 0, 15, 15, is_rest=True),
-    segment(17, 3, 30, 15, removed=3, shrinks=True),
+    segment(6, 0, 10, 15, offset=6),
+    segment(12, 3, 25, 15, removed=3, shrinks=True),
 )
-EPOCHS = [0] * 15 + [1] * 2 + [3] * 13 + [4] * 12 + [5] * 12
+EPOCHS = [0] * 10 + [1] * 2 + [3] * 13 + [4] * 12 + [5] * 12
 
 
 def test_the_epoch_of_each_position() -> None:
@@ -49,8 +49,8 @@ def test_an_epoch_ends_where_the_next_begins(changes: list[tuple[int, int]]) -> 
     for steps, added in changes:
         start = lineage[-1].start + steps
         epoch, samples = epoch_at(lineage, start, samples), samples + added
-        rest = end_of_epochs(lineage, epoch + 1, lineage[-1].sample_count) + added
-        lineage = (*lineage, segment(start, epoch, rest, samples, is_rest=True))
+        end = end_of_epochs(lineage, epoch + 1, lineage[-1].sample_count)
+        lineage = (*lineage, segment(start, epoch, end, samples))
     for epochs in range(1, 60):
         end = end_of_epochs(lineage, epochs, samples)
         assert epoch_at(lineage, end - 1, samples) < epochs <= epoch_at(lineage, end, samples)
@@ -63,7 +63,7 @@ def test_an_epoch_ends_where_the_next_begins(changes: list[tuple[int, int]]) -> 
         ({"step": True}, "its step is True"),
         ({"seed": 1 << 63}, "its seed is"),
         ({"shuffle": 3}, "its shuffle is 3"),
-        ({"is_rest": 1}, "its is_rest is 1"),
+        ({"is_rest": True}, "within an epoch.*amend it at the first step"),
         ({"colour": 1}, "unknown keys: colour"),
     ],
 )
