@@ -133,8 +133,8 @@ class ControlPlane:
             host = host_name(address)
         elif is_local(reported.netloc) and not is_local(address):
             raise ConfigError(
-                f"{target}: its control plane is {reported.geturl()}, on its own loopback; run infeed "
-                "top there, or serve with an --http that this machine reaches",
+                f"{target}: its control plane is {reported.geturl()}, on its own loopback; run "
+                "infeed top there, or serve with an --http that this machine reaches",
                 target=target,
             )
         shown = f"[{host}]" if ":" in host else host
