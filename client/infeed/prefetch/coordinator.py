@@ -22,7 +22,7 @@ from infeed.prefetch.server_state import (
     Stream,
 )
 from infeed.prefetch.step_scheduler import StepScheduler
-from infeed.shared.errors import InfeedError, ServerUnavailableError
+from infeed.shared.errors import InfeedError, ProtocolError, ServerUnavailableError
 from infeed.shared.sliding_window import SAMPLE_INTERVAL_SECONDS, WINDOW_SECONDS
 from infeed.transport import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS
 from infeed.wire.received import EndOfData, ReceivedBatch
@@ -169,7 +169,7 @@ class Coordinator:
             return
         stream.active_at = self._clock()
         self._no_server_since = None
-        self._servers.on_batch(stream.server, stream.active_at)
+        self._servers.on_batch(stream, stream.active_at)
         if self._scheduler.on_received(stream.name, received.step, received):
             self._window.on_received(received.payload_bytes)
         elif received.span is not None:
@@ -190,12 +190,18 @@ class Coordinator:
             return
         if not isinstance(error, InfeedError):
             self.fail(error)
-        elif isinstance(error, ServerUnavailableError) and not error.exhausted:
+        elif self._is_loss(stream, error):
             self._servers.lose(stream, error, self._clock())
             self._remove_server(stream.name)
         else:
             self._leave_out(stream, error)
         self.check_timeouts()
+
+    def _is_loss(self, stream: Stream, error: InfeedError) -> bool:
+        """Returns whether the error is a connection's, which can be made again."""
+        if isinstance(error, ProtocolError):
+            return self._servers.is_fault_of_connection(stream)
+        return isinstance(error, ServerUnavailableError) and not error.exhausted
 
     # The events of the feed.
 

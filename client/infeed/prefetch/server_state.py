@@ -92,6 +92,8 @@ class ServerState:
     """The streams to the server, by name, also the ones that are about to connect."""
     accepted: dict[str, None] = field(default_factory=dict)
     """The ones that the server has accepted, in order; the first one reports."""
+    faulty: set[str] = field(default_factory=set)
+    """The streams, by name, that have ended with a protocol error, and have sent no batch since."""
     lost: bool = False
     """Whether the last connection failed, and the server has not accepted a stream since."""
     loss_logged: bool = False
@@ -157,12 +159,20 @@ class ServerStates(dict[str, ServerState]):
             self.connected.append(server)
         self.reconnects += self.reconnects < self.losses
 
-    def on_batch(self, server: str, now: float) -> None:
+    def on_batch(self, stream: Stream, now: float) -> None:
         """Marks a server as healthy."""
-        state = self[server]
+        server, state = stream.server, self[stream.server]
+        state.faulty.discard(stream.name)
         if state.left_out:
             log.warning("%s serves the feed again", server)
             state.left_out, state.backoff, state.returned_at = False, 0.0, now
+
+    def is_fault_of_connection(self, stream: Stream) -> bool:
+        """Returns whether a protocol error is the connection's, not the server's: others to the
+        same server are open and have had none."""
+        state = self[stream.server]
+        state.faulty.add(stream.name)
+        return stream.accepted and not state.accepted.keys() <= state.faulty
 
     def lose(self, stream: Stream, error: InfeedError, now: float) -> None:
         """Marks a server as lost, or as unreachable from the beginning."""

@@ -651,6 +651,30 @@ def test_loss_of_the_last_connection_is_logged_as_that_of_the_server(
     ]
 
 
+def test_a_protocol_error_of_one_connection_is_not_the_servers(
+    new_coordinator: Any, caplog: pytest.LogCaptureFixture, clock: Clock
+) -> None:
+    coordinator = new_coordinator(connections=2)
+    first, second = connect_twice(coordinator)
+    with caplog.at_level(logging.WARNING):
+        coordinator.on_stream_ended(first, ProtocolError("bad checksum"))
+    assert coordinator.lost_servers == set()
+    assert [coordinator.next_request(second) for _ in range(2)] == [0, 1]
+    assert [record.message for record in caplog.records] == [
+        "fake: connection 1 to a is lost, and is tried again: bad checksum"
+    ]
+    # The link of the first goes on to be bad; the second delivers.
+    coordinator.on_batch(second, batch(0))
+    again = coordinator.start_stream("a", 0)
+    coordinator.on_stream_accepted(again)
+    coordinator.on_stream_ended(again, ProtocolError("bad checksum"))
+    assert coordinator.lost_servers == set()
+    # An error of the second, too, is the server's.
+    coordinator.on_stream_ended(second, ProtocolError("bad checksum"))
+    assert coordinator.lost_servers == {"a"}
+    assert coordinator.counters(0)["left_out"] == 1
+
+
 def test_server_is_left_out_until_another_connection_sends(
     new_coordinator: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -658,11 +682,11 @@ def test_server_is_left_out_until_another_connection_sends(
     first, second = connect_twice(coordinator)
     assert [coordinator.next_request(stream) for stream in (first, second)] == [0, 1]
     with caplog.at_level(logging.WARNING):
-        coordinator.on_stream_ended(first, ProtocolError("bad checksum"))
+        coordinator.on_stream_ended(first, SourceError("away"))
         assert coordinator.lost_servers == {"a"}
         coordinator.on_batch(second, batch(1))
     assert [record.message for record in caplog.records] == [
-        "a is left out of the feed for now: ProtocolError: bad checksum",
+        "a is left out of the feed for now: SourceError: away",
         "a serves the feed again",
     ]
     assert coordinator.lost_servers == set()
