@@ -95,7 +95,7 @@ def test_what_the_demo_prints_works_when_pasted(
             assert server.stdout.readline().startswith(f"serving on {address}")
             run = subprocess.run(loop, capture_output=True, text=True, check=False, **shell)
             assert run.returncode == 0, run.stderr
-            assert "loss" in run.stdout
+            assert "accuracy" in run.stdout
             url = re.findall(r"http://\S+$", given)[0]
             with urllib.request.urlopen(url, timeout=60) as page:
                 assert page.status == 200
