@@ -19,6 +19,9 @@ from infeed.shared.spec.segment import MAX_SEGMENTS, Lineage, Segment
 
 CURSOR_VERSION = 1
 
+_ALGORITHM = 2
+"""Digits at the begin of a fingerprint that state by which algorithm of infeed batches are made."""
+
 MAX_POSITION = 1 << 62
 """The largest position that a server accepts: ends of steps behind it still fit into 64 bits."""
 
@@ -108,10 +111,15 @@ class Cursor:
                 f"its {name} is {getattr(self, name)!r}, expected {expected!r}"
                 for name, expected in differing.items()
             )
-            if "fingerprint" in differing:
+            if self.fingerprint[:_ALGORITHM] != spec.fingerprint[:_ALGORITHM]:
                 details += (
-                    " (the definition, data, TensorFlow, or an algorithm of infeed has changed: "
-                    "restore it, use `infeed amend`, or connect without state to restart)"
+                    " (this run was begun with an infeed that keys its draws otherwise: finish it "
+                    "with servers of that version, or connect without state to begin again)"
+                )
+            elif "fingerprint" in differing:
+                details += (
+                    " (the definition, data or TensorFlow has changed: restore it, use `infeed "
+                    "amend`, or connect without state to restart)"
                 )
             raise CursorError(
                 f"the cursor belongs to another run: {details}", differs=", ".join(differing)

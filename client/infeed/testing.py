@@ -216,7 +216,7 @@ class FakeTransport:
         for key, value in self._arrays.items():
             data = repr(value.tolist()).encode() if value.dtype == object else value.tobytes()
             digest.update(f"{key} {value.dtype} {value.shape}".encode() + data)
-        return digest.hexdigest()
+        return f"00{digest.hexdigest()[:30]}"  # "00": by no algorithm of a server
 
 
 def _refuse_segments(message: stream_pb2.StreamOpen | service.Run) -> None:

@@ -19,7 +19,6 @@ from infeed_server.sources.python.source import FieldOptions
 from infeed_server.sources.registry import SOURCE_CLASSES
 from infeed_server.sources.tfrecord.features import FeatureOptions
 from infeed_server.transforms import REGISTRY, Transform
-from infeed_server.transforms.base import FieldTransform
 
 _MODELS: dict[str, type[Definition]] = {
     "pipeline": Pipeline,
@@ -74,7 +73,7 @@ def _transform_options() -> Table:
         (code(name), *row)
         for name, transform in REGISTRY.items()
         for field, row in _option_rows(transform).items()
-        if field not in FieldTransform.model_fields
+        if field not in ("field", "draw")
     ]
     return Table(("transform", "option", "type", "default", "meaning"), rows)
 

@@ -19,8 +19,9 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.util import _pywrap_util_port
 
-ALGORITHM = 4
-"""Incremented when infeed itself changes the order, keys or the result of a transform."""
+ALGORITHM = 5
+"""Incremented when infeed itself changes the order, keys or the result of a transform. It is the
+begin of a fingerprint, by which a trainer knows the cursors of another one."""
 
 _XLA_VARIABLES = ("XLA_FLAGS", "TF_XLA_FLAGS")
 
@@ -33,17 +34,16 @@ _ISA_FLAG = re.compile(r"avx\w*|amx\w*|fma|sve\w*|asimd\w*|bf16|i8mm")
 
 
 def fingerprint(**parts: Any) -> str:
-    """Returns 32 lower-case hexadecimal characters. Parts are JSON values, in any order. The seed,
-    the batch size and paths are not included: the first two belong to the request, and the path
-    does not change the data."""
+    """Returns 32 lower-case hexadecimal characters; the first two are the algorithm. Parts are JSON
+    values, in any order. The seed, the batch size and paths are not included: the first two belong
+    to the request, and the path does not change the data."""
     content = {
-        "algorithm": ALGORITHM,
         "tensorflow": tf.__version__,
         "machine": platform.machine(),
         **parts,
     }
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return f"{ALGORITHM:02x}{hashlib.sha256(text.encode()).hexdigest()[:30]}"
 
 
 def kernel_selection(

@@ -10,15 +10,16 @@ from typing import Any
 
 from infeed.shared.errors import ConfigError, UserCodeError
 from infeed.shared.finish import finished_spec
-from infeed.shared.spec import Guarantee, PipelineSpec
+from infeed.shared.spec import FinishTransform, Guarantee, PipelineSpec, Spec
 from infeed.shared.spec.segment import Lineage
 from infeed_server.order import Order, SampleOrder
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.definition import Pipeline
+from infeed_server.pipeline.draws import name_draws
 from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
 from infeed_server.pipeline.lineage import MAX_STABLE, removed_ids, run_order, skip_lineage
 from infeed_server.pipeline.removal import removed_samples
-from infeed_server.pipeline.sample_cache import CachedSource, split_at_cache
+from infeed_server.pipeline.sample_cache import CachedSource, take_cache
 from infeed_server.sources import PythonSource, Source
 from infeed_server.sources.base import Columns, Indices
 from infeed_server.sources.python.mapped import Keys, MappedSource, read_samples
@@ -93,57 +94,66 @@ def plan_indexed(
     if definition.batch is None:
         raise ConfigError("batch: missing; add for example batch: {size: 64}")
     removed = removed_samples(definition.remove, source)
-    count = sample_order(definition, len(source), removed).length
-    if definition.batch.size > count:
+    order = sample_order(definition, len(source), removed)
+    if definition.batch.size > order.length:
         raise ConfigError(
             f"batch.size: {definition.batch.size} is larger than the data set, "
-            f"which has {count} samples"
+            f"which has {order.length} samples"
         )
-    prefix, steps = split_at_cache(list(enumerate(definition.transforms)))
-    check_placement(definition.transforms)
-    maps, head = split_python_maps(prefix.steps if prefix else steps)
-    if prefix is not None:
-        prefix = replace(prefix, steps=head)
-    else:
-        steps = list(head)
+    transforms = name_draws(definition.transforms)
+    definition = definition.model_copy(update={"transforms": transforms})
+    steps, cache = take_cache(transforms)
+    check_placement(transforms)
+    maps, in_graph = split_python_maps(steps)
+    identity = source.identity
     with ExitStack() as undo:
         if maps:
             source = map_source(definition, source, maps)
             undo.callback(source.close)
-        plan = _plan(name, definition, source, prefix.steps if prefix else (), steps, removed)
-        if prefix is not None and cached:
-            rest = plan.steps[len(prefix.steps) :]
-            kept = CachedSource(source, prefix, name, in_graph=bool(rest))
+        host, finish, wire_spec = _place_steps(source, in_graph)
+        own = definition_fingerprint(definition, identity, removed)
+        spec = _spec(name, definition, order, wire_spec, finish, own)
+        if removed or definition.skip:
+            spec = replace(spec, lineage=skip_lineage(spec, order, definition.skip))
+        parts = cache.split(host) if cache else ((), host)
+        first, rest = (tuple(fuse_decode_and_crop(part)) for part in parts)
+        plan = IndexedPlan(definition, spec, source, (*first, *rest), removed)
+        if cache is not None and cached:
+            kept = CachedSource(source, first, cache, name, in_graph=bool(rest))
             plan = replace(plan, source=kept, steps=rest)
         undo.pop_all()
     return plan
 
 
-def _plan(
-    name: str,
-    definition: Pipeline,
-    source: Source,
-    first: tuple[Step, ...],
-    steps: list[Step],
-    removed: tuple[int, ...],
-) -> IndexedPlan:
-    """Plans the steps; those in `first` stay at the server."""
-    assert definition.batch is not None
-    stages = sample_graph.trace(source, [*first, *steps])[len(first) :]
+def _place_steps(
+    source: Source, steps: Sequence[Step]
+) -> tuple[list[Step], tuple[FinishTransform, ...], Spec]:
+    """Returns the steps that stay at the server, the others, and the fields that are sent."""
+    stages = sample_graph.trace(source, steps)
     host, finish = plan_finish(steps, stages)
-    if host == steps[: len(host)]:
+    if host == list(steps[: len(host)]):
         sent = stages[len(host)]
     else:
-        sent = sample_graph.trace(source, [*first, *host])[-1]
-    wire_spec = sample_graph.field_specs(sent)
-    order = sample_order(definition, len(source), removed)
-    spec = PipelineSpec(
+        sent = sample_graph.trace(source, host)[-1]
+    return host, finish, sample_graph.field_specs(sent)
+
+
+def _spec(
+    name: str,
+    definition: Pipeline,
+    order: SampleOrder,
+    wire_spec: Spec,
+    finish: tuple[FinishTransform, ...],
+    fingerprint: str,
+) -> PipelineSpec:
+    assert definition.batch is not None
+    return PipelineSpec(
         name=name,
         element_spec=finished_spec(wire_spec, finish),
         wire_spec=wire_spec,
         finish_transforms=finish,
         sample_count=order.length,
-        fingerprint=definition_fingerprint(definition, source.identity, removed),
+        fingerprint=fingerprint,
         guarantee=Guarantee("deterministic", "exactly_once", "constant_time"),
         batch_size=definition.batch.size,
         seed=definition.shuffle.seed,
@@ -153,9 +163,6 @@ def _plan(
         source_kind=definition.source.kind,
         shuffle_mode=order.mode,
     )
-    if removed or definition.skip:
-        spec = replace(spec, lineage=skip_lineage(spec, order, definition.skip))
-    return IndexedPlan(definition, spec, source, (*first, *fuse_decode_and_crop(host)), removed)
 
 
 def sample_order(definition: Pipeline, count: int, removed: tuple[int, ...]) -> SampleOrder:
@@ -176,21 +183,18 @@ def definition_fingerprint(definition: Pipeline, identity: str, removed: tuple[i
     shuffle: dict[str, Any] = {"mode": definition.shuffle.order_mode}
     if definition.shuffle.mode == "window":
         shuffle = definition.shuffle.model_dump(mode="json", exclude={"seed", "order"})
-    # Definitions without these keep the fingerprints that they had before there were any.
-    more: dict[str, Any] = {}
-    if removed and definition.remove is not None:
-        more["remove"] = {"samples": removed, "then": definition.remove.then}
-    if definition.skip and definition.batch is not None:
-        more["skip"] = {"steps": definition.skip, "size": definition.batch.size}
-    in_graph = [transform for transform in definition.transforms if not is_python_map(transform)]
-    has_own_code = any(isinstance(transform, Map) for transform in in_graph)
+    then = definition.remove.then if removed and definition.remove else None
+    size = definition.batch.size if definition.skip and definition.batch else None
+    steps, _ = take_cache(name_draws(definition.transforms))
+    has_own_code = any(isinstance(step, Map) and not step.python for _, step in steps)
     return fingerprint(
         source=identity,
         shuffle=shuffle,
-        transforms=[transform.identity() for transform in definition.transforms],
+        transforms=[step.identity() for _, step in steps],
         on_error=definition.on_error,
         kernels=kernel_selection() if has_own_code else None,
-        **more,
+        remove=[removed, then],
+        skip=[definition.skip, size],
     )
 
 
@@ -242,7 +246,8 @@ def map_source(definition: Pipeline, source: Source, maps: Sequence[Step]) -> Ma
     )
     try:
         label = f"the source {definition.source.kind}"
-        return MappedSource(source, functions, label, max(given, default=0))
+        identity = fingerprint(functions=[step.identity() for _, step in maps])
+        return MappedSource(source, functions, identity, label, max(given, default=0))
     except UserCodeError as error:
         stage = error.metadata.get("stage", functions[0].stage)
         raise UserCodeError(f"{stage}: {error.message}", **error.metadata) from error

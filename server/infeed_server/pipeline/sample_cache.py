@@ -23,7 +23,7 @@ from infeed_server.pipeline.packed_columns import PackedColumns
 from infeed_server.processes import cgroup
 from infeed_server.sources.base import Columns, Indices, Sample, Source, WrappedSource
 from infeed_server.transforms import Cache, Map
-from infeed_server.transforms.base import Step
+from infeed_server.transforms.base import Step, Transform
 
 log = logging.getLogger(__name__)
 
@@ -32,33 +32,36 @@ _KEPT, _FIELD, _SOURCE = "kept", "field/", "source/"
 
 
 @dataclass(frozen=True)
-class CachePrefix:
-    """The steps before a `cache` step, and that step."""
+class CachePlace:
+    """A `cache` of the list, which is no step, and its index there."""
 
-    steps: tuple[Step, ...]
+    ordinal: int
     cache: Cache
-    path: str
-    """Path of the `cache` step, for messages: `transforms[2].cache`."""
+
+    def split(self, steps: Sequence[Step]) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+        """Returns the steps before it, and those behind it."""
+        count = sum(ordinal < self.ordinal for ordinal, _ in steps)
+        return tuple(steps[:count]), tuple(steps[count:])
 
 
-def split_at_cache(steps: Sequence[Step]) -> tuple[CachePrefix | None, list[Step]]:
-    """Returns the steps before the `cache` step and those after it (all, if there is none)."""
-    positions = [position for position, (_, step) in enumerate(steps) if isinstance(step, Cache)]
-    if not positions:
-        return None, list(steps)
-    if len(positions) > 1:
-        raise ConfigError(f"transforms[{steps[positions[1]][0]}].cache: there is one before it")
-    position = positions[0]
-    ordinal, cache = steps[position]
-    assert isinstance(cache, Cache)
-    for number, step in steps[:position]:
-        if step.random:
+def take_cache(transforms: Sequence[Transform]) -> tuple[list[Step], CachePlace | None]:
+    """Returns the steps, and the place of a cache. Raises `ConfigError` for one that is behind
+    another, or behind a random transform."""
+    place, steps, random = None, [], ""
+    for ordinal, transform in enumerate(transforms):
+        if not isinstance(transform, Cache):
+            steps.append((ordinal, transform))
+            random = random or f"{transform.name} (transforms[{ordinal}])" * transform.random
+            continue
+        if place is not None:
+            raise ConfigError(f"transforms[{ordinal}].cache: there is one before it")
+        if random:
             raise ConfigError(
-                f"transforms[{ordinal}].cache: {step.name} (transforms[{number}]) stands before "
-                "it, so every epoch would repeat the same random result; put it behind cache"
+                f"transforms[{ordinal}].cache: {random} stands before it, so every epoch would "
+                "repeat the same random result; put it behind cache"
             )
-    path = f"transforms[{ordinal}].cache"
-    return CachePrefix(tuple(steps[:position]), cache, path), list(steps[position + 1 :])
+        place = CachePlace(ordinal, transform)
+    return steps, place
 
 
 class CachedSource(WrappedSource):
@@ -70,11 +73,17 @@ class CachedSource(WrappedSource):
     """
 
     def __init__(
-        self, source: Source, prefix: CachePrefix, pipeline: str, *, in_graph: bool = False
+        self,
+        source: Source,
+        steps: Sequence[Step],
+        place: CachePlace,
+        pipeline: str,
+        *,
+        in_graph: bool = False,
     ) -> None:
-        """Raises `ConfigError` if the store cannot be opened."""
-        super().__init__(source)
-        self.steps = steps = prefix.steps
+        """Keeps what the steps make of the source. Raises `ConfigError` if the store cannot be
+        opened."""
+        self.steps = tuple(steps)
         self.hits = self.misses = 0
         self._fields = sample_graph.trace(source, steps)[-1]
         self._serialized = {
@@ -86,8 +95,17 @@ class CachedSource(WrappedSource):
             name: tf.TensorSpec((), tf.string) if name in self._serialized else spec
             for name, spec in self._fields.items()
         }
+        has_own_code = any(isinstance(step, Map) for _, step in steps)
+        made = fingerprint(
+            version=VERSION,
+            stamp=source.stamp,
+            transforms=[step.identity() for _, step in steps],
+            fields={name: [spec.dtype.name, str(spec.shape)] for name, spec in stored.items()},
+            kernels=kernel_selection() if has_own_code else None,
+        )
+        super().__init__(source, made)
         self._format = RecordFormat([_record_field(*item) for item in stored.items()])
-        self._store = _open_store(source, prefix, pipeline, stored)
+        self._store = self._open_store(place, pipeline)
         self._in_graph = in_graph
         self._packed = {_FIELD: PackedColumns(stored), _SOURCE: PackedColumns(source.columns)}
         self.columns = self._graph_columns() if in_graph else stored
@@ -157,6 +175,24 @@ class CachedSource(WrappedSource):
         super().close()
         self.release()
 
+    def _open_store(self, place: CachePlace, pipeline: str) -> Store:
+        """Opens the store; a folder on disk has the identity of what makes its samples."""
+        cache = place.cache
+        if cache.store == "memory":
+            return MemoryStore(cache.budget // cgroup.process_count())
+        root = Path(cache.path) if cache.path else default_root()
+        try:
+            store = open_directory(root, self.identity, pipeline, len(self.source), cache.budget)
+        except ConfigError as error:
+            raise ConfigError(f"transforms[{place.ordinal}].cache: {error.message}") from error
+        if kept := store.kept_samples:
+            log.info(
+                "pipeline %s: warm start: transforms[%d].cache has %d of %d samples, %s MB, in %s",
+                *(pipeline, place.ordinal, kept, len(self.source)),
+                *(f"{store.used_bytes / 1e6:,.0f}", root / self.identity),
+            )
+        return store
+
     def _make(self, indices: list[int]) -> dict[int, bytes]:
         """Makes the records of samples, and puts them into the store."""
         columns = self._run(self.source.read(np.array(indices, np.int64)))
@@ -172,35 +208,6 @@ class CachedSource(WrappedSource):
             name: tf.io.serialize_tensor(value) if name in self._serialized else value
             for name, value in fields.items()
         }
-
-
-def _open_store(
-    source: Source, prefix: CachePrefix, pipeline: str, columns: sample_graph.Specs
-) -> Store:
-    """Returns the store of a `cache` step."""
-    cache = prefix.cache
-    if cache.store == "memory":
-        return MemoryStore(cache.budget // cgroup.process_count())
-    has_own_code = any(isinstance(step, Map) for _, step in prefix.steps)
-    name = fingerprint(
-        version=VERSION,
-        source=[source.identity, source.stamp],
-        transforms=[step.identity() for _, step in prefix.steps],
-        fields={name: [spec.dtype.name, str(spec.shape)] for name, spec in columns.items()},
-        kernels=kernel_selection() if has_own_code else None,
-    )
-    root = Path(cache.path) if cache.path else default_root()
-    try:
-        store = open_directory(root, name, pipeline, len(source), cache.budget)
-    except ConfigError as error:
-        raise ConfigError(f"{prefix.path}: {error.message}") from error
-    if kept := store.kept_samples:
-        size = f"{store.used_bytes / 1e6:,.0f} MB"
-        log.info(
-            "pipeline %s: warm start: %s has %d of %d samples, %s, in %s",
-            *(pipeline, prefix.path, kept, len(source), size, root / name),
-        )
-    return store
 
 
 def _record_field(name: str, spec: tf.TensorSpec) -> RecordField:

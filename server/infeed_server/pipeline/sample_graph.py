@@ -9,7 +9,13 @@ import tensorflow as tf
 from infeed.shared.errors import ConfigError, UserCodeError
 from infeed.shared.spec import DATA_TYPES, FieldSpec, Spec
 from infeed_server.sources.base import Columns, Sample, Source
-from infeed_server.transforms.base import Step, describe_tensor, format_shape
+from infeed_server.transforms.base import (
+    Step,
+    describe_tensor,
+    draw_number,
+    errors_at,
+    format_shape,
+)
 
 SampleFunction = Callable[[Sample, tf.Tensor], Sample]
 """(columns, key) → fields."""
@@ -27,8 +33,8 @@ def apply_step(step: Step, sample: Sample, key: tf.Tensor) -> Sample:
 
 def step_key(step: Step, key: tf.Tensor) -> tf.Tensor:
     """Returns the key of a transform, from the sample's key."""
-    ordinal, transform = step
-    return fold(key, ordinal) if transform.random else key
+    _, transform = step
+    return fold(key, draw_number(transform.draw_name)) if transform.random else key
 
 
 def fold(key: tf.Tensor, number: int) -> tf.Tensor:
@@ -106,11 +112,10 @@ def _apply_located(step: Step, sample: Sample, key: tf.Tensor) -> Sample:
     ordinal, transform = step
     path = f"transforms[{ordinal}].{transform.name}"
     try:
-        result = apply_step(step, sample, key)
-    except (ConfigError, UserCodeError) as error:
-        # Errors of a running transform begin with its name.
-        message = error.message.removeprefix(f"{transform.name}: ")
-        raise type(error)(f"{path}: {message}", stage=path) from error
+        with errors_at(ordinal, transform):
+            result = apply_step(step, sample, key)
+    except (ConfigError, UserCodeError):
+        raise
     except (ValueError, TypeError, tf.errors.OpError) as error:
         raise ConfigError(
             f"{path}: {str(error).strip().splitlines()[0]}; the fields there are "

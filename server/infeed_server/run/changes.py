@@ -9,9 +9,11 @@ from difflib import SequenceMatcher
 from itertools import takewhile
 
 from infeed_server.pipeline.definition import Pipeline
+from infeed_server.pipeline.draws import name_draws
+from infeed_server.pipeline.sample_cache import take_cache
 from infeed_server.run.definitions import Opened
 from infeed_server.sources import Source
-from infeed_server.transforms.base import Transform
+from infeed_server.transforms.base import Step, Transform
 from infeed_server.transforms.fields import Rename
 
 _NAMED = 3
@@ -78,19 +80,18 @@ def transform_changes(
     """Returns the differences between the transforms of two definitions, by their place in the new
     one, or in the old one for those that are removed. `outputs` are the fields of their results."""
     changes: list[Change] = []
-    names = [[step.name for step in steps] for steps in (old, new)]
+    (before, _), (after, _) = (take_cache(name_draws(transforms)) for transforms in (old, new))
+    names = [[step.name for _, step in steps] for steps in (before, after)]
     for kind, a, a_end, b, b_end in SequenceMatcher(None, names[0], names[1], False).get_opcodes():
         if kind != "equal":
-            changes += [_change(old, n, _options(old[n]), "", outputs) for n in range(a, a_end)]
-            changes += [_change(new, n, "", _options(new[n]), outputs) for n in range(b, b_end)]
+            gone, added = range(a, a_end), range(b, b_end)
+            changes += [_change(before[n:], _options(before[n]), "", outputs) for n in gone]
+            changes += [_change(after[n:], "", _options(after[n]), outputs) for n in added]
             continue
         for one, other in zip(range(a, a_end), range(b, b_end), strict=True):
-            texts = _options(old[one]), _options(new[other])
-            if texts[0] == texts[1] and one != other and new[other].random:
-                # Its place is part of its key.
-                texts = f"draws of place {one}", f"draws of place {other}"
+            texts = _options(before[one]), _options(after[other])
             if texts[0] != texts[1]:
-                changes.append(_change(new, other, *texts, outputs))
+                changes.append(_change(after[other:], *texts, outputs))
     return changes
 
 
@@ -122,15 +123,16 @@ _TEXTS: dict[str, Callable[[Pipeline], str]] = {
 }
 
 
-def _options(step: Transform) -> str:
-    return json.dumps(step.identity()[step.name], sort_keys=True, default=repr)
+def _options(step: Step) -> str:
+    _, transform = step
+    return json.dumps(transform.identity()[transform.name], sort_keys=True, default=repr)
 
 
-def _change(
-    steps: Sequence[Transform], number: int, old: str, new: str, outputs: Sequence[str]
-) -> Change:
-    fields = _affected(steps[number:], outputs)
-    return Change(f"transforms[{number}].{steps[number].name}", old, new, fields)
+def _change(steps: Sequence[Step], old: str, new: str, outputs: Sequence[str]) -> Change:
+    """Returns the change of the first of the steps."""
+    number, transform = steps[0]
+    fields = _affected([step for _, step in steps], outputs)
+    return Change(f"transforms[{number}].{transform.name}", old, new, fields)
 
 
 def _affected(steps: Sequence[Transform], outputs: Sequence[str]) -> tuple[str, ...]:

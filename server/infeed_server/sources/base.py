@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -115,9 +116,10 @@ class Source(ABC):
 class WrappedSource(Source):
     """The base of sources that read their samples from another, which they close with them."""
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.identity, self.stamp = source.identity, source.stamp
+    def __init__(self, source: Source, made: str) -> None:
+        """`made` is a hash of all that makes these samples from the other source's."""
+        self.source, self.stamp = source, source.stamp
+        self.identity = hashlib.sha256(f"{source.identity} {made}".encode()).hexdigest()
 
     def __len__(self) -> int:
         return len(self.source)

@@ -96,7 +96,7 @@ class RangeReader:
         self._check_stamp(listed, stat_file(listed.path))
 
     def close(self) -> None:
-        """Ends the reading threads and requests; reads of objects in progress fail."""
+        """Ends the reading threads and the requests: even reads of objects in progress fail."""
         self._requests.close()
         if self._pool is not None:
             self._pool.shutdown(wait=False)

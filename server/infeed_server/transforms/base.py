@@ -3,21 +3,23 @@ its input when traced and at run time."""
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import tensorflow as tf
 from pydantic import Field
 
-from infeed.shared.errors import ConfigError
+from infeed.shared.errors import ConfigError, UserCodeError
 from infeed.shared.spec import FinishTransform
 from infeed_server.config.model import Definition, did_you_mean
 from infeed_server.sources.base import Sample
 
 Key: TypeAlias = "tf.Tensor"
 """The sample's key: int64[2], a function of (seed, epoch, index) and, for a random transform, of
-its ordinal. The only source of randomness."""
+the name of its draws. The only source of randomness."""
 
 Drawn: TypeAlias = "dict[str, tf.Tensor]"
 """What a random transform draws for a sample, by name."""
@@ -39,8 +41,7 @@ class Transform(Definition):
     """
 
     name: ClassVar[str]
-    """The name in YAML: the class's, in snake case. Those that draw from the key begin with
-    `random_`."""
+    """The name in YAML: the class's, in snake case."""
     shorthand: ClassVar[str | None] = None
     """The option that YAML may give alone: `map: module:attr` is `map: {function: module:attr}`."""
 
@@ -51,7 +52,12 @@ class Transform(Definition):
     @property
     def random(self) -> bool:
         """Whether the result depends on the key."""
-        return self.name.startswith("random_")
+        return False
+
+    @property
+    def draw_name(self) -> str:
+        """The name that the key of a random transform is made from, whatever stands before it."""
+        raise NotImplementedError(type(self).__name__)
 
     @property
     def display_name(self) -> str:
@@ -85,7 +91,18 @@ class Transform(Definition):
 
 
 Step = tuple[int, Transform]
-"""A transform and its ordinal: its index in the user's list, part of its random key."""
+"""A transform and its ordinal: its index in the user's list, for messages."""
+
+
+@contextmanager
+def errors_at(ordinal: int, transform: Transform) -> Iterator[None]:
+    """Adds the path of a transform in the definition to its errors, which begin with its name."""
+    path = f"transforms[{ordinal}].{transform.name}"
+    try:
+        yield
+    except (ConfigError, UserCodeError) as error:
+        message = error.message.removeprefix(f"{transform.name}: ")
+        raise type(error)(f"{path}: {message}", stage=path) from error
 
 
 def snake_case(name: str) -> str:
@@ -117,6 +134,33 @@ class FieldTransform(Transform):
 
     def fields(self) -> set[str] | None:
         return {self.field}
+
+
+class RandomTransform(Transform):
+    """A transform that draws from its key."""
+
+    given_name: Annotated[str, Field(min_length=1)] | None = Field(None, alias="draw")
+    """Name that the draws are made from; by default the transform's, and its number among the
+    unnamed ones of its kind. No other step changes the draws of a name."""
+
+    @property
+    def random(self) -> bool:
+        return True
+
+    @property
+    def draw_name(self) -> str:
+        return self.given_name or f"{self.name}-0"
+
+    def identity(self) -> dict[str, Any]:
+        identity = super().identity()
+        identity[self.name]["draw"] = self.draw_name
+        return identity
+
+
+def draw_number(name: str) -> int:
+    """Returns 64 bits, signed, for the name of draws."""
+    digest = hashlib.sha256(name.encode()).digest()
+    return int.from_bytes(digest[:8], "little", signed=True)
 
 
 def get_field(sample: Sample, field: str, transform: str) -> tf.Tensor:

@@ -13,6 +13,7 @@ from infeed_server.transforms.base import (
     Drawn,
     FieldTransform,
     Key,
+    RandomTransform,
     describe_tensor,
     require_image,
     require_numbers,
@@ -24,7 +25,7 @@ from infeed_server.transforms.option_types import NonNegative
 _COLOUR_TYPES = [name for name in IMAGE_TYPES if name != "float16"]
 
 
-class _ColourTransform(FieldTransform):
+class _ColourTransform(RandomTransform, FieldTransform):
     """A function of `tf.image`, by the transform's name, with a number drawn from a range. Pixels
     are the bits of the function of TensorFlow that also draws."""
 

@@ -53,13 +53,6 @@ class DecodeImage(FieldTransform):
     """Divisor of height and width, rounded up: a JPEG is decoded at the smaller size, which takes
     less time; of other formats, blocks of pixels are averaged."""
 
-    @override
-    def identity(self) -> dict[str, Any]:
-        identity = super().identity()
-        if self.scale == 1:  # the same pixels have the fingerprint of versions without the option
-            del identity[self.name]["scale"]
-        return identity
-
     @property
     def decoding(self) -> Decoding:
         return Decoding(
@@ -111,11 +104,8 @@ class DecodeAndCrop(Transform):
 
     Only the crop's window of a JPEG is decoded; the crop chooses it from the shape in the file's
     header. A JPEG that does not end with its last marker is decoded whole: it may be truncated,
-    and is then a bad sample wherever the window lies.
-
-    Window and pixels are the same as by two separate steps with the same key, except where a JPEG
-    stores colour at half the resolution: the window's outermost columns cannot be smoothed with
-    neighbours that were not decoded.
+    and is then a bad sample wherever the window lies. Window and pixels are the same as by two
+    separate steps with the same key.
     """
 
     decode: DecodeImage
@@ -124,6 +114,10 @@ class DecodeAndCrop(Transform):
     @property
     def random(self) -> bool:
         return self.crop.random
+
+    @property
+    def draw_name(self) -> str:
+        return self.crop.draw_name
 
     @property
     def display_name(self) -> str:
@@ -173,7 +167,7 @@ def _decode_whole(contents: tf.Tensor, key: Key, decoding: Decoding, crop: Crop)
 
 def fuse_decode_and_crop(steps: Sequence[Step]) -> list[Step]:
     """Fuses each `decode_image` with a crop of its field that directly follows. The fused step
-    keeps the crop's ordinal, so it draws what the crop would have drawn."""
+    keeps the crop's ordinal, and draws what the crop would have drawn."""
     fused: list[Step] = []
     for ordinal, step in steps:
         previous = fused[-1][1] if fused else None

@@ -71,7 +71,7 @@ class Drop(Transform):
 class Cache(Transform):
     """Keeps the samples that fit into a budget, as the transforms before it make them.
 
-    It changes no sample; `infeed_server.pipeline` splits the list here.
+    It changes no sample, and no fingerprint; `infeed_server.pipeline` splits the list here.
 
     Result: types and shapes kept.
     """
@@ -105,9 +105,3 @@ class Cache(Transform):
     @override
     def fields(self) -> set[str] | None:
         return set()
-
-    @override
-    def identity(self) -> dict[str, Any]:
-        # The options change no bits, so servers that differ in them can take turns. The marker
-        # itself counts: it shifts the ordinals, and with them the keys, of the steps after it.
-        return {self.name: {}}

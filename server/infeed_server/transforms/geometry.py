@@ -14,6 +14,7 @@ from infeed_server.transforms.base import (
     Drawn,
     FieldTransform,
     Key,
+    RandomTransform,
     require_at_run_time,
     require_image,
 )
@@ -134,7 +135,7 @@ class CenterCrop(Crop):
             return tf.concat([(shape[:2] - self.size) // 2, self.size], 0)
 
 
-class RandomCrop(Crop):
+class RandomCrop(RandomTransform, Crop):
     """Crops a window at a uniformly random position.
 
     As `tf.image.stateless_random_crop`.
@@ -159,7 +160,7 @@ def crop_to_window(pixels: tf.Tensor, window: Window) -> tf.Tensor:
     return tf.ensure_shape(part, [None, None, pixels.shape[2]])
 
 
-class _RandomFlip(FieldTransform):
+class _RandomFlip(RandomTransform, FieldTransform):
     """A flip along an axis. Draws and pixels are the bits of the function of TensorFlow."""
 
     axis: ClassVar[int]
@@ -202,7 +203,7 @@ _TRIES = 10
 """Windows that are drawn; the first that fits in the image is taken."""
 
 
-class RandomResizedCrop(Crop):
+class RandomResizedCrop(RandomTransform, Crop):
     """Crops a window of random area and aspect ratio, and resizes it.
 
     As torchvision's: the window's share of the area is uniform in `scale`, the logarithm of its

@@ -26,14 +26,14 @@ from infeed_server.sources.dataset.determinism import random_nodes
 from infeed_server.sources.python.functions import FunctionOptions, identity_digest
 from infeed_server.sources.python.source import DeclaredFields, declared_fields
 from infeed_server.storage.faults import is_storage_fault
-from infeed_server.transforms.base import Key, Transform
+from infeed_server.transforms.base import Key, RandomTransform, draw_number, errors_at
 
 
-class Map(Transform):
+class Map(RandomTransform):
     """Calls your own function with a sample, a dict of field → tensor; uses the dict it returns.
 
     It is called with `(sample, key)` if `keyed`, else with `(sample)`. The key is int64[2],
-    different for every (seed, epoch, sample, position in the list). It can be the `seed` of every
+    different for every (seed, epoch, sample, name of draws). It can be the `seed` of every
     `tf.random.stateless_*` and `tf.image.stateless_*` function. With `python`, the sample has NumPy
     arrays, and instead of the key the function gets a `numpy.random.Generator` made from it.
 
@@ -111,7 +111,7 @@ class Map(Transform):
     def identity(self) -> dict[str, Any]:
         function = self._load_function()
         identity = function_identity(function, self._module_name)
-        identity["keyed"] = self._takes_key(function)
+        identity["draw"] = self.draw_name if self._takes_key(function) else None
         if self.python:
             # NumPy keeps the bits of its generators, but not of its distributions.
             fields = [str(field) for field in declared_fields(self.result_fields) or ()]
@@ -129,17 +129,14 @@ class Map(Transform):
                 "or leave out the source's processes",
                 stage=path,
             )
-        try:
+        with errors_at(ordinal, self):
             function = self._load_function()
             self._own_identity(function)
-        except (ConfigError, UserCodeError) as error:
-            message = error.message.removeprefix(f"{self.name}: ")
-            raise type(error)(f"{path}: {message}", stage=path) from error
         return FunctionOptions(
             self.function,
             self.function_name,
             ordinal,
-            self._takes_key(function),
+            draw_number(self.draw_name) if self._takes_key(function) else None,
             identity_digest(function, self._module_name),
             declared_fields(self.result_fields),
         )

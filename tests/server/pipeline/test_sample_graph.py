@@ -33,37 +33,6 @@ def test_trace_has_the_fields_before_each_step_and_last() -> None:
     assert str(sample_graph.field_specs(stages[-1])[0]) == "image: float32[2, 5, 3]"
 
 
-def test_random_steps_have_independent_keys() -> None:
-    def draw(sample: dict[str, tf.Tensor], key: tf.Tensor) -> dict[str, tf.Tensor]:
-        name = f"draw{len(sample)}"
-        return {**sample, name: tf.random.stateless_uniform([], key)}
-
-    source, steps = open_steps({"map": {"function": draw}}, {"map": {"function": draw}})
-    function = sample_graph.sample_function(source, steps)
-    sample = {name: tf.constant(rows[0]) for name, rows in source.read(np.array([0])).items()}
-    first = function(sample, tf.constant([1, 2], tf.int64))
-    again = function(sample, tf.constant([1, 2], tf.int64))
-    other = function(sample, tf.constant([1, 3], tf.int64))
-    assert float(first["draw2"]) != float(first["draw3"])
-    assert float(first["draw2"]) == float(again["draw2"])
-    assert float(first["draw2"]) != float(other["draw2"])
-
-
-def test_key_of_a_step_depends_on_its_ordinal() -> None:
-    _, steps = open_steps({"random_flip_left_right": {"field": "image"}})
-    step, moved = steps[0], (5, steps[0][1])
-    image = tf.cast(tf.reshape(tf.range(48), [4, 4, 3]), tf.uint8)
-    sample = {"x": tf.constant(0), "image": image}
-
-    def flipped(step: Step) -> list[bool]:
-        keys = [tf.constant([3, number], tf.int64) for number in range(20)]
-        images = [sample_graph.apply_step(step, sample, key)["image"] for key in keys]
-        return [not bool(tf.reduce_all(item == image)) for item in images]
-
-    assert flipped(step) == flipped(step)
-    assert flipped(step) != flipped(moved)
-
-
 def unknown(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     return {"x": sample["nothing"]}
 

@@ -35,11 +35,13 @@ def changes(old: list[Any], new: list[Any]) -> list[str]:
         ([DECODE, ONE_HOT, RENAME], [DECODE, RENAME], ["transforms[1].one_hot: without"]),
         (
             [DECODE, CROP, RENAME],
-            [ONE_HOT, DECODE, CROP, RENAME],
-            [
-                "transforms[0].one_hot: with ",
-                "transforms[2].random_crop: draws of place 1 -> draws of place 2; can affect x",
-            ],
+            [ONE_HOT, "cache", DECODE, CROP, RENAME],
+            ["transforms[0].one_hot: with "],
+        ),
+        (
+            [DECODE, CROP, RENAME],
+            [DECODE, {"random_crop": {**CROP["random_crop"], "draw": "mine"}}, RENAME],
+            ['transforms[1].random_crop: {"draw": "random_crop-0"'],
         ),
     ],
 )

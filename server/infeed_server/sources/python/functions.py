@@ -32,13 +32,13 @@ _MAX_LOADED = 64
 
 @dataclass(frozen=True)
 class FunctionOptions:
-    """A function, its place among the transforms, and the fields of its results if declared.
-    `identity` is a hash of its code as the server found it."""
+    """A function, its place among the transforms, the number of its draws if it is random, and the
+    fields of its results if declared. `identity` is a hash of its code as the server found it."""
 
     target: Any = field(hash=False)  # which may have no hash
     label: str
     ordinal: int
-    keyed: bool
+    draw: int | None
     identity: str
     fields: tuple[Field, ...] | None = None
 
@@ -52,11 +52,11 @@ def identity_digest(function: Any, name: str) -> str:
     return hashlib.sha256(json.dumps(function_identity(function, name)).encode()).hexdigest()
 
 
-def random_generator(key: Array, ordinal: int) -> np.random.Generator:
-    """Returns the generator of a sample's key, of 128 bits, and a transform's ordinal. Its counter
-    starts at the ordinal in the highest of four words: no two streams meet."""
+def random_generator(key: Array, draw: int) -> np.random.Generator:
+    """Returns the generator of a sample's key, of 128 bits, and a number of draws. Its counter
+    starts at the number in the highest of four words: no two streams meet."""
     words = np.asarray(key, np.int64).view(np.uint64)
-    counter = np.array([0, 0, 0, ordinal], np.uint64)
+    counter = np.array([0, 0, 0, draw], np.int64).view(np.uint64)
     return np.random.Generator(np.random.Philox(key=words, counter=counter))
 
 
@@ -95,7 +95,7 @@ class LoadedFunctions:
             for name, value in sample.items()
         }
         for options, function in self._functions:
-            rng = (random_generator(key, options.ordinal),) if options.keyed else ()
+            rng = () if options.draw is None else (random_generator(key, options.draw),)
             with (
                 _errors_of(options.stage),
                 user_errors(options.label, UnfitError, faults_pass=True),

@@ -28,11 +28,18 @@ class MappedSource(ColumnSource, WrappedSource):
     """A source, and functions that are applied to its samples, where a user's data set is read."""
 
     def __init__(
-        self, source: Source, functions: tuple[FunctionOptions, ...], label: str, processes: int = 0
+        self,
+        source: Source,
+        functions: tuple[FunctionOptions, ...],
+        identity: str,
+        label: str,
+        processes: int = 0,
     ) -> None:
-        """Starts `processes`, unless the source has its own; `label` is its name in messages."""
-        super().__init__(source)
-        self.keyed_stages = tuple(function.stage for function in functions if function.keyed)
+        """Starts `processes`, unless the source has its own. `identity` is a hash of the functions;
+        `label` is the source's name in messages."""
+        super().__init__(source, identity)
+        keyed = (function for function in functions if function.draw is not None)
+        self.keyed_stages = tuple(function.stage for function in keyed)
         self.random = bool(self.keyed_stages)
         self._functions = functions
         self.backend = (

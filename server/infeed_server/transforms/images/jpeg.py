@@ -18,6 +18,10 @@ _CMYK_CHANNELS = 4
 _END_OF_IMAGE = b"\xff\xd9"
 """Marker."""
 
+_MARGIN = 2
+"""Columns that are decoded on each side of a window: colour that is stored at half the resolution
+is smoothed with its neighbours, so the window's own have the bits of the whole image."""
+
 
 def decode_jpeg(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
     """Decodes a JPEG to [height, width, channels], as it is stored."""
@@ -59,12 +63,18 @@ def decode_jpeg_window(
     window = choose_window(tf.concat([seen, [decoding.channels]], 0))
     if upright:
         window = stored_window(window, size, orientation)
+    y, x, height, width = tf.unstack(window)
+    begin = tf.maximum(x - _MARGIN, 0)
+    end = tf.minimum(x + width + _MARGIN, shape[1])
     with tf.control_dependencies(decoding.require_pixels(shape[0], shape[1])):
-        pixels = _decode(
-            lambda channels: tf.io.decode_and_crop_jpeg(contents, window, channels),
+        decoded = _decode(
+            lambda channels: tf.io.decode_and_crop_jpeg(
+                contents, tf.stack([y, begin, height, end - begin]), channels
+            ),
             shape[2],
             decoding.channels,
         )
+    pixels = decoded[:, x - begin : x - begin + width]
     return orient(pixels, orientation) if upright else pixels
 
 

@@ -55,10 +55,8 @@ def test_jpeg_is_decoded_by_the_library_at_the_scale(run_each: Any) -> None:
     np.testing.assert_array_equal(upright, np.rot90(small, -1))
 
 
-def test_scale_is_part_of_the_fingerprint_and_its_default_is_not() -> None:
-    plain, small = DecodeImage(field="x"), DecodeImage(field="x", scale=2)
-    assert "scale" not in plain.identity()["decode_image"]
-    assert small.identity()["decode_image"]["scale"] == 2
+
+def test_scale_that_no_decoder_has_is_refused() -> None:
     with pytest.raises(ValidationError):
         DecodeImage(field="x", scale=3)  # type: ignore[arg-type]
 
