@@ -145,7 +145,7 @@ def _field_spec(name: str, spec: tf.TensorSpec, path: str) -> FieldSpec:
     if not spec.shape.is_fully_defined():
         raise ConfigError(
             f"{path}: field {name!r} ends with the shape {format_shape(spec.shape)}, which varies "
-            "from sample to sample; batches have fixed shapes: end with resize, a crop, or "
-            "`tf.ensure_shape` in your own function"
+            "from sample to sample; batches have fixed shapes: end with resize to a size, a crop, "
+            "pad, or `tf.ensure_shape` in your own function"
         )
     return FieldSpec(name, data_type, tuple(spec.shape.as_list()))

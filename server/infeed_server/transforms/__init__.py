@@ -23,7 +23,6 @@ from infeed_server.transforms.geometry import (
     RandomFlipLeftRight,
     RandomFlipUpDown,
     RandomResizedCrop,
-    Resize,
 )
 from infeed_server.transforms.numeric import (
     Cast,
@@ -32,10 +31,11 @@ from infeed_server.transforms.numeric import (
     OneHot,
     StringToNumber,
 )
+from infeed_server.transforms.sizes import Pad, Resize
 from infeed_server.transforms.user_map import Map
 
 _TRANSFORMS: tuple[type[Transform], ...] = (
-    *(DecodeImage, DecodeRaw, Resize, CenterCrop, RandomCrop, RandomResizedCrop),
+    *(DecodeImage, DecodeRaw, Resize, Pad, CenterCrop, RandomCrop, RandomResizedCrop),
     *(RandomFlipLeftRight, RandomFlipUpDown),
     *(RandomBrightness, RandomContrast, RandomSaturation, RandomHue),
     *(Normalize, Cast, OneHot, StringToNumber, ConvertImageDtype),
@@ -80,7 +80,7 @@ TransformList = Annotated[tuple[AnyTransform, ...], BeforeValidator(as_tuple)]
 
 __all__ = [
     "REGISTRY", "AnyTransform", "Cache", "Cast", "CenterCrop", "ConvertImageDtype", "DecodeImage",
-    "DecodeRaw", "Drop", "Map", "Normalize", "OneHot", "RandomBrightness", "RandomContrast",
+    "DecodeRaw", "Drop", "Map", "Normalize", "OneHot", "Pad", "RandomBrightness", "RandomContrast",
     "RandomCrop", "RandomFlipLeftRight", "RandomFlipUpDown", "RandomHue", "RandomResizedCrop",
     "RandomSaturation", "Rename", "Resize", "StringToNumber", "Transform", "TransformList",
 ]  # fmt: skip

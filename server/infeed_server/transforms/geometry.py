@@ -1,83 +1,28 @@
-"""Geometric transforms of images: resize, crops and flips."""
+"""Crops and flips of images."""
 
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import tensorflow as tf
 from pydantic import field_validator
 from typing_extensions import override
 
-from infeed.shared.errors import ConfigError
 from infeed_server.transforms.base import (
     Drawn,
     FieldTransform,
     Key,
     RandomTransform,
-    require_at_run_time,
     require_image,
 )
 from infeed_server.transforms.option_types import Range, Size
-
-ResizeMethod = Literal[
-    "bilinear", "nearest", "bicubic", "area", "lanczos3", "lanczos5", "mitchellcubic", "gaussian"
-]
-
-AVERAGING_METHODS: frozenset[ResizeMethod] = frozenset({"bilinear", "area", "gaussian"})
-"""Methods that compute weighted means of pixels, so no result leaves the pixels' range."""
-
-_SMALL_TYPES = ("uint8", "int8")
-"""Types so narrow that float32's rounding errors in such a mean never reach half a step."""
+from infeed_server.transforms.sizes import ResizeMethod, require_size, resize
 
 Window: TypeAlias = "tf.Tensor"
 """int32[4]: y, x, height, width, in pixels."""
 
 _INT32_MAX = (1 << 31) - 1
-
-
-class Resize(FieldTransform):
-    """Resizes an image as `tf.image.resize` does; integers are rounded.
-
-    The field keeps its data type, so that uint8 is sent as uint8; `tf.image.resize` returns
-    float32. Values are rounded to the nearest integer (halves to even) and clipped to the type's
-    range.
-
-    Result: type kept, or float32; `size`.
-    """
-
-    size: Size
-    """Size of the result, in pixels."""
-    method: ResizeMethod = "bilinear"
-    """Interpolation."""
-    antialias: bool = False
-    """Whether a smaller image is smoothed, as in TensorFlow."""
-    dtype: Literal["float32"] | None = None
-    """`float32` keeps the values as `tf.image.resize` returns them; none: the field's type."""
-
-    @override
-    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        pixels = require_image(x, self)
-        if self.dtype is None:
-            return resize(pixels, self.size, self.method, antialias=self.antialias)
-        resized = tf.image.resize(pixels, self.size, self.method, antialias=self.antialias)
-        # tf.image.resize keeps the type for `nearest` and for an unchanged size.
-        return tf.cast(resized, tf.float32)
-
-
-def resize(
-    pixels: tf.Tensor, size: tuple[int, int], method: ResizeMethod, *, antialias: bool = False
-) -> tf.Tensor:
-    """Resizes an image and keeps its data type."""
-    resized = tf.image.resize(pixels, size, method, antialias=antialias)
-    if resized.dtype == pixels.dtype:
-        return resized
-    if pixels.dtype.name in _SMALL_TYPES and method in AVERAGING_METHODS:
-        # No value can be out of range, and clipping would take a pass over all pixels.
-        return tf.cast(tf.round(resized), pixels.dtype)
-    if pixels.dtype.is_integer:
-        return tf.saturate_cast(tf.round(resized), pixels.dtype)
-    return tf.cast(resized, pixels.dtype)
 
 
 class Crop(FieldTransform):
@@ -108,20 +53,6 @@ class Crop(FieldTransform):
         window = self.choose_window(tf.shape(require_image(x, self)), key)
         return dict(zip(("y", "x", "height", "width"), tf.unstack(window), strict=True))
 
-    def _require_size(self, shape: tf.Tensor) -> list[tf.Operation]:
-        """Raises, or fails the sample, if the image is too small. Returns control dependencies."""
-        height, width = self.size
-        message = (
-            f"{self.name}: field {self.field} must be at least {height} x {width} pixels "
-            "(height x width); it is"
-        )
-        static = None if tf.executing_eagerly() else tf.get_static_value(shape)
-        if static is not None and (static[:2] < self.size).any():
-            # Every sample has this shape, so the error is in the definition.
-            raise ConfigError(f"{message} {static[:2].tolist()}", stage=self.name)
-        fits = tf.reduce_all(shape[:2] >= self.size)
-        return require_at_run_time(fits, message, shape[:2])
-
 
 class CenterCrop(Crop):
     """Crops the centre; an odd remainder moves it one pixel up or left.
@@ -131,7 +62,7 @@ class CenterCrop(Crop):
 
     @override
     def choose_window(self, shape: tf.Tensor, key: Key) -> Window:
-        with tf.control_dependencies(self._require_size(shape)):
+        with tf.control_dependencies(require_size(self, self.size, shape)):
             return tf.concat([(shape[:2] - self.size) // 2, self.size], 0)
 
 
@@ -147,7 +78,7 @@ class RandomCrop(RandomTransform, Crop):
     def choose_window(self, shape: tf.Tensor, key: Key) -> Window:
         # The same window as tf.image.stateless_random_crop with this key. It draws an offset for
         # each of the three dimensions; the offset of the channels is always 0.
-        with tf.control_dependencies(self._require_size(shape)):
+        with tf.control_dependencies(require_size(self, self.size, shape)):
             offset_counts = shape[:2] - self.size + 1
         drawn = tf.random.stateless_uniform([3], key, maxval=_INT32_MAX, dtype=tf.int32)
         return tf.concat([drawn[:2] % offset_counts, self.size], 0)

@@ -1,8 +1,8 @@
-"""Resize, crops and flips: the results of `tf.image`, data types, shapes and errors."""
+"""Crops and flips: the results of `tf.image`, data types, shapes and errors."""
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,58 +17,7 @@ from infeed_server.transforms import (
     RandomCrop,
     RandomFlipLeftRight,
     RandomFlipUpDown,
-    Resize,
 )
-from infeed_server.transforms.geometry import ResizeMethod, resize
-
-METHODS = get_args(ResizeMethod)
-INTEGERS = ["uint8", "int8", "int16", "uint16", "int32", "int64"]
-
-
-@pytest.mark.parametrize("antialias", [False, True])
-@pytest.mark.parametrize("method", METHODS)
-def test_resize_to_float32_equals_tf_image(
-    run: Any, image: Any, method: Any, antialias: bool
-) -> None:
-    transform = Resize(
-        field="image", size=(17, 61), method=method, antialias=antialias, dtype="float32"
-    )
-    result = run(transform, {"image": image})["image"]
-    expected = tf.cast(tf.image.resize(image, [17, 61], method, antialias=antialias), tf.float32)
-    assert result.dtype == np.float32
-    np.testing.assert_array_equal(result, expected)
-
-
-@pytest.mark.parametrize(
-    ("method", "dtype"),
-    # Each kernel with types of 8 bits and wider; each type with a kernel that leaves the range.
-    [
-        *((method, dtype) for method in METHODS for dtype in ("uint8", "int16")),
-        *(("bicubic", dtype) for dtype in INTEGERS if dtype not in ("uint8", "int16")),
-    ],
-)
-def test_resize_rounds_and_clips_integers(run: Any, image: Any, method: Any, dtype: str) -> None:
-    limits = np.iinfo(dtype)
-    span = (limits.min, limits.max) if limits.bits <= 16 else (-(1 << 20), 1 << 20)
-    noise = np.random.default_rng(0).choice(span, image.shape).astype(dtype)
-    result = run(Resize(field="image", size=(33, 29), method=method), {"image": noise})["image"]
-    floats = tf.image.resize(noise, [33, 29], method).numpy()
-    expected = np.clip(np.round(floats), limits.min, limits.max).astype(dtype)
-    assert result.dtype == noise.dtype
-    np.testing.assert_array_equal(result, expected)
-
-
-def test_resize_of_large_integers_is_clipped() -> None:
-    # In float32, the greatest int32 is rounded to one more.
-    most = tf.fill([4, 4, 1], tf.int32.max)
-    assert resize(most, (3, 5), "bilinear").numpy().min() > 2**31 - 200
-
-
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16"])
-def test_resize_keeps_float_types(run: Any, image: Any, dtype: str) -> None:
-    floats = tf.cast(image, dtype)
-    result = run(Resize(field="image", size=(8, 9)), {"image": floats})["image"]
-    np.testing.assert_array_equal(result, tf.cast(tf.image.resize(floats, [8, 9]), dtype))
 
 
 @pytest.mark.parametrize("size", [(40, 50), (39, 50), (11, 7), (1, 1), (40, 3)])

@@ -86,7 +86,8 @@ def test_identity_is_json_with_every_option() -> None:
     one = Resize(field="x", size=(1, 2))
     assert one.identity() == {
         "resize": {
-            "field": "x", "size": [1, 2], "method": "bilinear", "antialias": False, "dtype": None
+            "field": "x", "size": [1, 2], "short_side": None, "method": "bilinear",
+            "antialias": False, "dtype": None,
         }
     }  # fmt: skip
     assert json.dumps(Normalize(field="x", mean=(0.5,)).identity())

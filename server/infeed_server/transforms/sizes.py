@@ -1,0 +1,152 @@
+"""Sizes of images: resize and pad."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import tensorflow as tf
+from pydantic import model_validator
+from typing_extensions import override
+
+from infeed.shared.errors import ConfigError
+from infeed_server.transforms.base import (
+    FieldTransform,
+    Key,
+    require_at_run_time,
+    require_image,
+)
+from infeed_server.transforms.option_types import Finite, Positive, Size
+
+ResizeMethod = Literal[
+    "bilinear", "nearest", "bicubic", "area", "lanczos3", "lanczos5", "mitchellcubic", "gaussian"
+]
+
+AVERAGING_METHODS: frozenset[ResizeMethod] = frozenset({"bilinear", "area", "gaussian"})
+"""Methods that compute weighted means of pixels, so no result leaves the pixels' range."""
+
+_MAX_PIXELS = 1 << 26
+"""Pixels of an image whose shorter side is resized, as `decode_image` has them: a line of 60,000
+pixels would take gigabytes."""
+
+_SMALL_TYPES = ("uint8", "int8")
+"""Types so narrow that float32's rounding errors in such a mean never reach half a step."""
+
+
+class Resize(FieldTransform):
+    """Resizes an image to a size, or its shorter side to a length, as `tf.image.resize` does;
+    integers are rounded.
+
+    The field keeps its data type, so that uint8 is sent as uint8; `tf.image.resize` returns
+    float32. Values are rounded to the nearest integer (halves to even) and clipped to the type's
+    range.
+
+    Result: type kept, or float32; `size`, or a size that varies.
+    """
+
+    size: Size | None = None
+    """Size of the result, in pixels; either this or `short_side` is required."""
+    short_side: Positive | None = None
+    """Length of the shorter side. The image keeps its aspect; the longer side is
+    rounded down, as torchvision rounds it."""
+    method: ResizeMethod = "bilinear"
+    """Interpolation."""
+    antialias: bool = False
+    """Whether a smaller image is smoothed, as in TensorFlow."""
+    dtype: Literal["float32"] | None = None
+    """`float32` keeps the values as `tf.image.resize` returns them; none: the field's type."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Resize:
+        if (self.size is None) == (self.short_side is None):
+            raise ValueError("should have one of size and short_side")
+        return self
+
+    @override
+    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
+        pixels = require_image(x, self)
+        size = self._size(tf.shape(pixels, tf.int64)[:2])
+        if self.dtype is None:
+            return resize(pixels, size, self.method, antialias=self.antialias)
+        resized = tf.image.resize(pixels, size, self.method, antialias=self.antialias)
+        # tf.image.resize keeps the type for `nearest` and for an unchanged size.
+        return tf.cast(resized, tf.float32)
+
+    def _size(self, image: tf.Tensor) -> tuple[int, int] | tf.Tensor:
+        """Returns height and width of the result, from the image's, int64[2]."""
+        if self.size is not None:
+            return self.size
+        assert self.short_side is not None
+        size = image * self.short_side // tf.reduce_min(image)
+        message = f"{self.name}: field {self.field} has a result of more than {_MAX_PIXELS} pixels:"
+        fits = require_at_run_time(tf.reduce_prod(size) <= _MAX_PIXELS, message, size)
+        with tf.control_dependencies(fits):
+            return tf.cast(size, tf.int32)
+
+
+def resize(
+    pixels: tf.Tensor,
+    size: tuple[int, int] | tf.Tensor,
+    method: ResizeMethod,
+    *,
+    antialias: bool = False,
+) -> tf.Tensor:
+    """Resizes an image and keeps its data type."""
+    resized = tf.image.resize(pixels, size, method, antialias=antialias)
+    if resized.dtype == pixels.dtype:
+        return resized
+    if pixels.dtype.name in _SMALL_TYPES and method in AVERAGING_METHODS:
+        # No value can be out of range, and clipping would take a pass over all pixels.
+        return tf.cast(tf.round(resized), pixels.dtype)
+    if pixels.dtype.is_integer:
+        return tf.saturate_cast(tf.round(resized), pixels.dtype)
+    return tf.cast(resized, pixels.dtype)
+
+
+class Pad(FieldTransform):
+    """Puts an image into the centre of a larger one; of an odd remainder, the larger part is below
+    and right.
+
+    Result: type kept; `size`.
+    """
+
+    size: Size
+    """Size of the result, in pixels; a larger image is a bad sample."""
+    value: Finite = 0.0
+    """Value of the pixels around the image."""
+
+    @override
+    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
+        pixels = require_image(x, self)
+        if pixels.dtype.is_integer and not (
+            self.value.is_integer() and pixels.dtype.min <= self.value <= pixels.dtype.max
+        ):
+            raise self.error(f"value: {self.value:g} is no {pixels.dtype.name}, as the field holds")
+        shape = tf.shape(pixels)
+        with tf.control_dependencies(require_size(self, self.size, shape, is_largest=True)):
+            space = self.size - shape[:2]
+        before = tf.concat([space // 2, [0]], 0)
+        after = tf.concat([space, [0]], 0) - before
+        padded = tf.pad(
+            pixels,
+            tf.stack([before, after], 1),
+            constant_values=tf.cast(self.value, pixels.dtype),
+        )
+        return tf.ensure_shape(padded, [*self.size, None])
+
+
+def require_size(
+    step: FieldTransform, size: tuple[int, int], shape: tf.Tensor, *, is_largest: bool = False
+) -> list[tf.Operation]:
+    """Raises, or fails the sample, if an image of this shape is smaller than the size, or larger
+    than it if that `is_largest`. Returns control dependencies."""
+    height, width = size
+    message = (
+        f"{step.name}: field {step.field} must be at {'most' if is_largest else 'least'} {height} "
+        f"x {width} pixels (height x width); it is"
+    )
+    static = None if tf.executing_eagerly() else tf.get_static_value(shape)
+    if static is not None and ((static[:2] > size) if is_largest else (static[:2] < size)).any():
+        # Every sample has this shape, so the error is in the definition.
+        raise ConfigError(f"{message} {static[:2].tolist()}", stage=step.name)
+    fits = tf.reduce_all(shape[:2] <= size if is_largest else shape[:2] >= size)
+    return require_at_run_time(fits, message, shape[:2])
