@@ -70,7 +70,7 @@ class TableReader(ColumnSource, FilesSource):
         """Takes the file and the rows of each part. Raises `SourceError` if there is none."""
         self.number(files, rows)
         if not len(self):
-            raise SourceError(f"{first}: no row in the files; write them again", file=first)
+            raise SourceError(f"{first}: no row in the files; leave them out", file=first)
 
     load: Callable[[Sequence[int]], Iterator[tuple[int, Part]]]
     """Yields parts with their numbers, by number. Raises `SourceError`."""

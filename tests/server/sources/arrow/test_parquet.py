@@ -411,7 +411,7 @@ def test_changed_file_refuses_its_batches(file: Path, tmp_path: Path, cut: int) 
 
 
 def test_no_rows_and_no_files(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="no row in the files; write them again"):
+    with pytest.raises(SourceError, match="no row in the files; leave them out"):
         opened(write(tmp_path / "e.parquet", {"x": pa.array([], "int64")}))
     with pytest.raises(SourceError, match="no file matches"):
         opened(tmp_path / "no-*.parquet")
