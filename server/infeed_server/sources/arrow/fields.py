@@ -16,7 +16,7 @@ from infeed_server.sources.python.values import Field, UnfitError, describe
 from infeed_server.storage.faults import one_line
 from infeed_server.storage.files import damaged_error
 
-_SEVERAL = "one of several with this name"
+SEVERAL = "one of several with this name"
 
 
 class RowError(ValueError):
@@ -30,10 +30,11 @@ class RowError(ValueError):
 def pyarrow() -> Any:
     """Returns PyArrow, imported on first use. Raises `MissingExtraError`."""
     try:
-        importlib.import_module("pyarrow.parquet")
+        for name in ("compute", "csv", "parquet"):
+            importlib.import_module(f"pyarrow.{name}")
     except ImportError:
         raise MissingExtraError(
-            "Parquet and Arrow files need PyArrow: pip install 'infeed[formats]'"
+            "Parquet, CSV and Arrow files need PyArrow: pip install 'infeed[formats]'"
         ) from None
     return importlib.import_module("pyarrow")
 
@@ -64,12 +65,13 @@ def column_types(schema: Any) -> dict[str, Any]:
     flat = flatten(schema.empty_table()).schema
     kinds = dict(zip(flat.names, flat.types, strict=True))
     counts = Counter(flat.names)
-    return {name: kinds[name] if counts[name] == 1 else _SEVERAL for name in kinds}
+    return {name: kinds[name] if counts[name] == 1 else SEVERAL for name in kinds}
 
 
 def field_of(name: str, kind: Any) -> Field | None:
-    """Returns the field that a type of Arrow becomes; None for one that cannot be served."""
-    plain = None if kind == _SEVERAL else plain_type(kind)
+    """Returns the field that a type of Arrow becomes; None for one that cannot be served, and for a
+    text, which is why there is no type."""
+    plain = None if isinstance(kind, str) else plain_type(kind)
     if plain is None:
         return None
     shape: list[int | None] = []
