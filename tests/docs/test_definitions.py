@@ -11,7 +11,10 @@ from tests.harness import doc_blocks
 from tests.harness.nursery import Nursery
 from tests.harness.process import Process
 
-PACKAGES = {"torch_data": "torch", "arrayrecord": "array_record", "parquet": "pyarrow"}
+PACKAGES = {
+    "torch_data": "torch", "arrayrecord": "array_record",
+    "parquet": "pyarrow", "csv: data": "pyarrow",
+}
 """What a definition names → the package that it needs."""
 
 

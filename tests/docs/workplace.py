@@ -116,6 +116,9 @@ def _write_tables(data: Path) -> None:
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (COUNT, 8, 8, 3), np.uint8)
     np.savez(data / "train.npz", image=images, label=np.arange(COUNT) % 10)
+    np.savez(data / "mnist.npz", x_train=images, y_train=np.arange(COUNT), x_test=images[:1])
+    cells = [f"{n},0.5,cat" for n in range(COUNT)]
+    (data / "iris-0.csv").write_text("\n".join(["length,width,species", *cells]) + "\n")
     np.save(data / "features.npy", rng.normal(size=(COUNT, 3)))
     np.save(data / "label.npy", np.arange(COUNT) % 2)
     rows = {

@@ -76,7 +76,7 @@ def _class_fields(specs: Specs) -> tuple[str, ...]:
 def _class_value(value: tf.Tensor) -> tf.Tensor:
     if value.dtype == tf.string:
         return tf.strings.substr(value, 0, MAX_CLASS_BYTES + 1)
-    return tf.cast(value, tf.int64)
+    return value
 
 
 def _measure(value: tf.Tensor) -> tf.Tensor:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from infeed_server.sources.arrayrecord.source import ArrayRecordSource as ArrayRecordSource
     from infeed_server.sources.arrays.source import ArraysSource as ArraysSource
+    from infeed_server.sources.arrow.csv_files import CsvSource as CsvSource
     from infeed_server.sources.arrow.huggingface import HuggingFaceSource as HuggingFaceSource
     from infeed_server.sources.arrow.parquet import ParquetSource as ParquetSource
     from infeed_server.sources.base import ProgressCallback as ProgressCallback

@@ -24,7 +24,10 @@ def read_description(path: str, model: type[Message], writer: str) -> Message:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "JSON"
-        problem = f"is not as {writer} writes it: {place}: {first['msg']}; write it again"
+        problem = (
+            f"is not as {writer} writes it: {place}: {first['msg']}; choose the source that fits "
+        )
+        problem += "(infeed init has --source), or write it again"
         raise SourceError(f"{path} {problem}", file=path) from None
 
 

@@ -13,6 +13,7 @@ from infeed.shared.errors import ConfigError, InfeedError
 from infeed_server.config.model import did_you_mean
 from infeed_server.sources.arrayrecord.source import ArrayRecordSource
 from infeed_server.sources.arrays.source import ArraysSource
+from infeed_server.sources.arrow.csv_files import CsvSource
 from infeed_server.sources.arrow.huggingface import HuggingFaceSource
 from infeed_server.sources.arrow.parquet import ParquetSource
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback, Source, SourceDefinition
@@ -33,6 +34,7 @@ _Any: TypeAlias = (
     | ArraysSource
     | WebDatasetSource
     | ParquetSource
+    | CsvSource
     | HuggingFaceSource
     | ArrayRecordSource
     | MdsSource

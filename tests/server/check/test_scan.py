@@ -140,6 +140,12 @@ def test_limit_reads_the_first_samples(folder: Path) -> None:
     assert [found.maximum for found in report.ranges if found.field == "x"] == [9]
 
 
+def test_large_unsigned_classes_keep_their_sign(folder: Path) -> None:
+    np.savez(folder / "u.npz", label=np.array([2**64 - 1, 7] * 2, np.uint64))
+    report, _, _ = scan(folder, "    source: {arrays: u.npz}\n    batch: {size: 2}\n")
+    assert dict(report.balances()[0].counts) == {2**64 - 1: 2, 7: 2}
+
+
 def test_removed_samples_are_not_read(folder: Path) -> None:
     bad = "cat/04.png, cat/64.png"
     text = f"    source: {{images: photos}}\n    remove: [{bad}]\n    batch: {{size: 4}}\n"

@@ -56,7 +56,7 @@ def test_code_without_a_name_is_refused(kind: str, name: str) -> None:
         Holder.model_validate({"source": {kind: name}})
 
 
-@pytest.mark.parametrize("options", [{}, {"csv": "a"}, 3, "tfrecord", None, ["arrays"]])
+@pytest.mark.parametrize("options", [{}, {"json": "a"}, 3, "tfrecord", None, ["arrays"]])
 def test_source_without_a_known_key_is_refused(options: Any) -> None:
     with pytest.raises(ValidationError) as caught:
         Holder.model_validate({"source": options})

@@ -16,6 +16,8 @@ from infeed_server.sources.python.values import Field, UnfitError, describe
 from infeed_server.storage.faults import one_line
 from infeed_server.storage.files import damaged_error
 
+SEVERAL = "one of several with this name"
+
 
 class RowError(ValueError):
     """A row without a value for a field; the message continues "its column x ..."."""
@@ -28,10 +30,11 @@ class RowError(ValueError):
 def pyarrow() -> Any:
     """Returns PyArrow, imported on first use. Raises `MissingExtraError`."""
     try:
-        importlib.import_module("pyarrow.parquet")
+        for name in ("compute", "csv", "parquet"):
+            importlib.import_module(f"pyarrow.{name}")
     except ImportError:
         raise MissingExtraError(
-            "Parquet and Arrow files need PyArrow: pip install 'infeed[formats]'"
+            "Parquet, CSV and Arrow files need PyArrow: pip install 'infeed[formats]'"
         ) from None
     return importlib.import_module("pyarrow")
 
@@ -57,17 +60,18 @@ def flatten(table: Any) -> Any:
 
 
 def column_types(schema: Any) -> dict[str, Any]:
-    """Returns the types of the columns of a flattened table, by name. Raises `ValueError`."""
+    """Returns the types of the columns of a flattened table, by name; a text for several columns of
+    one name."""
     flat = flatten(schema.empty_table()).schema
-    for name, count in Counter(flat.names).items():
-        if count > 1:
-            raise ValueError(f"two columns have the name {name!r}")
-    return dict(zip(flat.names, flat.types, strict=True))
+    kinds = dict(zip(flat.names, flat.types, strict=True))
+    counts = Counter(flat.names)
+    return {name: kinds[name] if counts[name] == 1 else SEVERAL for name in kinds}
 
 
 def field_of(name: str, kind: Any) -> Field | None:
-    """Returns the field that a type of Arrow becomes; None for one that cannot be served."""
-    plain = _plain(kind)
+    """Returns the field that a type of Arrow becomes; None for one that cannot be served, and for a
+    text, which is why there is no type."""
+    plain = None if isinstance(kind, str) else plain_type(kind)
     if plain is None:
         return None
     shape: list[int | None] = []
@@ -91,7 +95,7 @@ def time_unit(kind: Any) -> str:
 
 def to_rows(array: Any, field: Field) -> Array:
     """Returns the values of a column. Raises `RowError` for the first row without one."""
-    array = array.cast(_plain(array.type))
+    array = array.cast(plain_type(array.type))
     array = array.combine_chunks() if isinstance(array, pyarrow().ChunkedArray) else array
     if array.null_count:
         row = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
@@ -125,23 +129,26 @@ def _dense(array: Any) -> Array:
     return values
 
 
-def _plain(kind: Any) -> Any:
+def plain_type(kind: Any) -> Any:
     """Returns the type that values are converted to: numbers, bytes, and lists of them; None for
     one that cannot be served."""
     arrow, types = pyarrow(), pyarrow().types
     if _is_list(kind):
-        inner = _plain(kind.value_type)
+        inner = plain_type(kind.value_type)
         size = kind.list_size if types.is_fixed_size_list(kind) else -1
         return inner and arrow.list_(inner, size)
     if (inner := _inner(kind)) is not None:
-        return _plain(inner)
+        return plain_type(inner)
     if _is_time(kind):
         # PyArrow casts no times of 32 bits to 64 bits at once.
         return arrow.int32() if kind.bit_width == 32 else arrow.int64()
     if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
         return kind
-    texts = types.is_string, types.is_large_string
-    binaries = types.is_binary, types.is_large_binary, types.is_fixed_size_binary
+    texts = types.is_string, types.is_large_string, types.is_string_view
+    binaries = (
+        *(types.is_binary, types.is_large_binary),
+        *(types.is_fixed_size_binary, types.is_binary_view),
+    )
     return arrow.large_binary() if any(one(kind) for one in (*texts, *binaries)) else None
 
 

@@ -13,6 +13,7 @@ from infeed_server.sources.arrow import fields
 from infeed_server.sources.arrow.footers import read_footers
 from infeed_server.sources.arrow.open_group import OpenGroup
 from infeed_server.sources.arrow.part_cache import PartCache
+from infeed_server.sources.arrow.partitions import read_partitions
 from infeed_server.sources.arrow.tables import (
     Part,
     Shapes,
@@ -51,9 +52,13 @@ class RowGroups(TableReader):
         self._leaves: list[list[str]] = []
         described: dict[str, str] = {}
         digest = hashlib.sha256(b"parquet\n")
+        self._partitions = read_partitions([file.path for file in files], columns or ())
         for number, (content, metadata) in enumerate(read_footers(self._ranges)):
             with fields.decoding(files[number].path, "its schema"):
                 kinds = fields.column_types(metadata.schema.to_arrow_schema())
+            # What the file has as well is read of the file.
+            folders = {n: v for n, v in self._partitions[number].items() if n not in kinds}
+            kinds |= {name: value.type for name, value in folders.items()}
             if not number:
                 self.set_types(kinds, columns, shapes, files[0].path)
                 described = self._describe(kinds)
@@ -61,6 +66,9 @@ class RowGroups(TableReader):
                 raise self._other_types(number, other, described)
             self._add_groups(number, metadata)
             digest.update(content)
+            folders = {name: folders[name] for name in self.columns if name in folders}
+            digest.update("".join(f"{name} {folders[name]!s}\n" for name in folders).encode())
+            self._partitions[number] = folders
         digest.update(repr(described).encode())
         self.identity = digest.hexdigest()
         self.set_parts(
@@ -141,9 +149,13 @@ class RowGroups(TableReader):
 
     def _decode(self, group: _Group, opened: OpenGroup) -> Part:
         names = [field.name for field in self.fields]
+        folders = self._partitions[group.file]
         with fields.decoding(self._ranges.files[group.file].path, f"row group {group.number}"):
-            table = opened.read_columns(names)
+            table = opened.read_columns([name for name in names if name not in folders])
             if table.num_rows != group.rows:
                 raise ValueError(f"it has {table.num_rows} rows, and {group.rows} in the footer")
             table.validate(full=True)
+            for name, value in folders.items():
+                values = fields.pyarrow().repeat(value, group.rows)
+                table = table.append_column(name, values)
             return part_of_table(table, {name: name for name in names})

@@ -98,8 +98,10 @@ def read_saved(folder: str) -> SavedDataset:
             )
         files = [f"{folder}/{item['filename']}" for item in state["_data_files"]]
         fingerprint = state["_fingerprint"]
-        if not files or not isinstance(fingerprint, str):
-            raise ValueError("no file, or no fingerprint")
+        if not isinstance(fingerprint, str):
+            raise ValueError("its fingerprint is no text")
+    if not files:
+        raise SourceError(f"{folder} has no row; leave it out", file=folder)
     file = f"{folder}/{INFO}"
     with decoding(file, _WHAT):
         saved = SavedDataset(files, fingerprint, dict(json.loads(read_bytes(file))["features"]))

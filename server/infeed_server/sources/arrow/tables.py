@@ -12,7 +12,14 @@ from pydantic import BeforeValidator, Field, NonNegativeInt
 
 from infeed.shared.errors import SourceError
 from infeed_server.config.model import as_tuple
-from infeed_server.sources.arrow.fields import RowError, field_of, flatten, pyarrow, to_rows
+from infeed_server.sources.arrow.fields import (
+    RowError,
+    field_of,
+    flatten,
+    plain_type,
+    pyarrow,
+    to_rows,
+)
 from infeed_server.sources.base import Columns, Indices, require_names
 from infeed_server.sources.columns import ColumnSource
 from infeed_server.sources.located import FilesSource
@@ -63,7 +70,7 @@ class TableReader(ColumnSource, FilesSource):
         """Takes the file and the rows of each part. Raises `SourceError` if there is none."""
         self.number(files, rows)
         if not len(self):
-            raise SourceError(f"{first}: no row in the files; write them again", file=first)
+            raise SourceError(f"{first}: no row in the files; leave them out", file=first)
 
     load: Callable[[Sequence[int]], Iterator[tuple[int, Part]]]
     """Yields parts with their numbers, by number. Raises `SourceError`."""
@@ -136,6 +143,9 @@ def part_of_table(table: Any, sources: Mapping[str, str]) -> Part:
     """Returns the arrays of fields; `sources` are their columns in the flattened table."""
     table = flatten(table)
     columns = {name: table.column(source) for name, source in sources.items()}
+    for name, column in columns.items():
+        if "_view" in str(column.type):  # PyArrow takes no rows of views
+            columns[name] = column.cast(plain_type(column.type))
     return {
         # Of one chunk, to combine it would be a copy.
         name: column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
@@ -156,7 +166,7 @@ def choose_fields(
         if name not in served:
             raise SourceError(
                 f"{file}: the column {name!r} is {kinds[name]}, which cannot be served; convert "
-                f"it, or choose from: {abbreviate([*served], 12) or 'none'}",
+                f"or rename it, or choose from: {abbreviate([*served], 12) or 'none'}",
                 file=file,
             )
     if not served:

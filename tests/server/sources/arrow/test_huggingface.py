@@ -95,6 +95,7 @@ def test_identity_is_the_fingerprint_and_sizes(saved: Path, tmp_path: Path) -> N
             lambda f: write_saved(f, columns(), {}, _indices_data_files=[{"filename": "i.arrow"}]),
             r"chosen by indices.arrow, .*: ds\.flatten_indices\(\)\.save_to_disk\(FOLDER\)",
         ),
+        (lambda f: write_saved(f, columns(), {}, _data_files=[]), "pets has no row; leave it out"),
         (lambda f: (f / "state.json").write_text("{"), "state.json: the JSON of save_to_disk"),
         (lambda f: (f / "state.json").write_text("[]"), "state.json: the JSON of save_to_disk"),
         (lambda f: (f / "state.json").write_text("{}"), "state.json: .*: no '_data_files'"),

@@ -76,6 +76,13 @@ TYPES: list[tuple[Any, tf.TensorSpec, Any]] = [
     (pa.array(["ä"], "large_string"), tf.TensorSpec((), tf.string), "ä".encode()),
     (pa.array([b"\xff\0"]), tf.TensorSpec((), tf.string), b"\xff\0"),
     (pa.array([b"\xff\0"], pa.binary(2)), tf.TensorSpec((), tf.string), b"\xff\0"),
+    (pa.array(["ä"], pa.string_view()), tf.TensorSpec((), tf.string), "ä".encode()),
+    (pa.array([b"\xff" * 20], pa.binary_view()), tf.TensorSpec((), tf.string), b"\xff" * 20),
+    (
+        pa.array([["a", "b"]], pa.list_(pa.string_view())),
+        tf.TensorSpec((None,), tf.string),
+        [b"a", b"b"],
+    ),
     (pa.array(["a"]).dictionary_encode(), tf.TensorSpec((), tf.string), b"a"),
     (pa.array([7], pa.timestamp("us", "UTC")), tf.TensorSpec((), tf.int64), 7),
     (pa.array([7], pa.date32()), tf.TensorSpec((), tf.int64), 7),
@@ -244,6 +251,54 @@ def test_identity_is_of_the_content(file: Path, tmp_path: Path) -> None:
     assert len(set(different)) == 4
 
 
+def write_partitions(folder: Path, values: list[str], **table: Any) -> str:
+    for number, value in enumerate(values):
+        (folder / value).mkdir(parents=True)
+        write(folder / value / "0.parquet", {"x": [number, number], **table})
+    return f"{folder}/**/*.parquet"
+
+
+def test_folders_of_partitions_are_columns(tmp_path: Path) -> None:
+    folders = ["label=cat/n=-1", "label=d%20g/n=0", "label=d%20g/n=20"]
+    pattern = write_partitions(tmp_path / "run=3", folders)
+    source = opened(pattern)
+    assert list(source.columns) == ["x", "label", "n"]
+    rows = source.read(np.array([5, 0, 3]))
+    assert (rows["x"].tolist(), rows["n"].tolist()) == ([2, 0, 1], [20, -1, 0])
+    assert rows["label"].tolist() == [b"d g", b"cat", b"d g"]
+    assert opened(pattern, ["n"]).read(np.array([4]))["n"].tolist() == [20]
+    assert opened(pattern, ["run"]).read(np.array([4]))["run"].tolist() == [3]
+    assert opened(write_partitions(tmp_path / "run=4", folders)).identity == source.identity
+    folders[0] = "label=bat/n=-1"
+    assert opened(write_partitions(tmp_path / "b", folders)).identity != source.identity
+
+
+def test_texts_and_nulls_of_partitions(tmp_path: Path) -> None:
+    pattern = write_partitions(tmp_path, ["x=7/z=01", "x=8/z=__HIVE_DEFAULT_PARTITION__"])
+    source = opened(pattern)
+    assert {name: rows.tolist() for name, rows in source.read(np.array([1])).items()} == {
+        "x": [0],  # of the file
+        "z": [b"01"],
+    }
+    with pytest.raises(SampleError, match="row 1: its column 'z' is null"):
+        source.read(np.array([3]))
+    write(tmp_path / "x=7" / "0.parquet", {"x": [0]})
+    assert opened(pattern, ["z"]).read(np.array([1]))["z"].tolist() == [b"01"]
+    with pytest.raises(SampleError, match="row 0: its column 'z' is null"):
+        opened(pattern, ["z"]).read(np.array([0]))
+
+
+def test_only_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    names = ["a", "b", "b", "c.x", "c"]
+    arrays = [pa.array([number]) for number in range(4)] + [pa.array([{"x": 4}])]
+    pq.write_table(pa.Table.from_arrays(arrays, names), tmp_path / "t.parquet")
+    source = opened(tmp_path / "t.parquet")
+    assert source.read(np.array([0]))["a"].tolist() == [0]
+    assert source.left_out == dict.fromkeys(("b", "c.x"), "one of several with this name")
+    with pytest.raises(SourceError, match=r"column 'b' is one of several .*; convert or rename it"):
+        opened(tmp_path / "t.parquet", ["a", "b"])
+
+
 def test_null_is_a_bad_sample(tmp_path: Path) -> None:
     table = {"a": [1, 2, None, 4, 5, None], "l": [[1], [1], [1], [1, None], [1], None]}
     source = opened(write(tmp_path / "n.parquet", table))
@@ -254,6 +309,11 @@ def test_null_is_a_bad_sample(tmp_path: Path) -> None:
     assert caught.value.metadata["sample_id"] == "3"
     with pytest.raises(SampleError, match="row 5: its column 'a' is null, which is no value"):
         source.read(np.array([5]))
+    table = {"photo": [{"bytes": b"1"}, None, {"bytes": b"3"}], "label": [1, 2, 3]}
+    images = opened(write(tmp_path / "i.parquet", table), ["photo.bytes", "label"])
+    assert images.read(np.array([2, 0]))["photo.bytes"].tolist() == [b"3", b"1"]
+    with pytest.raises(SampleError, match=r"row 1: its column 'photo.bytes' is null"):
+        images.read(np.array([0, 1]))
 
 
 def test_lists_of_a_shape(tmp_path: Path) -> None:
@@ -274,7 +334,7 @@ def test_columns_that_cannot_be_served(tmp_path: Path, caplog: pytest.LogCapture
     assert list(opened(file).columns) == ["id"]
     assert "left out, as it cannot be served: price (decimal128(5, 2))" in caplog.text
     with pytest.raises(SourceError, match=r"'price' is decimal128.5, 2., which cannot be served; "
-                       "convert it, or choose from: id"):  # fmt: skip
+                       "convert or rename it, or choose from: id"):  # fmt: skip
         opened(file, ["price"])
     with pytest.raises(SourceError, match=r"d.parquet has no column 'x'; available: id$"):
         opened(file, ["id", "x"])
@@ -351,7 +411,7 @@ def test_changed_file_refuses_its_batches(file: Path, tmp_path: Path, cut: int) 
 
 
 def test_no_rows_and_no_files(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="no row in the files; write them again"):
+    with pytest.raises(SourceError, match="no row in the files; leave them out"):
         opened(write(tmp_path / "e.parquet", {"x": pa.array([], "int64")}))
     with pytest.raises(SourceError, match="no file matches"):
         opened(tmp_path / "no-*.parquet")
