@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import tarfile
 import tempfile
 import time
 from itertools import count
@@ -99,13 +100,34 @@ def _write(folder: Path) -> Path:
         )
     )
     files = sorted(photos.glob(PATTERN))
-    for kind in ("tfrecord", "arrayrecord", "webdataset"):
-        to = str(folder / kind)
-        arguments = ("pack", str(definition), to, "--pipeline", "images-raw", "--format", kind)
-        subprocess.run(python_module("infeed", *arguments), check=True, capture_output=True)
+    arguments = ("pack", str(definition), str(folder / PEER), "--pipeline", "images-raw")
+    subprocess.run(python_module("infeed", *arguments), check=True, capture_output=True)
+    _write_array_records(files, folder / "arrayrecord")
+    _write_tar(files, folder / "webdataset")
     _write_arrow(files, folder)
     _write_mds(files, folder / "mds")
     return definition
+
+
+def _write_array_records(files: list[Path], folder: Path) -> None:
+    """Writes records in groups of one: each is read alone."""
+    import tensorflow as tf
+    from array_record.python.array_record_module import ArrayRecordWriter
+
+    folder.mkdir()
+    writer = ArrayRecordWriter(f"{folder}/photos.arrayrecord", "group_size:1,uncompressed")
+    for file in files:
+        image = tf.train.Feature(bytes_list=tf.train.BytesList(value=[file.read_bytes()]))
+        features = tf.train.Features(feature={"image": image})
+        writer.write(tf.train.Example(features=features).SerializeToString())
+    writer.close()
+
+
+def _write_tar(files: list[Path], folder: Path) -> None:
+    folder.mkdir()
+    with tarfile.open(folder / "photos.tar", "w") as tar:
+        for number, file in enumerate(files):
+            tar.add(file, f"{number:09}.jpg")
 
 
 def _write_arrow(files: list[Path], folder: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,13 +22,12 @@ from infeed_server.cli.console import (
 )
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import defer_tensorflow, load_tensorflow
-from infeed_server.pack.options import Location, PackOptions, Part, Work, find_part
+from infeed_server.pack.options import Location, PackOptions, Work, find_part
 
 if TYPE_CHECKING:
     from infeed_server.pack.destination import Destination
     from infeed_server.pack.images import Looked
     from infeed_server.pack.plan import Plan
-    from infeed_server.pack.verify import Defect
 
 _SHOWN = 10
 """Bad samples that the summary lists."""
@@ -53,25 +52,18 @@ def pack(
         str | None,
         typer.Option(metavar="FILE[:COLUMN]", help="Labels of images, as for infeed init."),
     ] = None,
-    verify: Annotated[
-        bool,
-        typer.Option("--verify", help="Compare a finished pack with its source instead."),
-    ] = False,
 ) -> None:
-    """Writes a source as a few large files: TFRecords, ArrayRecords or tars.
+    """Writes a source as a few large TFRecords.
 
     Transforms are not applied. The same command continues after it was ended,
     however; any number of workers and parts writes the same bytes. The one that
     finds all shards finished writes infeed-pack.json.
-
-    With --verify, exits with status 1 if a byte of the pack is not the source's.
 
     \b
     Examples:
       infeed pack data/photos packed
       infeed pack pipelines.yaml packed --pipeline train --short-side 256
       infeed pack data/photos gs://bucket/photos --workers 16 --part 0/8
-      infeed pack data/photos packed --verify
     """
     set_up_logging()
     defer_tensorflow()
@@ -88,28 +80,22 @@ def pack(
         load_tensorflow()
         from infeed_server.pack.plan import make_plan
         from infeed_server.pack.reader import open_reader
-        from infeed_server.pack.run import Run, read_manifest
+        from infeed_server.pack.run import Run
 
-        finished = read_manifest(destination) if verify else None
-        options = PackOptions.model_validate(finished["options"]) if finished else options
         with index_progress(location.pipeline) as progress:
             reader = open_reader(location, options, progress)
         plan, images = make_plan(reader, location, options)
         plan.claim(destination)
-        shards = Part().shards(plan.shards) if verify else part.shards(plan.shards)
+        shards = part.shards(plan.shards)
         total = sum(len(plan.range(shard)) for shard in shards)
-        what = "check of" if verify else "pack of"
-        with sample_progress(console, location.pipeline, total, what) as advance:
+        with sample_progress(console, location.pipeline, total, "pack of") as advance:
             run = Run(plan, destination, reader, count, advance)
-            defects = run.verify(finished) if finished else []
             try:
-                manifest = finished or run.pack(part)
+                manifest = run.pack(part)
             except KeyboardInterrupt:
                 print_line(console, "interrupted; the same command packs the shards that are left")
                 raise
-    if verify and manifest:
-        _print_defects(plan, destination, manifest, defects)
-    elif manifest:
+    if manifest:
         _print_summary(plan, destination, manifest, images)
     else:
         text = f"part {part.number}/{part.of} is finished, {len(shards)} of {plan.shards} shards"
@@ -135,22 +121,7 @@ def _print_summary(
     for line in (*lines, *(f"  {text}" for text in figures(images))):
         print_line(console, line)
     path = destination.path_of(plan.name(None))
-    print("\n".join(serve_lines(plan.options.format, plan.fields, path)), flush=True)
-
-
-def _print_defects(
-    plan: Plan, destination: Destination, manifest: dict[str, Any], defects: Sequence[Defect]
-) -> None:
-    for defect in defects:
-        print(defect)
-    if defects:
-        print_line(
-            console,
-            f"{len(defects)} files differ; delete the .json of their shards in "
-            f"{destination.path}, and run the same command without --verify",
-        )
-        raise typer.Exit(1)
-    print(f"good: {manifest['samples']:,} samples in {plan.shards} shards are the source's")
+    print("\n".join(serve_lines(plan.fields, path)), flush=True)
 
 
 @contextmanager

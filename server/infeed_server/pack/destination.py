@@ -64,21 +64,12 @@ class Destination:
                 with path.open("rb") as file:
                     os.fsync(file.fileno())
                 path.replace(self.path_of(name))
-            except (OSError, RuntimeError, ValueError) as error:
+            except OSError as error:
                 self._explain(error, self.path_of(name))
                 raise
             finally:
                 with suppress(OSError):
                     path.unlink()
-
-    @contextmanager
-    def local(self, name: str) -> Iterator[Path]:
-        """Yields the path of a file on this host, a copy of one in a store, if there is one."""
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, name) if self.is_remote else Path(self.path_of(name))
-            if self.is_remote and (content := self.read(name)) is not None:
-                path.write_bytes(content)
-            yield path
 
     def remove_unfinished(self) -> None:
         """Removes what killed processes have left, when all shards are finished. A living process
@@ -87,15 +78,12 @@ class Destination:
             with suppress(OSError):
                 left.unlink()
 
-    def _explain(self, error: Exception, path: str) -> None:
+    def _explain(self, error: OSError, path: str) -> None:
         """Raises an error of writing as a `ConfigError`."""
-        # array_record raises other errors, with the text of the system's.
-        is_full = os.strerror(errno.ENOSPC) in str(error)
-        is_removed = isinstance(error, FileNotFoundError) and not self.is_remote
-        if is_removed or not (is_full or isinstance(error, OSError)):
-            return
+        if isinstance(error, FileNotFoundError) and not self.is_remote:
+            return  # it is removed
         problem = f"{error_text(error)}; name another folder or URL, or permit the access"
-        if is_full:
+        if os.strerror(errno.ENOSPC) in str(error):
             problem = "no space is left; what is unfinished is removed; free some, and run the same"
             problem += " command again, which continues"
         raise ConfigError(f"cannot write {path}: {problem}", file=path) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -22,10 +21,7 @@ _INTEGERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint
 """Types of which a scalar is stored as an int64."""
 
 _MAGIC = {b"\xff\xd8\xff": "jpg", b"\x89PNG\r\n\x1a\n": "png"}
-"""The first bytes of files of images, and their extension."""
-
-_END = re.compile(r"[a-z_][a-z0-9_-]*")
-"""Names of fields that can be part of an extension."""
+"""The first bytes of files of images, and their format."""
 
 
 class Field(NamedTuple):
@@ -35,7 +31,7 @@ class Field(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
     image: str = ""
-    """The extension of its images; empty if it has none."""
+    """The format of its images, jpg or png; empty if it has none."""
 
     @property
     def stored(self) -> str:
@@ -46,14 +42,6 @@ class Field(NamedTuple):
         if self.dtype == "int64" or (self.dtype in _INTEGERS and not self.shape):
             return "int64"
         return "float" if self.dtype == "float32" else "raw"
-
-    @property
-    def kind(self) -> str:
-        """The last part of the extension of its files in a tar."""
-        if self.stored == "int64" and not self.shape:
-            return "cls"
-        is_bytes = self.stored == "bytes" or self.dtype == "bfloat16"  # which NumPy lacks
-        return (self.image or "bin") if is_bytes else "npy"
 
     def feature(self) -> Any:
         """Returns its feature as the YAML of a source has it."""
@@ -85,24 +73,6 @@ def fields_of(specs: Mapping[str, tf.TensorSpec], examples: Sequence[Values]) ->
         (kind, _), *_ = kinds.most_common(1) or [("", 0)]
         found.append(Field(name, spec.dtype.name, tuple(spec.shape), kind))
     return found
-
-
-def extensions(fields: Sequence[Field]) -> dict[str, str]:
-    """Returns the extension of each field's files in a tar: `jpg`, or `mask.jpg` if several fields
-    are of a kind; `3.jpg` for a name that is no extension."""
-    kinds = Counter(field.kind for field in fields)
-    ends = {}
-    for number, field in enumerate(fields):
-        begin = f"{field.name if _END.fullmatch(field.name) else number}."
-        ends[field.name] = f"{begin if kinds[field.kind] > 1 else ''}{field.kind}"
-    return ends
-
-
-def bits(value: Value) -> object:
-    """Returns what two values have equally if their types and bits are, also where they are NaN."""
-    if isinstance(value, bytes):
-        return value
-    return value.dtype, value.shape, value.tolist() if value.dtype == object else value.tobytes()
 
 
 def _image_kind(value: Value) -> str:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import PIL
 import tensorflow as tf
-from PIL import Image, ImageCms, ImageOps, features
+from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError, features
 
 from infeed_server.pack.options import PackOptions
 
@@ -134,6 +134,8 @@ def _decoding() -> Iterator[None]:
     """Turns what Pillow raises for invalid bytes into `BadImageError`."""
     try:
         yield
+    except UnidentifiedImageError as error:  # its text has the address of an object
+        raise BadImageError("it is no image that Pillow knows") from error
     except (OSError, ValueError, SyntaxError, struct.error, Image.DecompressionBombError) as error:
         raise BadImageError(str(error) or type(error).__name__) from error
 

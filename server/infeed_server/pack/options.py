@@ -18,18 +18,6 @@ SMALLER = "Smaller images"
 _SIZE = TypeAdapter[int](Annotated[ByteSize, Field(gt=0)])
 
 
-class Format(str, Enum):
-    """A format of shards."""
-
-    TFRECORD = "tfrecord"
-    ARRAYRECORD = "arrayrecord"
-    WEBDATASET = "webdataset"
-
-    @property
-    def suffix(self) -> str:
-        return ".tar" if self is Format.WEBDATASET else f".{self.value}"
-
-
 class OnBad(str, Enum):
     """What becomes of a sample that cannot be read, or of an image that cannot be decoded."""
 
@@ -41,7 +29,6 @@ class OnBad(str, Enum):
 class PackOptions(Options):
     """What decides the bytes of a pack, besides its source."""
 
-    format: Format = option(Format.TFRECORD, "Format of the shards.")
     name: str | None = option(
         None, "Begin of the shards' names. Default: the pipeline's name.", metavar="NAME"
     )

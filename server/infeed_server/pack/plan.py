@@ -19,7 +19,7 @@ from infeed_server.order.permutation import permutation
 from infeed_server.pack.destination import Destination
 from infeed_server.pack.fields import Field, Values, fields_of
 from infeed_server.pack.images import VERSIONS, BadImageError, Looked, shrink
-from infeed_server.pack.options import Format, Location, PackOptions
+from infeed_server.pack.options import Location, PackOptions
 from infeed_server.pack.reader import SampleReader
 
 PLAN = "infeed-pack.plan.json"
@@ -51,7 +51,7 @@ class Plan:
     def name(self, shard: int | None) -> str:
         """Returns the name of a shard's file; None: the glob of all."""
         number = "*" if shard is None else f"{shard:05}"
-        return f"{self._name}-{number}-of-{self.shards:05}{self.options.format.suffix}"
+        return f"{self._name}-{number}-of-{self.shards:05}.tfrecord"
 
     def range(self, shard: int) -> range:
         """Returns the positions of a shard's samples in the pack."""
@@ -72,7 +72,7 @@ class Plan:
 
     def document(self) -> dict[str, Any]:
         """Returns what decides the bytes, as JSON has it."""
-        options = self.options.model_dump(mode="json", exclude={"shard_size"})
+        options = self.options.model_dump(mode="json", exclude={"shard_size", "on_error"})
         return {
             "version": 1,
             "source": {"identity": self.identity, "samples": self.samples},
@@ -156,12 +156,6 @@ def _check(fields: Sequence[Field], options: PackOptions) -> None:
         raise ConfigError(
             f"--field {name!r}: no such field of images; available: {', '.join(images)}"
         )
-    for field in fields if options.format is Format.WEBDATASET else ():
-        if field.dtype == "string" and field.shape:
-            raise ConfigError(
-                f"--format webdataset: the field {field.name!r} is a list of strings, which a tar "
-                "cannot hold; give --format tfrecord"
-            )
 
 
 def _difference(content: bytes, mine: bytes) -> str:

@@ -1,12 +1,11 @@
-"""The run of a pack, or of its verification: shards over processes, and the manifest of all."""
+"""The run of a pack: shards over processes, and the manifest of all."""
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -16,9 +15,8 @@ from typing import Any
 from infeed.shared.errors import ConfigError
 from infeed_server.pack.destination import Destination
 from infeed_server.pack.options import Part
-from infeed_server.pack.plan import Plan, digest, to_json
+from infeed_server.pack.plan import Plan, to_json
 from infeed_server.pack.reader import SampleReader
-from infeed_server.pack.verify import Defect, verify_shard
 from infeed_server.pack.work import pack_shard, read_sidecar
 from infeed_server.processes.worker_pool import WorkerEndedError, WorkerPool
 from infeed_server.storage.files import is_remote
@@ -46,8 +44,7 @@ class Run:
         left = [shard for shard in shards if shard not in finished]
         for shard in finished:
             self.advance(len(self.plan.range(shard)))
-        for _ in self._each(pack_shard, left, left):
-            pass
+        self._pack(left)
         finished = self._finished(range(self.plan.shards))
         if len(finished) < self.plan.shards:
             return None
@@ -55,30 +52,22 @@ class Run:
         self.destination.remove_unfinished()
         return manifest
 
-    def verify(self, manifest: dict[str, Any]) -> list[Defect]:
-        """Returns what differs between a pack and its source."""
-        shards = range(self.plan.shards)
-        found = self._each(verify_shard, manifest["shards"], shards)
-        return [defect for defects in found for defect in defects]
-
-    def _each(
-        self, function: Callable[..., Any], items: Sequence[Any], shards: Sequence[int]
-    ) -> Iterator[Any]:
-        """Yields the result for each item, one for each of the shards, in their order."""
-        count = min(self.workers, len(items))
+    def _pack(self, shards: Sequence[int]) -> None:
+        """Packs shards, over the workers where there are several."""
+        count = min(self.workers, len(shards))
         with ExitStack() as stack:
             if count > 1:
                 # Pickled, for a worker imports what it reads.
-                argument = pickle.dumps((function, self.plan, self.destination))
+                argument = pickle.dumps((self.plan, self.destination))
                 pool = WorkerPool("pack", count, "infeed_server.pack.worker:handle", argument)
                 stack.callback(pool.close)
-                results = map(Future.result, [pool.submit(item) for item in items])
+                results = map(Future.result, [pool.submit(shard) for shard in shards])
             else:
-                results = map(partial(function, self.plan, self.destination, self.reader), items)
+                pack_one = partial(pack_shard, self.plan, self.destination, self.reader)
+                results = map(pack_one, shards)
             try:
-                for shard, result in zip(shards, results, strict=True):
+                for shard, _ in zip(shards, results, strict=True):
                     self.advance(len(self.plan.range(shard)))
-                    yield result
             except WorkerEndedError as error:
                 raise ConfigError(
                     f"a worker process ended with {error}; if memory is short, give fewer "
@@ -109,25 +98,5 @@ def _write_manifest(
     if not manifest["samples"]:
         raise ConfigError("each sample is bad, so that the pack has none; see --on-error")
     with suppress(FileNotFoundError):  # another command has written the same, and removed this
-        destination.write(MANIFEST, to_json({**manifest, "sha256": digest(manifest)}))
+        destination.write(MANIFEST, to_json(manifest))
     return manifest
-
-
-def read_manifest(destination: Destination) -> dict[str, Any]:
-    """Returns the manifest. Raises `ConfigError` if there is none, or not the one written."""
-    path, content = destination.path_of(MANIFEST), destination.read(MANIFEST)
-    if content is None:
-        raise ConfigError(
-            f"{path} does not exist: the pack is not finished; run the same command without "
-            "--verify first",
-            file=path,
-        )
-    with suppress(ValueError, KeyError, AttributeError, TypeError):
-        manifest: dict[str, Any] = json.loads(content)
-        if manifest.pop("sha256") == digest(manifest):
-            return manifest
-    raise ConfigError(
-        f"{path} is damaged; delete it, and run the same command without --verify, which writes "
-        "it again",
-        file=path,
-    )

@@ -40,11 +40,14 @@ class Report:
 
 
 def read_sidecar(plan: Plan, destination: Destination, shard: int) -> dict[str, Any] | None:
-    """Returns the sidecar of a finished shard; None for one that is not, or of another pack."""
+    """Returns the sidecar of a finished shard; None for one that is not, or of another pack, or
+    whose bad samples have another `on_error`."""
     name = plan.name(shard)
     try:
         sidecar: dict[str, Any] = json.loads(destination.read(name + _SIDECAR_SUFFIX) or b"{}")
         finished = sidecar["pack"] == plan.digest and sidecar["bytes"] == destination.size(name)
+        for kind, choice in (("skipped", OnBad.SKIP), ("kept", OnBad.KEEP)):
+            finished &= not sidecar[kind] or plan.options.on_error is choice
     except (ValueError, TypeError, KeyError):
         return None
     return sidecar if finished else None
@@ -57,12 +60,26 @@ def pack_shard(
     if reader.source.identity != plan.identity:
         text = "the source changed while it was packed; restore it, or pack it as it is now into an"
         raise SourceError(f"{text} empty DEST", fault="changed")
-    name = plan.name(shard)
+    name, report = plan.name(shard), Report()
     try:
         with destination.writing(name) as path:
-            sidecar, beside = build_shard(plan, reader, shard, path)
-        for suffix, content in {**beside, _SIDECAR_SUFFIX: to_json(sidecar)}.items():
-            destination.write(name + suffix, content)
+            records = write_shard(path, plan.fields, _samples(plan, reader, shard, report))
+            size, digest = path.stat().st_size, _file_hash(path)
+        sidecar = {
+            "pack": plan.digest,
+            "name": name,
+            "first": plan.range(shard).start,
+            "samples": len(report.origins),
+            "bytes": size,
+            "sha256": digest,
+            "skipped": report.skipped,
+            "kept": report.kept,
+            "changes": dict(sorted(report.changes.items())),
+        }
+        origins = "".join(report.origins).encode(errors="surrogateescape")
+        destination.write(name + _ORIGINS_SUFFIX, gzip.compress(origins, mtime=0))
+        destination.write(name + INDEX_SUFFIX, packed_records(records, size))
+        destination.write(name + _SIDECAR_SUFFIX, to_json(sidecar))
     except FileNotFoundError:
         # Another command has finished all shards, this one too, and removed the file.
         if (found := read_sidecar(plan, destination, shard)) is None:
@@ -71,39 +88,9 @@ def pack_shard(
     return sidecar
 
 
-def build_shard(
-    plan: Plan, reader: SampleReader, shard: int, path: Path
-) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Writes a shard to a local file; returns its sidecar, and suffix → content of the other files
-    beside it."""
-    report, first = Report(), plan.range(shard).start
-    samples = (values for _, values in packed(plan, reader, shard, report))
-    records = write_shard(path, plan.options.format, plan.fields, samples, first)
-    size = path.stat().st_size
-    text = "".join(report.origins).encode(errors="surrogateescape")
-    beside = {_ORIGINS_SUFFIX: gzip.compress(text, mtime=0)}
-    if records is not None:
-        beside[INDEX_SUFFIX] = packed_records(records, size)
-    sidecar = {
-        "pack": plan.digest,
-        "name": plan.name(shard),
-        "first": first,
-        "samples": len(report.origins),
-        "bytes": size,
-        "sha256": file_hash(path),
-        "beside": {suffix: hashlib.sha256(beside[suffix]).hexdigest() for suffix in sorted(beside)},
-        "skipped": report.skipped,
-        "kept": report.kept,
-        "changes": dict(sorted(report.changes.items())),
-    }
-    return sidecar, beside
-
-
-def packed(
-    plan: Plan, reader: SampleReader, shard: int, report: Report
-) -> Iterator[tuple[int, Values]]:
-    """Yields the samples of a shard, with their ids in the source and with images reduced, and
-    notes them. Raises `SampleError` for a bad one that is neither skipped nor kept."""
+def _samples(plan: Plan, reader: SampleReader, shard: int, report: Report) -> Iterator[Values]:
+    """Yields the samples of a shard, with images reduced, and notes them. Raises `SampleError` for
+    a bad one that is neither skipped nor kept."""
     on_error = plan.options.on_error
     for index, sample in reader.samples(plan.order(shard)):
         values: dict[str, Any] = {} if isinstance(sample, str) else dict(sample)
@@ -121,10 +108,10 @@ def packed(
         if not problem or on_error is OnBad.KEEP:
             byte = "" if origin.offset is None else origin.offset
             report.origins.append(f"{index}\t{plan.below(origin.file)}\t{byte}\n")
-            yield index, values
+            yield values
 
 
-def file_hash(path: Path) -> str:
+def _file_hash(path: Path) -> str:
     """Returns the hash of a file's bytes."""
     digest = hashlib.sha256()
     with path.open("rb") as file:

@@ -19,8 +19,9 @@ def handle(pickled: bytes) -> Callable[[Any], Any]:
     @cache
     def opened() -> Callable[[Any], Any]:
         with loading_tensorflow():  # by what follows
-            function, plan, destination = pickle.loads(pickled)  # noqa: S301 - of the own process
+            plan, destination = pickle.loads(pickled)  # noqa: S301 - of the own process
             from infeed_server.pack.reader import open_reader  # noqa: PLC0415
-        return partial(function, plan, destination, open_reader(plan.location, plan.options))
+            from infeed_server.pack.work import pack_shard  # noqa: PLC0415
+        return partial(pack_shard, plan, destination, open_reader(plan.location, plan.options))
 
     return lambda item: opened()(item)  # noqa: PLW0108 - opened by the first call

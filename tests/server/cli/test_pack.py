@@ -26,7 +26,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(new_app(), ["pack", *arguments, "--workers", "1"])
 
 
-def test_data_is_packed_and_verified(folder: Path) -> None:
+def test_data_is_packed(folder: Path) -> None:
     result = run("digits.npz", "packed")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
@@ -39,16 +39,6 @@ def test_data_is_packed_and_verified(folder: Path) -> None:
         "  - cast: {field: x, dtype: int32}",
         "  - decode_raw: {field: y, dtype: float64, shape: [2]}",
     ]
-    result = run("digits.npz", "packed", "--verify")
-    assert result.exit_code == 0
-    assert result.stdout == "good: 10 samples in 1 shards are the source's\n"
-    shard = folder / "packed" / "digits-00000-of-00001.tfrecord"
-    content = shard.read_bytes()
-    shard.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    result = run("digits.npz", "packed", "--verify")
-    assert result.exit_code == 1
-    place = f"{shard.name}, record 9, byte {len(content) - 1}"
-    assert result.stdout == f"{place}: differs from the packed one\n"
 
 
 def test_a_pipeline_is_chosen() -> None:

@@ -1,4 +1,4 @@
-"""A source of every type of field, and functions that pack and verify it."""
+"""A source of every type of field, and a function that packs it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from infeed_server.pack.destination import Destination
 from infeed_server.pack.options import Location, PackOptions, Part
 from infeed_server.pack.plan import Plan, make_plan
 from infeed_server.pack.reader import open_reader
-from infeed_server.pack.run import Run, read_manifest
-from infeed_server.pack.verify import Defect
+from infeed_server.pack.run import Run
 
 SAMPLES = 23
 ARRAYS = {
@@ -91,16 +90,6 @@ def run_pack(
     plan.claim(destination)
     manifest = Run(plan, destination, reader, workers, lambda _: None).pack(part or Part())
     return Packed(plan, destination, manifest)
-
-
-def run_verify(file: Path, dest: Path | str) -> list[Defect]:
-    """Verifies a pack of the pipeline `all` of a file."""
-    location, destination = Location(str(file), "all"), Destination(str(dest))
-    manifest = read_manifest(destination)
-    options = PackOptions.model_validate(manifest["options"])
-    reader = open_reader(location, options)
-    plan, _ = make_plan(reader, location, options)
-    return Run(plan, destination, reader, 1, lambda _: None).verify(manifest)
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
