@@ -228,11 +228,9 @@ class FeedView:
     def may_mask(self) -> bool:
         """Whether a batch can have empty slots."""
         # A data set whose elements are batches may end every epoch with a partial batch.
-        plan, has_batches = self._plan.shard_plan, bool(self._spec.batch_stride)
-        ends = bool(self._plan.open_message.epochs) or has_batches
-        if not has_batches and plan.position_count is not None:
-            ends = (plan.position_count - plan.base) % plan.global_stride > 0
-        return (ends and plan.remainder == "pad") or self._spec.on_error == "mask"
+        ends = bool(self._plan.open_message.epochs) or bool(self._spec.batch_stride)
+        padded = ends and self._plan.shard_plan.remainder == "pad"
+        return padded or self._spec.on_error == "mask"
 
     @property
     def empty(self) -> Mapping[str, float]:

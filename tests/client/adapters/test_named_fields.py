@@ -66,8 +66,7 @@ def test_empty_slots_that_would_count_are_refused(static: bool, shard: Shard, pr
     ):
         NamedFields("id").check(feed, is_static=static)
     marked: list[tuple[dict[str, Any], NamedFields]] = [
-        ({"remainder": "drop", "batch_size": 2}, NamedFields()),
-        ({"remainder": "pad", "batch_size": 3}, NamedFields()),  # has no empty slot
+        ({"batch_size": 2}, NamedFields()),
         ({"remainder": "pad", "empty": {"x": -1}}, NamedFields()),
         ({"remainder": "pad"}, NamedFields(mask="valid")),
     ]
