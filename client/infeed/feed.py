@@ -145,7 +145,7 @@ class Feed(FeedView, Iterator[Batch]):
         return self._prefetcher.stats(has_ended=self._ended, closed=self._closed)
 
     def follow(self, earlier: Stats) -> None:
-        """Adds the statistics of feeds before this one to its own, as those of earlier passes."""
+        """Adds the statistics of earlier feeds to `stats`, where each pass has a feed."""
         self._recorder.earlier = earlier
 
     def close(self) -> None:
