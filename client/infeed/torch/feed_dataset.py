@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import IterableDataset
 
 from infeed.client import check_options
 from infeed.cursor import Cursor
@@ -20,8 +20,8 @@ from infeed.feed import Feed
 from infeed.shared.arguments import check_flag, check_integer
 from infeed.shared.errors import FeedClosedError, InvalidRequestError
 from infeed.stats import Stats
+from infeed.torch.loaders import check_accelerate, check_loader, prepared_loader
 from infeed.torch.passes import Pass, Passes
-from infeed.torch.shard import prepared_loader
 from infeed.torch.tensor_feed import TensorConverter, Tensors
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         self._is_fresh = True
         """Whether no batch was taken since the construction or `load_state_dict`."""
         self._begins = False
-        """Whether `iter` was called without a feed, so that the next batch begins an iteration."""
+        """Whether `iter` was called after the last batch."""
         self._closed = False
         if state is not None:
             self.load_state_dict(state)
@@ -90,31 +90,20 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
     def __iter__(self) -> FeedDataset:
         """Begins an iteration, without connecting; refuses a worker process of a loader, and a
         loader that would stack batches."""
-        if (worker := get_worker_info()) is not None:
-            raise InvalidRequestError(
-                f"FeedDataset in a worker process of DataLoader, one of {worker.num_workers}, each "
-                "of which would read the whole feed; give num_workers=0: it prefetches already"
-            )
-        caller = inspect.currentframe()
-        if caller and caller.f_back and caller.f_back.f_locals.get("auto_collation"):
-            # A DataLoader tells its dataset nothing else of its batch size.
-            raise InvalidRequestError(
-                "FeedDataset in a DataLoader with a batch size, which would stack whole batches; "
-                "give DataLoader(dataset, batch_size=None), and the batch size to FeedDataset; for "
-                "the Trainer of transformers, return the dataset from get_train_dataloader and "
-                "get_eval_dataloader"
-            )
-        self._begins = self._feed is None
-        if not self._begins:
+        frame = inspect.currentframe()
+        check_loader(frame and frame.f_back)
+        self._begins = True
+        if self._feed is not None:
             self._begin()
         return self
 
     def __next__(self) -> Tensors:
         """Returns the next batch; raises `StopIteration` after the last, and the feed's errors."""
-        if self._feed is None:
-            self._passes.shard.check_accelerate(self)
-        if self._begins:
-            self._begin()
+        if self._begins or self._feed is None:
+            check_accelerate(self, self._passes.shard)
+            if self._begins and self._feed is None:
+                self._begin()
+            self._begins = False
         feed = self._open()
         try:
             batch = feed.next()
@@ -226,7 +215,6 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
 
     def _begin(self) -> None:
         """Moves to where the iteration begins; raises `FeedClosedError` without a further pass."""
-        self._begins = False
         if self.restart and not self._is_fresh:
             self._move_to(Pass())
             return
