@@ -3,8 +3,8 @@
     infeed serve examples/folder_csv_labels.yaml
     python examples/lightning_images.py 127.0.0.1:7470 pictures --epochs 10
 
-The data module gives datasets in place of loaders. infeed's callback, which Lightning adds to the
-Trainer by itself, saves their position in each checkpoint: nothing here does.
+The data module gives datasets in place of loaders. `FeedCallback` saves the position of the one
+that is trained on in each checkpoint.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import nn
 from torchmetrics import SumMetric
 
-from infeed.torch import FeedDataset
+from infeed.torch import FeedCallback, FeedDataset
 
 
 class Images(lightning.LightningDataModule):
@@ -28,15 +28,14 @@ class Images(lightning.LightningDataModule):
 
     def __init__(self, target: str, pipeline: str, validation: str) -> None:
         super().__init__()
-        self.target, self.pipeline, self.validation = target, pipeline, validation
+        self.train = FeedDataset(target, pipeline, epochs=1)
+        self.val = FeedDataset(target, validation, epochs=1, restart=True, mask="valid")
 
     def train_dataloader(self) -> FeedDataset:
-        return FeedDataset(self.target, self.pipeline, epochs=1)
+        return self.train
 
     def val_dataloader(self) -> FeedDataset:
-        return FeedDataset(
-            self.target, self.validation, epochs=1, restart=True, remainder="pad", mask="valid"
-        )
+        return self.val
 
 
 class Classifier(lightning.LightningModule):
@@ -92,7 +91,8 @@ def main() -> None:
     trainer = lightning.Trainer(
         max_epochs=options.epochs,
         callbacks=[
-            ModelCheckpoint(options.output, every_n_train_steps=options.save_every, save_last=True)
+            FeedCallback(data.train),
+            ModelCheckpoint(options.output, every_n_train_steps=options.save_every, save_last=True),
         ],
         logger=False,
         enable_progress_bar=False,

@@ -33,27 +33,28 @@ def main() -> None:
         nn.Linear(16, options.classes),
     ).to(options.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
-    first_epoch, state = 0, None
+    steps, state = 0, None
     if options.checkpoint.exists():
         saved = torch.load(options.checkpoint)
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
-        first_epoch, state = saved["epoch"], saved["data"]
+        steps, state = saved["steps"], saved["data"]
         print(f"continues at sample {state['cursor']['position']}", flush=True)
 
     dataset = FeedDataset(
         options.target, options.pipeline, epochs=1, state=state, device=options.device
     )
     with dataset:
-        for epoch in range(first_epoch, options.epochs):
-            for step, batch in enumerate(dataset, 1):
+        for epoch in range(steps // len(dataset), options.epochs):
+            for batch in dataset:  # after a resume, the rest of the epoch
                 loss = train_step(model, optimizer, batch)
+                steps += 1
                 state = dataset.state_dict()
                 seen = state["cursor"]["position"]
                 print(f"epoch {epoch}, {seen} samples: loss {loss:.6f}", flush=True)
-                if step % options.save_every == 0:
+                if steps % options.save_every == 0:
                     saved = {
-                        "epoch": epoch,
+                        "steps": steps,
                         "model": model.state_dict(),
                         "optimizer": optimizer.state_dict(),
                         "data": state,

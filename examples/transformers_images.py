@@ -3,8 +3,10 @@
     infeed serve examples/folder_csv_labels.yaml
     python examples/transformers_images.py 127.0.0.1:7470 pictures --epochs 10
 
-The Trainer has three parts of the recipe: the dataset is its loader, a callback saves the dataset's
-state in each checkpoint, and `ignore_data_skip` leaves the position to that state.
+The recipe has three parts for training: the dataset is the Trainer's loader, a callback saves the
+dataset's state in each checkpoint, and `ignore_data_skip` leaves the position to that state. For
+evaluation it has two: the label of an empty slot is -100, which loss and metrics ignore, and
+`evaluate` computes both of them over all samples.
 """
 
 from __future__ import annotations
@@ -16,17 +18,35 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import EvalPrediction, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
 from infeed.torch import FeedDataset
 
 
 class FeedTrainer(Trainer):
-    """A Trainer whose loader is the dataset itself, which has the whole batches of this rank."""
+    """A Trainer whose loaders are the datasets, which have the whole batches of this rank."""
 
     def get_train_dataloader(self) -> Any:
         return self.train_dataset
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
+        return eval_dataset or self.eval_dataset
+
+    def prediction_step(self, *arguments: Any, **options: Any) -> Any:
+        _, logits, labels = super().prediction_step(*arguments, **options)
+        return None, logits, labels  # the mean of the batches' losses would count empty slots
+
+
+def evaluate(prediction: EvalPrediction) -> dict[str, float]:
+    """Returns the loss and the accuracy of the samples of all ranks."""
+    logits, labels = (torch.from_numpy(x) for x in prediction)
+    right = (logits.argmax(1) == labels)[labels != -100]
+    return {
+        "loss": nn.functional.cross_entropy(logits, labels).item(),  # ignores -100
+        "accuracy": right.float().mean().item(),
+        "samples": len(right),
+    }
 
 
 class FeedState(TrainerCallback, ExportableState):
@@ -86,6 +106,8 @@ def main() -> None:
         save_steps=options.save_every,
         save_total_limit=2,
         logging_steps=1,
+        eval_strategy="epoch",
+        label_names=["label"],
         ignore_data_skip=True,
         disable_tqdm=True,
         report_to="none",
@@ -93,9 +115,18 @@ def main() -> None:
     )
     # After the arguments: they initialize the process group, whose rank is the dataset's.
     dataset = FeedDataset(options.target, options.pipeline, epochs=1)
-    with dataset:
+    validation = options.validation or options.pipeline
+    evaluated = FeedDataset(
+        options.target, validation, epochs=1, restart=True, empty={"label": -100}
+    )
+    with dataset, evaluated:
         trainer = FeedTrainer(
-            model, arguments, train_dataset=dataset, callbacks=[FeedState(dataset)]
+            model,
+            arguments,
+            train_dataset=dataset,
+            eval_dataset=evaluated,
+            compute_metrics=evaluate,
+            callbacks=[FeedState(dataset)],
         )
         trainer.train(resume_from_checkpoint=last_checkpoint(options.output))
     print(f"weights {digest(model)}")
@@ -120,6 +151,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("target", help="address of the server")
     parser.add_argument("pipeline", help="name of a pipeline with the fields image and label")
+    parser.add_argument("--validation", help="name of its pipeline; default: the training's")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--output", type=Path, default=Path("transformers_images"))

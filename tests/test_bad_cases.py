@@ -42,6 +42,8 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"epochs": 2**62}, f"from 1 to {(2**63 - 1) // 8}, not {2**62}"),
     ({"steps": (5, 5)}, "None, or a tuple of the first step and the end, such as (100, 200)"),
     ({"remainder": "keep"}, '"drop" or "pad", not \'keep\''),
+    ({"empty": -100}, 'a dict of fields and numbers, such as {"label": -100}, not -100'),
+    ({"empty": {"label": "x"}}, "a dict of fields and numbers, such as"),
     ({"finish": None}, '"trainer" or "server" or "none", not None'),
     ({"job_name": 7}, "a str that is not empty, not 7 (int)"),
     ({"timeout": NAN}, f"{SECONDS}, not nan"),

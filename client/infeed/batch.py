@@ -17,7 +17,8 @@ class Batch(dict[str, Array]):
     start       the position of its first slot
     epoch       the epoch of its first slot, from 0
     sample_ids  int64 for each slot: the sample's number in the source, -1 for an empty slot
-    mask        bool for each slot: whether it holds a sample. In an empty slot all fields are zero
+    mask        bool for each slot: whether it holds a sample. In an empty slot a field is zero, or
+                what the option `empty` has for it
 
     For JAX it is a container as a dict is: `jax.tree.map(f, batch)` returns a plain dict.
     """

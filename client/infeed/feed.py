@@ -144,6 +144,10 @@ class Feed(FeedView, Iterator[Batch]):
         """Returns the statistics so far: waits and rates; print them for a summary."""
         return self._prefetcher.stats(has_ended=self._ended, closed=self._closed)
 
+    def follow(self, earlier: Stats) -> None:
+        """Adds the statistics of earlier feeds to `stats`, where each pass has a feed."""
+        self._recorder.earlier = earlier
+
     def close(self) -> None:
         """Ends the feed within two seconds, even if another thread waits in `next`."""
         if os.getpid() != self._pid:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,9 @@ STARVED_THRESHOLD_SECONDS = 0.001
 
 _MAX_WAITS = 10_000
 """Waits of which the quantiles are: more show events of longer ago."""
+
+_SUMS = ("steps", "samples", "starved_steps", "bytes", "reconnects", "left_out", "hedges")
+"""Fields of `Stats` that add up over several feeds."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,10 @@ class Stats:
     """Bytes on the wire per second, from the first batch to the last."""
     samples_per_second: float
     """Samples per second, from the first batch to the last."""
+    seconds: float = 0.0
+    """Time from the first batch to the last."""
+    waits: tuple[float, ...] = field(default=(), repr=False)
+    """The last 10,000 waits for a batch."""
     reconnects: int = 0
     """Connections that were restored after a loss."""
     left_out: int = 0
@@ -71,6 +78,34 @@ class Stats:
     """Addresses of the servers that no longer serve the feed: gone, or left out."""
     assessment: Verdict = field(default_factory=lambda: judge([], 1, []))
     """The verdict on the last seconds, with its parts."""
+
+    def after(self, earlier: Stats) -> Stats:
+        """Returns the statistics of this feed and of those before it, without the time between
+        them. The wait for this feed's first batch is one like the others."""
+        first = (self.first_batch_seconds,) * bool(self.steps)
+        waits = (*earlier.waits, *first, *self.waits)[-_MAX_WAITS:]
+        p50, p99 = _quantiles(waits)
+        seconds = earlier.seconds + sum(first) + self.seconds
+        waited = earlier.wait_share * earlier.seconds + sum(first) + self.wait_share * self.seconds
+        per_second = 1 / (seconds or 1.0)
+        bytes_sum = earlier.bytes_per_second * earlier.seconds + self.bytes
+        sample_sum = earlier.samples_per_second * earlier.seconds + self.samples
+        sums = {name: getattr(earlier, name) + getattr(self, name) for name in _SUMS}
+        sums["starved_steps"] += sum(wait > STARVED_THRESHOLD_SECONDS for wait in first)
+        return replace(
+            self,
+            **sums,
+            first_batch_seconds=earlier.first_batch_seconds,
+            wait_p50_seconds=p50,
+            wait_p99_seconds=p99,
+            wait_max_seconds=max(earlier.wait_max_seconds, *first, self.wait_max_seconds),
+            wait_share=waited * per_second,
+            bytes_per_second=bytes_sum * per_second,
+            samples_per_second=sample_sum * per_second,
+            seconds=seconds,
+            waits=waits,
+            servers=tuple(dict.fromkeys([*earlier.servers, *self.servers])),
+        )
 
     @property
     def verdict(self) -> str:
@@ -150,6 +185,8 @@ class StatsRecorder:
         self.waiting_since: float | None = None
         """The monotonic time at which the training began to wait, while it does."""
         self._waits: deque[float] = deque(maxlen=_MAX_WAITS)
+        self.earlier: Stats | None = None
+        """The statistics of feeds before this one that `stats` includes."""
 
     def record(self, requested_at: float, received_at: float, progress: Progress) -> None:
         """Records the wait for one batch, once, and the progress after it."""
@@ -186,9 +223,9 @@ class StatsRecorder:
         """Returns the statistics after the batches that were taken so far, and `others`."""
         span = self.last_at - self._first_at
         first = self._first if span else progress
-        # A copy is atomic on free-threaded Python, too.
-        p50, p99 = np.quantile(list(self._waits.copy()) or [0.0], [0.5, 0.99]).tolist()
-        return Stats(
+        waits = tuple(self._waits.copy())  # a copy is atomic on free-threaded Python, too
+        p50, p99 = _quantiles(waits)
+        own = Stats(
             steps=progress.steps,
             samples=progress.samples,
             first_batch_seconds=self._first_wait,
@@ -200,8 +237,17 @@ class StatsRecorder:
             bytes=progress.bytes,
             bytes_per_second=(progress.bytes - first.bytes) / (span or 1.0),
             samples_per_second=(progress.samples - first.samples) / (span or 1.0),
+            seconds=span,
+            waits=waits,
             **others,
         )
+        return own if self.earlier is None else own.after(self.earlier)
+
+
+def _quantiles(waits: Sequence[float]) -> list[float]:
+    """Returns the median and the 99th percentile."""
+    quantiles: list[float] = np.quantile(waits or [0.0], [0.5, 0.99]).tolist()
+    return quantiles
 
 
 def _format_seconds(value: float) -> str:

@@ -159,6 +159,46 @@ def test_finish_transforms_give_the_same_on_both_sides(arrays: Any, finish: Any)
         assert batch["label"].argmax(axis=1)[batch.mask].tolist() == samples.tolist()
 
 
+@pytest.mark.parametrize("finish", ["trainer", "server", "none"])
+def test_empty_slots_have_the_values_that_were_asked_for(arrays: Any, finish: Any) -> None:
+    fake = FakeTransport(
+        arrays, batch_size=20, finish_transforms=[Normalize("image", 255.0, (0.5,), (0.25,))]
+    )
+    values: dict[str, float] = {"label": -100} | ({} if finish == "none" else {"image": 0.5})
+    options = {"epochs": 1, "remainder": "pad", "finish": finish}
+    with connect(fake, **options) as feed, connect(fake, **options, empty=values) as filled:
+        for plain, batch in zip(feed, filled, strict=True):
+            np.testing.assert_array_equal(batch.mask, plain.mask)
+            np.testing.assert_array_equal(batch.sample_ids, plain.sample_ids)
+            for name, x in plain.items():
+                np.testing.assert_array_equal(batch[name][batch.mask], x[batch.mask])
+                assert batch[name].dtype == x.dtype
+                assert (batch[name][~batch.mask] == values.get(name, 0)).all()
+    assert not batch.mask.all()
+
+
+@pytest.mark.parametrize(
+    ("empty", "options", "problem"),
+    [
+        (
+            {"labels": -100},
+            {},
+            r"'labels' cannot be -100: .* \(did you mean 'label'\?\); fields",
+        ),
+        ({"image": -1}, {}, "'image' cannot be -1: it is of type uint8; cast it in the pipeline"),
+        ({"label": 0.5}, {}, "'label' cannot be 0.5: it is of type int64"),
+        ({"image": 1}, {"finish": "none"}, 'left to the consumer; give finish="trainer"'),
+    ],
+)
+def test_value_that_empty_slots_cannot_have_is_refused(
+    arrays: Any, empty: Any, options: Any, problem: str
+) -> None:
+    transforms = [Normalize("image", 255.0)] if options else []
+    fake = FakeTransport(arrays, batch_size=20, finish_transforms=transforms)
+    with pytest.raises(InvalidRequestError, match=f"^empty: field .*{problem}"):
+        connect(fake, empty=empty, **options)
+
+
 @pytest.mark.parametrize(("remainder", "steps"), [("drop", 12), ("pad", 13)])
 def test_data_set_of_unknown_length_is_delivered_to_its_end(
     arrays: Any, remainder: Any, steps: int

@@ -61,6 +61,25 @@ def test_long_waits() -> None:
     assert (stats.prefetched_bytes, stats.prefetch_limit_bytes) == (3000, 9000)
 
 
+def test_statistics_of_feeds_one_after_the_other() -> None:
+    """Three short passes: no time between them counts, and the later first batches do."""
+    report = TrainerReport(seconds=1.5, steps=10, wait_seconds=0.6, total_steps=11, streams=2)
+    one = dataclasses.replace(stats_of([5.0] + [0.03] * 10, work=0.01), report=report)
+    whole = one.after(one.after(one))
+    assert (whole.steps, whole.samples, whole.bytes) == (33, 132, 33_000)
+    assert (whole.reconnects, whole.starved_steps) == (6, 32)
+    assert whole.first_batch_seconds == pytest.approx(5.0)
+    assert whole.wait_max_seconds == pytest.approx(5.0)
+    assert whole.seconds == pytest.approx(3 * 0.4 + 2 * 5.0)
+    assert whole.wait_share == pytest.approx((3 * 0.3 + 2 * 5.0) / whole.seconds)
+    assert whole.samples_per_second == pytest.approx(32 * 4 / whole.seconds)
+    merged = report.after(report.after(report))
+    assert (merged.seconds, merged.steps, merged.total_steps, merged.streams) == (4.5, 30, 33, 2)
+    assert judge([RankReport(0, merged)], 1, []).level == "highly input-bound"
+    long = dataclasses.replace(report, seconds=10.0)
+    assert long.after(report) == long
+
+
 def test_text_begins_with_the_verdict() -> None:
     stats = stats_of([0.5] + [0.0001] * 50, work=0.1)
     assert stats.starved_steps == 0

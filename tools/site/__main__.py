@@ -42,7 +42,7 @@ OTHER_PAGES = {
 
 _ADAPTERS = {
     "jax": ["connect", "DeviceFeed"],
-    "torch": ["connect", "TensorFeed", "FeedDataset"],
+    "torch": ["connect", "TensorFeed", "FeedDataset", "FeedCallback"],
     "keras": ["generator", "FeedCheckpoint"],
     "tensorflow": ["connect", "from_generator", "shard_of", "TensorFeed"],
     "grain": ["FeedDataset", "Checkpointable", "CheckpointSave", "CheckpointRestore", "read_state"],

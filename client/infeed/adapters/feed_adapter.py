@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from infeed.adapters.named_fields import NO_FIELDS, NamedFields
+from infeed.adapters.named_fields import NamedFields
 from infeed.client import check_target, connect
 from infeed.cursor import Cursor
 from infeed.feed import Feed
@@ -35,11 +35,14 @@ class FeedAdapter:
     batch that the feed has delivered to it, and then the state has counted that batch.
     """
 
+    _is_static = False
+    """Whether all batches must have one shape, so that empty slots cannot be cut."""
+
     def __init__(
         self,
         target: str | Feed,
         pipeline: str | None = None,
-        fields: NamedFields = NO_FIELDS,
+        fields: NamedFields = NamedFields(),  # noqa: B008 - frozen
         **options: Unpack[ConnectOptions],
     ) -> None:
         """Takes the arguments of `infeed.connect`, or a feed alone. Raises `InvalidRequestError`,
@@ -69,7 +72,8 @@ class FeedAdapter:
 
     @property
     def feed(self) -> Feed:
-        """The feed, connected. Raises as `infeed.connect`, and `FeedClosedError` after `close`."""
+        """The feed, connected. Raises as `infeed.connect`, `FeedClosedError` after `close`, and
+        `InvalidRequestError` where empty slots would count as samples."""
         with self._lock:
             if self._feed is None:
                 if self._closed:
@@ -78,6 +82,7 @@ class FeedAdapter:
                 self._feed = connect(self._target, self._pipeline, **options)
                 if self._closed:
                     self._feed.close()
+            self._fields.check(self._feed, is_static=self._is_static)
             return self._feed
 
     def __iter__(self) -> Self:

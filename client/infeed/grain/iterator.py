@@ -51,7 +51,8 @@ class FeedIterator(FeedAdapter, grain.DatasetIterator):  # type: ignore[misc]
         return self
 
     def __next__(self) -> dict[str, Array]:
-        return self._fields.arrays(self.feed.next())
+        feed = self.feed
+        return self._fields.arrays(feed.next(), feed)
 
     def get_state(self) -> dict[str, Any]:
         """Returns the cursor after the last element that `next` returned, the same on every rank

@@ -59,6 +59,8 @@ class DeviceFeed(FeedAdapter, Iterator[dict[str, Any]]):
     every process. Batches on the devices that the loop has not taken do not count.
     """
 
+    _is_static = True
+
     def __init__(
         self,
         target: str | Feed,

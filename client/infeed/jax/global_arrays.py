@@ -32,11 +32,10 @@ class GlobalArrays:
     """Converts the batches of one feed, whose `world_size` ranks make up a global array."""
 
     def __init__(self, feed: Feed, sharding: Sharding, world_size: int, named: NamedFields) -> None:
-        """Raises `InvalidRequestError` for a name that is taken."""
+        self._feed = feed
         self._sharding = sharding
         self._rows = feed.batch_size * world_size
         self._named = named
-        self._named.check(field.name for field in feed.element_spec)
         self._transforms = feed.pending_transforms
         self._finished = {transform.field for transform in self._transforms}
         self._needs_mask = bool(self._transforms) and feed.may_mask
@@ -52,7 +51,7 @@ class GlobalArrays:
         JAX may use the memory of the batch instead of a copy, on the CPU; it then refers to the
         arrays, and their memory is not used again before it is released.
         """
-        arrays = self._named.arrays(batch)
+        arrays = self._named.arrays(batch, self._feed)
         fields: dict[str, Any] = {name: self._put(name, x) for name, x in arrays.items()}
         if not self._needs_mask:
             return fields, None

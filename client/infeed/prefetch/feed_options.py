@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, get_args
 
 from infeed.cursor import MAX_POSITION, Cursor, Shard
@@ -53,6 +54,7 @@ class ConnectOptions(TypedDict, total=False):
     epochs: int | None
     steps: tuple[int, int] | None
     remainder: Remainder | None
+    empty: Mapping[str, float] | None
     state: Mapping[str, Any] | Cursor | None
     finish: FinishPlacement
     job_name: str | None
@@ -94,6 +96,16 @@ def _check_steps(name: str, value: Any) -> tuple[int, int]:
     if first >= end:
         raise InvalidRequestError(f"{valid}; no step lies from {first} to {end}, which is excluded")
     return first, end
+
+
+def _check_empty(name: str, value: Any) -> dict[str, float]:
+    if isinstance(value, Mapping) and all(
+        isinstance(field, str) and isinstance(number, Real) for field, number in value.items()
+    ):
+        return dict(value)
+    raise InvalidRequestError(
+        f'{name} must be a dict of fields and numbers, such as {{"label": -100}}, not {value!r}'
+    )
 
 
 def _check_job_name(name: str, value: Any) -> str:
@@ -151,6 +163,12 @@ class FeedOptions(CheckedOptions):
         '`"drop"` or `"pad"` the samples at the end of the last epoch that do not fill a batch on '
         "every rank; None: the pipeline's",
         partial(check_choice, choices=get_args(Remainder)),
+    )
+    empty: Mapping[str, float] | None = checked_option(
+        None,
+        'the values of fields in empty slots, such as `{"label": -100}` for a loss that ignores '
+        "it; None: zero",
+        _check_empty,
     )
     state: Mapping[str, Any] | Cursor | None = checked_option(
         None,

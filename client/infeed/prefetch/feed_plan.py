@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from infeed.cursor import Cursor, Shard, ShardPlan
 from infeed.http2.target import is_unix
 from infeed.prefetch.byte_window import MAX_BATCHES, PrefetchWindow
+from infeed.prefetch.empty_slots import check_empty
 from infeed.prefetch.feed_options import FeedOptions
 from infeed.prefetch.ready_batches import ReadyBatches
 from infeed.prefetch.spec_check import validate_spec
@@ -53,6 +55,11 @@ class FeedPlan:
     def element_spec(self) -> Spec:
         """The fields of the batches that are delivered."""
         return self.spec.wire_spec if self.pending_transforms else self.spec.element_spec
+
+    @property
+    def empty(self) -> Mapping[str, float]:
+        """The values of fields in empty slots, where they are not zero."""
+        return self.options.empty or {}
 
     def length(self) -> int:
         """Returns the number of steps; raises `TypeError` if they are endless or unknown."""
@@ -225,6 +232,11 @@ class FeedView:
         padded = ends and self._plan.shard_plan.remainder == "pad"
         return padded or self._spec.on_error == "mask"
 
+    @property
+    def empty(self) -> Mapping[str, float]:
+        """The option `empty`: the values of fields in empty slots, where they are not zero."""
+        return self._plan.empty
+
 
 def plan_feed(spec: PipelineSpec, options: FeedOptions) -> FeedPlan:
     """Returns the plan of one rank."""
@@ -278,7 +290,9 @@ def plan_feed(spec: PipelineSpec, options: FeedOptions) -> FeedPlan:
     )
     open_message = stream_pb2.StreamOpen(feed_id=uuid.uuid4().hex)
     open_message.MergeFrom(opening)
-    return FeedPlan(spec, options, open_message, contract, shard_plan)
+    plan = FeedPlan(spec, options, open_message, contract, shard_plan)
+    check_empty(plan.empty, plan.element_spec, plan.pending_transforms)
+    return plan
 
 
 def _plan_of_steps(

@@ -58,7 +58,7 @@ class Prefetcher:
         self._plan = plan
         self._buffers = BufferPool()
         self._received: SimpleQueue[FeedItem | None] = SimpleQueue()  # bounded by the window
-        finishes = bool(plan.finish_transforms)
+        finishes = bool(plan.finish_transforms or plan.empty)
         max_items = _MAX_FINISHED_BATCHES if finishes else None
         self.ready = ReadyBatches(lambda: self._pool.wake(), max_items)  # noqa: PLW0108 - made below
         deliver = self._received.put if finishes else self.ready.put
@@ -81,6 +81,8 @@ class Prefetcher:
         """Returns the statistics so far, as of the end of the feed if that was before."""
         lost, interrupted = self._coordinator.lost_servers, self._coordinator.interrupted_servers
         report = self.reporter.report(has_ended=has_ended or closed)
+        if self.recorder.earlier is not None:
+            report = report.after(self.recorder.earlier.report)
         reports = self.reporter.server_reports()
         servers = [server for name, server in reports.items() if name not in lost]
         shard = self._plan.shard_plan.shard
@@ -195,10 +197,11 @@ class Prefetcher:
                     return
 
     def _finish(self, item: ReceivedBatch) -> FeedItem:
-        batch, transforms = item.batch, self._plan.finish_transforms
+        batch, plan = item.batch, self._plan
         began = time.monotonic()
         try:
-            arrays = finish(dict(batch), transforms, batch.mask, self._buffers.empty)
+            new = self._buffers.empty
+            arrays = finish(dict(batch), plan.finish_transforms, batch.mask, new, plan.empty)
         except Exception as error:  # noqa: BLE001 - raised in the trainer's thread
             return error
         seconds = time.monotonic() - began

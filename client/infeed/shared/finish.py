@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -30,14 +31,18 @@ def finish(
     transforms: Sequence[FinishTransform],
     mask: Array,
     empty: Empty = np.empty,
+    values: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, Array]:
-    """Returns the arrays after the transforms; empty slots (`mask` False) are zero again."""
+    """Returns the arrays after the transforms. An empty slot (`mask` False) has the field's number
+    in `values`, or zero again."""
     result = dict(arrays)
     for transform in transforms:
         result[transform.field] = apply(transform, result[transform.field], empty)
-    if transforms and not mask.all():
-        for field in {transform.field for transform in transforms}:
-            result[field][~mask] = 0
+    if not mask.all():
+        for field in values.keys() - {transform.field for transform in transforms}:
+            result[field] = result[field].copy()  # the original may be shared memory
+        for field in {*values, *(transform.field for transform in transforms)}:
+            result[field][~mask] = values.get(field, 0)
     return result
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from infeed.shared.sliding_window import WINDOW_SECONDS
 from infeed.shared.spec.messages import from_message, to_message
 from infeed.v1 import stream_pb2
 
@@ -16,6 +17,12 @@ REPORT_INTERVAL_SECONDS = 1.0
 """Seconds between two reports of a feed to each of its servers: fewer cost more."""
 
 R = TypeVar("R", "TrainerReport", "ServerReport")
+
+_TRAINER_SUMS = (
+    *("seconds", "steps", "wait_seconds", "starved_steps", "total_steps"),
+    *("receive_seconds", "cpu_seconds", "finish_seconds", "bytes"),
+)
+"""Figures of a trainer's report that add up over several feeds."""
 
 _MAX_VALUE = 1 << 62
 
@@ -52,6 +59,13 @@ class TrainerReport:
             return None
         mean = (self.seconds - self.wait_seconds) / self.steps
         return mean if mean >= _MIN_STEP_SECONDS else 0.0
+
+    def after(self, earlier: TrainerReport) -> TrainerReport:
+        """Returns the last seconds of two feeds, one after the other."""
+        if self.seconds >= WINDOW_SECONDS:
+            return self
+        sums = {name: getattr(earlier, name) + getattr(self, name) for name in _TRAINER_SUMS}
+        return replace(self, **sums)
 
     def to_proto(self) -> stream_pb2.TrainerReport:
         return to_message(stream_pb2.TrainerReport, self)

@@ -34,7 +34,9 @@ class TensorFeed(FeedAdapter, tf.train.experimental.PythonState):  # type: ignor
     def __next__(self) -> dict[str, tf.Tensor]:
         """Returns the next batch. Raises as `Feed.next` does, and as `infeed.connect` before the
         first batch."""
-        return {name: to_tensor(x) for name, x in self._fields.arrays(self.feed.next()).items()}
+        feed = self.feed
+        arrays = self._fields.arrays(feed.next(), feed)
+        return {name: to_tensor(x) for name, x in arrays.items()}
 
     def serialize(self) -> str:
         """Returns the cursor as text, for `tf.train.Checkpoint`."""

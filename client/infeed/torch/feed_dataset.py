@@ -1,17 +1,18 @@
 """Iterable dataset over feeds, for DataLoader, StatefulDataLoader, Lightning and Accelerate.
 
 An iteration is a pass of `epochs` epochs. One that was left early is continued by the next, and
-`set_epoch` chooses another. The position is the feed's, or in a training that reports its steps
+`set_epoch` chooses another. The position is the feed's, or in a training that confirms its steps
 what it has trained on; where that begins again, the dataset connects again at its position.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+import inspect
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import IterableDataset
 
 from infeed.client import check_options
 from infeed.cursor import Cursor
@@ -19,8 +20,8 @@ from infeed.feed import Feed
 from infeed.shared.arguments import check_flag, check_integer
 from infeed.shared.errors import FeedClosedError, InvalidRequestError
 from infeed.stats import Stats
+from infeed.torch.loaders import check_accelerate, check_loader, prepared_loader
 from infeed.torch.passes import Pass, Passes
-from infeed.torch.shard import prepared_loader
 from infeed.torch.tensor_feed import TensorConverter, Tensors
 
 if TYPE_CHECKING:
@@ -29,22 +30,12 @@ if TYPE_CHECKING:
     from infeed.client import ConnectOptions
 
 
-class Place(NamedTuple):
-    """A dataset's place in a training: its epoch, and its state if a checkpoint was restored."""
-
-    epoch: int
-    state: Mapping[str, Any] | None
-
-
 class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore]
     """Iterates over passes of a pipeline as batches of tensors. It is its own iterator.
 
     It connects when the first batch or `stats` is asked for, in the process that asks. Give it to a
     loader with `batch_size=None` and without workers.
     """
-
-    training: ClassVar[Callable[[], Callable[[FeedDataset], Place | None] | None]] = lambda: None
-    """Returns what gives a dataset its place in a training that reports its steps by `confirm`."""
 
     def __init__(
         self,
@@ -59,11 +50,11 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
     ) -> None:
         """Takes what `infeed.torch.connect` takes, except for a feed.
 
-        restart    whether each iteration begins again with the same pass, for evaluation; False:
-                   it continues an unfinished pass, and then begins the next one
+        restart    whether each iteration begins again with the first pass, for evaluation, which
+                   leaves out no sample: `remainder` is then `"pad"` by default; False: it continues
+                   an unfinished pass, and then begins the next one
         options    as for `infeed.connect`; `epochs` is the number of epochs in each pass, None for
-                   one without an end. `state` may be a result of `state_dict`; if its pass is
-                   finished, the first iteration is empty
+                   one without an end. `state` is what `load_state_dict` takes
         """
         super().__init__()
         if isinstance(target, Feed):
@@ -72,45 +63,55 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
                 "takes one"
             )
         check_options(options, FeedDataset.__init__)
+        self.restart = check_flag("restart", restart)
+        if restart and options.get("remainder") is None:
+            options["remainder"] = "pad"
+        state = options.pop("state", None)
         self._passes = Passes(target, pipeline, options)
         self._convert = TensorConverter(device, ids, mask)
-        self.restart = check_flag("restart", restart)
-        self._first = self._at = Pass.from_json(options.get("state"))
-        """Where the dataset begins, and where its feed has begun, or will."""
-        self._has_state = options.get("state") is not None
+        self._at = Pass()
+        """Where the feed has begun, or will."""
+        self._has_state = False
         self._feed: Feed | None = None
+        self._earlier: Stats | None = None
+        """The statistics of the feeds before."""
         self._confirmed: int | None = None
-        """Batches of the feed whose steps have ended; None if the caller does not report them."""
+        """Batches of the feed whose steps have ended; None if the caller does not confirm them."""
         self._has_ended = False
         """Whether the feed has reported its end."""
-        self._is_new = True
-        """Whether there was no batch and no `load_state_dict`: then `iter` begins nothing."""
+        self._is_fresh = True
+        """Whether no batch was taken since the construction or `load_state_dict`."""
         self._begins = False
         """Whether `iter` was called after the last batch."""
         self._closed = False
+        if state is not None:
+            self.load_state_dict(state)
 
     def __iter__(self) -> FeedDataset:
-        """Begins an iteration, without connecting; refuses a worker process of a loader."""
-        if (worker := get_worker_info()) is not None:
-            raise InvalidRequestError(
-                f"FeedDataset in a worker process of DataLoader, one of {worker.num_workers}, each "
-                "of which would read the whole feed; give num_workers=0: it prefetches already"
-            )
-        if not self._is_new:
-            self._begins = True
-            if self._feed is not None:
-                self._begin()
+        """Begins an iteration, without connecting; refuses a worker process of a loader, and a
+        loader that would stack batches."""
+        frame = inspect.currentframe()
+        check_loader(frame and frame.f_back)
+        self._begins = True
+        if self._feed is not None:
+            self._begin()
         return self
 
     def __next__(self) -> Tensors:
         """Returns the next batch; raises `StopIteration` after the last, and the feed's errors."""
-        if self._is_new or self._begins or self._feed is None:
-            self._start_reading()
+        if self._begins or self._feed is None:
+            check_accelerate(self, self._passes.shard)
+            if self._begins and self._feed is None:
+                self._begin()
+            self._begins = False
+        feed = self._open()
         try:
-            return self._convert(self._open().next())
+            batch = feed.next()
         except StopIteration:
             self._has_ended = True
             raise
+        self._is_fresh = False
+        return self._convert(batch, feed)
 
     def __len__(self) -> int:
         """Returns the batches of a whole pass; raises `TypeError` if it is endless or unknown."""
@@ -132,11 +133,11 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
             )
         return self._position().to_json()
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any] | Cursor) -> None:
         """Continues at a result of `state_dict`, or a cursor of `infeed.connect`; after a finished
         pass, `iter` begins the next one. Raises `CursorError`."""
         self._move_to(Pass.from_json(state_dict))
-        self._has_state, self._is_new, self._begins, self._closed = True, False, False, False
+        self._has_state, self._is_fresh, self._begins, self._closed = True, True, False, False
 
     def reset(self, initial_state: Mapping[str, Any] | None = None) -> None:
         """Continues at a state, or begins an iteration: the method of torchdata's nodes."""
@@ -159,19 +160,23 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
             until_epoch = self._passes.located(self._at).until_epoch
             if self._is_over() or until_epoch != (epoch + 1) * epochs:
                 self._move_to(self._passes.of_epoch(epoch))
-        elif epoch and self._is_new:
+        elif epoch and self._is_fresh:
             raise InvalidRequestError(
                 f"set_epoch({epoch}) of a new dataset without an end, which would begin at the "
                 "first batch again; give FeedDataset(..., epochs=1), or state=..."
             )
 
-    def confirm(self) -> None:
-        """Counts the first batch whose step was not reported, if there is one, as trained on."""
-        if self._confirmed is not None and self._feed is not None:
-            self._confirmed = min(self._confirmed + 1, self._feed.delivered)
+    def confirm(self, steps: int = 1) -> None:
+        """Counts so many more batches as trained on: for a caller that takes batches ahead of its
+        steps. After `confirm(0)`, before the first batch, the state counts these alone."""
+        taken = 0 if self._feed is None else self._feed.delivered
+        begun = taken if self._confirmed is None else self._confirmed
+        self._confirmed = min(begun + steps, taken)
 
     def stats(self) -> Stats:
-        """Returns the statistics of the current pass so far."""
+        """Returns the statistics of all passes so far."""
+        if self._feed is None and self._earlier is not None:
+            return self._earlier
         return self._open().stats()
 
     def close(self) -> None:
@@ -208,31 +213,15 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         steps = None if self._feed is None else self._feed.steps
         return self._has_ended or (steps is not None and self._taken >= steps)
 
-    def _start_reading(self) -> None:
-        """Connects, at the position that a training has for a new dataset, if any."""
-        self._passes.shard.check_accelerate(self)
-        place_of = FeedDataset.training()
-        place = None if place_of is None else place_of(self)
-        if place is not None and self._is_new and not self._has_state:
-            if place.state is not None:
-                self.load_state_dict(place.state)
-                self._begins = True
-            elif self._at == self._first:
-                self.set_epoch(place.epoch)
-        self._open()
-        if self._begins:
-            self._begin()
-        self._is_new = self._begins = False
-        self._confirmed = None if place is None else self._taken
-
     def _begin(self) -> None:
         """Moves to where the iteration begins; raises `FeedClosedError` without a further pass."""
-        if self.restart:
-            if self._is_over() or self._taken:
-                self._move_to(self._first)
-        elif self._is_over():
-            self._move_to(self._passes.after(self._position()))
-        elif self._feed is not None and self._feed.delivered != self._taken:
+        if self.restart and not self._is_fresh:
+            self._move_to(Pass())
+            return
+        feed = self._open()
+        if self._is_over():
+            self._move_to(Pass() if self.restart else self._passes.after(self._position()))
+        elif feed.delivered != self._taken:
             self._move_to(self._position())  # the caller has dropped what it took ahead
 
     def _open(self) -> Feed:
@@ -241,11 +230,15 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
                 raise FeedClosedError(f"the dataset of {self._passes.pipeline!r} was closed")
             self._at = self._passes.located(self._at)
             self._feed = self._passes.connect(self._at)
+            if self._earlier is not None:
+                self._feed.follow(self._earlier)
+        self._convert.fields.check(self._feed)
         self._passes.shard.check_unchanged(self._feed.shard)
         return self._feed
 
     def _move_to(self, at: Pass) -> None:
         if self._feed is not None:
+            self._earlier = self._feed.stats()
             self._feed.close()
-        self._feed, self._at = None, at
-        self._confirmed, self._has_ended = None, False
+        self._feed, self._at, self._has_ended = None, at, False
+        self._confirmed = None if self._confirmed is None else 0

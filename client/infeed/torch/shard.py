@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import Any
 
 import torch.distributed as dist
@@ -58,32 +57,6 @@ class ShardChoice:
                 f"the batches so far are for {used}, and torch.distributed has since made this "
                 f"process {shard}; {_REMEDY}"
             )
-
-    def check_accelerate(self, dataset: object) -> None:
-        """Raises `InvalidRequestError` if a loader that Accelerate has prepared reads a dataset
-        that has one of several shards."""
-        if (
-            prepared_loader(dataset) is not None
-            and sys.modules["accelerate.state"].AcceleratorState().num_processes > 1
-            and (shard := self.for_batches()).world_size > 1
-        ):
-            raise InvalidRequestError(
-                f"FeedDataset for {shard} in a loader that Accelerate has prepared, which would "
-                "lose samples: it hands on a part of the ranks' batches; pass the loader to no "
-                "accelerator.prepare (with the Trainer of transformers: return the dataset from "
-                "get_train_dataloader)"
-            )
-
-
-def prepared_loader(dataset: object) -> Any:
-    """Returns the loader that Accelerate has prepared and that reads a dataset; None: no such."""
-    accelerate: Any = sys.modules.get("accelerate.state")
-    if not getattr(accelerate, "is_initialized", bool)():  # none during its import
-        return None
-    loader = reader = accelerate.GradientState().active_dataloader
-    while reader is not None and reader is not dataset:
-        reader = getattr(reader, "dataset", None)
-    return None if reader is None else loader
 
 
 def _group_shard() -> Shard | None:

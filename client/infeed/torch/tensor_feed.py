@@ -35,7 +35,7 @@ class TensorFeed(FeedAdapter, Iterator[Tensors]):
         convert: TensorConverter,
         **options: Unpack[ConnectOptions],
     ) -> None:
-        super().__init__(target, pipeline, **options)
+        super().__init__(target, pipeline, convert.fields, **options)
         self._convert = convert
         self._shard = ShardChoice(self._given.shard if self._given else options.get("shard"))
 
@@ -44,8 +44,9 @@ class TensorFeed(FeedAdapter, Iterator[Tensors]):
 
     def __next__(self) -> Tensors:
         """Returns the next batch; raises `StopIteration` after the last, and the feed's errors."""
-        self._shard.check_unchanged(self.feed.shard)
-        return self._convert(self.feed.next())
+        feed = self.feed
+        self._shard.check_unchanged(feed.shard)
+        return self._convert(feed.next(), feed)
 
 
 def connect(
@@ -83,12 +84,12 @@ class TensorConverter:
             self._device = None if device is None else torch.device(device)
         except (RuntimeError, TypeError) as error:
             raise InvalidRequestError(f"device {device!r} is none of PyTorch's: {error}") from None
-        self._fields = NamedFields(ids, mask)
+        self.fields = NamedFields(ids, mask)
 
-    def __call__(self, batch: Batch) -> dict[str, Any]:
-        """Returns a batch's fields, slots first: int64[slots] ids and bool[slots] mask if named. A
-        tensor keeps the memory of its array, so that it is not used again."""
-        fields = {name: to_tensor(x) for name, x in self._fields.arrays(batch).items()}
+    def __call__(self, batch: Batch, feed: Feed) -> dict[str, Any]:
+        """Returns the fields of a feed's batch, slots first: int64[slots] ids and bool[slots] mask
+        if named. A tensor keeps the memory of its array, so that it is not used again."""
+        fields = {name: to_tensor(x) for name, x in self.fields.arrays(batch, feed).items()}
         if self._device is None:
             return fields
         return {

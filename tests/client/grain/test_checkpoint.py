@@ -39,7 +39,7 @@ class Creation:
 def rank_iterator(rank: int, world_size: int, batch_size: int = BATCH) -> Any:
     options = {"epochs": 1, "batch_size": batch_size, "transport": fake(remainder="pad")}
     shard = infeed.Shard(rank, world_size)
-    return iter(FeedDataset("fake", "fake", ids="_id", shard=shard, **options))
+    return iter(FeedDataset("fake", "fake", ids="_id", mask="_mask", shard=shard, **options))
 
 
 def rest_of(iterators: list[Any]) -> list[int]:
@@ -141,7 +141,7 @@ def test_chain_of_grain_restores_on_another_number(
     def chain(rank: int, world_size: int) -> Any:
         options = {"epochs": 1, "batch_size": BATCH, "transport": fake(remainder="pad")}
         dataset = FeedDataset(
-            "fake", "fake", ids="_id", shard=infeed.Shard(rank, world_size), **options
+            "fake", "fake", ids="_id", mask="_mask", shard=infeed.Shard(rank, world_size), **options
         )
         mapped = dataset.map(lambda element: {"_id": element["_id"]})
         return iter(grain.experimental.ThreadPrefetchIterDataset(mapped, prefetch_buffer_size=2))

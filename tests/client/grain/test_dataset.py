@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from tests.client.adapters.contract import (
     BATCH_SIZE,
+    COUNT,
     fake,
     numpy_batches,
 )
@@ -36,6 +37,22 @@ def dataset(**options: Any) -> FeedDataset:
 
 def labels(elements: Any) -> list[int]:
     return [int(label) for element in elements for label in np.ravel(element["label"])]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_evaluation_has_every_sample_once(ranks: int) -> None:
+    marks: dict[str, Any] = {"empty": {"label": -100}} if ranks > 1 else {}
+    evaluated = [
+        dataset(remainder="pad", shard=infeed.Shard(rank, ranks), **marks) for rank in range(ranks)
+    ]
+    given = [label for one in evaluated for label in labels(one) if label != -100]
+    assert sorted(given) == list(range(COUNT))
+
+
+def test_evaluation_of_several_ranks_without_marks_is_refused() -> None:
+    evaluated = iter(dataset(remainder="pad", shard=infeed.Shard(0, 2)))
+    with pytest.raises(infeed.InvalidRequestError, match="2 ranks need batches of one shape"):
+        next(evaluated)
 
 
 EXPECTED = [

@@ -55,7 +55,7 @@ def seen(server: str, folder: Path, new_address: Callable[[], str]) -> Counter[i
 def test_feed_saved_by_two_processes_continues_in_one(
     way: str, server: str, folder: Path, seen: Counter[int]
 ) -> None:
-    options: Any = {"batch_size": 5, "epochs": 2, "remainder": "pad"}
+    options: Any = {"batch_size": 5, "epochs": 2, "remainder": "pad", "mask": "_mask"}
     iterator = iter(infeed.grain.FeedDataset(server, "fake", ids="_id", **options))
     if way == "v1":
         from orbax.checkpoint.experimental import v1

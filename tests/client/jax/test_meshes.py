@@ -186,7 +186,7 @@ def test_given_feed_of_another_batch_size_is_refused(mesh: Any) -> None:
 
 def test_finish_transforms_are_compiled_once(mesh: Any, connect: Callable[..., Any]) -> None:
     batches = connect(
-        sharding=(mesh, P("data")), global_batch_size=16, epochs=1, remainder="pad", prefetch=2
+        sharding=(mesh, P("data")), global_batch_size=16, epochs=1, remainder="pad", mask="mask"
     )
     compiled = []
     jax.monitoring.register_event_duration_secs_listener(

@@ -31,7 +31,8 @@ def main() -> None:
     result: dict[str, Any] = {"seen": seen, "lengths": []}
 
     def dataset(shard: Shard | None = None) -> FeedDataset:
-        return FeedDataset(address, "fake", epochs=1, remainder="pad", ids="id", shard=shard)
+        padded: Any = {"remainder": "pad", "empty": {"x": 0}}  # zeros are trained on
+        return FeedDataset(address, "fake", epochs=1, ids="id", shard=shard, **padded)
 
     try:
         if library in ("torch", "lightning"):

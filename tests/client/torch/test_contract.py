@@ -39,6 +39,8 @@ class _Dataset:
 
 
 class TestDatasetContract(AdapterContract):
+    repeats = True
+
     def open(self, transport: Any, **options: Any) -> Any:
         return _Dataset(dataset(transport, **options))
 
@@ -49,5 +51,7 @@ class _Loader(_Dataset):
 
 
 class TestLoaderContract(AdapterContract):
+    repeats = True
+
     def open(self, transport: Any, **options: Any) -> Any:
         return _Loader(dataset(transport, **options))

@@ -36,10 +36,12 @@ def train(
     count: int = 2,
     *state: str,
     may_fail: Sequence[int] = (),
+    program: str = "rank",
 ) -> list[Any]:
     """Runs as many ranks; returns what each has written. A rank in `may_fail` may end anyhow."""
     folder.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "tests.client.torch.rank", library, address, folder, *state]
+    module = f"tests.client.torch.{program}"
+    command = [sys.executable, "-m", module, library, address, folder, *state]
     path = os.pathsep.join([str(ROOT), *sys.path])
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     ranks: list[dict[str, str]] = [{}]  # Lightning starts the second one

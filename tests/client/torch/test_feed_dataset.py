@@ -11,7 +11,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.client.torch.fakes import COUNT, STEPS, fake, ids, passes, stream  # noqa: E402
+from tests.client.torch.fakes import (  # noqa: E402
+    COUNT,
+    EVALUATION,
+    STEPS,
+    fake,
+    ids,
+    passes,
+    stream,
+)
 from torch.utils.data import DataLoader, IterableDataset  # noqa: E402
 
 import infeed  # noqa: E402
@@ -47,7 +55,7 @@ def test_two_iterators_are_one_stream() -> None:
 
 @pytest.mark.parametrize("remainder", ["drop", "pad"])
 def test_each_iteration_is_the_next_epoch(remainder: Any) -> None:
-    with dataset(epochs=1, remainder=remainder) as data:
+    with dataset(epochs=1, remainder=remainder, mask="valid") as data:
         assert [ids(data) for _ in range(3)] == passes(3, remainder=remainder)
     assert passes(2)[0] != passes(2)[1]
 
@@ -72,20 +80,57 @@ def test_restart_repeats_the_pass() -> None:
     with dataset(epochs=1, restart=True) as data:
         for _ in data:
             break
-        assert [ids(data) for _ in range(2)] == passes(1) * 2
+        assert [ids(data) for _ in range(2)] == [EVALUATION] * 2
 
 
-def test_restart_continues_at_a_state_once() -> None:
+@pytest.mark.parametrize("way", ["state", "load_state_dict"])
+def test_restart_continues_at_a_state_once(way: str) -> None:
     with dataset(epochs=1, restart=True) as data:
         next(iter(data))
         state = data.state_dict()
-        data.load_state_dict(state)
-        assert ids(data) == passes(1)[0][1:]
-        assert ids(data) == passes(1)[0]
+    with at_state(way, state, restart=True) as data:
+        assert [ids(data) for _ in range(2)] == [EVALUATION[1:], EVALUATION]
 
 
+def at_state(way: str, state: Any, **options: Any) -> FeedDataset:
+    """Returns a dataset with a state that was given in one of the two ways."""
+    if way == "state":
+        return dataset(epochs=1, state=state, **options)
+    data = dataset(epochs=1, **options)
+    data.load_state_dict(state)
+    return data
+
+
+def test_copy_of_an_interrupted_evaluation_has_every_sample() -> None:
+    with dataset(epochs=1, restart=True) as data:
+        next(iter(data))
+        copy = copied(data)
+    with copy:
+        assert [ids(copy) for _ in range(2)] == [EVALUATION] * 2
+
+
+def test_copy_of_a_loaded_state_continues_there() -> None:
+    with dataset(epochs=1, restart=True) as data:
+        next(iter(data))
+        data.load_state_dict(data.state_dict())
+        copy = copied(data)
+    with copy:
+        assert [ids(copy) for _ in range(2)] == [EVALUATION[1:], EVALUATION]
+
+
+def copied(data: FeedDataset) -> FeedDataset:
+    """Returns a copy as in a spawned process."""
+    options, data._passes.options = data._passes.options, {}  # the fake's lock cannot be pickled
+    copy: FeedDataset = pickle.loads(pickle.dumps(data))
+    data._passes.options = options
+    copy._passes.options = {**options, "transport": fake()}
+    return copy
+
+
+@pytest.mark.parametrize("way", ["state", "load_state_dict"])
 @pytest.mark.parametrize("step", range(2 * STEPS + 1))
-def test_loaded_state_continues_with_every_later_pass(step: int) -> None:
+def test_state_continues_with_every_later_pass(step: int, way: str) -> None:
+    """After a finished pass, the next iteration is the next pass."""
     expected = passes(4)
     with dataset(epochs=1) as data:
         for _ in range(step // STEPS):
@@ -94,8 +139,7 @@ def test_loaded_state_continues_with_every_later_pass(step: int) -> None:
         for _ in range(step % STEPS):
             next(iterator)
         state = json.loads(json.dumps(data.state_dict()))
-    with dataset(epochs=1) as data:
-        data.load_state_dict(state)
+    with at_state(way, state) as data:
         rest = expected[step // STEPS][step % STEPS :]
         assert [ids(data) for _ in range(2)] == [rest, expected[step // STEPS + 1]]
 
@@ -109,8 +153,6 @@ def test_state_of_a_finished_pass_ends_it_before_iter() -> None:
         assert ids(data) == passes(2)[1]
         data.load_state_dict(state)
         assert ids(data) == passes(2)[1]
-    with dataset(epochs=1, state=state) as data:
-        assert [ids(data) for _ in range(2)] == [[], passes(2)[1]]
 
 
 @pytest.mark.parametrize("step", [1, STEPS + 2])
@@ -139,9 +181,10 @@ def test_state_fits_another_world_size() -> None:
     assert states[0] == states[1] == states[2]
     for rank in range(2):
         shard = infeed.Shard(rank, 2)
-        with dataset(epochs=1, batch_size=2, remainder="pad", shard=shard, ids="id") as data:
+        padded = {"remainder": "pad", "empty": {"x": -1}}
+        with dataset(epochs=1, batch_size=2, shard=shard, **padded) as data:
             data.load_state_dict(states[0])
-            seen += [i for batch in data for i in batch["id"].tolist() if i >= 0]
+            seen += [x for batch in ids(data) for x in batch if x >= 0]
     assert sorted(seen) == list(range(COUNT))
 
 
@@ -164,7 +207,7 @@ def test_second_pass_of_unknown_length_is_refused() -> None:
         with pytest.raises(infeed.FeedClosedError, match="or restart=True"):
             list(data)
     with dataset(epochs=1, transport=fake(length_known=False), restart=True) as data:
-        assert [ids(data) for _ in range(2)] == passes(1) * 2
+        assert [ids(data) for _ in range(2)] == [EVALUATION] * 2
 
 
 @pytest.mark.parametrize("order", ["set, iter", "iter, set"])
@@ -245,10 +288,8 @@ def test_copy_in_another_process_continues() -> None:
     with dataset() as data:
         next(iter(data))
         assert data.__getstate__()["_feed"] is None
-        data._passes.options = {}  # the fake's lock cannot be pickled
-        copy = pickle.loads(pickle.dumps(data))
+        copy = copied(data)
     assert copy.state_dict() == data.state_dict()
-    copy._passes.options = {"transport": fake()}
     with copy:
         assert ids([next(iter(copy))]) == stream(2)[1:]
 
@@ -260,6 +301,18 @@ def test_worker_of_a_loader_is_refused_with_the_remedy(workers: int) -> None:
     )
     with pytest.raises(infeed.InvalidRequestError, match="give num_workers=0"):
         next(iter(loader))
+
+
+def test_statistics_are_those_of_all_passes() -> None:
+    with dataset(epochs=1) as data:
+        for number in range(1, 4):
+            assert len(ids(data)) == STEPS
+            stats = data.stats()
+            assert (stats.steps, stats.samples) == (number * STEPS, number * STEPS * 4)
+            assert stats.report.total_steps == stats.steps
+            assert len(stats.waits) == stats.steps - 1
+        iter(data)  # ends the last pass
+        assert data.stats().steps == stats.steps
 
 
 def test_feed_is_refused_for_the_target_with_the_remedy() -> None:
@@ -285,7 +338,7 @@ def test_restart_of_a_wrong_type_is_refused() -> None:
 def test_epoch_of_a_restarting_dataset_has_no_effect() -> None:
     with dataset(epochs=1, restart=True) as data:
         data.set_epoch(3)
-        assert ids(data) == passes(1)[0]
+        assert ids(data) == EVALUATION
 
 
 def test_later_pass_waits_as_long_as_for_a_lost_server(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,11 @@ import pytest
 torch = pytest.importorskip("torch")
 L = pytest.importorskip("lightning")
 
-from tests.client.torch.fakes import STEPS, fake, passes, stream  # noqa: E402
+from tests.client.torch.fakes import EVALUATION, STEPS, fake, passes, stream  # noqa: E402
 from tests.client.torch.training import loss, model, optimizer, weights  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
-import infeed  # noqa: E402
-from infeed.torch import FeedDataset  # noqa: E402
+from infeed.torch import FeedCallback, FeedDataset  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings(f"ignore:{text}")
@@ -76,6 +75,12 @@ def trainer(*callbacks: Any, **options: Any) -> Any:
     )
 
 
+def feeds(loader: Any) -> Any:
+    """Returns the callback for the datasets of a loader, or of several."""
+    loaders = loader if isinstance(loader, list) else [loader]
+    return FeedCallback(*(getattr(loader, "dataset", loader) for loader in loaders))
+
+
 def dataset(**options: Any) -> FeedDataset:
     return FeedDataset("fake", "fake", **{"transport": fake(), **options})
 
@@ -101,7 +106,7 @@ FORMS = pytest.mark.parametrize(
 
 def fit(loader: Any, *callbacks: Any, module: Any = None, **options: Any) -> Any:
     module = module or Module()
-    trainer(*callbacks, **options).fit(module, loader)
+    trainer(feeds(loader), *callbacks, **options).fit(module, loader)
     return module
 
 
@@ -114,7 +119,8 @@ def interrupted(loader: Any, step: int, tmp_path: Path, **options: Any) -> Modul
 
 def resumed(loader: Any, tmp_path: Path, module: Any = None, **options: Any) -> Any:
     module = module or Module()
-    trainer(**options).fit(module, loader, ckpt_path=tmp_path / "a.ckpt", weights_only=False)
+    path = tmp_path / "a.ckpt"
+    trainer(feeds(loader), **options).fit(module, loader, ckpt_path=path, weights_only=False)
     return module
 
 
@@ -207,26 +213,23 @@ def test_checkpoint_after_a_failed_step_does_not_count_its_batch(
     assert weights(second.model) == weights(whole.model)
 
 
-class Reloading(Module):
-    def __init__(self, **options: Any) -> None:
-        super().__init__()
-        self.options = options
+def test_reloaded_dataset_goes_on_with_the_next_epoch(tmp_path: Path) -> None:
+    class Reloading(Module):
+        def __init__(self, data: FeedDataset) -> None:
+            super().__init__()
+            self.train_dataloader = lambda: data
 
-    def train_dataloader(self) -> Any:
-        return dataset(**self.options)
+    def run(*callbacks: Any, **resume: Any) -> Any:
+        data = dataset(epochs=1)
+        module = Reloading(data)
+        options = {"max_epochs": 4, "reload_dataloaders_every_n_epochs": 1}
+        trainer(FeedCallback(data), *callbacks, **options).fit(module, **resume)
+        return module.seen
 
-
-def test_reloaded_dataset_begins_with_the_epoch_of_the_trainer(tmp_path: Path) -> None:
-    options = {"max_epochs": 4, "reload_dataloaders_every_n_epochs": 1}
-    whole = fit(None, AtEpochEnd(tmp_path, 1), module=Reloading(epochs=1), **options)
-    assert batches(whole.seen) == epochs(4)
-    assert resumed(None, tmp_path, Reloading(epochs=1), **options).seen == whole.seen[2 * STEPS :]
-
-
-def test_reloaded_endless_dataset_is_refused_with_the_remedy() -> None:
-    options = {"max_epochs": 2, "reload_dataloaders_every_n_epochs": 1, "limit_train_batches": 2}
-    with pytest.raises(infeed.InvalidRequestError, match=r"set_epoch\(1\).*epochs=1"):
-        fit(None, module=Reloading(), **options)
+    whole = run(AtEpochEnd(tmp_path, 1))
+    assert batches(whole) == epochs(4)
+    rest = run(ckpt_path=tmp_path / "a.ckpt", weights_only=False)
+    assert rest == whole[2 * STEPS :]
 
 
 @pytest.mark.parametrize(
@@ -247,7 +250,7 @@ def test_limit_takes_the_next_batches_in_each_epoch(
     assert batches(module.seen) == expected
 
 
-def test_package_pytorch_lightning_has_the_same_hooks(tmp_path: Path) -> None:
+def test_package_pytorch_lightning_takes_the_callback(tmp_path: Path) -> None:
     other = pytest.importorskip("pytorch_lightning")
 
     class Small(other.LightningModule):  # type: ignore[misc, name-defined]
@@ -258,33 +261,35 @@ def test_package_pytorch_lightning_has_the_same_hooks(tmp_path: Path) -> None:
         training_step = Module.training_step
         configure_optimizers = Module.configure_optimizers
 
-    options = {"accelerator": "cpu", **dict.fromkeys(QUIET, False)}
-    first = other.Trainer(max_epochs=1, **options)
-    first.fit(Small(), loader("DataLoader", epochs=1))
-    first.save_checkpoint(tmp_path / "a.ckpt")
-    module, second = Small(), other.Trainer(max_epochs=2, **options)
-    path = tmp_path / "a.ckpt"
-    second.fit(module, loader("DataLoader", epochs=1), ckpt_path=path, weights_only=False)
+    def fit(count: int, **resume: Any) -> Any:
+        options = {"accelerator": "cpu", **dict.fromkeys(QUIET, False)}
+        module, data = Small(), loader("DataLoader", epochs=1)
+        other_trainer = other.Trainer(max_epochs=count, callbacks=[feeds(data)], **options)
+        other_trainer.fit(module, data, **resume)
+        other_trainer.save_checkpoint(tmp_path / "a.ckpt")
+        return module
+
+    fit(1)
+    module = fit(2, ckpt_path=tmp_path / "a.ckpt", weights_only=False)
     assert batches(module.seen) == passes(2)[1]
 
 
 def test_evaluation_with_restart_sees_every_sample_each_time() -> None:
     module = EvaluatedModule()
-    trainer(max_epochs=2).fit(
-        module, dataset(epochs=1), dataset(epochs=1, restart=True, remainder="pad")
-    )
-    whole = passes(1, remainder="pad")[0]
-    assert module.evaluated == whole[:2] + whole + whole  # the first two: Lightning's sanity check
+    trainer(max_epochs=2).fit(module, dataset(epochs=1), dataset(epochs=1, restart=True))
+    # The first two are Lightning's sanity check.
+    assert module.evaluated == EVALUATION[:2] + EVALUATION * 2
 
 
 def test_evaluation_does_not_get_the_state_of_training(tmp_path: Path) -> None:
     fit(dataset(epochs=1), AtEpochEnd(tmp_path), max_epochs=1)
     module = EvaluatedModule()
-    trainer(max_epochs=2, num_sanity_val_steps=0).fit(
+    data = dataset(epochs=1)
+    trainer(feeds(data), max_epochs=2, num_sanity_val_steps=0).fit(
         module,
-        dataset(epochs=1),
+        data,
         dataset(epochs=1, restart=True),
         ckpt_path=tmp_path / "a.ckpt",
         weights_only=False,
     )
-    assert module.evaluated == passes(1)[0]
+    assert module.evaluated == EVALUATION

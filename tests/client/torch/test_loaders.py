@@ -12,8 +12,10 @@ pytest.importorskip("torchdata")
 
 import torchdata.nodes as tn  # noqa: E402
 from tests.client.torch.fakes import STEPS, fake, ids, passes, stream  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
 from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
 
+import infeed  # noqa: E402
 from infeed.torch import FeedDataset  # noqa: E402
 
 # torchdata 0.11 calls a function that torch 2.13 has deprecated.
@@ -32,6 +34,15 @@ def test_each_iteration_of_the_loader_is_the_next_epoch() -> None:
     given = loader()
     assert len(given) == STEPS
     assert [ids(given) for _ in range(3)] == passes(3)
+
+
+@pytest.mark.parametrize("kind", [DataLoader, StatefulDataLoader])
+@pytest.mark.parametrize("options", [{}, {"batch_size": 32}])
+def test_loader_that_would_stack_batches_is_refused_with_the_remedy(
+    kind: Any, options: Any
+) -> None:
+    with pytest.raises(infeed.InvalidRequestError, match=r"DataLoader\(dataset, batch_size=None\)"):
+        next(iter(kind(dataset(), **options)))
 
 
 @pytest.mark.parametrize("step", range(2 * STEPS))
