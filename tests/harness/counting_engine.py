@@ -48,8 +48,8 @@ class CountingEngine:
 
     def on_sent(self) -> None: ...
 
-    def shortage_seconds(self) -> float:
-        return 0.0
+    def held_seconds(self) -> dict[str, float]:
+        return {}
 
     def warm_up(self) -> None: ...
 

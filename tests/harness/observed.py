@@ -42,7 +42,7 @@ def fake_engine(name: str, **values: Any) -> Any:
     transport = FakeTransport(
         rows, name=name, batch_size=4, seed=3, finish_transforms=[Cast("image", "float32")]
     )
-    states = {"no_request": 0.0, "no_budget": 0.0, "source": 0.0, "transform": 0.0}
+    states = {"no_request": 0.0, "no_budget": 0.0, "source": 0.0, "transform": 0.0, "repair": 0.0}
     return SimpleNamespace(
         spec=transport.spec,
         states=states,

@@ -77,6 +77,16 @@ class Coordinator:
         """The number of servers that have accepted a stream."""
         return sum(bool(state.accepted) for state in list(self._servers.values()))
 
+    def slow_connection(self) -> dict[str, Any]:
+        """Returns the figures of a report on the connection with the lowest rate, of several."""
+        rates = {name: rate for name, rate in self._scheduler.batch_rates().items() if rate}
+        if len(rates) < 2:
+            return {}
+        slow = min(rates, key=rates.__getitem__)
+        slow_rate = rates.pop(slow)
+        other_rate = sum(rates.values()) / len(rates)
+        return {"slow_connection": slow, "slow_rate": slow_rate, "other_rate": other_rate}
+
     def counters(self, consumed_bytes: int) -> dict[str, Any]:
         """Returns the figures of `Stats` of servers and prefetch window."""
         buffered = 0 if self.closed else self._window.received_bytes - consumed_bytes

@@ -12,7 +12,7 @@ import os
 import time
 from dataclasses import replace
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.feed_plan import FeedPlan
@@ -178,7 +178,7 @@ class Prefetcher:
                 self._readers[key] = ServerReader(key[0], self._shared, key[1])
                 self._readers[key].start()
 
-    def _state(self) -> dict[str, int]:
+    def _state(self) -> dict[str, Any]:
         """Returns the figures of a report that are no sums."""
         steps = self.ready.progress.steps
         return {
@@ -186,6 +186,7 @@ class Prefetcher:
             "ready_batches": len(self.ready.items),
             "total_steps": steps,
             "position": self._plan.shard_plan.position_after(steps),
+            **self._coordinator.slow_connection(),
         }
 
     def _finish_batches(self) -> None:

@@ -30,7 +30,7 @@ class ThreadMeter:
 class Reporter:
     """Keeps the last seconds of a feed, and the last report of each server. Thread-safe."""
 
-    def __init__(self, recorder: StatsRecorder, state: Callable[[], dict[str, int]]) -> None:
+    def __init__(self, recorder: StatsRecorder, state: Callable[[], dict[str, Any]]) -> None:
         """`state` returns the figures of a report that are no sums."""
         self._recorder = recorder
         self._state = state

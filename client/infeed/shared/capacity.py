@@ -57,7 +57,9 @@ def capacity(server: ServerReport, *, alone: bool = False) -> float | None:
     """Returns the batches per second that a server can make; None if it sent no batch.
 
     While it is loaded, it makes batches ÷ busy time; a server with time to spare is limited by its
-    processors, without those that other processes use, unless it is to be `alone`.
+    processors, without those that other processes use, unless it is to be `alone`. Those others may
+    give way: they do not limit it to less than it would make without the time in which it had no
+    request.
     """
     if not server.batches or not server.seconds:
         return None
@@ -66,7 +68,11 @@ def capacity(server: ServerReport, *, alone: bool = False) -> float | None:
     busy = server.busy_seconds / server.seconds
     usable = server.seconds * server.usable_cores
     cpu = min(1.0, server.cpu_seconds / usable) if usable else 0.0
-    used = cpu if busy < _LOADED_SHARE else max(busy, cpu)
+    if busy < _LOADED_SHARE:
+        active = max(0.0, 1 - server.no_request_seconds / server.seconds)
+        used = min(cpu, max(active, server.cpu_share))
+    else:
+        used = max(busy, cpu)
     used = max(used, server.source_seconds / server.seconds, _MIN_USED_SHARE)
     return server.processes * server.batches / server.seconds / used
 

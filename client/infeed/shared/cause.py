@@ -1,22 +1,14 @@
 """Cause: which part of the input the batches of a trainer waited for, and what to change first.
 
-It follows from what the servers' pipelines waited for, and from what the client did meanwhile:
-
-    pipeline waits for    beside it                    cause
-    the source            Python workers all busy      Python workers, or Python CPU
-                          else                         storage
-    the transforms        processors idle, no memory   server budget
-                          else                         transforms, or data set
-    requests, or room     client's threads busy        client CPU
-    to send               client receives              network rate
-                          servers encode               serialisation
-                          neither                      round trip
+A cause is a rule over counters of both ends, and its text prints the counters that decide. The
+first rule that holds is the cause, so each one also implies that no rule before it holds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Literal
 
 from infeed.shared.report import ServerReport, TrainerReport, merge_processes
@@ -27,18 +19,27 @@ _BUSY_SHARE = 0.7
 _FULL_SHARE = 0.9
 """Share of the time from which a connection can carry no more."""
 
+_UNSENT_SHARE = 0.25
+"""Share of the time with unsent batches from which a trainer does not wait for its requests."""
+
+_SLOW_FACTOR = 4.0
+"""Speed of the other connections to a slow one: less would name the normal differences."""
+
 _MAX_GROWTH = 16.0
 """The most by which more worker processes are advised at a time."""
 
 Cause = Literal[
     "lost server",
+    "bad samples",
     "storage",
     "Python workers",
     "Python CPU",
     "transforms",
     "data set",
     "serialisation",
+    "slow connection",
     "network rate",
+    "sending",
     "round trip",
     "client CPU",
     "server budget",
@@ -52,6 +53,8 @@ HELPED_BY_SERVERS: frozenset[Cause] = frozenset(
 _ADVICE: dict[Cause, str] = {
     "lost server": "start it again if it is gone (its log and its host say why), or leave it out "
     "of the target",
+    "bad samples": "find them (infeed check --scan, or the quarantine log), and mend them or leave "
+    "them out (remove)",
     "storage": "read from nearer or faster storage, pack small files into TFRecords, or shuffle in "
     "windows",
     "Python workers": "read with more worker processes: processes: {} at the Python source or "
@@ -61,8 +64,12 @@ _ADVICE: dict[Cause, str] = {
     "data set": "let the data set do more at a time (num_parallel_calls, prefetch), or make it "
     "cheaper; more servers do not help, for one reads it",
     "serialisation": 'leave the finish transforms to the trainer (finish="trainer"), or add cores',
+    "slow connection": "see what slows it (its host, or a link or proxy on its way), or leave its "
+    "server out of the target",
     "network rate": "send fewer bytes: uint8 and smaller images, with finish transforms at the "
     "trainer; or raise connections, if a network limits each; or use servers behind other links",
+    "sending": "see what holds the batches back: a proxy on the way, or a trainer that is slow to "
+    "receive (infeed top)",
     "round trip": "request further ahead: raise prefetch_batches and prefetch_bytes",
     "client CPU": 'finish on the accelerator (finish="none", infeed.jax), or free processors of '
     "the trainer's host",
@@ -70,30 +77,190 @@ _ADVICE: dict[Cause, str] = {
 }
 
 
+class Share(float):
+    """A share of the time or of processors, which prints as a percentage."""
+
+    def __str__(self) -> str:
+        return f"{100 * min(1.0, self):.0f} %"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The counters that a cause follows from. A share is of the time that the report covers."""
+
+    busy: Share
+    """The pipeline made batches: it waited for the source, or for the transforms."""
+    idle: Share
+    """It did not."""
+    source: Share
+    transform: Share
+    repair: Share
+    """Of `transform`, with batches of bad samples alone."""
+    full: Share
+    """All streams with requests, of any job, held as many unsent batches as they may."""
+    unsent: Share
+    """A stream of this job did."""
+    shortage: Share
+    """Only the memory limit was the reason."""
+    encoding: float
+    """Threads that encoded batches, on average."""
+    python: Share
+    workers: int
+    processors: Share
+    """The processors of the servers that were in use, of all."""
+    has_idle_cores: bool
+    is_sequential: bool
+    client: Share
+    finishing: Share
+    receiving: Share
+    """A batch was under way, on the mean connection."""
+    rate: float
+    """Megabytes per second."""
+    slow_connection: str
+    slow_rate: float
+    other_rate: float
+
+    @property
+    def at_servers(self) -> bool:
+        """Whether the batches waited to be made, on connections that could carry more."""
+        return self.busy >= 0.5 and self.receiving < _FULL_SHARE
+
+    @property
+    def from_source(self) -> bool:
+        """Whether they waited for the source, for the most part."""
+        return self.at_servers and self.source >= self.transform
+
+    @property
+    def worker_noun(self) -> str:
+        """The Python workers as the subject of a sentence."""
+        return "Python worker was" if self.workers == 1 else f"{self.workers} Python workers were"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A cause with what it follows from. `text` has the figures that decide, by name."""
+
+    cause: Cause
+    holds: Callable[[Figures], bool]
+    text: str
+
+
+_IN_USE = ", with {f.processors} of the servers' processors in use"
+_WORKERS = "its {f.worker_noun} busy {f.python} of the time" + _IN_USE
+_SHORTAGE = "for {f.shortage} of the time, only the memory limit kept a batch from being begun"
+
+RULES = (
+    Rule(
+        "bad samples",
+        lambda f: f.at_servers and f.repair >= f.busy / 2,
+        "the pipeline waited {f.repair} of the time for batches with bad samples",
+    ),
+    Rule(
+        "Python workers",
+        lambda f: f.from_source and f.python >= _BUSY_SHARE and f.has_idle_cores,
+        _WORKERS,
+    ),
+    Rule("Python CPU", lambda f: f.from_source and f.python >= _BUSY_SHARE, _WORKERS),
+    Rule(
+        "server budget",
+        lambda f: (
+            (f.at_servers and f.shortage >= 0.5)
+            and (f.has_idle_cores or (f.from_source and f.workers > 0))
+        ),
+        _SHORTAGE,
+    ),
+    Rule(
+        "storage",
+        lambda f: f.from_source,
+        "the pipeline waited {f.source} of the time for the source",
+    ),
+    Rule(
+        "data set",
+        lambda f: f.at_servers and f.is_sequential,
+        "the pipeline waited {f.transform} of the time for the data set" + _IN_USE,
+    ),
+    Rule(
+        "transforms",
+        lambda f: f.at_servers,
+        "the pipeline waited {f.transform} of the time for the transforms" + _IN_USE,
+    ),
+    Rule(
+        "client CPU",
+        lambda f: f.finishing >= max(_BUSY_SHARE, f.client),
+        "its finish transforms were busy {f.finishing} of the time",
+    ),
+    Rule(
+        "client CPU",
+        lambda f: f.client >= _BUSY_SHARE,
+        "its receiving threads were busy {f.client} of the time",
+    ),
+    Rule(
+        "slow connection",
+        lambda f: 0 < _SLOW_FACTOR * f.slow_rate <= f.other_rate,
+        "{f.slow_connection} brought {f.slow_rate:.3g} batches/s while requests were in flight, "
+        "each other connection {f.other_rate:.3g}",
+    ),
+    Rule(
+        "network rate",
+        lambda f: f.receiving >= 0.5,
+        "a batch was under way {f.receiving} of the time, at {f.rate:.0f} MB/s",
+    ),
+    Rule(
+        "serialisation",
+        lambda f: f.full >= 0.5 and f.encoding >= 0.5,
+        "{f.encoding:.1f} threads encoded batches, and there was no room for more {f.full} of the "
+        "time",
+    ),
+    Rule("server budget", lambda f: f.shortage >= 0.5, _SHORTAGE),
+    Rule(
+        "sending",
+        lambda f: f.unsent >= _UNSENT_SHARE,
+        "unsent batches filled a stream {f.unsent} of the time, and one was under way "
+        "{f.receiving} of it",
+    ),
+    Rule(
+        "round trip",
+        lambda f: f.idle >= 0.5,
+        "the pipeline had nothing to make for it {f.idle} of the time",
+    ),
+)
+"""The last one holds where no other does: a pipeline that is not busy is idle."""
+
+
 def find_cause(trainer: TrainerReport, servers: Collection[ServerReport]) -> tuple[Cause, str]:
     """Returns what the batches of a trainer waited for, and the figures that show it."""
-    server = merge_processes(servers)
-    busy = server.busy_seconds / server.seconds
+    figures = figures_of(trainer, merge_processes(servers))
+    rule = next(rule for rule in RULES if rule.holds(figures))
+    return rule.cause, rule.text.format(f=figures)
+
+
+def figures_of(trainer: TrainerReport, server: ServerReport) -> Figures:
+    """Returns the counters of a trainer and of its servers as shares of the time."""
     streams = max(1, trainer.streams)
-    receiving = trainer.receive_seconds / (trainer.seconds * streams)
-    if busy >= 0.5 and receiving < _FULL_SHARE:  # else the connection is the limit
-        return _cause_at_servers(server)
-    client = trainer.cpu_seconds / (trainer.seconds * streams)
-    finishing = trainer.finish_seconds / trainer.seconds
-    if max(client, finishing) >= _BUSY_SHARE:
-        what = "finish transforms" if finishing >= client else "receiving threads"
-        return "client CPU", f"its {what} were busy {_percent(max(client, finishing))} of the time"
-    if receiving >= 0.5:
-        rate = trainer.bytes / trainer.seconds / 1e6
-        return "network rate", (
-            f"a batch was under way {_percent(receiving)} of the time, at {rate:.0f} MB/s"
-        )
-    encoding = server.encode_seconds / server.seconds  # threads that encode, on average
-    if server.no_budget_seconds >= 0.5 * server.seconds and encoding >= 0.5:
-        return "serialisation", f"{encoding:.1f} threads encoded batches"
-    if server.shortage_seconds >= 0.5 * server.seconds:
-        return "server budget", _shortage_text(server)
-    return "round trip", f"the pipeline had nothing to make {_percent(1 - busy)} of the time"
+    busy = server.busy_seconds / server.seconds
+    return Figures(
+        busy=Share(busy),
+        idle=Share(max(0.0, 1 - busy)),
+        source=Share(server.source_seconds / server.seconds),
+        transform=Share(server.transform_seconds / server.seconds),
+        repair=Share(server.repair_seconds / server.seconds),
+        full=Share(server.no_budget_seconds / server.seconds),
+        unsent=Share(server.unsent_seconds / server.seconds),
+        shortage=Share(server.shortage_seconds / server.seconds),
+        encoding=server.encode_seconds / server.seconds,
+        python=Share(server.python_share),
+        workers=server.python_workers,
+        processors=Share(server.cpu_share),
+        has_idle_cores=server.cpu_seconds < _BUSY_SHARE * server.seconds * server.usable_cores,
+        is_sequential=server.is_sequential,
+        client=Share(trainer.cpu_seconds / (trainer.seconds * streams)),
+        finishing=Share(trainer.finish_seconds / trainer.seconds),
+        receiving=Share(trainer.receive_seconds / (trainer.seconds * streams)),
+        rate=trainer.bytes / trainer.seconds / 1e6,
+        slow_connection=trainer.slow_connection,
+        slow_rate=trainer.slow_rate,
+        other_rate=trainer.other_rate,
+    )
 
 
 def advice_for(cause: Cause, servers: Collection[ServerReport], demand: float) -> str:
@@ -105,33 +272,3 @@ def advice_for(cause: Cause, servers: Collection[ServerReport], demand: float) -
     needed = demand * server.seconds / server.batches if server.batches else math.inf
     growth = min(needed, idle, _MAX_GROWTH)
     return _ADVICE[cause].format(max(workers + 1, math.ceil(workers * growth)))
-
-
-def _cause_at_servers(server: ServerReport) -> tuple[Cause, str]:
-    in_use = f"with {_percent(server.cpu_share)} of the servers' processors in use"
-    has_idle_cores = server.cpu_seconds < _BUSY_SHARE * server.seconds * server.usable_cores
-    is_from_source = server.source_seconds >= server.busy_seconds / 2
-    if is_from_source and server.python_share >= _BUSY_SHARE:
-        workers = server.python_workers
-        noun = "Python worker was" if workers == 1 else f"{workers} Python workers were"
-        detail = f"its {noun} busy {_percent(server.python_share)} of the time, {in_use}"
-        return ("Python workers" if has_idle_cores else "Python CPU"), detail
-    has_idle_workers = is_from_source and server.python_workers
-    is_short = server.shortage_seconds >= 0.5 * server.seconds
-    if is_short and (has_idle_cores or has_idle_workers):
-        return "server budget", _shortage_text(server)
-    if is_from_source:
-        share = _percent(server.source_seconds / server.seconds)
-        return "storage", f"the pipeline waited {share} of the time for the source"
-    what: Cause = "data set" if server.is_sequential else "transforms"
-    share = _percent(server.transform_seconds / server.seconds)
-    return what, f"the pipeline waited {share} of the time for the {what}, {in_use}"
-
-
-def _shortage_text(server: ServerReport) -> str:
-    share = _percent(server.shortage_seconds / server.seconds)
-    return f"for {share} of the time, only the memory limit kept a batch from being begun"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * min(1.0, share):.0f} %"

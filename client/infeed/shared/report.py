@@ -26,6 +26,9 @@ _TRAINER_SUMS = (
 
 _MAX_VALUE = 1 << 62
 
+_MAX_TEXT = 300
+"""Characters of an address: a longer one would be kept for each trainer, and shown."""
+
 _MIN_STEP_SECONDS = 1e-6
 """A shorter step was not measured: a figure that is computed from its rate would be unbounded."""
 
@@ -46,6 +49,9 @@ class TrainerReport:
     ready_batches: int = 0
     total_steps: int = 0
     position: int = 0
+    slow_connection: str = ""
+    slow_rate: float = 0.0
+    other_rate: float = 0.0
 
     @property
     def wait_share(self) -> float:
@@ -109,6 +115,8 @@ class ServerReport:
     memory_limit_bytes: int = 0
     processes: int = 1
     process_id: int = 0
+    repair_seconds: float = 0.0
+    unsent_seconds: float = 0.0
     shortage_seconds: float = 0.0
     python_workers: int = 0
     python_seconds: float = 0.0
@@ -181,13 +189,21 @@ class ServerReport:
 
 def _checked(report: R) -> R:
     for name, value in report.to_json().items():
-        if not 0 <= value <= _MAX_VALUE:  # NaN, too
+        if isinstance(value, str):
+            if len(value) > _MAX_TEXT:
+                raise ValueError(f"{name} has {len(value)} characters; at most {_MAX_TEXT}")
+        elif not 0 <= value <= _MAX_VALUE:  # NaN, too
             kind = type(report).__name__
             raise ValueError(f"{kind}.{name} is {value!r}; it must be from 0 to 2^62")
     return report
 
 
-_STATES = ("no_request_seconds", "no_budget_seconds", "source_seconds", "transform_seconds")
+_STATES = (
+    *("no_request_seconds", "no_budget_seconds", "source_seconds", "transform_seconds"),
+    "repair_seconds",
+)
+_OF_STREAMS = ("unsent_seconds", "shortage_seconds")
+"""Of the stream with the most: any of them can keep a trainer waiting."""
 _TIMES = ("encode_seconds", "send_seconds", "cpu_seconds", "python_seconds")
 SAMPLE_COUNTS = (
     *("computed_samples", "shared_samples", "recomputed_samples"),
@@ -218,13 +234,13 @@ def merge_processes(reports: Iterable[ServerReport]) -> ServerReport:
         **{name: sum(scaled(name)) for name in _TIMES},
         **{name: round(sum(scaled(name))) for name in _COUNTS},
         **{name: sum(scaled(name)) / len(reports) for name in _STATES},
+        **{name: max(scaled(name)) for name in _OF_STREAMS},
     }
     return replace(
         max(reports, key=lambda report: report.slowest_sample_seconds),
         seconds=seconds,
         processes=max(1, max(report.processes for report in reports) // len(reports)),
         process_id=0,
-        shortage_seconds=max(scaled("shortage_seconds")),
         is_sequential=any(report.is_sequential for report in reports),
         worst=None,
         **values,

@@ -215,7 +215,7 @@ class Draining(_message.Message):
     def __init__(self) -> None: ...
 
 class TrainerReport(_message.Message):
-    __slots__ = ("seconds", "steps", "wait_seconds", "starved_steps", "receive_seconds", "cpu_seconds", "finish_seconds", "streams", "bytes", "total_steps", "ready_batches", "position")
+    __slots__ = ("seconds", "steps", "wait_seconds", "starved_steps", "receive_seconds", "cpu_seconds", "finish_seconds", "streams", "bytes", "total_steps", "ready_batches", "position", "slow_connection", "slow_rate", "other_rate")
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -228,6 +228,9 @@ class TrainerReport(_message.Message):
     TOTAL_STEPS_FIELD_NUMBER: _ClassVar[int]
     READY_BATCHES_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    SLOW_CONNECTION_FIELD_NUMBER: _ClassVar[int]
+    SLOW_RATE_FIELD_NUMBER: _ClassVar[int]
+    OTHER_RATE_FIELD_NUMBER: _ClassVar[int]
     seconds: float
     steps: int
     wait_seconds: float
@@ -240,10 +243,13 @@ class TrainerReport(_message.Message):
     total_steps: int
     ready_batches: int
     position: int
-    def __init__(self, seconds: _Optional[float] = ..., steps: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., starved_steps: _Optional[int] = ..., receive_seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., finish_seconds: _Optional[float] = ..., streams: _Optional[int] = ..., bytes: _Optional[int] = ..., total_steps: _Optional[int] = ..., ready_batches: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
+    slow_connection: str
+    slow_rate: float
+    other_rate: float
+    def __init__(self, seconds: _Optional[float] = ..., steps: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., starved_steps: _Optional[int] = ..., receive_seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., finish_seconds: _Optional[float] = ..., streams: _Optional[int] = ..., bytes: _Optional[int] = ..., total_steps: _Optional[int] = ..., ready_batches: _Optional[int] = ..., position: _Optional[int] = ..., slow_connection: _Optional[str] = ..., slow_rate: _Optional[float] = ..., other_rate: _Optional[float] = ...) -> None: ...
 
 class ServerReport(_message.Message):
-    __slots__ = ("seconds", "batches", "no_request_seconds", "no_budget_seconds", "source_seconds", "transform_seconds", "encode_seconds", "send_seconds", "cpu_seconds", "cores", "bytes", "worst", "available_cores", "memory_bytes", "memory_limit_bytes", "processes", "process_id", "shortage_seconds", "python_workers", "python_seconds", "slowest_sample_seconds", "slowest_sample", "is_sequential", "python_samples", "computed_samples", "shared_samples", "recomputed_samples", "cache_hits", "cache_misses")
+    __slots__ = ("seconds", "batches", "no_request_seconds", "no_budget_seconds", "source_seconds", "transform_seconds", "encode_seconds", "send_seconds", "cpu_seconds", "cores", "bytes", "worst", "available_cores", "memory_bytes", "memory_limit_bytes", "processes", "process_id", "shortage_seconds", "python_workers", "python_seconds", "slowest_sample_seconds", "slowest_sample", "is_sequential", "python_samples", "computed_samples", "shared_samples", "recomputed_samples", "cache_hits", "cache_misses", "repair_seconds", "unsent_seconds")
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     NO_REQUEST_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -273,6 +279,8 @@ class ServerReport(_message.Message):
     RECOMPUTED_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     CACHE_HITS_FIELD_NUMBER: _ClassVar[int]
     CACHE_MISSES_FIELD_NUMBER: _ClassVar[int]
+    REPAIR_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    UNSENT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     seconds: float
     batches: int
     no_request_seconds: float
@@ -302,7 +310,9 @@ class ServerReport(_message.Message):
     recomputed_samples: int
     cache_hits: int
     cache_misses: int
-    def __init__(self, seconds: _Optional[float] = ..., batches: _Optional[int] = ..., no_request_seconds: _Optional[float] = ..., no_budget_seconds: _Optional[float] = ..., source_seconds: _Optional[float] = ..., transform_seconds: _Optional[float] = ..., encode_seconds: _Optional[float] = ..., send_seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., cores: _Optional[float] = ..., bytes: _Optional[int] = ..., worst: _Optional[_Union[RankReport, _Mapping]] = ..., available_cores: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., process_id: _Optional[int] = ..., shortage_seconds: _Optional[float] = ..., python_workers: _Optional[int] = ..., python_seconds: _Optional[float] = ..., slowest_sample_seconds: _Optional[float] = ..., slowest_sample: _Optional[int] = ..., is_sequential: bool = ..., python_samples: _Optional[int] = ..., computed_samples: _Optional[int] = ..., shared_samples: _Optional[int] = ..., recomputed_samples: _Optional[int] = ..., cache_hits: _Optional[int] = ..., cache_misses: _Optional[int] = ...) -> None: ...
+    repair_seconds: float
+    unsent_seconds: float
+    def __init__(self, seconds: _Optional[float] = ..., batches: _Optional[int] = ..., no_request_seconds: _Optional[float] = ..., no_budget_seconds: _Optional[float] = ..., source_seconds: _Optional[float] = ..., transform_seconds: _Optional[float] = ..., encode_seconds: _Optional[float] = ..., send_seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., cores: _Optional[float] = ..., bytes: _Optional[int] = ..., worst: _Optional[_Union[RankReport, _Mapping]] = ..., available_cores: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., process_id: _Optional[int] = ..., shortage_seconds: _Optional[float] = ..., python_workers: _Optional[int] = ..., python_seconds: _Optional[float] = ..., slowest_sample_seconds: _Optional[float] = ..., slowest_sample: _Optional[int] = ..., is_sequential: bool = ..., python_samples: _Optional[int] = ..., computed_samples: _Optional[int] = ..., shared_samples: _Optional[int] = ..., recomputed_samples: _Optional[int] = ..., cache_hits: _Optional[int] = ..., cache_misses: _Optional[int] = ..., repair_seconds: _Optional[float] = ..., unsent_seconds: _Optional[float] = ...) -> None: ...
 
 class RankReport(_message.Message):
     __slots__ = ("rank", "report")

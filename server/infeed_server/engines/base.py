@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -131,9 +131,10 @@ class Session(ABC):
     def on_sent(self) -> None:
         """Releases the memory of one answer that has been sent."""
 
-    def shortage_seconds(self) -> float:
-        """Returns the time so far in which only the memory limit kept a request waiting."""
-        return self._quota.shortage_seconds()
+    def held_seconds(self) -> Mapping[str, float]:
+        """Returns the time so far in which unsent batches, or the memory limit alone, kept a
+        request waiting: `unsent_seconds` and `shortage_seconds`."""
+        return self._quota.held_seconds()
 
     @abstractmethod
     def close(self) -> None:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from infeed_server.engines.state_clock import Stopwatch
 from infeed_server.processes import cgroup
 
 MIN_BATCHES = 2
@@ -101,8 +102,8 @@ class StreamQuota:
         self.batches = 0
         self._budget = budget
         self._batch_bytes = 0
-        self._shortage = 0.0
-        self._short_since: float | None = None
+        self._full = Stopwatch(budget.clock)
+        self._shortage = Stopwatch(budget.clock)
 
     @property
     def bytes(self) -> int:
@@ -125,7 +126,8 @@ class StreamQuota:
             fits = self.batches < MIN_BATCHES or (fits and held <= MAX_STREAM_BYTES)
             share = (self._budget.limit - self._budget.used) // _FREE_DIVISOR
             has_room = fits and (self.batches < MIN_BATCHES or held <= share)
-            self._note_shortage(fits and not has_room)
+            self._full.set(not has_room)
+            self._shortage.set(fits and not has_room)
             if has_room:
                 self.batches += 1
                 self._budget.used += self._batch_bytes
@@ -138,22 +140,18 @@ class StreamQuota:
                 self.batches -= 1
                 self._budget.used -= self._batch_bytes
 
-    def shortage_seconds(self) -> float:
-        """Returns the time so far in which only the server's limit had no room for a batch."""
+    def held_seconds(self) -> dict[str, float]:
+        """Returns the time so far in which the stream had a request and held as many batches as it
+        may, and in which only the server's limit was the reason; by the names in a report."""
         with self._budget.lock:
-            since = self._short_since
-            return self._shortage + (0.0 if since is None else self._budget.clock() - since)
+            full, shortage = self._full.seconds(), self._shortage.seconds()
+            return {"unsent_seconds": full, "shortage_seconds": shortage}
 
     def close(self) -> None:
         """Releases all batches; none can be acquired afterwards."""
         with self._budget.lock:
-            self._note_shortage(False)
+            self._full.set(False)
+            self._shortage.set(False)
             self._budget.used -= self.bytes
             self.batches = 0
             self._budget.quotas.discard(self)
-
-    def _note_shortage(self, is_short: bool) -> None:
-        now = self._budget.clock()
-        if self._short_since is not None:
-            self._shortage += now - self._short_since
-        self._short_since = now if is_short else None

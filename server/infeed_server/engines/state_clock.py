@@ -7,13 +7,31 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, get_args
 
-PipelineState = Literal["no_request", "no_budget", "source", "transform"]
-"""What a pipeline waits for: a request; a stream that may hold another batch; the source; or the
-transforms, with the work on them."""
+PipelineState = Literal["no_request", "no_budget", "source", "transform", "repair"]
+"""What a pipeline waits for: a request; a stream that may hold another batch; the source; the
+transforms, with the work on them; or the examination of bad samples alone."""
 
 STATES: tuple[PipelineState, ...] = get_args(PipelineState)
 
 StateSeconds = Mapping[PipelineState, float]
+
+
+class Stopwatch:
+    """Adds up the time in which something was so. Not thread-safe."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._total = 0.0
+        self._since: float | None = None
+
+    def set(self, is_so: bool) -> None:
+        """Notes whether it is so from now on."""
+        self._total = self.seconds()
+        self._since = self._clock() if is_so else None
+
+    def seconds(self) -> float:
+        """Returns the time so far."""
+        return self._total + (0.0 if self._since is None else self._clock() - self._since)
 
 
 class StateClock:

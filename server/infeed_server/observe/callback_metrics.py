@@ -23,7 +23,10 @@ _UNSENT = "Batches in progress, and finished ones that are not sent yet."
 _READY = "Whether the pipeline is ready: 1, or 0 for a reason that /readyz names."
 _EXPIRY = "Unix time at which the certificate of --tls-cert expires."
 _WAIT = "Share of its last seconds that the rank waited which waits most, 0 to 1."
-_STATE = "Seconds of waiting for a request, a stream with room (no_budget), source or transforms."
+_STATE = (
+    "Seconds of waiting for a request, a stream with room (no_budget), source, transforms, or the "
+    "examination of bad samples (repair)."
+)
 _ORIGIN = "Samples of started requests, by origin: computed, shared or recomputed."
 _CACHE = "Samples that were looked up in the cache, by result: hits or misses."
 _REQUESTS = "Requests for bytes of objects in stores; obstore's own repetitions are not counted."

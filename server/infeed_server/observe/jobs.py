@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from infeed.shared.report import REPORT_INTERVAL_SECONDS, RankReport, ServerReport, TrainerReport
@@ -53,19 +54,21 @@ class ConnectedTrainer:
     report: TrainerReport | None = None
     """Its last report; None before the first, and when that is too old."""
     report_at: float | None = None
-    shortage: Callable[[], float] = lambda: 0.0
-    """Returns the seconds so far in which only the memory limit kept a request waiting."""
-    shortage_share: float = 0.0
-    """Share of the last seconds, as of its last report."""
-    _shortages: SlidingWindow = field(default_factory=SlidingWindow)
+    held: Callable[[], Mapping[str, float]] = dict
+    """Returns the seconds so far in which requests waited for what its stream held."""
+    held_shares: Mapping[str, float] = field(default_factory=dict)
+    """Shares of the last seconds, as of its last report."""
+    _held: SlidingWindow = field(default_factory=SlidingWindow)
 
     def on_report(self, report: TrainerReport, now: float) -> None:
-        """Keeps a report, and what the memory limit did meanwhile."""
+        """Keeps a report, and what the stream held meanwhile."""
         self.report, self.report_at = report, now
-        counters = {"seconds": self.shortage()}
-        self._shortages.sample(now, counters)
-        seconds, grown = self._shortages.difference(now, counters)
-        self.shortage_share = min(1.0, grown["seconds"] / seconds) if seconds else 0.0
+        counters = self.held()
+        self._held.sample(now, counters)
+        seconds, grown = self._held.difference(now, counters)
+        self.held_shares = {
+            name: min(1.0, value / seconds) if seconds else 0.0 for name, value in grown.items()
+        }
 
     def to_json(self, now: float) -> dict[str, Any]:
         report, at = self.report, self.report_at
@@ -103,7 +106,7 @@ class Jobs:
         rank: int,
         feed_id: str,
         peer: str,
-        shortage: Callable[[], float] = lambda: 0.0,
+        held: Callable[[], Mapping[str, float]] = dict,
     ) -> ConnectedTrainer:
         """Adds a stream: of the first equal job in which no other feed has the rank."""
         with self._lock:
@@ -112,7 +115,7 @@ class Jobs:
                 seated = self._jobs.setdefault(job, [])
                 if all(other.rank != rank or other.feed_id == feed_id for other in seated):
                     break
-            trainer = ConnectedTrainer(job, rank, feed_id, peer, self._clock(), shortage=shortage)
+            trainer = ConnectedTrainer(job, rank, feed_id, peer, self._clock(), held=held)
             seated.append(trainer)
             return trainer
 
@@ -151,7 +154,7 @@ class Jobs:
     def trainers(self) -> list[ConnectedTrainer]:
         """Returns the streams in the order of jobs and ranks."""
         with self._lock:
-            trainers = list(itertools.chain.from_iterable(self._jobs.values()))
+            trainers = list(chain.from_iterable(self._jobs.values()))
         return sorted(trainers, key=lambda trainer: (trainer.job.id, trainer.rank))
 
     def to_json(self, pipeline: str) -> list[dict[str, Any]]:
@@ -176,5 +179,7 @@ class Jobs:
         reports = [trainer.report for trainer in trainers if trainer.report is not None]
         seconds = max((report.seconds for report in reports), default=0.0)
         report = self._server_report(trainers[0].job.pipeline, seconds)
-        shortage = report.seconds * max(trainer.shortage_share for trainer in trainers)
-        return replace(report, shortage_seconds=shortage)
+        held: dict[str, float] = {}
+        for name, share in chain.from_iterable(trainer.held_shares.items() for trainer in trainers):
+            held[name] = max(held.get(name, 0.0), report.seconds * share)
+        return replace(report, **held)  # type: ignore[arg-type]

@@ -119,9 +119,12 @@ def _available(report: ServerReport, idle_seconds: float | None) -> float:
 
 def _state_seconds(seconds: float, grown: Mapping[str, float]) -> dict[str, Any]:
     """Returns the time in each state, of several batch sizes together, which add up to `seconds`.
-    While one of them works, the pipeline has a request, whatever the others wait for."""
+    While one of them works, the pipeline has a request, whatever the others wait for. The time of
+    repairs is time of the transforms, too."""
     active = {f"{state}_seconds": max(0.0, grown[f"{state}_seconds"]) for state in STATES}
     del active["no_request_seconds"]
     scale = min(1.0, seconds / max(sum(active.values()), 1e-9))
     active = {name: value * scale for name, value in active.items()}
-    return {"no_request_seconds": max(0.0, seconds - sum(active.values())), **active}
+    idle = max(0.0, seconds - sum(active.values()))
+    active["transform_seconds"] += active["repair_seconds"]
+    return {"no_request_seconds": idle, **active}

@@ -110,7 +110,7 @@ class _Stream:
         streams.monitor.on_stream_opened(self.name)
         job = JobKey(self.name, stream.seed, stream.batch_size, stream.world_size, opening.job_name)
         call.trainer = self._trainer = streams.jobs.connect(
-            job, opening.rank, opening.feed_id, peer, stream.session.shortage_seconds
+            job, opening.rank, opening.feed_id, peer, stream.session.held_seconds
         )
         self._report: ServerReport | None = None
         """The answer to the last report, until it is sent."""

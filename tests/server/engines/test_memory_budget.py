@@ -137,16 +137,16 @@ def test_shortage_is_the_time_in_which_only_the_limit_has_no_room() -> None:
     quota = open_quota(budget, 30_000)
     assert fill(quota) == MIN_BATCHES
     clock.now += 2.0
-    assert quota.shortage_seconds() == 2.0
+    assert quota.held_seconds() == {"unsent_seconds": 2.0, "shortage_seconds": 2.0}
     quota.release()
     assert quota.try_acquire()
     clock.now += 4.0
-    assert quota.shortage_seconds() == 2.0
+    assert quota.held_seconds()["shortage_seconds"] == 2.0
     assert not quota.try_acquire()
     clock.now += 1.0
     quota.close()
     clock.now += 8.0
-    assert quota.shortage_seconds() == 3.0
+    assert quota.held_seconds()["shortage_seconds"] == 3.0
 
 
 @pytest.mark.parametrize("size", [1, MAX_STREAM_BYTES, 0])
@@ -155,4 +155,4 @@ def test_bound_of_a_stream_is_no_shortage_of_memory(size: int) -> None:
     quota = open_quota(MemoryBudget(LARGE, clock), size)
     assert fill(quota) >= MIN_BATCHES
     clock.now += 2.0
-    assert quota.shortage_seconds() == 0.0
+    assert quota.held_seconds() == {"unsent_seconds": 2.0, "shortage_seconds": 0.0}

@@ -25,7 +25,7 @@ def test_times_of_the_states_add_up() -> None:
     states = (("source", 1.0), ("transform", 2.0), ("transform", 4.0), ("no_budget", 8.0))
     for state, seconds in states:
         pipeline.go(state, seconds)
-    expected = {"no_request": 0.0, "source": 1.0, "transform": 6.0, "no_budget": 8.0}
+    expected = {"no_request": 0.0, "source": 1.0, "transform": 6.0, "no_budget": 8.0, "repair": 0.0}
     assert pipeline.clock.seconds() == expected
     assert sum(pipeline.clock.seconds().values()) == pipeline.now - 100
 

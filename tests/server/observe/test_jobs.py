@@ -120,24 +120,29 @@ def test_trainer_that_disconnects_is_gone() -> None:
         assert jobs.to_json("photos") == []
 
 
-def test_shortage_is_that_of_the_streams_of_the_job() -> None:
-    clock, short = ManualClock(), {"job": 0.0, "other": 0.0}
+def test_held_time_is_that_of_the_streams_of_the_job() -> None:
+    clock, held = ManualClock(), {"job": 0.0, "other": 0.0}
     jobs = Jobs(lambda *_: ANSWER, clock)
     other_key = replace(KEY, seed=18)
-    one = jobs.connect(KEY, 0, "a", "p", lambda: short["job"])
+
+    def waited(name: str) -> dict[str, float]:
+        return {"unsent_seconds": held[name], "shortage_seconds": held[name] / 2}
+
+    one = jobs.connect(KEY, 0, "a", "p", lambda: waited("job"))
     two = jobs.connect(KEY, 1, "b", "p")
-    other = jobs.connect(other_key, 0, "c", "p", lambda: short["other"])
+    other = jobs.connect(other_key, 0, "c", "p", lambda: waited("other"))
     for round_ in range(5):
         clock.now += 2.0
-        short["job"] += 0.5
-        short["other"] += 2.0
+        held["job"] += 0.5
+        held["other"] += 2.0
         for trainer in (one, two, other):
             answer = jobs.on_report(trainer, waiting(5.0))
             assert answer is not None
             expected = {one: 2.5, two: 2.5, other: 10.0}[trainer]
             if round_:
-                assert answer.shortage_seconds == pytest.approx(expected)
-    shown = [item["report"]["shortage_seconds"] for item in jobs.to_json("photos")]
+                assert answer.unsent_seconds == pytest.approx(expected)
+                assert answer.shortage_seconds == pytest.approx(expected / 2)
+    shown = [item["report"]["unsent_seconds"] for item in jobs.to_json("photos")]
     assert shown == pytest.approx([2.5, 10.0])
 
 

@@ -34,6 +34,7 @@ class Pipeline:
             "no_budget": 0.0,
             "source": 0.0,
             "transform": 0.0,
+            "repair": 0.0,
         }
         self.totals = Counter(batches=0, bytes=0, encode_seconds=0, send_seconds=0)
         self.reports = PipelineReports(lambda: self.now)
@@ -95,6 +96,14 @@ def test_states_of_several_batch_sizes_add_up_to_the_time(new_pipeline: NewPipel
     report = pipeline.reports.report("p")
     assert (report.transform_seconds, report.source_seconds) == (7.5, 2.5)
     assert report.no_request_seconds == 0
+
+
+def test_repair_of_bad_samples_is_work_of_the_transforms(new_pipeline: NewPipeline) -> None:
+    pipeline = new_pipeline()
+    pipeline.run(20, repair=0.5, transform=0.25, no_request=0.25)
+    report = pipeline.reports.report("p")
+    assert (report.repair_seconds, report.transform_seconds) == (5.0, 7.5)
+    assert (report.busy_seconds, report.no_request_seconds) == (7.5, 2.5)
 
 
 def test_report_has_the_memory_of_the_moment_and_the_limit(new_pipeline: NewPipeline) -> None:

@@ -50,8 +50,8 @@ class FakeSession:
     def on_sent(self) -> None:
         self._engine.sent += 1
 
-    def shortage_seconds(self) -> float:
-        return 0.0
+    def held_seconds(self) -> dict[str, float]:
+        return {}
 
     def close(self) -> None:
         self.closed = True

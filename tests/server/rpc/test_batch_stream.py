@@ -63,7 +63,7 @@ class FakeCall:
 
         return SimpleNamespace(
             pipeline=SimpleNamespace(name="n"),
-            session=SimpleNamespace(close=close, on_sent=on_sent, shortage_seconds=lambda: 0.0),
+            session=SimpleNamespace(close=close, on_sent=on_sent, held_seconds=dict),
             submit=lambda request, span: None,
             seed=7,
             batch_size=4,

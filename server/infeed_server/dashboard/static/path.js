@@ -26,9 +26,12 @@ const STATES = [
 // The stage or wire that a cause is about.
 const LIMITS = {
   storage: "A",
+  "bad samples": "B",
   transforms: "B",
   serialisation: "D",
   "server budget": "C",
+  sending: "D",
+  "slow connection": "wire",
   "network rate": "wire",
   "round trip": "wire",
 };

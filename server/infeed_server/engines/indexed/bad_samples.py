@@ -23,7 +23,7 @@ from infeed.shared.errors import (
     UserCodeError,
 )
 from infeed.shared.spec import Array
-from infeed_server.engines.indexed.fair_queue import BatchTask, complete
+from infeed_server.engines.indexed.fair_queue import BatchTask
 from infeed_server.engines.indexed.quarantine import Quarantine
 from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline import sample_graph
@@ -47,6 +47,10 @@ _MAX_RETRIES = 2
 """Retries of a batch that failed although each of its samples is good: the fault has passed."""
 
 
+OnExamined = Callable[[BatchTask, InfeedError | None], None]
+"""Gets a task to try again, or the error that refuses it."""
+
+
 class BadSampleHandler:
     """Handles failed batches on a thread of its own, so that good batches need not wait. A
     substitute depends on the bad sample's index and key alone, never on what this server has seen
@@ -62,15 +66,13 @@ class BadSampleHandler:
         """Samples that are bad under some key, such as images that fail in a random crop."""
         self._thread = ThreadPoolExecutor(1, f"infeed-bad-samples-{plan.spec.name}")
 
-    def handle(
-        self, task: BatchTask, error: Exception, *, retry: Callable[[BatchTask], None]
-    ) -> None:
-        """Substitutes the bad samples and calls `retry`, or completes the task with an error."""
+    def handle(self, task: BatchTask, error: Exception, on_examined: OnExamined) -> None:
+        """Substitutes the bad samples of a failed batch on the thread, and calls `on_examined`."""
         if isinstance(error, SourceError):
             # The source has tried to read again already.
-            complete(task, error)
+            on_examined(task, error)
         else:
-            self._thread.submit(self._process, task, error, retry)
+            self._thread.submit(self._process, task, error, on_examined)
 
     def substitute_known(self, task: BatchTask) -> None:
         """Substitutes samples that are known to be bad, before they fail again: a failed batch
@@ -94,18 +96,16 @@ class BadSampleHandler:
     def close(self) -> None:
         self._thread.shutdown()
 
-    def _process(
-        self, task: BatchTask, error: Exception, retry: Callable[[BatchTask], None]
-    ) -> None:
+    def _process(self, task: BatchTask, error: Exception, on_examined: OnExamined) -> None:
+        final: InfeedError | None = None
         try:
             self._substitute_bad(task, error)
-        except InfeedError as final:
-            complete(task, final)
+        except InfeedError as raised:
+            final = raised
         except Exception as unexpected:
             log.exception("the search for the bad samples of a batch failed")
-            complete(task, ServerError(f"{type(unexpected).__name__}: {unexpected}"))
-        else:
-            retry(task)
+            final = ServerError(f"{type(unexpected).__name__}: {unexpected}")
+        on_examined(task, final)
 
     def _substitute_bad(self, task: BatchTask, error: Exception) -> None:
         before = task.substitutions

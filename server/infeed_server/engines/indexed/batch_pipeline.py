@@ -64,7 +64,9 @@ class BatchPipeline:
         self._columns_bytes = 0
         """Of the last batch that was read."""
         self._in_graph: deque[BatchTask] = deque()
-        """A task is in one of the two until its result is set or its failure is handled."""
+        """A task is in one of the two until its result is set or it fails."""
+        self._repairs: set[BatchTask] = set()
+        """Those that have failed, until they are tried again or refused."""
         self.clock = StateClock(self._state)
         self._failure: InfeedError | None = None
         self._lock = threading.Lock()
@@ -100,6 +102,8 @@ class BatchPipeline:
             return "transform"
         if self._reads:
             return "source"
+        if self._repairs:
+            return "repair"
         return "no_request" if self.queue.is_empty else "no_budget"
 
     def _run(self) -> None:
@@ -212,7 +216,17 @@ class BatchPipeline:
         return max(1, min(_READ_AHEAD_BATCHES, fitting))
 
     def _on_failed(self, task: BatchTask, error: Exception) -> None:
-        self._bad_samples.handle(task, error, retry=self.queue.retry)
+        self._repairs.add(task)
+        self._bad_samples.handle(task, error, self._on_examined)
+
+    def _on_examined(self, task: BatchTask, error: InfeedError | None) -> None:
+        """Tries a task again whose bad samples have substitutes, or refuses it."""
+        if error is None:
+            self.queue.retry(task)
+        else:
+            complete(task, error)
+        self._repairs.discard(task)
+        self.clock.update()
 
     def _start_read(self, task: BatchTask) -> None:
         with self._lock:

@@ -34,7 +34,7 @@ class Reader:
         return is_same_rank and self.slots == other.slots
 
 
-@dataclass
+@dataclass(eq=False)
 class BatchTask:
     """A request in progress. Every slot has a sample, so that the graph has no special case; where
     `mask` is False, the result is discarded and the slot left empty. The samples are assigned when
