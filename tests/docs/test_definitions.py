@@ -12,8 +12,10 @@ from tests.harness.nursery import Nursery
 from tests.harness.process import Process
 
 PACKAGES = {
-    "torch_data": "torch", "arrayrecord": "array_record",
-    "parquet": "pyarrow", "csv: data": "pyarrow",
+    "torch_data": "torch",
+    "arrayrecord": "array_record",
+    "parquet": "pyarrow",
+    "csv: data": "pyarrow",
 }
 """What a definition names → the package that it needs."""
 

@@ -55,7 +55,6 @@ def test_jpeg_is_decoded_by_the_library_at_the_scale(run_each: Any) -> None:
     np.testing.assert_array_equal(upright, np.rot90(small, -1))
 
 
-
 def test_scale_that_no_decoder_has_is_refused() -> None:
     with pytest.raises(ValidationError):
         DecodeImage(field="x", scale=3)  # type: ignore[arg-type]
