@@ -20,21 +20,26 @@ def name_draws(transforms: Iterable[Transform]) -> tuple[Transform, ...]:
             named.append(transform)
             continue
         with errors_at(ordinal, transform):
-            is_random, name = transform.random, transform.given_name
-            if name is not None and not is_random:
+            step = _number(transform, unnamed)
+            if step.random and places.setdefault(step.draw_name, ordinal) != ordinal:
                 raise transform.error(
-                    f"draw: the function has no key to draw from, so {name!r} names nothing; leave "
-                    "it out"
+                    f"draw: transforms[{places[step.draw_name]}] has the name {step.draw_name!r} "
+                    "too, and two transforms share no draws; give another name"
                 )
-            if is_random and name is None:
-                name = f"{transform.name}-{unnamed[transform.name]}"
-                unnamed[transform.name] += 1
-            if name in places:
-                raise transform.error(
-                    f"draw: transforms[{places[name]}] has the name {name!r} too, and two "
-                    "transforms share no draws; give another name"
-                )
-        if name is not None:
-            places[name] = ordinal
-        named.append(transform.model_copy(update={"given_name": name}))
+        named.append(step)
     return tuple(named)
+
+
+def _number(transform: RandomTransform, unnamed: Counter[str]) -> RandomTransform:
+    """Returns a transform with its number, if it draws and has no name."""
+    if not transform.random:
+        if transform.given_name:
+            raise transform.error(
+                f"draw: the function has no key to draw from, so {transform.given_name!r} names "
+                "nothing; leave it out"
+            )
+        return transform
+    if transform.given_name:
+        return transform
+    unnamed[transform.name] += 1
+    return transform.numbered(unnamed[transform.name] - 1)

@@ -20,6 +20,7 @@ from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
 from infeed_server.pipeline.lineage import MAX_STABLE, removed_ids, run_order, skip_lineage
 from infeed_server.pipeline.removal import removed_samples
 from infeed_server.pipeline.sample_cache import CachedSource, take_cache
+from infeed_server.pipeline.torn_pictures import refuse_torn_pictures
 from infeed_server.sources import PythonSource, Source
 from infeed_server.sources.base import Columns, Indices
 from infeed_server.sources.python.mapped import Keys, MappedSource, read_samples
@@ -130,6 +131,7 @@ def _place_steps(
 ) -> tuple[list[Step], tuple[FinishTransform, ...], Spec]:
     """Returns the steps that stay at the server, the others, and the fields that are sent."""
     stages = sample_graph.trace(source, steps)
+    refuse_torn_pictures(steps, stages)
     host, finish = plan_finish(steps, stages)
     if host == list(steps[: len(host)]):
         sent = stages[len(host)]

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import tensorflow as tf
-from pydantic import Field
+from pydantic import Field, PrivateAttr
+from typing_extensions import Self
 
 from infeed.shared.errors import ConfigError, UserCodeError
 from infeed.shared.spec import FinishTransform
@@ -147,9 +148,17 @@ class RandomTransform(Transform):
     def random(self) -> bool:
         return True
 
+    _number: int = PrivateAttr(0)
+
+    def numbered(self, number: int) -> Self:
+        """Returns the transform with its number among the unnamed ones of its kind."""
+        copy = self.model_copy()
+        copy._number = number
+        return copy
+
     @property
     def draw_name(self) -> str:
-        return self.given_name or f"{self.name}-0"
+        return self.given_name or f"{self.name}-{self._number}"
 
     def identity(self) -> dict[str, Any]:
         identity = super().identity()

@@ -66,7 +66,12 @@ class CenterCrop(Crop):
             return tf.concat([(shape[:2] - self.size) // 2, self.size], 0)
 
 
-class RandomCrop(RandomTransform, Crop):
+class RandomGeometry(RandomTransform, FieldTransform):
+    """A random transform that moves pixels. What belongs to them in other fields, such as a mask,
+    does not move along."""
+
+
+class RandomCrop(RandomGeometry, Crop):
     """Crops a window at a uniformly random position.
 
     As `tf.image.stateless_random_crop`.
@@ -91,7 +96,7 @@ def crop_to_window(pixels: tf.Tensor, window: Window) -> tf.Tensor:
     return tf.ensure_shape(part, [None, None, pixels.shape[2]])
 
 
-class _RandomFlip(RandomTransform, FieldTransform):
+class _RandomFlip(RandomGeometry):
     """A flip along an axis. Draws and pixels are the bits of the function of TensorFlow."""
 
     axis: ClassVar[int]
@@ -134,7 +139,7 @@ _TRIES = 10
 """Windows that are drawn; the first that fits in the image is taken."""
 
 
-class RandomResizedCrop(RandomTransform, Crop):
+class RandomResizedCrop(RandomGeometry, Crop):
     """Crops a window of random area and aspect ratio, and resizes it.
 
     As torchvision's: the window's share of the area is uniform in `scale`, the logarithm of its
