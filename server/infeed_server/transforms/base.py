@@ -44,6 +44,8 @@ class Transform(Definition):
     """The name in YAML: the class's, in snake case."""
     shorthand: ClassVar[str | None] = None
     """The option that YAML may give alone: `map: module:attr` is `map: {function: module:attr}`."""
+    keeps_classes: ClassVar[bool] = False
+    """Whether the one field that it changes still is the number of a class, or has its entry."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
