@@ -82,6 +82,22 @@ def test_folders_without_images_are_no_classes_and_named(
     ]
 
 
+def test_folders_of_numbers_out_of_order_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(11):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "a.jpg").touch()
+    assert open_images(tmp_path, "folders").classes["label"][2] == "10"
+    in_order = ", ".join(f"'{n}'" for n in range(11))
+    (warning,) = caplog.messages
+    assert "the folder 10 is class 2, as folders are sorted as text" in warning
+    assert warning.endswith(f"labels: {{folders: [{in_order}]}}")
+    (tmp_path / "10").rename(tmp_path / "9a")
+    open_images(tmp_path, "folders")
+    assert len(caplog.messages) == 1
+
+
 def open_with_classes(folder: Path, *classes: str) -> ImageReader:
     labels = {"folders": [*classes]}
     return ImagesSource.model_validate({"images": folder, "labels": labels}).open()
