@@ -92,7 +92,7 @@ def check(
     """
     set_up_logging()
     defer_tensorflow()
-    from infeed_server.check.definitions import file_problems
+    from infeed_server.check.definitions import file_problems, order_notes
     from infeed_server.pipeline.load import parse_yaml
     from infeed_server.processes.signals import exit_after_interrupt
 
@@ -128,7 +128,8 @@ def check(
     else:
         for report in reports:
             _print_report(report)
-        for line in () if reports else classes:
+        valid = {name: pipelines[name] for name in names if name in pipelines}
+        for line in [*(() if reports else classes), *order_notes(valid)]:
             typer.echo(printable_lines(line))
         for problem in problems:
             typer.echo(printable_lines(str(problem)))

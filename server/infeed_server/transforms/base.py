@@ -79,6 +79,10 @@ class Transform(Definition):
         of one whose draws are unknown, the key."""
         return {"key": key}
 
+    def explain(self, sample: Sample) -> str:  # noqa: ARG002
+        """Returns why `apply` failed for a sample, if its error does not tell."""
+        return ""
+
     def fields(self) -> set[str] | None:
         """Returns the fields that are read or written; None if they are unknown."""
         return None

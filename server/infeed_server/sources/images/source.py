@@ -65,6 +65,11 @@ class ImagesSource(IndexedDefinition):
         """Whether the folders that there are decide the number of each class."""
         return self.labels == _FOLDERS
 
+    @property
+    def is_sorted_by_class(self) -> bool:
+        """Whether all samples of a class are beside each other."""
+        return self.numbers_folders or isinstance(self.labels, FolderLabels)
+
     def check(self) -> Iterator[Finding]:
         if not is_remote(self.images):
             root = absolute_path(self.images)
