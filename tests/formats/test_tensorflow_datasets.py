@@ -84,7 +84,7 @@ def test_values_and_photos(tmp_path: Path, few_photos: SimpleNamespace) -> None:
         open_source(folder, max_length=lengths),
         ImagesSource(images=str(few_photos.folder)).open(),
     )
-    assert source.class_names == ("even", "odd")
+    assert source.classes["label"] == ("even", "odd")
     assert len(source) == len(images)
     for n in range(len(source)):
         row = parse(source, n)

@@ -85,6 +85,11 @@ class FeedAdapter:
             self._fields.check(self._feed, is_static=self._is_static)
             return self._feed
 
+    @property
+    def classes(self) -> Mapping[str, tuple[str, ...]]:
+        """The feed's `classes`."""
+        return self.feed.classes
+
     def __iter__(self) -> Self:
         """Returns itself: a second loop continues. Raises `FeedClosedError` after the end."""
         if self._feed is not None:

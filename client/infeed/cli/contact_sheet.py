@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,15 +82,18 @@ def _caption(batch: Batch, spec: PipelineSpec, slot: int) -> str:
     position = batch.start if spec.batch_stride else batch.start + slot
     lines = [f"sample {batch.sample_ids[slot]}", f"position {position}"]
     if "label" in batch:
-        lines.insert(1, f"label {_label(batch['label'][slot])}")
+        names = spec.classes.get("label", ())
+        lines.insert(1, f"label {label_text(batch['label'][slot], names)}")
     return "\n".join(lines)
 
 
-def _label(value: Any) -> str:
-    """Returns a label as text; of a one-hot vector the class."""
+def label_text(value: Any, names: Sequence[str] = ()) -> str:
+    """Returns a label as text, with its name; of a one-hot vector the class."""
     label = np.asarray(value)
     if label.ndim == 1 and np.count_nonzero(label) == 1 and label.max() == 1:
-        return str(int(label.argmax()))
+        value = label = np.asarray(label.argmax())
+    if not label.ndim and label.dtype.kind in "iu" and 0 <= label < len(names):
+        value = f"{label} {names[int(label)]}"
     if label.ndim:
         return f"of shape {list(label.shape)}"
     if isinstance(value, bytes):

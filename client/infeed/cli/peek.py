@@ -16,7 +16,7 @@ from rich.text import Text
 import infeed
 from infeed.batch import Batch
 from infeed.cli.connection import SEED, TIMEOUT, Connection, PipelineName
-from infeed.cli.contact_sheet import write_sheet
+from infeed.cli.contact_sheet import label_text, write_sheet
 from infeed.cli.model_options import option, with_models
 from infeed.cli.output import print_json, print_line, spec_to_json
 from infeed.shared.printable import printable
@@ -110,10 +110,13 @@ def _print(console: Console, spec: PipelineSpec, document: dict[str, Any]) -> No
     ids = ", ".join(map(str, batch["sample_ids"][:_MAX_SAMPLE_IDS]))
     more = ", ..." if batch["slots"] > _MAX_SAMPLE_IDS else ""
     print_line(console, f"start {batch['start']}, epoch {batch['epoch']}, sample ids {ids}{more}")
+    for name, names in batch["classes"].items():
+        print_line(console, f"{name}: {', '.join(names[:_MAX_SAMPLE_IDS])}{more}")
 
 
 def _to_json(feed: infeed.Feed, batch: Batch) -> dict[str, Any]:
     document = spec_to_json(feed.spec)
+    document["classes"] = {name: list(names) for name, names in feed.classes.items()}
     # The zeros of empty slots are in no sample.
     slots = batch.mask if batch.mask.any() else slice(None)
     for field in document["fields"]:
@@ -131,5 +134,12 @@ def _to_json(feed: infeed.Feed, batch: Batch) -> dict[str, Any]:
         "slots": batch.slots,
         "sample_ids": batch.sample_ids.tolist(),
         "mask": batch.mask.tolist(),
+        "classes": {
+            name: [
+                label_text(value, names) if is_filled else "empty"
+                for value, is_filled in zip(batch[name], batch.mask, strict=True)
+            ]
+            for name, names in feed.classes.items()
+        },
     }
     return {"pipeline": document, "batch": batch_json}

@@ -166,6 +166,11 @@ class FeedView:
         return self._plan.element_spec
 
     @property
+    def classes(self) -> Mapping[str, tuple[str, ...]]:
+        """The name of each class by its number, of each field whose classes have names."""
+        return self._spec.classes
+
+    @property
     def pending_transforms(self) -> tuple[FinishTransform, ...]:
         """The finish transforms that the batches still need, with `finish="none"`."""
         return self._plan.pending_transforms

@@ -49,7 +49,7 @@ def find_pipeline(
         pass
     for spec in transport.list_pipelines(timeout):
         if spec.fingerprint == fingerprint:
-            return spec
+            return transport.get_pipeline(spec.name, timeout)  # a list has no names of classes
     raise FingerprintError(
         f"{transport.target}: no pipeline has the fingerprint {fingerprint}, with which these "
         f"steps of the run of {name!r} were made{served}; serve that definition too, under any "

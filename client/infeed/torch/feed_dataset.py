@@ -113,6 +113,11 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         self._is_fresh = False
         return self._convert(batch, feed)
 
+    @property
+    def classes(self) -> Mapping[str, tuple[str, ...]]:
+        """The name of each class by its number, of each field whose classes have names."""
+        return self._passes.classes
+
     def __len__(self) -> int:
         """Returns the batches of a whole pass; raises `TypeError` if it is endless or unknown."""
         return self._passes.length(self._at)

@@ -70,6 +70,11 @@ class Passes:
         """Returns what a copy in another process needs."""
         return {**vars(self), "_plan": None}
 
+    @property
+    def classes(self) -> Mapping[str, tuple[str, ...]]:
+        """The feed's `classes`, which need no stream."""
+        return self._fetched_plan().spec.classes
+
     def located(self, at: Pass) -> Pass:
         """Returns a pass with its end."""
         if self.epochs is None:

@@ -207,8 +207,16 @@ class Segment(_message.Message):
     shrinks: bool
     def __init__(self, step: _Optional[int] = ..., start: _Optional[int] = ..., pipeline: _Optional[str] = ..., fingerprint: _Optional[str] = ..., seed: _Optional[int] = ..., batch_size: _Optional[int] = ..., world_size: _Optional[int] = ..., epoch: _Optional[int] = ..., offset: _Optional[int] = ..., epoch_end: _Optional[int] = ..., sample_count: _Optional[int] = ..., shuffle: _Optional[str] = ..., removed: _Optional[int] = ..., shrinks: bool = ...) -> None: ...
 
+class FieldClasses(_message.Message):
+    __slots__ = ("field", "names")
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    field: str
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, field: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class Pipeline(_message.Message):
-    __slots__ = ("name", "element_spec", "wire_spec", "finish_transforms", "sample_count", "fingerprint", "guarantee", "batch_size", "seed", "remainder", "on_error", "batch_stride", "server_version", "engine", "remainder_scope", "source_kind", "shuffle_mode", "lineage")
+    __slots__ = ("name", "element_spec", "wire_spec", "finish_transforms", "sample_count", "fingerprint", "guarantee", "batch_size", "seed", "remainder", "on_error", "batch_stride", "server_version", "engine", "remainder_scope", "source_kind", "shuffle_mode", "lineage", "classes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ELEMENT_SPEC_FIELD_NUMBER: _ClassVar[int]
     WIRE_SPEC_FIELD_NUMBER: _ClassVar[int]
@@ -227,6 +235,7 @@ class Pipeline(_message.Message):
     SOURCE_KIND_FIELD_NUMBER: _ClassVar[int]
     SHUFFLE_MODE_FIELD_NUMBER: _ClassVar[int]
     LINEAGE_FIELD_NUMBER: _ClassVar[int]
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
     name: str
     element_spec: _containers.RepeatedCompositeFieldContainer[FieldSpec]
     wire_spec: _containers.RepeatedCompositeFieldContainer[FieldSpec]
@@ -245,4 +254,5 @@ class Pipeline(_message.Message):
     source_kind: str
     shuffle_mode: str
     lineage: Lineage
-    def __init__(self, name: _Optional[str] = ..., element_spec: _Optional[_Iterable[_Union[FieldSpec, _Mapping]]] = ..., wire_spec: _Optional[_Iterable[_Union[FieldSpec, _Mapping]]] = ..., finish_transforms: _Optional[_Iterable[_Union[FinishTransform, _Mapping]]] = ..., sample_count: _Optional[int] = ..., fingerprint: _Optional[str] = ..., guarantee: _Optional[_Union[Guarantee, _Mapping]] = ..., batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., remainder: _Optional[_Union[Remainder, str]] = ..., on_error: _Optional[_Union[OnError, str]] = ..., batch_stride: _Optional[int] = ..., server_version: _Optional[str] = ..., engine: _Optional[_Union[Engine, str]] = ..., remainder_scope: _Optional[_Union[RemainderScope, str]] = ..., source_kind: _Optional[str] = ..., shuffle_mode: _Optional[str] = ..., lineage: _Optional[_Union[Lineage, _Mapping]] = ...) -> None: ...
+    classes: _containers.RepeatedCompositeFieldContainer[FieldClasses]
+    def __init__(self, name: _Optional[str] = ..., element_spec: _Optional[_Iterable[_Union[FieldSpec, _Mapping]]] = ..., wire_spec: _Optional[_Iterable[_Union[FieldSpec, _Mapping]]] = ..., finish_transforms: _Optional[_Iterable[_Union[FinishTransform, _Mapping]]] = ..., sample_count: _Optional[int] = ..., fingerprint: _Optional[str] = ..., guarantee: _Optional[_Union[Guarantee, _Mapping]] = ..., batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., remainder: _Optional[_Union[Remainder, str]] = ..., on_error: _Optional[_Union[OnError, str]] = ..., batch_stride: _Optional[int] = ..., server_version: _Optional[str] = ..., engine: _Optional[_Union[Engine, str]] = ..., remainder_scope: _Optional[_Union[RemainderScope, str]] = ..., source_kind: _Optional[str] = ..., shuffle_mode: _Optional[str] = ..., lineage: _Optional[_Union[Lineage, _Mapping]] = ..., classes: _Optional[_Iterable[_Union[FieldClasses, _Mapping]]] = ...) -> None: ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,10 @@ from infeed.shared.errors import ConfigError
 from infeed_server.config.document import Problem
 from infeed_server.config.importer import find_module, missing_name
 from infeed_server.config.model import Finding, KeyPath
-from infeed_server.pipeline.definition import Remove, with_samples
+from infeed_server.pipeline.definition import Pipeline, Remove, with_samples
 from infeed_server.pipeline.load import FilePipelines, definitions
 from infeed_server.pipeline.removal import read_list
-from infeed_server.sources import AnySource
+from infeed_server.sources import AnySource, ImagesSource
 from infeed_server.sources.base import CodeDefinition, SourceDefinition
 from infeed_server.transforms import AnyTransform, Map, Transform
 
@@ -36,6 +36,19 @@ def file_problems(pipelines: FilePipelines) -> list[Problem]:
                 problem = doc.problem(("pipelines", name, *path), text)
                 problems.append(problem)
     return sorted(dict.fromkeys(problems), key=lambda problem: problem.line)
+
+
+def order_notes(pipelines: Mapping[str, Pipeline]) -> Iterator[str]:
+    """Yields the pipelines whose samples come class by class, and do not look like evaluations,
+    which take all of them."""
+    for name, pipeline in pipelines.items():
+        source, batch = pipeline.source, pipeline.batch
+        by_class = isinstance(source, ImagesSource) and source.is_sorted_by_class
+        if by_class and pipeline.shuffle.mode == "none" and batch and batch.remainder == "drop":
+            yield (
+                f"note: {name}: samples come class by class; for a training add shuffle: "
+                "{seed: 17}, for an evaluation batch: {remainder: pad}"
+            )
 
 
 def _findings(value: dict[str, Any], folder: Path) -> Iterator[Finding]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import NamedTuple
 
 from infeed.shared.errors import InfeedError, SourceError
 from infeed_server.config.document import Problem
@@ -19,38 +21,43 @@ DATASET_TIMEOUT_SECONDS = 60.0
 down. A dataset that takes longer is called bad."""
 
 
-def first_batch_problem(
+class FirstBatch(NamedTuple):
+    """What a server or trainer would refuse, and the names of the classes of fields."""
+
+    problem: Problem | None = None
+    classes: Mapping[str, Sequence[str]] = {}
+
+
+def make_first_batch(
     pipelines: FilePipelines, name: str, progress: ProgressCallback, *, with_bad_samples: bool
-) -> Problem | None:
-    """Opens a pipeline and makes its first batch; returns what a server or trainer would refuse.
-    Unless `with_bad_samples`, a sample that cannot be read or transformed is no problem: a scan
-    reports it."""
+) -> FirstBatch:
+    """Opens a pipeline and makes its first batch. Unless `with_bad_samples`, a sample that cannot
+    be read or transformed is no problem: a scan reports it."""
     try:
         if isinstance(pipelines[name].source, DatasetSource):
-            _make_within_timeout(name, pipelines[name], progress)
-        else:
-            _make(name, pipelines[name], progress)
+            return _make_within_timeout(name, pipelines[name], progress)
+        return _make(name, pipelines[name], progress)
     except InfeedError as error:
         is_bad_sample = "sample_id" in error.metadata
         if is_bad_sample and not with_bad_samples:
-            return None
+            return FirstBatch()
         path, message = error_path(error, name)
         message += "; --scan lists every bad sample" * is_bad_sample
-        return pipelines.document.problem(path, message)
-    return None
+        return FirstBatch(pipelines.document.problem(path, message))
 
 
-def _make(name: str, definition: Pipeline, progress: ProgressCallback) -> None:
+def _make(name: str, definition: Pipeline, progress: ProgressCallback) -> FirstBatch:
     # A check leaves no log behind.
     definition = definition.model_copy(update={"quarantine": os.devnull})
     engine = build(name, definition, Monitor(), progress)
     try:
         engine.warm_up()
+        return FirstBatch(classes=engine.spec.classes)
     finally:
         engine.close()
 
 
-def _make_within_timeout(name: str, definition: Pipeline, progress: ProgressCallback) -> None:
+def _make_within_timeout(name: str, definition: Pipeline, progress: ProgressCallback) -> FirstBatch:
     executor = DaemonExecutor("infeed-first-batch")
     made = executor.submit(_make, name, definition, progress)
     executor.close()
@@ -61,4 +68,4 @@ def _make_within_timeout(name: str, definition: Pipeline, progress: ProgressCall
             f"source.dataset: no first batch within {DATASET_TIMEOUT_SECONDS:g} seconds; see that "
             "the files and the tf.data service that it reads from can be reached"
         ) from None
-    made.result()
+    return made.result()

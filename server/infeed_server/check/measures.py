@@ -30,7 +30,7 @@ class Measures:
         cls, columns: Specs, parse: Callable[[Sample], Sample], steps: Sequence[Step]
     ) -> Measures:
         """Traces the steps. Raises `ConfigError` and `UserCodeError`."""
-        stages = sample_graph.trace_columns(columns, parse, steps)
+        stages = sample_graph.trace_columns(columns, parse, steps).stages
         fields = [(SOURCE_STAGE, name, spec) for name, spec in stages[0].items()]
         for (number, transform), after in zip(steps, stages[1:], strict=True):
             touched = transform.fields()

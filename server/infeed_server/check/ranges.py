@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,7 +92,7 @@ class ClassCounts:
 
     field: str
     counts: Counter[int | str] = dataclasses.field(default_factory=Counter)
-    names: tuple[str, ...] = ()
+    names: Sequence[str] = ()
     """The name of each class, where the source has them."""
     is_class: bool = True
     """Whether the values can be classes."""

@@ -38,14 +38,13 @@ class PipelineReport:
     """The name of each stage."""
 
     def measure(
-        self, measures: Measures, steps: Sequence[Step], names: tuple[str, ...] = ()
+        self, measures: Measures, steps: Sequence[Step], names: Mapping[str, Sequence[str]] = {}
     ) -> None:
-        """Begins without samples; `names` are the classes of the field `label`, if known."""
+        """Begins without samples; `names` has the classes of fields."""
         self.stages |= {number: f"{number}: {transform.name}" for number, transform in steps}
         self.ranges = measures.ranges()
         self.classes = [
-            ClassCounts(name, names=names if name == "label" else ())
-            for name in measures.class_fields
+            ClassCounts(name, names=names.get(name, ())) for name in measures.class_fields
         ]
 
     def add(self, values: Array, classes: Mapping[str, tf.Tensor]) -> None:

@@ -121,7 +121,7 @@ def _scan_indexed(
     wanted = wanted[:count]
     if maps:
         report.stages[SOURCE_STAGE] = f"{maps[-1][0]}: map"
-    report.measure(measures, steps, getattr(source, "class_names", ()))
+    report.measure(measures, steps, {} if maps else source.classes)
     faults: list[Exception] = []
 
     def groups() -> Iterator[dict[str, Any]]:

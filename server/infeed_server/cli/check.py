@@ -26,6 +26,7 @@ from infeed_server.cli.console import (
 )
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import defer_tensorflow, load_tensorflow
+from infeed_server.storage.files import abbreviate
 
 if TYPE_CHECKING:
     from infeed_server.check.report import PipelineReport
@@ -91,7 +92,7 @@ def check(
     """
     set_up_logging()
     defer_tensorflow()
-    from infeed_server.check.definitions import file_problems
+    from infeed_server.check.definitions import file_problems, order_notes
     from infeed_server.pipeline.load import parse_yaml
     from infeed_server.processes.signals import exit_after_interrupt
 
@@ -106,12 +107,13 @@ def check(
             param_hint="--pipeline",
         )
     reports: list[PipelineReport] = []
+    classes: list[str] = []
     if not problems:
         # What the user's code prints is not the result. A progress bar hides the cursor.
         with redirect_stdout(sys.stderr), exit_after_interrupt(console.show_cursor):
             load_tensorflow()
             started = time.monotonic()
-            problems = _first_batches(pipelines, names, scan)
+            classes, problems = _first_batches(pipelines, names, scan)
             if scan and not problems:
                 reports, problems = _scan(pipelines, names, limit, show)
     good = not problems and all(report.bad_samples <= max_bad for report in reports)
@@ -126,6 +128,9 @@ def check(
     else:
         for report in reports:
             _print_report(report)
+        valid = {name: pipelines[name] for name in names if name in pipelines}
+        for line in [*(() if reports else classes), *order_notes(valid)]:
+            typer.echo(printable_lines(line))
         for problem in problems:
             typer.echo(printable_lines(str(problem)))
         if count := len(problems):
@@ -141,14 +146,25 @@ def check(
         raise typer.Exit(PROBLEMS_STATUS if pipelines.document.readable else UNREADABLE_STATUS)
 
 
-def _first_batches(pipelines: FilePipelines, names: Sequence[str], scan: bool) -> list[Problem]:
-    from infeed_server.check.first_batch import first_batch_problem
+def _first_batches(
+    pipelines: FilePipelines, names: Sequence[str], scan: bool
+) -> tuple[list[str], list[Problem]]:
+    """Returns a line for each field with named classes, and the problems."""
+    from infeed_server.check.first_batch import make_first_batch
+    from infeed_server.pipeline.followed_classes import warn_of_other_classes
 
-    found = []
+    found = {}
     for name in names:
         with index_progress(name) as progress:
-            found.append(first_batch_problem(pipelines, name, progress, with_bad_samples=not scan))
-    return [problem for problem in found if problem is not None]
+            found[name] = make_first_batch(pipelines, name, progress, with_bad_samples=not scan)
+    warn_of_other_classes({name: first.classes for name, first in found.items()})
+    lines = [
+        f"{name}: {len(classes)} classes of {field}: "
+        + abbreviate([f"{n} {text}" for n, text in enumerate(classes)], _MAX_CLASSES_SHOWN)
+        for name, first in found.items()
+        for field, classes in first.classes.items()
+    ]
+    return lines, [first.problem for first in found.values() if first.problem is not None]
 
 
 def _scan(

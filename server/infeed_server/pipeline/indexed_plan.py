@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,6 +17,7 @@ from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.draws import name_draws
 from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
+from infeed_server.pipeline.followed_classes import followed_classes
 from infeed_server.pipeline.lineage import MAX_STABLE, removed_ids, run_order, skip_lineage
 from infeed_server.pipeline.removal import removed_samples
 from infeed_server.pipeline.sample_cache import CachedSource, take_cache
@@ -111,12 +112,12 @@ def plan_indexed(
         if maps:
             source = map_source(definition, source, maps)
             undo.callback(source.close)
-        host, finish, wire_spec = _place_steps(source, in_graph)
+        placed = _Placed.of(source, in_graph)
         own = definition_fingerprint(definition, identity, removed)
-        spec = _spec(name, definition, order, wire_spec, finish, own)
+        spec = _spec(name, definition, order, placed, own)
         if removed or definition.skip:
             spec = replace(spec, lineage=skip_lineage(spec, order, definition.skip))
-        parts = cache.split(host) if cache else ((), host)
+        parts = cache.split(placed.host) if cache else ((), placed.host)
         first, rest = (tuple(fuse_decode_and_crop(part)) for part in parts)
         plan = IndexedPlan(definition, spec, source, (*first, *rest), removed)
         if cache is not None and cached:
@@ -126,34 +127,38 @@ def plan_indexed(
     return plan
 
 
-def _place_steps(
-    source: Source, steps: Sequence[Step]
-) -> tuple[list[Step], tuple[FinishTransform, ...], Spec]:
-    """Returns the steps that stay at the server, the others, and the fields that are sent."""
-    stages = sample_graph.trace(source, steps)
-    refuse_torn_pictures(steps, stages)
-    host, finish = plan_finish(steps, stages)
-    if host == list(steps[: len(host)]):
-        sent = stages[len(host)]
-    else:
-        sent = sample_graph.trace(source, host)[-1]
-    return host, finish, sample_graph.field_specs(sent)
+@dataclass(frozen=True)
+class _Placed:
+    """The steps that stay at the server, the others, the fields that are sent, and the names of
+    their classes."""
+
+    host: list[Step]
+    finish: tuple[FinishTransform, ...]
+    wire_spec: Spec
+    classes: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, source: Source, steps: Sequence[Step]) -> _Placed:
+        stages, origins = sample_graph.trace(source, steps)
+        refuse_torn_pictures(steps, stages)
+        host, finish = plan_finish(steps, stages)
+        if host == list(steps[: len(host)]):
+            sent = stages[len(host)]
+        else:
+            sent = sample_graph.trace(source, host).stages[-1]
+        classes = followed_classes(source, origins)
+        return cls(host, finish, sample_graph.field_specs(sent), classes)
 
 
 def _spec(
-    name: str,
-    definition: Pipeline,
-    order: SampleOrder,
-    wire_spec: Spec,
-    finish: tuple[FinishTransform, ...],
-    fingerprint: str,
+    name: str, definition: Pipeline, order: SampleOrder, placed: _Placed, fingerprint: str
 ) -> PipelineSpec:
     assert definition.batch is not None
     return PipelineSpec(
         name=name,
-        element_spec=finished_spec(wire_spec, finish),
-        wire_spec=wire_spec,
-        finish_transforms=finish,
+        element_spec=finished_spec(placed.wire_spec, placed.finish),
+        wire_spec=placed.wire_spec,
+        finish_transforms=placed.finish,
         sample_count=order.length,
         fingerprint=fingerprint,
         guarantee=Guarantee("deterministic", "exactly_once", "constant_time"),
@@ -164,6 +169,7 @@ def _spec(
         server_version=VERSION,
         source_kind=definition.source.kind,
         shuffle_mode=order.mode,
+        classes=placed.classes,
     )
 
 

@@ -85,7 +85,7 @@ class CachedSource(WrappedSource):
         opened."""
         self.steps = tuple(steps)
         self.hits = self.misses = 0
-        self._fields = sample_graph.trace(source, steps)[-1]
+        self._fields = sample_graph.trace(source, steps).stages[-1]
         self._serialized = {
             name for name, spec in self._fields.items() if not spec.shape.is_fully_defined()
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -77,29 +78,44 @@ def columns_function(
     return run.get_concrete_function()  # type: ignore[no-any-return]
 
 
-def trace(source: Source, steps: Sequence[Step]) -> list[Specs]:
-    """Returns the fields before each step, and after the last. Raises `ConfigError` that names the
-    step with an invalid option or field, and `UserCodeError` when a user's function raises."""
+class Traced(NamedTuple):
+    """The fields before each step and after the last, and the field of the source, by its name at
+    the end, whose classes each still has."""
+
+    stages: list[Specs]
+    origins: Mapping[str, str]
+
+
+def trace(source: Source, steps: Sequence[Step]) -> Traced:
+    """Traces the steps. Raises `ConfigError` that names the step with an invalid option or field,
+    and `UserCodeError` when a user's function raises."""
     return trace_columns(dict(source.columns), source.parse, steps)
 
 
 def trace_columns(
     columns: Specs, parse: Callable[[Sample], Sample], steps: Sequence[Step]
-) -> list[Specs]:
+) -> Traced:
     """Traces the steps as `trace` does, over columns that `parse` turns into a sample."""
     stages: list[Specs] = []
+    origins: dict[str, str] = {}
 
     def traced(columns: Sample, key: tf.Tensor) -> Sample:
         sample = parse(columns)
         stages.append(_specs(sample))
+        origin = {id(value): name for name, value in sample.items()}
+        kept = [sample]  # an id is of this tensor as long as it lives
         for step in steps:
-            sample = _apply_located(step, sample, key)
+            before, sample = sample, _apply_located(step, sample, key)
             stages.append(_specs(sample))
+            kept.append(sample)
+            for field in (step[1].fields() or ()) if step[1].keeps_classes else ():
+                origin[id(sample[field])] = origin.get(id(before[field]), "")
+        origins.update({n: origin[id(value)] for n, value in sample.items() if id(value) in origin})
         return sample
 
     wrapped = tf.function(traced, autograph=False)
     wrapped.get_concrete_function(columns, KEY_SPEC)
-    return stages
+    return Traced(stages, origins)
 
 
 def field_specs(specs: Specs, path: str = "transforms") -> Spec:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -54,7 +55,8 @@ class FeedServicer(grpc.GenericRpcHandler):
         remaining = [spec for spec in specs if spec.name > request.page_token]
         page = remaining[:size]
         return messages.ListPipelinesResponse(
-            pipelines=[spec.to_proto() for spec in page],
+            # The names of thousands of classes each would be more than a message may have.
+            pipelines=[replace(spec, classes={}).to_proto() for spec in page],
             next_page_token=page[-1].name if len(remaining) > len(page) else "",
             control_plane=self._control_plane,
         )

@@ -21,6 +21,7 @@ from infeed_server.observe.metrics import Metrics
 from infeed_server.observe.observer import UPDATE_INTERVAL_SECONDS, Observer
 from infeed_server.observe.preview import Previews
 from infeed_server.pipeline.definition import Pipeline
+from infeed_server.pipeline.followed_classes import warn_of_other_classes
 from infeed_server.pipeline.load import Pipelines, located
 from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.rpc.batch_stream import Trace
@@ -181,6 +182,7 @@ class Server:
                 self._engines[name] = engine
                 self.observer.watch(name, engine)
                 self.health.set(name, ready=False, reason="making its first batch")
+        warn_of_other_classes({name: engine.spec.classes for name, engine in self._engines.items()})
 
     def _open(
         self, name: str, definition: Pipeline, on_progress: ProgressCallback | None

@@ -63,6 +63,8 @@ class Source(ABC):
     """A hash of the samples, independent of where they are stored."""
     stamp: str = ""
     """A hash of sizes and times of its files, where the identity does not cover the content."""
+    classes: Mapping[str, Sequence[str]] = {}
+    """The name of each class by its number, of each field whose classes have names."""
     advice: str = ""
     """What makes samples in a global order cost less; empty where nothing does."""
     parsed: bool = True
@@ -120,6 +122,7 @@ class WrappedSource(Source):
         """`made` is a hash of all that makes these samples from the other source's."""
         self.source, self.stamp = source, source.stamp
         self.identity = hashlib.sha256(f"{source.identity} {made}".encode()).hexdigest()
+        self.classes = source.classes
 
     def __len__(self) -> int:
         return len(self.source)

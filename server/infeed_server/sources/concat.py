@@ -36,7 +36,10 @@ class ConcatSource(Source):
         stamps = [part.stamp for part in parts]
         self.stamp = _hash(stamps) if any(stamps) else ""
         self.advice = next((part.advice for part in parts if part.advice), "")
-        self.class_names = max((_class_names(part) for part in parts), key=len)
+        self.classes = {
+            name: max((part.classes.get(name, ()) for part in parts), key=len)
+            for name in {name for part in parts for name in part.classes}
+        }
 
     def __len__(self) -> int:
         return int(self._begins[-1])
@@ -105,8 +108,9 @@ def _difference(part: Source, first: Source) -> str:
             return f"has the column {name!r} {_describe(mine)}, which is {_describe(expected)}"
     if part.parsed != first.parsed or _graph(part) != _graph(first):
         return "has the columns of other fields than those"
-    if problem := class_conflict(_class_names(part), _class_names(first)):
-        return f"has labels where {problem}"
+    for name, names in part.classes.items():
+        if problem := class_conflict(names, first.classes.get(name, ())):
+            return f"has the column {name!r} where {problem}"
     return ""
 
 
@@ -124,10 +128,6 @@ def _describe(spec: tf.TensorSpec | None) -> str:
     if spec is None:
         return "missing"
     return f"{spec.dtype.name}{spec.shape.as_list() if spec.shape.rank is not None else ''}"
-
-
-def _class_names(source: Source) -> tuple[str, ...]:
-    return tuple(getattr(source, "class_names", ()))
 
 
 def _hash(values: Iterable[str]) -> str:

@@ -88,8 +88,7 @@ def _fill(
         if look := ImageLook.of_all(values.tolist()):
             draft.about.append(f"{name}: images, {look.describe()}")
             look.suggest(draft, name, columns)
-    if tables.class_names:
-        draft.about.append(f"classes: {abbreviate(tables.class_names)}")
+    draft.about += [f"classes of {name}: {abbreviate(of)}" for name, of in tables.classes.items()]
     return draft
 
 

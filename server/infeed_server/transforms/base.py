@@ -45,6 +45,8 @@ class Transform(Definition):
     """The name in YAML: the class's, in snake case."""
     shorthand: ClassVar[str | None] = None
     """The option that YAML may give alone: `map: module:attr` is `map: {function: module:attr}`."""
+    keeps_classes: ClassVar[bool] = False
+    """Whether the one field that it changes still is the number of a class, or has its entry."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
@@ -77,6 +79,10 @@ class Transform(Definition):
         """Returns what a random transform draws for a sample, from which `apply` makes the result;
         of one whose draws are unknown, the key."""
         return {"key": key}
+
+    def explain(self, sample: Sample) -> str:  # noqa: ARG002
+        """Returns why `apply` failed for a sample, if its error does not tell."""
+        return ""
 
     def fields(self) -> set[str] | None:
         """Returns the fields that are read or written; None if they are unknown."""

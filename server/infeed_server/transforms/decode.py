@@ -25,7 +25,12 @@ from infeed_server.transforms.base import (
 from infeed_server.transforms.geometry import Crop, Window, crop_to_window
 from infeed_server.transforms.images.formats import decode, decode_by_format, decode_traced
 from infeed_server.transforms.images.graph import Decoding, call_traced
-from infeed_server.transforms.images.jpeg import decode_jpeg_window, is_whole_jpeg
+from infeed_server.transforms.images.jpeg import (
+    END_OF_IMAGE,
+    START_OF_IMAGE,
+    decode_jpeg_window,
+    is_whole_jpeg,
+)
 from infeed_server.transforms.option_types import NumberType, Positive, Shape
 
 # tf.io.decode_raw has no unsigned types of these widths; the signed ones have the same bits.
@@ -68,6 +73,12 @@ class DecodeImage(FieldTransform):
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
         contents = require_bytes(x, self, instead="an image is decoded once")
         return decode(contents, self.decoding)
+
+    @override
+    def explain(self, sample: Sample) -> str:
+        contents = sample[self.field].numpy()
+        is_cut = contents[:2] == START_OF_IMAGE and contents[-2:] != END_OF_IMAGE
+        return "the JPEG is truncated: its last marker is missing" if is_cut else ""
 
 
 class DecodeRaw(FieldTransform):
@@ -145,6 +156,10 @@ class DecodeAndCrop(Transform):
             other=lambda: call_traced(_decode_whole, contents, key, options=(decoding, self.crop)),
         )
         return {**sample, field: self.crop.to_output(pixels)}
+
+    @override
+    def explain(self, sample: Sample) -> str:
+        return self.decode.explain(sample)
 
     @override
     def draw(self, sample: Sample, key: Key) -> Drawn:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -75,6 +75,8 @@ class Cast(FieldTransform):
     Result: → `dtype`; shape kept.
     """
 
+    keeps_classes: ClassVar[bool] = True
+
     dtype: NumberType
     """Type of the result."""
 
@@ -92,6 +94,8 @@ class OneHot(FieldTransform):
 
     Result: integers → `dtype`; a new last dimension of `depth`.
     """
+
+    keeps_classes: ClassVar[bool] = True
 
     depth: Positive
     """Number of classes; a label outside of [0, `depth`) gives only `off_value`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ def test_json_has_spec_ranges_and_provenance(serve: Any, tmp_path: Path) -> None
         "slots": 6,
         "sample_ids": ids.tolist(),
         "mask": [True] * 6,
+        "classes": {},
     }
     image, label = document["pipeline"]["fields"]
     assert (image["name"], image["data_type"], image["sent_as"]) == ("image", "float32", "uint8")
@@ -57,6 +59,15 @@ def test_json_has_spec_ranges_and_provenance(serve: Any, tmp_path: Path) -> None
     with Image.open(png) as sheet:
         assert sheet.format == "PNG"
         assert sheet.width > 6 * 64
+
+
+def test_classes_have_their_names(serve: Any) -> None:
+    transport = fake()
+    transport.spec = replace(transport.spec, classes={"label": ("ant", "bee", "cat", "dog")})
+    labels = [number % 5 for number in transport.sample_ids(0, 0, 6).tolist()]
+    named = [f"{n} {['ant', 'bee', 'cat', 'dog'][n]}" if n < 4 else "4" for n in labels]
+    result = run(serve(transport).address, "photos")
+    assert f"label: {', '.join(named)}\n" in result.output, result.output
 
 
 def test_value_ranges_leave_out_empty_slots() -> None:
@@ -100,7 +111,7 @@ def test_captions_have_sample_label_and_position() -> None:
     ],
 )
 def test_labels_of_other_types_are_short(value: Any, text: str) -> None:
-    assert contact_sheet._label(value) == text
+    assert contact_sheet.label_text(value) == text
 
 
 def test_each_image_stands_above_its_caption() -> None:

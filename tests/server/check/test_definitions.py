@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from tests.harness.tfrecords import example, write_records
 
-from infeed_server.check.definitions import file_problems
+from infeed_server.check.definitions import file_problems, order_notes
 from infeed_server.pipeline.load import parse_yaml
 
 GOOD = """
@@ -181,3 +181,15 @@ def test_remote_paths_are_not_looked_for(folder: Path) -> None:
     ):
         text = f"pipelines:\n  p:\n    source: {source}\n    batch: {{size: 1}}\n"
         assert problems(folder, text) == []
+
+
+def test_samples_that_come_class_by_class_are_noted(tmp_path: Path) -> None:
+    labels = ("folders", "{folders: [cat]}", "labels.csv")
+    for options, noted in (("batch: 1", labels[:2]), ("batch: {size: 1, remainder: pad}", ())):
+        text = "pipelines:\n" + "".join(
+            f"  '{n}': {{source: {{images: photos, labels: {value}}}, {options}}}\n"
+            for n, value in enumerate(labels)
+        )
+        (tmp_path / "p.yaml").write_text(text)
+        notes = [*order_notes(parse_yaml(str(tmp_path / "p.yaml")))]
+        assert [note.split(": ")[1] for note in notes] == [str(n) for n in range(len(noted))]

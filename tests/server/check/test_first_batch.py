@@ -12,7 +12,7 @@ from tests.harness.datasets import jpeg
 
 from infeed_server.check import first_batch
 from infeed_server.check.definitions import file_problems
-from infeed_server.check.first_batch import first_batch_problem
+from infeed_server.check.first_batch import make_first_batch
 from infeed_server.pipeline.load import parse_yaml
 
 NEVER = threading.Event()
@@ -53,10 +53,10 @@ def problem(folder: Path, text: str, *, with_bad_samples: bool = True) -> str:
     file.write_text(f"pipelines:\n  p:\n    {text}\n")
     pipelines = parse_yaml(str(file))
     assert file_problems(pipelines) == []
-    found = first_batch_problem(
+    found = make_first_batch(
         pipelines, "p", lambda done, total: None, with_bad_samples=with_bad_samples
     )
-    return "" if found is None else str(found).removeprefix(f"{file}:")
+    return "" if found.problem is None else str(found.problem).removeprefix(f"{file}:")
 
 
 PHOTOS = (

@@ -27,7 +27,7 @@ def test_trace_has_the_fields_before_each_step_and_last() -> None:
         {"resize": {"field": "image", "size": [2, 5], "dtype": "float32"}},
         {"drop": {"fields": ["x"]}},
     )
-    stages = sample_graph.trace(source, steps)
+    stages = sample_graph.trace(source, steps).stages
     assert [sorted(stage) for stage in stages] == [["image", "x"], ["image", "x"], ["image"]]
     assert [tuple(stage["image"].shape) for stage in stages] == [(4, 4, 3), (2, 5, 3), (2, 5, 3)]
     assert str(sample_graph.field_specs(stages[-1])[0]) == "image: float32[2, 5, 3]"

@@ -104,7 +104,7 @@ def test_labels_must_number_the_same_classes(folders: Path) -> None:
     )
     assert len(open_all(one, two)) == 3
     with pytest.raises(
-        ConfigError, match=r"labels where 0 is 'ape', not 'cat' as in images: .*one"
+        ConfigError, match=r"has the column 'label' where 0 is 'ape', not 'cat' as in images: .*one"
     ):
         open_all(one, other)
 

@@ -52,7 +52,7 @@ def test_rows_are_as_on_a_disk(saved: Path, store: ObjectServer) -> None:
     local, remote = opened(saved), opened("s3://bkt/pets")
     assert remote.identity == local.identity
     assert remote.columns == local.columns
-    assert remote.class_names == ("cat", "dog")
+    assert remote.classes["label"] == ("cat", "dog")
     assert str(remote.provenance(19)) == "s3://bkt/pets/data-00001-of-00002.arrow"
     order = np.random.default_rng(1).permutation(ROWS)
     before = len(store.requests)

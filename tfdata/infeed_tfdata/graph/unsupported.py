@@ -49,7 +49,7 @@ def refuse_python_steps(source: Source, steps: Sequence[Step]) -> None:
     last = max((n for n, (_, step) in enumerate(steps) if isinstance(step, Map)), default=None)
     if last is None:
         return
-    specs = sample_graph.trace(source, steps[:last])
+    specs = sample_graph.trace(source, steps[:last]).stages
     for (ordinal, step), fields in zip(steps, specs, strict=False):
         if isinstance(step, Map):
             traced = tf.function(step.apply, autograph=False)

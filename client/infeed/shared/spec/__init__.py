@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -163,6 +164,7 @@ class PipelineSpec:
     lineage: Lineage = ()
     """The segments of a run from its beginning on, where the definition skips steps or
     removes samples."""
+    classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
 
     @property
     def is_remote(self) -> bool:
@@ -190,11 +192,15 @@ class PipelineSpec:
         return to_message(
             spec_pb2.Pipeline,
             self,
-            element_spec=[field.to_proto() for field in self.element_spec],
-            wire_spec=[field.to_proto() for field in self.wire_spec],
+            element_spec=[spec.to_proto() for spec in self.element_spec],
+            wire_spec=[spec.to_proto() for spec in self.wire_spec],
             finish_transforms=[finish_to_proto(t) for t in self.finish_transforms],
             guarantee=to_message(spec_pb2.Guarantee, self.guarantee),
             lineage=lineage_to_proto(self.lineage) if self.lineage else None,
+            classes=[
+                spec_pb2.FieldClasses(field=name, names=names)
+                for name, names in self.classes.items()
+            ],
         )
 
     @classmethod
@@ -203,9 +209,10 @@ class PipelineSpec:
             cls,
             message,
             {"engine": "local", "remainder_scope": "job"},
-            element_spec=tuple(FieldSpec.from_proto(field) for field in message.element_spec),
-            wire_spec=tuple(FieldSpec.from_proto(field) for field in message.wire_spec),
+            element_spec=tuple(FieldSpec.from_proto(spec) for spec in message.element_spec),
+            wire_spec=tuple(FieldSpec.from_proto(spec) for spec in message.wire_spec),
             finish_transforms=tuple(finish_from_proto(t) for t in message.finish_transforms),
             guarantee=from_message(Guarantee, message.guarantee),
             lineage=lineage_from_proto(message.lineage),
+            classes={classes.field: tuple(classes.names) for classes in message.classes},
         )

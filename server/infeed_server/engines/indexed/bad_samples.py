@@ -192,6 +192,7 @@ def _examine(
 ) -> SampleFailure | None:
     stage: str | Step = "read"
     depends_on_key = False
+    sample: Sample = {}
     try:
         indices = np.array([index], np.int64)
         if isinstance(source, MappedSource):
@@ -215,7 +216,8 @@ def _examine(
     except Exception as error:  # a user's function may raise anything
         if is_storage_fault(error):
             raise
-        return SampleFailure(_describe(source, index, stage, error), depends_on_key)
+        found = _describe(source, index, stage, error, sample)
+        return SampleFailure(found, depends_on_key)
     return None
 
 
@@ -223,7 +225,9 @@ def _first_row(columns: Columns) -> Sample:
     return {name: tf.constant(rows[0]) for name, rows in columns.items()}
 
 
-def _describe(source: Source, index: int, stage: str | Step, error: Exception) -> InfeedError:
+def _describe(
+    source: Source, index: int, stage: str | Step, error: Exception, sample: Sample
+) -> InfeedError:
     origin = source.provenance(index)
     name = stage if isinstance(stage, str) else f"transforms[{stage[0]}].{stage[1].display_name}"
     if stage == _FUNCTIONS and isinstance(error, InfeedError):
@@ -232,4 +236,5 @@ def _describe(source: Source, index: int, stage: str | Step, error: Exception) -
     prefix = f"sample {index} ({origin}): {name}: "
     if isinstance(error, UserCodeError):
         return UserCodeError(prefix + error.message, **metadata)
-    return SampleError(prefix + one_line(error), **metadata)
+    reasons = ["" if isinstance(stage, str) else stage[1].explain(sample), one_line(error)]
+    return SampleError(prefix + ": ".join(filter(None, reasons)), **metadata)

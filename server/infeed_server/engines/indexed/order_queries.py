@@ -27,7 +27,7 @@ from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.pipeline.sample_key import format_key
 from infeed_server.sources import Source
-from infeed_server.sources.base import Sample, WrappedSource
+from infeed_server.sources.base import Sample
 from infeed_server.sources.python.mapped import MappedSource
 from infeed_server.transforms.base import Step
 from infeed_server.transforms.decode import DecodeAndCrop
@@ -182,7 +182,7 @@ class OrderQueries:
                     "all samples; give an index, or the end of a file's path",
                     sample=text,
                 )
-            names = _class_names(source) if field == "label" else ()
+            names = source.classes.get(field, ())
             yield from map(int, np.flatnonzero(_equal(values, value, names)))
         else:
             path, _, offset = text.rpartition("@") if _has_offset(text) else (text, "", "")
@@ -260,9 +260,3 @@ def _equal(values: Array, text: str, names: Sequence[str]) -> Array:
 
 def _number(text: str) -> float:
     return int(text) if text.lstrip("-").isdecimal() else float(text)
-
-
-def _class_names(source: Source) -> Sequence[str]:
-    while isinstance(source, WrappedSource):
-        source = source.source
-    return getattr(source, "class_names", ())

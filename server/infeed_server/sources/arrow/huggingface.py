@@ -75,7 +75,7 @@ class SavedRows(TableReader):
         """Reads the descriptions, and returns the files."""
         self._folder, self._saved = folder, read_saved(folder)
         self._asked = columns, {**self._saved.shapes, **shapes}
-        self.class_names = self._saved.class_names
+        self.classes = self._saved.classes
         self._types: dict[str, str] = {}
         return self._saved.files
 

@@ -14,6 +14,7 @@ from infeed_server.sources.arrow.footers import read_footers
 from infeed_server.sources.arrow.open_group import OpenGroup
 from infeed_server.sources.arrow.part_cache import PartCache
 from infeed_server.sources.arrow.partitions import read_partitions
+from infeed_server.sources.arrow.saved_dataset import stored_classes
 from infeed_server.sources.arrow.tables import (
     Part,
     Shapes,
@@ -21,6 +22,7 @@ from infeed_server.sources.arrow.tables import (
     advice_of_parts,
     part_of_table,
 )
+from infeed_server.sources.class_names import class_conflict
 from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.stamp import StoredFile
 
@@ -59,11 +61,14 @@ class RowGroups(TableReader):
             # What the file has as well is read of the file.
             folders = {n: v for n, v in self._partitions[number].items() if n not in kinds}
             kinds |= {name: value.type for name, value in folders.items()}
+            classes = stored_classes(metadata.metadata)
             if not number:
                 self.set_types(kinds, columns, shapes, files[0].path)
+                self.classes = {name: classes[name] for name in self.columns if name in classes}
                 described = self._describe(kinds)
             elif (other := self._describe(kinds)) != described:
                 raise self._other_types(number, other, described)
+            self._check_classes(number, classes)
             self._add_groups(number, metadata)
             digest.update(content)
             folders = {name: folders[name] for name in self.columns if name in folders}
@@ -99,6 +104,17 @@ class RowGroups(TableReader):
             field = fields.field_of(name, kinds[name]) if name in kinds else None
             described[name] = f"{field} {fields.time_unit(kinds[name])}".strip() if field else "no"
         return described
+
+    def _check_classes(self, file: int, classes: Mapping[str, Sequence[str]]) -> None:
+        """Raises `SourceError` for a number that is another class than in the first file."""
+        for name, names in self.classes.items():
+            if problem := class_conflict(classes.get(name, ()), names):
+                path, first = self._ranges.files[file].path, self._ranges.files[0].path
+                raise SourceError(
+                    f"{path} has a column {name!r} where {problem} in {first}; write both with one "
+                    "list of classes: ds.cast_column(...) of datasets",
+                    file=path,
+                )
 
     def _other_types(
         self, file: int, other: Mapping[str, str], first: Mapping[str, str]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from infeed.shared.errors import SourceError
@@ -38,10 +38,9 @@ class SavedDataset(NamedTuple):
         return [name for name in self.features if self._kind(name) in _FILES]
 
     @property
-    def class_names(self) -> tuple[str, ...]:
-        """The names of the classes of the only label; empty with several."""
-        labels = [name for name in self.features if self._kind(name) == "ClassLabel"]
-        return tuple(map(str, self.features[labels[0]]["names"])) if len(labels) == 1 else ()
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        """The names of the classes of each label."""
+        return class_labels(self.features)
 
     @property
     def shapes(self) -> dict[str, tuple[int | None, ...]]:
@@ -53,8 +52,30 @@ class SavedDataset(NamedTuple):
         }
 
     def _kind(self, name: str) -> str | None:
-        feature = self.features[name]
-        return feature.get("_type") if isinstance(feature, dict) else None
+        return _kind(self.features[name])
+
+
+def _kind(feature: Any) -> str | None:
+    return feature.get("_type") if isinstance(feature, dict) else None
+
+
+def stored_classes(metadata: Mapping[bytes, bytes] | None) -> dict[str, tuple[str, ...]]:
+    """Returns what `class_labels` does, from the metadata of a schema that `datasets` has written;
+    nothing for other metadata, without which rows are read as well."""
+    try:
+        described = json.loads((metadata or {}).get(b"huggingface", b"{}"))
+        return class_labels(described["info"]["features"])
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return {}
+
+
+def class_labels(features: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Returns the names of the classes of each label among the features of a data set."""
+    return {
+        name: tuple(map(str, feature["names"]))
+        for name, feature in features.items()
+        if _kind(feature) == "ClassLabel"
+    }
 
 
 def read_splits(folder: str) -> list[str]:
@@ -105,5 +126,5 @@ def read_saved(folder: str) -> SavedDataset:
     file = f"{folder}/{INFO}"
     with decoding(file, _WHAT):
         saved = SavedDataset(files, fingerprint, dict(json.loads(read_bytes(file))["features"]))
-        _ = saved.encoded, saved.class_names, saved.shapes  # each raises for what it is not
+        _ = saved.encoded, saved.classes, saved.shapes  # each raises for what it is not
     return saved

@@ -50,7 +50,6 @@ class TableReader(ColumnSource, FilesSource):
 
     left_out: Mapping[str, str]
     """Columns that cannot be served, and their types, unless columns are named."""
-    class_names: tuple[str, ...] = ()
 
     def set_types(
         self,

@@ -112,12 +112,27 @@ def labels_from_folders(listing: ImageListing, classes: Sequence[str] = ()) -> L
     else:
         index = {name: number for number, name in enumerate(listing.folders)}
         without = [*listing.empty_folders]
+        _warn_of_numbers(listing)
     if without:
         of = "listed classes" if classes else "folders, which is no class"
         named = abbreviate(without)
         log.warning("%s: no image in %d of the %s: %s", listing.root, len(without), of, named)
     values = [index[file.path.partition("/")[0]] for file in listing.images]
     return Labels(np.array(values, np.int64), class_names=tuple(classes) or listing.folders)
+
+
+def _warn_of_numbers(listing: ImageListing) -> None:
+    """Warns of folders that are called by numbers, but have others: text sorts 10 before 2."""
+    if not all(folder.isdecimal() for folder in listing.folders):
+        return
+    numbers = sorted(listing.folders, key=int)
+    moved = next((n for n, name in enumerate(listing.folders) if name != numbers[n]), None)
+    if moved is not None:
+        log.warning(
+            "%s: the folder %s is class %d, as folders are sorted as text; for their order as "
+            "numbers: labels: {folders: ['%s']}",
+            *(listing.root, listing.folders[moved], moved, "', '".join(numbers)),
+        )
 
 
 def _class_number(folder: str, classes: _Names, listing: ImageListing) -> int:

@@ -65,6 +65,11 @@ class ImagesSource(IndexedDefinition):
         """Whether the folders that there are decide the number of each class."""
         return self.labels == _FOLDERS
 
+    @property
+    def is_sorted_by_class(self) -> bool:
+        """Whether all samples of a class are beside each other."""
+        return self.numbers_folders or isinstance(self.labels, FolderLabels)
+
     def check(self) -> Iterator[Finding]:
         if not is_remote(self.images):
             root = absolute_path(self.images)
@@ -130,17 +135,14 @@ class ImageReader(Source):
         if labels is not None:
             strings = labels.values.dtype == object
             self.columns["label"] = tf.TensorSpec((), tf.string if strings else tf.int64)
+            if labels.class_names:
+                self.classes = {"label": labels.class_names}
         self.labels = labels
         self.csv = csv
         self.root = listing.root.rstrip("/")
         self.files = ImageFiles(self.root, listing)
         self.stamp = self.files.digest()
         self._ranges = RangeReader(self.files, threads=_READ_THREADS, keep_open=False)
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """The name of each label, if the labels are taken from folders or file names."""
-        return self.labels.class_names if self.labels else ()
 
     def __len__(self) -> int:
         return len(self.files)

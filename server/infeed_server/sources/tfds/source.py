@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, ClassVar
 
@@ -19,7 +19,7 @@ from infeed_server.sources.tfds.info import INFO_NAME, list_shards, read_feature
 from infeed_server.sources.tfrecord.features import FeatureOptions, length_field
 from infeed_server.sources.tfrecord.index import RecordIndex, build_index
 from infeed_server.sources.tfrecord.reader import TFRecordReader
-from infeed_server.storage.files import PathString, absolute_path, is_remote, read_bytes
+from infeed_server.storage.files import PathString, absolute_path, is_file, is_remote, read_bytes
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,8 @@ class TfdsSource(IndexedDefinition):
                     file=file.path,
                 )
         options = {leaf.name: leaf.options(self.max_length.get(leaf.name)) for leaf in leaves}
-        return TfdsReader(index, options, leaves, _class_names(folder, leaves))
+        classes = {leaf.name: names for leaf in leaves if (names := _class_names(folder, leaf))}
+        return TfdsReader(index, options, leaves, classes)
 
     def _leaves(self, folder: str) -> list[Leaf]:
         """Returns the features to serve; warns about those left out. Raises `SourceError`."""
@@ -109,17 +110,12 @@ class TfdsSource(IndexedDefinition):
         return chosen
 
 
-def _class_names(folder: str, leaves: Sequence[Leaf]) -> tuple[str, ...]:
-    """Returns the names of the classes of `label`, or else of the only feature with classes."""
-    classes = [leaf.name for leaf in leaves if leaf.is_class]
-    if "label" not in classes and len(classes) != 1:
+def _class_names(folder: str, leaf: Leaf) -> tuple[str, ...]:
+    """Returns the names of the classes of a feature; none where they have numbers only."""
+    path = f"{folder}/{leaf.name.replace('/', '-')}.labels.txt"
+    if not leaf.is_class or not is_file(path):
         return ()
-    name = "label" if "label" in classes else classes[0]
-    try:
-        text = read_bytes(f"{folder}/{name.replace('/', '-')}.labels.txt")
-    except SourceError:  # the classes have numbers only
-        return ()
-    return tuple(text.decode(errors="replace").split("\n")[:-1])
+    return tuple(read_bytes(path).decode(errors="replace").split("\n")[:-1])
 
 
 class TfdsReader(TFRecordReader):
@@ -130,12 +126,11 @@ class TfdsReader(TFRecordReader):
         index: RecordIndex,
         features: dict[str, FeatureOptions],
         leaves: Sequence[Leaf],
-        class_names: tuple[str, ...],
+        classes: Mapping[str, Sequence[str]],
     ) -> None:
         super().__init__(index, features)
         self._leaves = leaves
-        self.class_names = class_names
-        """The names of the classes, by number."""
+        self.classes = classes
         self.identity = hashlib.sha256(f"tfds {self.identity} {leaves}".encode()).hexdigest()
 
     def parse(self, columns: Sample) -> Sample:

@@ -15,8 +15,8 @@ from infeed_server.transforms.images.orientation import (
 )
 
 _CMYK_CHANNELS = 4
-_END_OF_IMAGE = b"\xff\xd9"
-"""Marker."""
+START_OF_IMAGE, END_OF_IMAGE = b"\xff\xd8", b"\xff\xd9"
+"""Markers."""
 
 _MARGIN = 2
 """Columns that are decoded on each side of a window: colour that is stored at half the resolution
@@ -44,7 +44,7 @@ def is_whole_jpeg(contents: tf.Tensor) -> tf.Tensor:
     """Returns whether the file is a JPEG that ends with its last marker. A window that lies above
     the end of a truncated file would be decoded without an error."""
     end = tf.strings.substr(contents, tf.maximum(tf.strings.length(contents) - 2, 0), 2)
-    return tf.io.is_jpeg(contents) & (end == _END_OF_IMAGE)
+    return tf.io.is_jpeg(contents) & (end == END_OF_IMAGE)
 
 
 def decode_jpeg_window(

@@ -63,6 +63,7 @@ pipelines = st.builds(
     remainder_scope=st.sampled_from(["job", "worker"]),
     source_kind=st.text(max_size=5),
     shuffle_mode=st.text(max_size=5),
+    classes=st.dictionaries(names, st.lists(names, max_size=3).map(tuple), max_size=2),
 )
 
 
@@ -70,7 +71,9 @@ pipelines = st.builds(
 @given(pipelines)
 def test_pipeline_round_trip(spec: PipelineSpec) -> None:
     data = spec.to_proto().SerializeToString()
-    assert PipelineSpec.from_proto(spec_pb2.Pipeline.FromString(data)) == spec
+    received = PipelineSpec.from_proto(spec_pb2.Pipeline.FromString(data))
+    assert received == spec
+    assert received.classes == spec.classes
 
 
 @given(pipelines)

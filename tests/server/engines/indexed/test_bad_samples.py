@@ -15,11 +15,13 @@ import infeed
 from infeed.shared.errors import SampleError
 from infeed_server.engines.base import Request
 from infeed_server.engines.indexed import bad_samples
-from infeed_server.engines.indexed.bad_samples import BadSampleHandler
+from infeed_server.engines.indexed.bad_samples import BadSampleHandler, find_bad_sample
 from infeed_server.engines.indexed.fair_queue import BatchTask
 from infeed_server.engines.indexed.quarantine import Quarantine
 from infeed_server.engines.memory_budget import MemoryBudget
 from infeed_server.order import SampleOrder
+from infeed_server.pipeline.load import parse
+from infeed_server.transforms.decode import fuse_decode_and_crop
 
 
 def fails_on_3_17_and_18(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -154,3 +156,14 @@ def test_bad_sample_without_a_line_in_the_log_is_counted(
     assert shown["totals"]["quarantine_failures"] == 1
     name = "infeed_quarantine_failures_total"
     assert server.metrics.registry.get_sample_value(name, {"pipeline": "n"}) == 1
+
+
+@pytest.mark.parametrize("crop", [[], [{"center_crop": {"field": "image", "size": [2, 2]}}]])
+def test_a_truncated_jpeg_is_called_so(tmp_path: Path, crop: Any) -> None:
+    (tmp_path / "0.jpg").write_bytes(jpeg(0)[:-9])
+    transforms = [{"decode_image": {"field": "image"}}, *crop]
+    pipeline = parse({"source": {"images": str(tmp_path)}, "transforms": transforms, "batch": 1})
+    steps = fuse_decode_and_crop([*enumerate(pipeline.transforms)])
+    failure = find_bad_sample(pipeline.open(), steps, 0, np.zeros(2, np.int64))
+    assert failure is not None
+    assert "the JPEG is truncated: its last marker is missing: " in str(failure.error)

@@ -64,7 +64,7 @@ def test_rows_are_read_in_any_order(saved: Path) -> None:
     assert read["label"].tolist() == [1, 0, 0, 0]
     assert read["m"][0].tolist() == [[9], [9]]
     assert read["nested.x"].tolist() == [4.5, 0, 2, 2]
-    assert source.class_names == ("cat", "dog")
+    assert source.classes["label"] == ("cat", "dog")
     assert source.provenance(9).file == str(saved / "data-00001-of-00002.arrow")
     assert list(opened(saved, ["label", "image"]).columns) == ["label", "image"]
 

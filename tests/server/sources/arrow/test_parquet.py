@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import random
 import sys
@@ -468,3 +469,24 @@ def test_flipped_bytes_give_right_rows_or_a_named_error(tmp_path: Path, seed: in
         if source.identity == good.identity:
             for name, values in expected.items():
                 np.testing.assert_array_equal(read[name], values)
+
+
+def write_labels(path: Path, *names: str) -> Path:
+    features = {"label": {"_type": "ClassLabel", "names": [*names]}, "id": {"_type": "Value"}}
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    table = pa.table({"label": [0, 1], "id": [3, 4]})
+    pq.write_table(table.replace_schema_metadata(metadata), path)
+    return path
+
+
+def test_names_of_classes_are_those_of_the_metadata(tmp_path: Path) -> None:
+    one, two = (
+        write_labels(tmp_path / "1", "cat", "dog"),
+        write_labels(tmp_path / "2", "cat", "dog"),
+    )
+    assert opened([one, two]).classes == {"label": ("cat", "dog")}
+    assert opened(one, ["id"]).classes == {}
+    assert opened(write(tmp_path / "3"), ["id"]).classes == {}
+    other = write_labels(tmp_path / "4", "dog", "cat")
+    with pytest.raises(SourceError, match=r"4 has a column 'label' where 0 is 'dog', not 'cat' as"):
+        opened([one, other])

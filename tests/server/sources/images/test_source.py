@@ -61,7 +61,7 @@ def test_images_without_labels(folder: Path, parse: Parse) -> None:
 
 def test_labels_from_folders(folder: Path, parse: Parse) -> None:
     source = open_images(folder, "folders")
-    assert source.class_names == ("cat", "dog")
+    assert source.classes["label"] == ("cat", "dog")
     read = source.read(np.array([3, 0]))
     assert read["label"].tolist() == [1, 0]
     assert read["label"].dtype == np.int64
@@ -76,10 +76,26 @@ def test_folders_without_images_are_no_classes_and_named(
     (folder / "annotations" / "b.xml").touch()
     (folder / "ant").rmdir()  # a store has no empty folders
     source = open_images(f"{scheme}{folder}", "folders")
-    assert source.class_names == ("cat", "dog")
+    assert source.classes["label"] == ("cat", "dog")
     assert caplog.messages == [
         f"{scheme}{folder}: no image in 1 of the folders, which is no class: annotations"
     ]
+
+
+def test_folders_of_numbers_out_of_order_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(11):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "a.jpg").touch()
+    assert open_images(tmp_path, "folders").classes["label"][2] == "10"
+    in_order = ", ".join(f"'{n}'" for n in range(11))
+    (warning,) = caplog.messages
+    assert "the folder 10 is class 2, as folders are sorted as text" in warning
+    assert warning.endswith(f"labels: {{folders: [{in_order}]}}")
+    (tmp_path / "10").rename(tmp_path / "9a")
+    open_images(tmp_path, "folders")
+    assert len(caplog.messages) == 1
 
 
 def open_with_classes(folder: Path, *classes: str) -> ImageReader:
@@ -91,7 +107,7 @@ def test_listed_folders_have_the_numbers_of_the_list(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = open_with_classes(folder, "dog", "wolf", "cat", "ant")
-    assert source.class_names == ("dog", "wolf", "cat", "ant")
+    assert source.classes["label"] == ("dog", "wolf", "cat", "ant")
     assert source.read(np.arange(4))["label"].tolist() == [2, 2, 0, 0]
     assert caplog.messages == [f"{folder}: no image in 2 of the listed classes: wolf, ant"]
 
@@ -362,7 +378,7 @@ def test_identity_follows_what_is_chosen(
 def test_remote_folder_equals_local_folder(folder: Path, parse: Parse) -> None:
     (folder / "ant").rmdir()  # a store has no empty folders
     local, remote = open_images(folder, "folders"), open_images(f"file://{folder}", "folders")
-    assert remote.class_names == local.class_names
+    assert remote.classes == local.classes
     assert [parse(remote, n) for n in range(4)] == [parse(local, n) for n in range(4)]
     for identity in ("names", "size"):
         assert identity_of(f"file://{folder}", identity) == identity_of(folder, identity)

@@ -54,7 +54,7 @@ def test_splits_have_their_records_in_order(folder: Path, parse: Parse) -> None:
     assert len(source) == 7
     assert [parse(source, n)["text"] for n in (6, 0, 4)] == [b"text 6", b"text 0", b"text 4"]
     assert parse(source, 3)["label"] == 1
-    assert source.class_names == ("cat", "dog")
+    assert source.classes["label"] == ("cat", "dog")
     assert source.provenance(5).file == str(folder / "small-train.tfrecord-00001-of-00002")
     test = open_source(folder, "test")
     assert [parse(test, n)["text"] for n in range(len(test))] == [b"text 7", b"text 8"]

@@ -1,0 +1,45 @@
+"""Names of classes behind the transforms."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from infeed_server.sources import Source
+from infeed_server.sources.class_names import class_conflict
+from infeed_server.sources.python.mapped import MappedSource
+
+log = logging.getLogger(__name__)
+
+MAX_BYTES = 256 << 10
+"""Bytes of all names of a pipeline: a trainer receives them in one message, and more are names of
+samples."""
+
+
+def followed_classes(source: Source, origins: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Returns the names of the classes of each field; `origins` has its field of the source. A
+    function in Python may have changed all of them."""
+    known = {} if isinstance(source, MappedSource) else source.classes
+    classes = {
+        field: tuple(name.encode(errors="replace").decode() for name in known[origin])
+        for field, origin in origins.items()
+        if origin in known
+    }
+    size = sum(len(name.encode()) for names in classes.values() for name in names)
+    if size > MAX_BYTES:
+        named = ", ".join(classes)
+        log.warning("names of the classes of %s are not sent: %d bytes are too many", named, size)
+        return {}
+    return classes
+
+
+def warn_of_other_classes(pipelines: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
+    """Warns of pipelines, by name, that number classes of the same names differently: they may be
+    parts of one data set."""
+    first: dict[str, tuple[str, Sequence[str]]] = {}
+    for pipeline, classes in pipelines.items():
+        for field, names in classes.items():
+            other, before = first.setdefault(field, (pipeline, names))
+            problem = class_conflict(names, before)
+            if problem and not {*names}.isdisjoint(before):
+                log.warning("%s: %s where %s in %s", pipeline, field, problem, other)
