@@ -293,7 +293,7 @@ def test_parquet_without_pyarrow_names_the_remedy(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     (tmp_path / "t.parquet").write_bytes(b"PAR1")
-    message = r"^Parquet and Arrow files need PyArrow: pip install 'infeed\[formats\]'$"
+    message = r"^Parquet, CSV and Arrow files need PyArrow: pip install 'infeed\[formats\]'$"
     with pytest.raises(MissingExtraError, match=message):
         starter_for(str(tmp_path), tmp_path)
 

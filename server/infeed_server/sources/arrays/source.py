@@ -98,7 +98,8 @@ class ArrayReader(Source):
         lengths = {name: len(stored.array) for name, stored in self.stored.items()}
         if len(set(lengths.values())) > 1:
             listed = ", ".join(f"{name}: {length}" for name, length in lengths.items())
-            most, _ = Counter(lengths.values()).most_common(1)[0]
+            counts = Counter(lengths.values())
+            most = max(counts, key=lambda length: (counts[length], length))
             some = ", ".join(f"{name}: {name}" for name in lengths if lengths[name] == most)
             raise SourceError(
                 f"the arrays differ in their first dimension: {listed}; serve arrays of one length "

@@ -18,14 +18,9 @@ from infeed_server.storage.faults import one_line
 from infeed_server.storage.files import abbreviate, read_bytes
 from infeed_server.storage.stamp import StoredFile
 
-_NUMBER = r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
-_TYPES = {
-    "int64": r"^(0|-?[1-9][0-9]*)$",
-    "float64": _NUMBER,
-    "bool_": r"^([Tt]rue|[Ff]alse|TRUE|FALSE)$",
-    "string": "",
-}
-"""Type of Arrow → pattern of all cells of a column. A code such as 007 is text."""
+_NUMBER = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?")
+_TEXT = r"^[+-]?(0[0-9]|[0-9]{19}|[^-+0-9.])"
+"""What a cast makes a float64 of: a code such as 007, an integer beyond int64, nan."""
 
 _Columns = str | Annotated[list[str], Field(min_length=1)]
 """A column, or several that become one array."""
@@ -74,8 +69,8 @@ class CsvRows(TableReader):
         digest.update(repr(described).encode())
         self.identity = digest.hexdigest()
         self._parts: list[Part] = [
-            {field: _array(table, value, kinds[field], path) for field, value in served.items()}
-            for table, (path, _) in zip(tables, files, strict=True)
+            {field: _array(table, value, kinds[field]) for field, value in served.items()}
+            for table in tables
         ]
         self.load = self._load
         self.set_parts(files, [table.num_rows for table in tables], first)
@@ -104,7 +99,7 @@ def _read_texts(path: str, content: bytes) -> Any:
         text = f"{path}: no CSV in UTF-8 with as many cells in each line: {one_line(error)}"
         raise SourceError(f"{text}; write it again", file=path) from error
     counted = [str(number) for number in range(len(names))]
-    if names != counted and all(re.match(_NUMBER, name) for name in names):
+    if names != counted and all(map(_NUMBER.fullmatch, names)):
         text = f"{path}: its first line has no names of columns: {abbreviate(names)}"
         raise SourceError(f"{text}; write names before it", file=path)
     if len(names) == 1 and (other := re.search(r"[;\t|]", names[0])):
@@ -122,32 +117,36 @@ def _type_of(table: Any, value: _Columns) -> Any:
     arrow, names = pyarrow(), _names(value)
     if "" in names:
         return "without a name, such as an index of pandas"
-    if any(table.schema.names.count(name) > 1 for name in names):
+    if any(len(table.schema.get_all_field_indices(name)) > 1 for name in names):
         return SEVERAL
     columns = [table.column(name).drop_null() for name in names]
     kind = arrow.null()
     if any(map(len, columns)):
-        fitting = (kind for kind, pattern in _TYPES.items() if _match(columns, pattern))
-        kind = getattr(arrow, next(fitting))()
+        kinds = (arrow.int64(), arrow.float64(), arrow.bool_())
+        fitting = (kind for kind in kinds if all(_has_type(column, kind) for column in columns))
+        kind = next(fitting, arrow.string())
     return kind if isinstance(value, str) else arrow.list_(kind, len(names))
 
 
-def _match(columns: Sequence[Any], pattern: str) -> bool:
-    compute = pyarrow().compute
-    matches = (compute.match_substring_regex(column, pattern) for column in columns)
-    return all(compute.all(found, min_count=0).as_py() for found in matches)
+def _has_type(texts: Any, kind: Any) -> bool:
+    """Returns whether texts are values of a type of Arrow. An integer is written as it is: a code
+    such as 007 is none."""
+    arrow = pyarrow()
+    try:
+        values = texts.cast(kind)
+    except arrow.ArrowInvalid:
+        return False
+    if kind == arrow.float64():
+        others = arrow.compute.match_substring_regex(texts, _TEXT)
+        return not arrow.compute.any(others).as_py()
+    return kind != arrow.int64() or bool(values.cast(arrow.string()).equals(texts))
 
 
-def _array(table: Any, value: _Columns, kind: Any, path: str) -> Any:
-    """Returns the cells of columns as an array of Arrow. Raises `SourceError` for a number that is
-    too large for its type."""
+def _array(table: Any, value: _Columns, kind: Any) -> Any:
+    """Returns the cells of columns as an array of Arrow."""
     arrow, names = pyarrow(), _names(value)
     cell = kind if isinstance(value, str) else kind.value_type
-    try:
-        columns = [table.column(name).cast(cell).combine_chunks() for name in names]
-    except arrow.ArrowInvalid as error:
-        text = f"{path}: {' or '.join(names)} has a cell that is no {cell}: {one_line(error)}"
-        raise SourceError(f"{text}; leave the column out", file=path) from error
+    columns = [table.column(name).cast(cell).combine_chunks() for name in names]
     if isinstance(value, str):
         return columns[0]
     by_row = np.arange(len(names) * table.num_rows).reshape(len(names), -1).T.ravel()

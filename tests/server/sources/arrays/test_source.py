@@ -156,7 +156,7 @@ def test_remote_npz_equals_local_npz(npz: Path) -> None:
 def test_arrays_of_one_length_are_chosen(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     np.savez(path, x_train=X, y_train=Y, x_test=X[:4], y_test=Y[:4] + 1)
-    listed = "x_test: 4, x_train: 10, y_test: 4, y_train: 10; .* fields: {x_test: x_test, y_test"
+    listed = "x_test: 4, x_train: 10, y_test: 4, y_train: 10; .* fields: {x_train: x_train, y_train"
     with pytest.raises(SourceError, match=f"differ in their first dimension: {listed}"):
         open_arrays(path)
     train = open_arrays(path, fields={"x": "x_train", "y": "y_train"})
