@@ -47,6 +47,12 @@ class Run:
             raise InvalidRequestError(f"the run begins with step {first}, and has no step {step}")
         return segment
 
+    def sizes(self, step: int) -> tuple[int | None, int | None]:
+        """Returns the batch size and the number of ranks of a step, by its segment or by the
+        cursor; None where neither states it."""
+        stated = self.at_step(step) or self.cursor
+        return (stated.batch_size, stated.world_size) if stated else (None, None)
+
     def parts(self, first: int, end: int) -> list[tuple[int, int]]:
         """Returns the steps [first, end) in ranges, each of which lies in one segment."""
         inside = [segment.step for segment in self.lineage if first < segment.step < end]

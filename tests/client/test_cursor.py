@@ -75,6 +75,16 @@ def test_cursor_round_trips_through_json() -> None:
     assert len(json.dumps(state)) < 500
 
 
+def test_sizes_are_stated_and_bind_nothing() -> None:
+    sized = Cursor("train", "ab12", 17, 640, batch_size=8, world_size=4)
+    state = json.loads(json.dumps(sized.to_json()))
+    assert (state["batch_size"], state["world_size"]) == (8, 4)
+    read = Cursor.from_json({**state, "batch_size": np.int64(8)})
+    assert (read.batch_size, read.world_size) == (8, 4)
+    assert read == CURSOR
+    assert CURSOR.to_json().keys().isdisjoint({"batch_size", "world_size"})
+
+
 def test_cursor_accepts_numpy_scalars() -> None:
     state = {**CURSOR.to_json(), "position": np.int64(640), "seed": np.array(17)}
     cursor = Cursor.from_json(state)
@@ -92,6 +102,8 @@ def test_cursor_accepts_numpy_scalars() -> None:
         ({"position": (1 << 62) + 1}, r"position is 4611686018427387905, not .* to 2\^62"),
         ({"position": 1.5}, "position is 1.5"),
         ({"position": True}, "position is True"),
+        ({"batch_size": 0}, "batch_size is 0, not an integer from 1"),
+        ({"world_size": None}, "world_size is None, not an integer from 1 to 65536"),
         ({"colour": "red"}, "unknown keys: colour"),
     ],
 )
