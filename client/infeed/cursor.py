@@ -140,12 +140,21 @@ class Cursor:
             )
 
     def _check_segments(self) -> None:
-        """Raises `CursorError` unless the cursor lies in the last segment."""
+        """Raises `CursorError` unless each segment begins where the steps before it end, and the
+        cursor lies in the last one."""
+        for first in self.segments[:1]:
+            if first.step or first.start:
+                raise CursorError(
+                    f"segment 0 of the cursor begins at step {first.step} and position "
+                    f"{first.start}, not at 0; restore the cursor as it was saved"
+                )
         for number, (one, other) in enumerate(pairwise(self.segments), 1):
-            if other.step < one.step or other.start < one.start:
+            steps = other.step - one.step
+            if steps < 0 or other.start != one.start + steps * one.global_stride:
                 raise CursorError(
                     f"segment {number} of the cursor begins at step {other.step} and position "
-                    f"{other.start}, before segment {number - 1}; restore the saved cursor"
+                    f"{other.start}, and the one before it at {one.step} and {one.start}, with "
+                    f"{one.global_stride} samples in a step; restore the cursor as it was saved"
                 )
         for last in self.segments[-1:]:
             for name in ("pipeline", "fingerprint", "seed"):

@@ -305,6 +305,13 @@ def _first_segments(
     size = options.was_batch_size or cursor.batch_size or (batch.size if batch else 1)
     ranks = options.was_world_size or cursor.world_size or 1
     made = old.first_segments(definitions, cursor.seed, size, ranks)
+    for one in made:
+        if one.start % one.global_stride:
+            raise InvalidRequestError(
+                f"skip: the run skips at position {one.start}, within a step of {size} samples on "
+                f"{ranks} ranks, and so cannot be amended; if it had other sizes, state them with "
+                "was_batch_size and was_world_size (--was-batch-size, --was-world-size)"
+            )
     return tuple(
         replace(one, pipeline=cursor.pipeline) for one in made if one.start <= cursor.position
     )

@@ -242,6 +242,10 @@ def test_text_states_what_changes_and_how_the_epoch_goes_on(folder: Path) -> Non
             "sample 5 is missing; add samples at its end",
         ),
         ({"remove": [3, 5]}, {"remove": [5, 3]}, 10, {}, "its order has changed"),
+        (
+            *({"skip": [[3, 5]]}, {}, 10, {"was_world_size": 2}),
+            "skip: the run skips at position 12, within a step of 4 samples on 2 ranks.*state them",
+        ),
         ({}, {"skip": [[9, 12]]}, 10, {}, r"\[9, 12\] does not begin at step 10"),
         ({}, {"skip": [[10, 11]]}, 10, {"skip": (10, 11)}, "both the definition"),
         ({"skip": [[1, 2]]}, {"skip": [[2, 3]]}, 9, {}, r"\[2, 3\] does not begin at step 9"),
