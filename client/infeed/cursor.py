@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
 from infeed.shared.arguments import MAX_INT64, check_integer
 from infeed.shared.errors import CursorError, InvalidRequestError
-from infeed.shared.spec import PipelineSpec, Remainder
+from infeed.shared.spec import MAX_BATCH_SIZE, PipelineSpec, Remainder
 from infeed.shared.spec.segment import MAX_SEGMENTS, Lineage, Segment
 
 CURSOR_VERSION = 1
@@ -51,7 +51,8 @@ class Shard:
 class Cursor:
     """The progress of a run: `position` samples were delivered, over all ranks. `resumable` False:
     the run cannot continue there; JSON has it then only. `segments` are the parts of an amended
-    run, up to this one; JSON has them only where there are some."""
+    run, up to this one; JSON has them only where there are some. The sizes are the last feed's, and
+    tell the steps of the run; they bind no other feed. Cursors of 0.1 lack them."""
 
     pipeline: str
     fingerprint: str
@@ -60,9 +61,11 @@ class Cursor:
     version: int = CURSOR_VERSION
     resumable: bool = True
     segments: Lineage = ()
+    batch_size: int | None = field(default=None, compare=False)
+    world_size: int | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
-        fields = asdict(self)
+        fields = {name: value for name, value in asdict(self).items() if value is not None}
         if self.resumable:
             del fields["resumable"]
         fields["segments"] = [segment.to_json() for segment in self.segments]
@@ -88,7 +91,8 @@ class Cursor:
         known = ("version", "pipeline", "fingerprint", "seed", "position")
         if missing := [key for key in known if key not in state]:
             raise CursorError(f"the cursor lacks {', '.join(missing)}")
-        optional = ("resumable", "segments")
+        sizes = {"batch_size": MAX_BATCH_SIZE, "world_size": MAX_WORLD_SIZE}
+        optional = ("resumable", "segments", *sizes)
         if unknown := sorted(str(key) for key in state if key not in (*known, *optional)):
             raise CursorError(f"the cursor has unknown keys: {', '.join(unknown)}")
         cursor = cls(
@@ -98,6 +102,11 @@ class Cursor:
             position=_read_int(state, "position", MAX_POSITION, "2^62"),
             resumable=bool(state.get("resumable", True)),
             segments=_read_segments(state.get("segments", ())),
+            **{
+                name: _read_int(state, name, limit, str(limit), 1)
+                for name, limit in sizes.items()
+                if name in state
+            },
         )
         cursor._check_segments()
         return cursor
@@ -131,12 +140,21 @@ class Cursor:
             )
 
     def _check_segments(self) -> None:
-        """Raises `CursorError` unless the cursor lies in the last segment."""
+        """Raises `CursorError` unless each segment begins where the steps before it end, and the
+        cursor lies in the last one."""
+        for first in self.segments[:1]:
+            if first.step or first.start:
+                raise CursorError(
+                    f"segment 0 of the cursor begins at step {first.step} and position "
+                    f"{first.start}, not at 0; restore the cursor as it was saved"
+                )
         for number, (one, other) in enumerate(pairwise(self.segments), 1):
-            if other.step < one.step or other.start < one.start:
+            steps = other.step - one.step
+            if steps < 0 or other.start != one.start + steps * one.global_stride:
                 raise CursorError(
                     f"segment {number} of the cursor begins at step {other.step} and position "
-                    f"{other.start}, before segment {number - 1}; restore the saved cursor"
+                    f"{other.start}, and the one before it at {one.step} and {one.start}, with "
+                    f"{one.global_stride} samples in a step; restore the cursor as it was saved"
                 )
         for last in self.segments[-1:]:
             for name in ("pipeline", "fingerprint", "seed"):
@@ -227,13 +245,17 @@ def _plain(value: Any) -> Any:
     return {key: item.item() if hasattr(item, "item") else item for key, item in value.items()}
 
 
-def _read_int(state: Mapping[str, Any], key: str, limit: int, limit_text: str) -> int:
+def _read_int(
+    state: Mapping[str, Any], key: str, limit: int, limit_text: str, least: int = 0
+) -> int:
     value = state[key]
     try:
         # Checkpoint libraries return integers as NumPy scalars.
         number = -1 if isinstance(value, bool) else operator.index(value)
     except TypeError:
         number = -1
-    if not 0 <= number <= limit:
-        raise CursorError(f"the cursor's {key} is {value!r}, not an integer from 0 to {limit_text}")
+    if not least <= number <= limit:
+        raise CursorError(
+            f"the cursor's {key} is {value!r}, not an integer from {least} to {limit_text}"
+        )
     return number

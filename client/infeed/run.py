@@ -13,7 +13,7 @@ from infeed.cursor import MAX_POSITION, MAX_WORLD_SIZE, Cursor
 from infeed.shared.arguments import MAX_INT64, check_integer
 from infeed.shared.errors import CursorError, InvalidRequestError
 from infeed.shared.spec import MAX_BATCH_SIZE
-from infeed.shared.spec.segment import Lineage, Segment, segment_of_step
+from infeed.shared.spec.segment import Lineage, Segment
 
 _HOLDERS = ("cursor", "state")
 """Keys under which checkpoints of `infeed.torch` and `infeed.keras` have the cursor."""
@@ -39,13 +39,15 @@ class Run:
         return () if self.cursor is None else self.cursor.segments
 
     def at_step(self, step: int) -> Segment | None:
-        """Returns the segment that has a step; None for a run without segments. Raises
-        `InvalidRequestError` for a step before the first one."""
-        segment = segment_of_step(self.lineage, check_integer("step", step, 0, MAX_POSITION))
-        if self.lineage and segment is None:
-            first = self.lineage[0].step
-            raise InvalidRequestError(f"the run begins with step {first}, and has no step {step}")
-        return segment
+        """Returns the segment that has a step; None for a run without segments."""
+        check_integer("step", step, 0, MAX_POSITION)
+        return next((one for one in reversed(self.lineage) if one.step <= step), None)
+
+    def sizes(self, step: int) -> tuple[int | None, int | None]:
+        """Returns the batch size and the number of ranks of a step, by its segment or by the
+        cursor; None where neither states it."""
+        stated = self.at_step(step) or self.cursor
+        return (stated.batch_size, stated.world_size) if stated else (None, None)
 
     def parts(self, first: int, end: int) -> list[tuple[int, int]]:
         """Returns the steps [first, end) in ranges, each of which lies in one segment."""

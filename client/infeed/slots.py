@@ -94,12 +94,12 @@ class SlotOptions(CheckedOptions):
     )
     batch_size: int | None = checked_option(
         None,
-        "slots of each batch of a rank; None: the segment's, else the pipeline's",
+        "slots of each batch of a rank; None: the cursor's, else the pipeline's",
         partial(check_integer, low=1, high=MAX_BATCH_SIZE, or_none="the run's"),
     )
     world_size: int | None = checked_option(
         None,
-        "number of ranks; None: the segment's, else 1",
+        "number of ranks; None: the cursor's, else 1",
         partial(check_integer, low=1, high=MAX_WORLD_SIZE, or_none="the run's"),
     )
     draws: bool = checked_option(
@@ -181,7 +181,8 @@ def _sizes(run: Run, step: int, batch_size: int, options: SlotOptions) -> tuple[
     """Returns the batch size and the number of ranks of a step."""
     size, ranks = options.batch_size, options.world_size
     if (segment := run.at_step(step)) is None:
-        return size or batch_size, ranks or 1
+        stated = run.sizes(step)
+        return size or stated[0] or batch_size, ranks or stated[1] or 1
     found = (segment.batch_size, segment.world_size)
     if (size or found[0], ranks or found[1]) != found:
         raise InvalidRequestError(

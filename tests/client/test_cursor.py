@@ -75,6 +75,16 @@ def test_cursor_round_trips_through_json() -> None:
     assert len(json.dumps(state)) < 500
 
 
+def test_sizes_are_stated_and_bind_nothing() -> None:
+    sized = Cursor("train", "ab12", 17, 640, batch_size=8, world_size=4)
+    state = json.loads(json.dumps(sized.to_json()))
+    assert (state["batch_size"], state["world_size"]) == (8, 4)
+    read = Cursor.from_json({**state, "batch_size": np.int64(8)})
+    assert (read.batch_size, read.world_size) == (8, 4)
+    assert read == CURSOR
+    assert CURSOR.to_json().keys().isdisjoint({"batch_size", "world_size"})
+
+
 def test_cursor_accepts_numpy_scalars() -> None:
     state = {**CURSOR.to_json(), "position": np.int64(640), "seed": np.array(17)}
     cursor = Cursor.from_json(state)
@@ -92,6 +102,8 @@ def test_cursor_accepts_numpy_scalars() -> None:
         ({"position": (1 << 62) + 1}, r"position is 4611686018427387905, not .* to 2\^62"),
         ({"position": 1.5}, "position is 1.5"),
         ({"position": True}, "position is True"),
+        ({"batch_size": 0}, "batch_size is 0, not an integer from 1"),
+        ({"world_size": None}, "world_size is None, not an integer from 1 to 65536"),
         ({"colour": "red"}, "unknown keys: colour"),
     ],
 )
@@ -158,12 +170,16 @@ def test_segments_round_trip_through_json_and_scalars() -> None:
         ([segment(0, 0, batch_size=0)], "segment 0.*batch size 0"),
         ([segment(0, 1 << 63)], "its start is"),
         ([segment(0, (1 << 62) + 1)], "start at most 2.62"),
-        ([segment(5, 0), segment(4, 80)], "segment 1 of the cursor begins at step 4"),
-        ([segment(0, 80), segment(5, 0)], "before segment 0"),
+        ([segment(5, 0)], "segment 0 of the cursor begins at step 5 and position 0, not at 0"),
+        ([segment(0, 80)], "step 0 and position 80, not at 0"),
+        ([segment(0, 0), segment(5, 80), segment(4, 64)], "segment 2 .* at step 4 and position 64"),
+        ([segment(0, 0), segment(5, 81)], "position 81, and the one before it at 0 and 0, with 16"),
+        ([segment(0, 0, batch_size=4), segment(5, 80)], "with 8 samples in a step; restore"),
+        ([segment(0, 0, world_size=4), segment(5, 80)], "with 32 samples in a step; restore"),
         ([segment(0, 0, fingerprint="old")], "fingerprint is 'ab12'.*'old'"),
         ([segment(0, 0, seed=1)], "seed is 17.* 1;"),
         ([segment(0, 0, pipeline="other")], "pipeline is 'train'.*'other'"),
-        ([segment(90, 641)], "position 640 lies before.*step 90.*connect with steps="),
+        ([segment(0, 0), segment(41, 656)], "640 lies before.*step 41.*connect with steps="),
     ],
 )
 def test_segments_that_do_not_fit_are_refused(segments: Any, message: str) -> None:

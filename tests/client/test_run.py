@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,13 @@ def test_positions_of_a_run_without_segments() -> None:
     # 645 is 5 behind a step of 8.
     assert Run.of(CURSOR).position(80, 4, 2) == 645
     assert Run.of(CURSOR).at_step(3) is None
+
+
+def test_sizes_are_the_segments_or_the_cursors() -> None:
+    assert Run("train").sizes(3) == Run.of(CURSOR).sizes(3) == (None, None)
+    assert Run.of(replace(CURSOR, batch_size=4, world_size=2)).sizes(3) == (4, 2)
+    run = Run.of(replace(AMENDED, batch_size=7, world_size=7))
+    assert [run.sizes(step) for step in (9, 10)] == [(4, 2), (8, 2)]
 
 
 def test_positions_of_a_run_with_segments_have_its_sizes() -> None:

@@ -60,6 +60,11 @@ def test_a_step_of_a_run_without_segments() -> None:
     state = {"version": 1, "pipeline": "fake", "fingerprint": fake.spec.fingerprint, "seed": 0}
     slots = infeed.at({**state, "position": 641}, 3, batch_size=2, world_size=2, rank=1, **options)
     assert [slot.position for slot in slots] == [15, 16]
+    # Of the sizes that the cursor states, unless others are given.
+    state |= {"position": 660, "batch_size": 2, "world_size": 3}
+    slots = infeed.at(state, 3, rank=1, **options)
+    assert [slot.position for slot in slots] == [20, 21]
+    assert infeed.at(state, 3, rank=1, world_size=2, **options)[0].position == 14
 
 
 def test_what_a_server_describes_is_parsed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

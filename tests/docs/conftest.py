@@ -56,11 +56,11 @@ def folder(filled: Path, server: InfeedServer, tmp_path: Path) -> Path:
     return Path(shutil.copytree(filled, copy, symlinks=True, copy_function=link_data))
 
 
-def save_run(address: str, file: Path, step: int) -> None:
+def save_run(address: str, file: Path, step: int, ranks: int = 1) -> None:
     """Writes the cursor of a run of the pipeline `photos` at a step."""
-    with infeed.connect(address, "photos") as feed:
+    with infeed.connect(address, "photos", shard=infeed.Shard(0, ranks)) as feed:
         cursor = feed.state()
-        cursor["position"] = step * feed.spec.batch_size
+        cursor["position"] = step * feed.spec.batch_size * ranks
     file.write_text(json.dumps(cursor))
 
 

@@ -32,7 +32,7 @@ def server_before(folder: Path, nursery: Nursery) -> InfeedServer:
 
 def test_page_is_followed(folder: Path, server_before: InfeedServer, nursery: Nursery) -> None:
     with server_before, ExitStack() as servers:
-        save_run(server_before.address, folder / "run.json", step=2 * 300)  # of two ranks
+        save_run(server_before.address, folder / "run.json", step=300, ranks=2)
         shell = Shell(folder, server_before, nursery)
         for block in BLOCKS:
             if block.language == "sh":

@@ -50,7 +50,7 @@ def print_line(console: Console, text: str) -> None:
 
 def note_ranks(run: Run, world_size: int | None) -> None:
     """Says on standard error that one rank is assumed, where the run's cursor does not state it."""
-    if run.cursor is not None and not run.lineage and world_size is None:
+    if run.cursor is not None and not (world_size or run.sizes(0)[1]):
         typer.echo(
             "note: steps are counted for one rank, since the cursor states no number: give "
             "--world-size for a run with more",

@@ -29,9 +29,9 @@ class ReplayOptions:
 
     steps: str = option(..., "The first step and the end, which is excluded.", metavar="A:B")
     rank: int = option(0, "The rank whose batches they are.", min=0)
-    world_size: int | None = option(None, "Number of ranks. Default: the segment's, else 1.", min=1)
+    world_size: int | None = option(None, "Number of ranks. Default: the cursor's, else 1.", min=1)
     batch_size: int | None = option(
-        None, "Slots of each batch. Default: the segment's, else the pipeline's.", min=1
+        None, "Slots of each batch. Default: the cursor's, else the pipeline's.", min=1
     )
     epochs: int | None = option(
         None, "Epochs of the run, where its last step is wanted, which can have empty slots.", min=1
@@ -84,8 +84,7 @@ def _batches(
     """Yields steps and their batches, segment by segment."""
     # What is no range of steps has one part, and an error of `connect`.
     for part in run.parts(*steps) if steps[0] < steps[1] else [steps]:
-        segment = run.at_step(part[0])
-        world_size = options.world_size or (segment.world_size if segment else 1)
+        world_size = options.world_size or run.sizes(part[0])[1] or 1
         with infeed.connect(
             target,
             run.pipeline,

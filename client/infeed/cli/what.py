@@ -30,9 +30,9 @@ class WhatOptions:
     step: int = option(..., "The training step, from 0.", min=0)
     rank: int = option(0, "The rank whose batch it is.", min=0)
     slot: int | None = option(None, "The slot of the batch. Default: all.", min=0)
-    world_size: int | None = option(None, "Number of ranks. Default: the segment's, else 1.", min=1)
+    world_size: int | None = option(None, "Number of ranks. Default: the cursor's, else 1.", min=1)
     batch_size: int | None = option(
-        None, "Slots of each batch. Default: the segment's, else the pipeline's.", min=1
+        None, "Slots of each batch. Default: the cursor's, else the pipeline's.", min=1
     )
     png: Path | None = option(
         None, "Also write the images that were delivered to this file.", metavar="FILE"
@@ -94,8 +94,7 @@ def _write_pictures(
     png: Path, target: str, run: Run, options: WhatOptions, connection: Connection
 ) -> None:
     """Requests the batch, and writes its pictures."""
-    segment = run.at_step(options.step)
-    world_size = options.world_size or (segment.world_size if segment else 1)
+    world_size = options.world_size or run.sizes(options.step)[1] or 1
     with infeed.connect(
         target,
         run.pipeline,

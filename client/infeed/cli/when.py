@@ -34,9 +34,13 @@ class WhenOptions:
         min=1,
         max=_MAX_EPOCHS,
     )
-    world_size: int | None = option(None, "Number of ranks, without segments. Default: 1.", min=1)
+    world_size: int | None = option(
+        None, "Number of ranks, without segments. Default: the cursor's, else 1.", min=1
+    )
     batch_size: int | None = option(
-        None, "Slots of each batch, without segments. Default: the pipeline's.", min=1
+        None,
+        "Slots of each batch, without segments. Default: the cursor's, else the pipeline's.",
+        min=1,
     )
     as_json: bool = option(False, "Print JSON instead of the table.", "--json")
     timeout: float = option(20.0, TIMEOUT, metavar="SECONDS")
@@ -69,7 +73,9 @@ def when(
     credentials = Credentials(arguments.get("token"), arguments.get("tls"))
     with closing(GrpcTransport(target, credentials)) as transport:
         spec, epochs, found = _find(transport, loaded, sample, options)
-    size, ranks = options.batch_size or spec.batch_size, options.world_size or 1
+    stated = loaded.sizes(0)
+    size = options.batch_size or stated[0] or spec.batch_size
+    ranks = options.world_size or stated[1] or 1
     documents = [_to_json(loaded, one, size, ranks) for one in found.samples]
     if options.as_json:
         print_json({"epochs": epochs, "samples": documents, "more": found.more})

@@ -81,8 +81,16 @@ class FeedPlan:
             )
         spec, lineage = self.spec, self.lineage
         resumable = not position or spec.guarantee.resume != "none"
-        seed = self.contract.seed
-        return Cursor(spec.name, spec.fingerprint, seed, position, 1, resumable, lineage)
+        return Cursor(
+            spec.name,
+            spec.fingerprint,
+            self.contract.seed,
+            position,
+            resumable=resumable,
+            segments=lineage,
+            batch_size=self.contract.batch_size,
+            world_size=self.shard_plan.shard.world_size,
+        )
 
     @property
     def end_unknown(self) -> bool:

@@ -17,21 +17,20 @@ def served_plan(transport: Transport, pipeline: str, options: FeedOptions) -> Fe
     """Returns the plan of the feed of a pipeline, or of steps of an amended run. Raises what
     `infeed.connect` raises."""
     cursor = options.cursor
-    if options.steps is None or cursor is None or not cursor.segments:
+    if options.steps is None or cursor is None:
         return plan_feed(transport.get_pipeline(pipeline, options.timeout), options)
     run = Run.of(cursor).up_to(*options.steps)
     assert run.cursor is not None
-    segment = run.lineage[-1]
-    spec = find_pipeline(transport, pipeline, segment.fingerprint, options.timeout)
-    return plan_feed(
-        spec,
-        replace(
-            options,
-            state=replace(run.cursor, pipeline=spec.name),
-            batch_size=options.batch_size or segment.batch_size,
-            shard=options.shard or Shard(0, segment.world_size),
-        ),
+    size, ranks = run.sizes(options.steps[0])
+    options = replace(
+        options,
+        batch_size=options.batch_size or size,
+        shard=options.shard or Shard(0, ranks or 1),
     )
+    if not run.lineage:
+        return plan_feed(transport.get_pipeline(pipeline, options.timeout), options)
+    spec = find_pipeline(transport, pipeline, run.cursor.fingerprint, options.timeout)
+    return plan_feed(spec, replace(options, state=replace(run.cursor, pipeline=spec.name)))
 
 
 def find_pipeline(

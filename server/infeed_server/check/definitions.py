@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from infeed.shared.errors import ConfigError
 from infeed_server.config.document import Problem
-from infeed_server.config.importer import find_module, missing_name
+from infeed_server.config.importer import find_module, missing_name, named_in
 from infeed_server.config.model import Finding, KeyPath
 from infeed_server.pipeline.definition import Pipeline, Remove, with_samples
 from infeed_server.pipeline.load import FilePipelines, definitions
@@ -69,7 +69,7 @@ def _findings(value: dict[str, Any], folder: Path) -> Iterator[Finding]:
             transform = _TRANSFORM.validate_python(item)
             if isinstance(transform, Map):
                 path = ("transforms", number, transform.name, "function")
-                yield from _code_findings(path, str(transform.function))
+                yield from _code_findings(path, named_in(str(transform.function), folder))
 
 
 def _source_findings(place: KeyPath, value: Any, folder: Path) -> Iterator[Finding]:
@@ -78,7 +78,7 @@ def _source_findings(place: KeyPath, value: Any, folder: Path) -> Iterator[Findi
         for path, text in source.resolve(folder).check():
             yield (*place, *path), text
         if isinstance(source, CodeDefinition):
-            yield from _code_findings((*place, source.kind), source.label)
+            yield from _code_findings((*place, source.kind), named_in(source.label, folder))
 
 
 def _code_findings(path: KeyPath, name: str) -> Iterator[Finding]:

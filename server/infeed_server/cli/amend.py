@@ -33,10 +33,10 @@ class Sizes:
     world_size: int | None = option(None, "Ranks from then on. Default: as before.")
     seed: int | None = option(None, "Seed from then on. Default: as before.")
     was_batch_size: int | None = option(
-        None, "Slots of a batch so far, of a run without segments. Default: the old definition's."
+        None, "Slots of a batch so far, of a run without segments. Default: the cursor's."
     )
     was_world_size: int | None = option(
-        None, "Ranks so far, of a run without segments. Default: 1."
+        None, "Ranks so far, of a run without segments. Default: the cursor's."
     )
 
 

@@ -1,12 +1,20 @@
-"""Names `module:attr` of a user's functions, and their import."""
+"""Names `module:attr` of a user's functions, and their import.
+
+A module is looked for where Python looks, then in the folder of the file that names it and in the
+working directory. So no file there takes the place of another module, and modules of one name in
+the folders of two files are two modules.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
-from collections.abc import Iterable, Sequence
-from importlib.machinery import ModuleSpec
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from infeed.shared.errors import ConfigError
@@ -15,12 +23,38 @@ from infeed_server.config.model import did_you_mean
 _MAX_LISTED = 12
 """Names of a module that a message lists."""
 
+_lock = threading.Lock()
+
+_searched: list[str] = []
+"""The folders that are at the end of `sys.path` for the name that was looked for last."""
+
+_apart: dict[str, dict[str, ModuleType]] = {}
+"""Folders that are not searched now, with the modules that were imported from each."""
+
+
+class CodeName(str):
+    """A name `module:attr`, with the folder of the file that has it."""
+
+    folder: Path
+
+    def __new__(cls, name: str, folder: Path) -> CodeName:
+        self = super().__new__(cls, name)
+        self.folder = folder
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CodeName, (str(self), self.folder)
+
+
+def named_in(target: Any, folder: Path) -> Any:
+    """Returns a name as a file in a folder has it; an object unchanged."""
+    return CodeName(target, folder) if isinstance(target, str) else target
+
 
 def load(name: str) -> Any:
-    """Returns the object that `module:attr` (or `package.module:outer.inner`) names. The working
-    directory is searched too, as `python -m` does. Raises `ConfigError` for a malformed name and
-    for a missing module or attribute; an error inside the module is raised unchanged."""
-    add_search_path(Path.cwd())
+    """Returns the object that `module:attr` (or `package.module:outer.inner`) names. Raises
+    `ConfigError` for a malformed name, a missing module or attribute, and a module that Python has
+    elsewhere too; an error inside the module is raised unchanged."""
     find_module(name)
     module, _, attribute = name.partition(":")
     target: Any = importlib.import_module(module)
@@ -36,16 +70,72 @@ def find_module(name: str) -> ModuleSpec | None:
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise ConfigError(f"{name!r} is not of the form module:attr", name=name)
+    own = [str(name.folder)] if isinstance(name, CodeName) else []
+    folders = [*dict.fromkeys([*own, str(Path.cwd())])]
+    _search(folders)
     spec = find_spec(module)
     if spec is None and module not in sys.modules:
-        nearby = {path.stem for folder in sys.path[:2] for path in Path(folder).glob("*.py")}
+        nearby = {path.stem for folder in folders for path in Path(folder).glob("*.py")}
         hint = did_you_mean(module, sorted(nearby))
         raise ConfigError(
-            f"no module {module!r}{hint}; searched: the file's folder, the working directory and "
-            "PYTHONPATH",
+            f"no module {module!r}{hint}; searched: PYTHONPATH, the file's folder and the working "
+            "directory",
             name=name,
         )
+    _refuse_another(module.partition(".")[0], folders)
     return spec
+
+
+def _search(folders: list[str]) -> None:
+    """Makes folders the end of `sys.path`, and puts apart the modules of those before."""
+    with _lock:
+        for folder in _searched:
+            if folder in sys.path:
+                sys.path.remove(folder)
+            if folder not in folders:
+                _apart[folder] = {name: sys.modules.pop(name) for name in _modules_of(folder)}
+        _searched[:] = [folder for folder in folders if folder not in sys.path]
+        sys.path += _searched
+        for folder in _searched:
+            sys.modules.update(_apart.pop(folder, {}))
+
+
+def _modules_of(folder: str) -> list[str]:
+    """Returns the names of the imported modules that a folder has, also in packages."""
+    roots = {
+        name
+        for name, module in sys.modules.copy().items()
+        if "." not in name and name != "__main__" and _folder_of(module) == folder
+    }
+    return [name for name in sys.modules if name.partition(".")[0] in roots]
+
+
+def _folder_of(module: ModuleType) -> str:
+    """Returns the folder that a module of the first level was found in; "" if in none."""
+    values = getattr(module, "__dict__", {})  # an attribute would load a deferred module
+    file = Path(values.get("__file__") or next(iter(values.get("__path__", ())), ""))
+    return str(file.parents[file.name == "__init__.py"]) if file.name else ""
+
+
+def _refuse_another(module: str, folders: Sequence[str]) -> None:
+    """Raises `ConfigError` if a module of the first level is in one of the folders, but the one
+    that is imported is another."""
+    own = next((spec.origin for spec in _specs(module, folders) if spec.origin), None)
+    loaded = getattr(sys.modules.get(module), "__dict__", {}).get("__file__")
+    spec = find_spec(module)
+    found = loaded or (spec and spec.origin) or "Python itself"
+    if own and os.path.realpath(own) != os.path.realpath(found):
+        raise ConfigError(
+            f"two modules have the name {module!r}: {own} and the one of {found}; give yours "
+            "another name",
+            name=module,
+        )
+
+
+def _specs(module: str, folders: Sequence[str]) -> Iterator[ModuleSpec]:
+    for folder in folders:
+        if spec := PathFinder.find_spec(module, [folder]):
+            yield spec
 
 
 def missing_name(name: str, step: str, names: Iterable[str]) -> ConfigError:
@@ -57,12 +147,6 @@ def missing_name(name: str, step: str, names: Iterable[str]) -> ConfigError:
     return ConfigError(
         f"{module!r} has no {attribute!r}{hint}; it has: {listed or 'nothing'}", name=name
     )
-
-
-def add_search_path(directory: Path) -> None:
-    """Adds a directory to the front of `sys.path`, unless it is there already."""
-    if str(directory) not in sys.path:
-        sys.path.insert(0, str(directory))
 
 
 def find_spec(name: str) -> ModuleSpec | None:

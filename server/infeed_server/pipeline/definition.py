@@ -14,7 +14,7 @@ from infeed_server.order import MAX_SEED, Mode
 from infeed_server.sources import AnySource, ProgressCallback, Source
 from infeed_server.sources.registry import AddedSource, open_sources
 from infeed_server.storage.files import PathString, rebase
-from infeed_server.transforms import Cache, TransformList
+from infeed_server.transforms import TransformList
 
 MAX_STEP = 1 << 40
 """Greatest step of a range that is skipped: its position is a 64-bit integer."""
@@ -150,9 +150,7 @@ class Pipeline(Definition):
             "add": tuple(source.resolve(base) for source in self.add),
             "remove": self.remove and self.remove.resolve(base),
             "quarantine": quarantine,
-            "transforms": tuple(
-                step.resolve(base) if isinstance(step, Cache) else step for step in self.transforms
-            ),
+            "transforms": tuple(step.resolve(base) for step in self.transforms),
         }
         return self.model_copy(update=update)
 

@@ -93,9 +93,6 @@ def parse_yaml(file: str) -> FilePipelines:
     """Returns the valid pipelines of a YAML file, and the problems of the others or of the file."""
     doc = document.parse(file)
     base = Path(file).resolve().parent
-    # The file's own directory goes before the working directory, which `importer` adds.
-    importer.add_search_path(Path.cwd())
-    importer.add_search_path(base)
     problems = [*doc.problems, *_top_level_problems(doc)]
     pipelines: dict[str, Pipeline] = {}
     for name, value in definitions(doc).items():

@@ -15,9 +15,9 @@ def removed_samples(remove: Remove | None, source: Source) -> tuple[int, ...]:
     `ConfigError` for one that the source does not have, or has more than once."""
     if remove is None:
         return ()
-    listed = read_list(remove.samples)
+    listed, others = read_list(remove.samples)
     where = f"remove: {remove.samples}: " if isinstance(remove.samples, str) else "remove: "
-    ids = _ids_of(listed, source, where)
+    ids = _ids_of(listed, others, source, where)
     seen: set[int] = set()
     for name, index in zip(listed, ids, strict=True):
         if index in seen:
@@ -28,32 +28,44 @@ def removed_samples(remove: Remove | None, source: Source) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def read_list(listed: str | tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """Returns the ids and names in a list or in the lines of a file. Raises `ConfigError`."""
-    return tuple(_lines(listed)) if isinstance(listed, str) else listed
-
-
-def _lines(path: str) -> Iterator[int | str]:
-    """Yields the id or name in each line of a file, without the comment behind ` #`."""
+def read_list(
+    listed: str | tuple[int | str, ...],
+) -> tuple[tuple[int | str, ...], frozenset[str]]:
+    """Returns the ids and names in a list or in the lines of a file, without the comments behind
+    ` # `; and what the lines name if these are not comments. Raises `ConfigError`."""
+    if not isinstance(listed, str):
+        return listed, frozenset()
     try:
-        text = read_bytes(path).decode()
+        lines = read_bytes(listed).decode().splitlines()
     except (SourceError, UnicodeDecodeError) as error:
-        problem = error.message if isinstance(error, SourceError) else f"{path} is not UTF-8 text"
+        problem = error.message if isinstance(error, SourceError) else f"{listed} is not UTF-8 text"
         raise ConfigError(f"remove: {problem}") from error
-    for line in text.splitlines():
-        if name := f" {line}".partition(" #")[0].strip():
-            yield int(name) if name.isdecimal() else name
+    names: list[int | str] = []
+    others: set[str] = set()
+    for line in lines:
+        parts = f" {line.strip()} ".split(" # ")
+        if name := parts[0].strip():
+            names.append(int(name) if name.isdecimal() else name)
+        others.update(" # ".join(parts[:end]).strip() for end in range(2, len(parts) + 1))
+    return tuple(names), frozenset(others)
 
 
-def _ids_of(listed: Sequence[int | str], source: Source, where: str) -> list[int]:
+def _ids_of(
+    listed: Sequence[int | str], others: frozenset[str], source: Source, where: str
+) -> list[int]:
     names = {name: -1 for name in listed if isinstance(name, str)}
-    if names:
-        last_parts = {name.rpartition("/")[2] for name in names}
+    if names or others:
+        last_parts = {name.rpartition("/")[2] for name in (*names, *others)}
         for index in range(len(source)):
             file = source.provenance(index).file
             if file.rpartition("/")[2] not in last_parts:
                 continue
             for name in _endings(file):
+                if name in others:
+                    raise ConfigError(
+                        f"{where}{name!r} is a file's name, of sample {index}, and can be a name "
+                        "and a comment behind ' # '; give the id of the one that you mean"
+                    )
                 if names.get(name, -1) >= 0:
                     raise ConfigError(
                         f"{where}{name!r} names samples {names[name]} and {index}, and perhaps "
@@ -64,7 +76,8 @@ def _ids_of(listed: Sequence[int | str], source: Source, where: str) -> list[int
     for name, index in names.items():
         if index < 0:
             raise ConfigError(
-                f"{where}no sample has the file {name!r}; `infeed what` shows files and ids"
+                f"{where}no sample has the file {name!r}; `infeed what` shows files and ids, and "
+                "a comment is behind ' # '"
             )
     ids = [names[item] if isinstance(item, str) else item for item in listed]
     for index in ids:

@@ -28,7 +28,7 @@ from infeed_server.run.definitions import Definitions, Opened, split_name
 @dataclass(frozen=True)
 class AmendOptions:
     """What a new segment changes beside its definition. None: as in the segment before, and in a
-    run that was never amended, the definition's batch size and one rank."""
+    run that was never amended, as its cursor states."""
 
     batch_size: int | None = None
     world_size: int | None = None
@@ -37,7 +37,7 @@ class AmendOptions:
     """Steps to leave out, (first, end): the first is the step of the segment."""
     was_batch_size: int | None = None
     was_world_size: int | None = None
-    """The sizes so far of a run that was never amended, where they are others."""
+    """The sizes so far of a run that was never amended, if its cursor states others or none."""
 
     def __post_init__(self) -> None:
         limits = {"batch_size": MAX_BATCH_SIZE, "world_size": MAX_WORLD_SIZE}
@@ -100,7 +100,7 @@ def amend(
                 f"run without segments; this one has {len(cursor.segments)}, which state their "
                 "sizes; leave them out"
             )
-        stated = bool(cursor.segments) or options.was_world_size is not None
+        stated = bool(cursor.segments or cursor.world_size or options.was_world_size)
         lineage = cursor.segments or _first_segments(cursor, old, options, definitions)
         outputs = [field.name for field in definitions.plan(new).spec.element_spec]
         amending = _Amending(replace(cursor, segments=lineage), step, old, new, options)
@@ -165,6 +165,8 @@ class _Amending:
             seed=segment.seed,
             position=self.start,
             segments=segments,
+            batch_size=segment.batch_size,
+            world_size=segment.world_size,
         )
         text = (*map(str, changes), *self._course(segment, len(ids)))
         return Amendment(state, tuple(changes), text, tuple(ids.tolist()))
@@ -300,9 +302,16 @@ def _first_segments(
 ) -> Lineage:
     """Returns the segments up to now of a run that was never amended."""
     batch = old.definition.batch
-    size = options.was_batch_size or (batch.size if batch else 1)
-    ranks = options.was_world_size or 1
+    size = options.was_batch_size or cursor.batch_size or (batch.size if batch else 1)
+    ranks = options.was_world_size or cursor.world_size or 1
     made = old.first_segments(definitions, cursor.seed, size, ranks)
+    for one in made:
+        if one.start % one.global_stride:
+            raise InvalidRequestError(
+                f"skip: the run skips at position {one.start}, within a step of {size} samples on "
+                f"{ranks} ranks, and so cannot be amended; if it had other sizes, state them with "
+                "was_batch_size and was_world_size (--was-batch-size, --was-world-size)"
+            )
     return tuple(
         replace(one, pipeline=cursor.pipeline) for one in made if one.start <= cursor.position
     )

@@ -33,6 +33,8 @@ SHOWN = 10
 
 _TOGETHER = 1 << 16
 
+_Sizes = tuple[int | None, int | None]
+
 _FEW = 10_000
 """Samples whose names are compared in any case where the sources differ."""
 
@@ -108,10 +110,12 @@ def diff(
     with Definitions(*pipelines) as definitions:
         files = [_include(text, definitions) for text in (a, b)]
         cursors = [_cursor(text) for text in (a, b)]
-        options = _with_sizes(options, cursors)
+        stated = [Run.of(cursor).sizes(0) if cursor else (None, None) for cursor in cursors]
         one, other = (
-            _side(text, file, cursor, definitions, options)
-            for text, file, cursor in zip((a, b), files, cursors, strict=True)
+            _side(text, file, cursor, definitions, _with_sizes(options, sizes))
+            for text, file, cursor, sizes in zip(
+                (a, b), files, cursors, (stated, stated[::-1]), strict=True
+            )
         )
         changes = _changes(one, other, definitions)
         if not changes:
@@ -139,16 +143,13 @@ def _cursor(text: str | Mapping[str, Any] | Cursor) -> Cursor | None:
     return cursor
 
 
-def _with_sizes(options: DiffOptions, cursors: Sequence[Cursor | None]) -> DiffOptions:
-    """Returns options with the sizes that the other run has had, for a cursor that states none."""
-    stated = [cursor.segments[0] for cursor in cursors if cursor and cursor.segments]
-    if not stated or None in cursors:
-        return options
-    size, ranks = stated[0].batch_size, stated[0].world_size
+def _with_sizes(options: DiffOptions, stated: Sequence[_Sizes]) -> DiffOptions:
+    """Returns options with the sizes that a side states, or else the other."""
+    own, other = stated
     return replace(
         options,
-        batch_size=options.batch_size or size,
-        world_size=options.world_size or ranks,
+        batch_size=options.batch_size or own[0] or other[0],
+        world_size=options.world_size or own[1] or other[1],
     )
 
 

@@ -17,6 +17,7 @@ from pydantic import Field
 from typing_extensions import Self
 
 from infeed.shared.errors import SampleError, SourceError
+from infeed_server.config.importer import named_in
 from infeed_server.config.model import Definition, Finding, KeyPath, did_you_mean
 from infeed_server.sources.shards import list_shards, warn_of_missing
 from infeed_server.storage.files import PathString, abbreviate, is_remote, rebase
@@ -251,6 +252,9 @@ class CodeDefinition(SourceDefinition):
     def paths(self) -> dict[str, Any]:
         return {}
 
+    def resolve(self, base: Path) -> Self:
+        return self.model_copy(update={self.kind: named_in(self.target, base)})
+
     @property
     def target(self) -> Any:
         return getattr(self, self.kind)
@@ -259,6 +263,6 @@ class CodeDefinition(SourceDefinition):
     def label(self) -> str:
         """The name of the code in messages: `module:attr`."""
         if isinstance(self.target, str):
-            return self.target
+            return str(self.target)
         named = self.target if hasattr(self.target, "__qualname__") else type(self.target)
         return f"{named.__module__}:{named.__qualname__}"

@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import tensorflow as tf
@@ -51,6 +52,10 @@ class Transform(Definition):
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         cls.name = snake_case(cls.__name__)
+
+    def resolve(self, base: Path) -> Self:  # noqa: ARG002 - of those with a path or a name
+        """Returns the transform with its relative path, or its function, taken from `base`."""
+        return self
 
     @property
     def random(self) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import ByteSize, Field, field_validator, model_validator
-from typing_extensions import override
+from typing_extensions import Self, override
 
 from infeed_server.sources.base import Sample
 from infeed_server.transforms.base import FieldName, Key, Transform, get_field
@@ -87,8 +87,8 @@ class Cache(Transform):
     """Folder on a local disk; by default `samples` in the
     [user's folder](commands.md#environment-variables)."""
 
-    def resolve(self, base: Path) -> Cache:
-        """Returns the step with a relative `path` taken from `base`."""
+    @override
+    def resolve(self, base: Path) -> Self:
         return self.model_copy(update={"path": str(base / self.path)}) if self.path else self
 
     @model_validator(mode="before")

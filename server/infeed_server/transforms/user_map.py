@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from infeed_server.config.function_identity import (
     opaque_parts,
     qualified_name,
 )
-from infeed_server.config.importer import load
+from infeed_server.config.importer import load, named_in
 from infeed_server.config.user_errors import user_traceback
 from infeed_server.sources.base import Sample
 from infeed_server.sources.dataset.determinism import random_nodes
@@ -82,6 +83,10 @@ class Map(RandomTransform):
                 "leave out processes"
             )
         return self
+
+    @override
+    def resolve(self, base: Path) -> Self:
+        return self.model_copy(update={"function": named_in(self.function, base)})
 
     @property
     def random(self) -> bool:
@@ -188,7 +193,8 @@ class Map(RandomTransform):
     @property
     def function_name(self) -> str:
         """The name of the function in messages: `module:attr`."""
-        return self.function if isinstance(self.function, str) else qualified_name(self.function)
+        name = self.function
+        return str(name) if isinstance(name, str) else qualified_name(name)
 
     def _user_error(self, error: Exception) -> UserCodeError:
         return UserCodeError(

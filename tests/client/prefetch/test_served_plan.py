@@ -47,7 +47,8 @@ def test_an_amended_run_goes_on_with_its_segments() -> None:
     with infeed.connect("-", "new", state=CURSOR, batch_size=6, transport=NEW) as feed:
         assert feed.first_step == 15
         assert next(feed).sample_ids.tolist() == ids_at(CURSOR.segments, 110, 6).tolist()
-        assert feed.state() == replace(CURSOR, position=116).to_json()
+        state = replace(CURSOR, position=116, batch_size=6, world_size=1).to_json()
+        assert feed.state() == state
         assert feed.endless
 
 
@@ -82,6 +83,10 @@ def test_steps_of_a_run_without_segments() -> None:
     padded: dict[str, Any] = {"epochs": 2, "remainder": "pad"}
     got = read("-", "fake", state=state, steps=(1, 3), **options)
     assert got == [ids_at((), 5 + 8 * step + 4, 4).tolist() for step in (1, 2)]
+    # A cursor's own sizes are the defaults.
+    sized = {**state, "position": 640, "batch_size": 5, "world_size": 2}
+    got = read("-", "fake", state=sized, steps=(1, 2), transport=fake)
+    assert got == [ids_at((), 10, 5).tolist()]
     got = read("-", "fake", steps=(1, 3), seed=7, **options)
     assert got == [ids_at((), 8 * step + 4, 4).tolist() for step in (1, 2)]
     # The last step of two epochs has four samples, and this rank none of them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from pathlib import Path
 
@@ -58,3 +59,33 @@ def test_module_in_nested_namespace_packages_is_found(
     assert spec.origin == str(file)
     assert importer.find_spec("outer_space.inner.other") is None
     assert "outer_space" not in sys.modules
+
+
+def written(folder: Path, name: str, value: int) -> importer.CodeName:
+    """Writes a module with a helper beside it; returns its name there."""
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.py").write_text(f"from {name}_helper import value\n")
+    (folder / f"{name}_helper").mkdir()
+    (folder / f"{name}_helper/__init__.py").write_text(f"value = {value}\n")
+    return importer.CodeName(f"{name}:value", folder)
+
+
+def test_modules_of_one_name_in_two_folders_are_two(tmp_path: Path, module: str) -> None:
+    first, second = (written(tmp_path / str(n), f"{module}_twice", n) for n in range(2))
+    for _ in range(2):
+        loaded = []
+        for name in (first, second, pickle.loads(pickle.dumps(first))):
+            loaded.append(importer.load(name))
+            assert Path(sys.modules[f"{module}_twice"].__file__ or "").parent == name.folder
+        assert loaded == [0, 1, 0]
+
+
+@pytest.mark.parametrize("name", ["queue", "pdb", "tensorflow", "sys"])
+def test_no_module_takes_the_place_of_another(tmp_path: Path, module: str, name: str) -> None:
+    own = tmp_path / f"{name}.py"
+    own.write_text("raise SystemExit('not this one')\ndef make(): ...\n")
+    assert importer.load(f"{module}:Outer.inner") == 3
+    assert importer.find_spec(name) is not None
+    assert importer.find_spec(name).origin != str(own)  # type: ignore[union-attr]
+    with pytest.raises(ConfigError, match=rf"name '{name}': {own} and .*; give"):
+        importer.load(f"{name}:make")

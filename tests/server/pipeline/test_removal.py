@@ -53,6 +53,27 @@ def test_a_whole_path_is_a_name(source: Source) -> None:
     assert ids_of([source.provenance(3).file], source) == (3,)
 
 
+def test_a_comment_is_behind_a_number_sign_between_spaces(tmp_path: Path) -> None:
+    """Else it is a part of a file's name; what can be both is refused."""
+    for name in ("cat.png", "cat.png #2.png", "dog.png", "dog.png # 2.png", "#1.png"):
+        (tmp_path / "images" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "images" / name).write_bytes(b"")
+    images: Any = {"source": {"images": str(tmp_path / "images")}, "batch": 1}
+    source, path = parse(images).open(), tmp_path / "removed.txt"
+
+    def names_of(text: str) -> list[str]:
+        path.write_text(text)
+        ids = ids_of(str(path), source)
+        return [source.provenance(index).file.rpartition("/")[2] for index in ids]
+
+    assert names_of("cat.png #2.png\n# dog\n#\n #1.png #") == ["cat.png #2.png", "#1.png"]
+    assert names_of("cat.png # dark # blurred") == ["cat.png"]
+    with pytest.raises(ConfigError, match=r"'dog.png # 2.png' is a file's name, of sample \d, and"):
+        names_of("dog.png # 2.png")
+    with pytest.raises(ConfigError, match=r"no sample has the file 'cat.png #dark'.*behind ' # '"):
+        names_of("cat.png #dark")
+
+
 def test_a_file_has_one_in_a_line(source: Source, tmp_path: Path) -> None:
     path = tmp_path / "removed.txt"
     path.write_text("dog.png\n\n  3\r\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,15 @@ def test_earlier_step_needs_the_ranks_of_the_run(folder: Path) -> None:
     assert amend(cursor(old, 80), 10, old, options=options).cursor.position == 40
 
 
+def test_sizes_so_far_are_the_cursors(folder: Path) -> None:
+    old = definition(folder)
+    run = replace(cursor(old, 80), batch_size=8, world_size=2)
+    made = amend(run, 5, old, options=AmendOptions(seed=5, world_size=1)).cursor
+    assert [(one.batch_size, one.world_size) for one in made.segments] == [(8, 2), (8, 1)]
+    assert (made.batch_size, made.world_size) == (8, 1)
+    assert amend(run, 0, old, options=AmendOptions(seed=5)).cursor.position == 0
+
+
 def test_text_states_what_changes_and_how_the_epoch_goes_on(folder: Path) -> None:
     old = definition(folder)
     new = definition(
@@ -232,6 +242,10 @@ def test_text_states_what_changes_and_how_the_epoch_goes_on(folder: Path) -> Non
             "sample 5 is missing; add samples at its end",
         ),
         ({"remove": [3, 5]}, {"remove": [5, 3]}, 10, {}, "its order has changed"),
+        (
+            *({"skip": [[3, 5]]}, {}, 10, {"was_world_size": 2}),
+            "skip: the run skips at position 12, within a step of 4 samples on 2 ranks.*state them",
+        ),
         ({}, {"skip": [[9, 12]]}, 10, {}, r"\[9, 12\] does not begin at step 10"),
         ({}, {"skip": [[10, 11]]}, 10, {"skip": (10, 11)}, "both the definition"),
         ({"skip": [[1, 2]]}, {"skip": [[2, 3]]}, 9, {}, r"\[2, 3\] does not begin at step 9"),

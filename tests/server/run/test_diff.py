@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,23 @@ def test_counts_are_those_of_the_slots(
 
 def test_same_definitions_are_identical_under_other_names(file: str) -> None:
     assert diff(f"{file}:base", f"{file}:same") == Difference(identical=True)
+
+
+def test_functions_of_one_name_beside_two_files_are_two(tmp_path: Path) -> None:
+    for folder, factor in (("a", 2), ("b", 3)):
+        (tmp_path / folder).mkdir()
+        np.savez(tmp_path / folder / "0.npz", x=np.arange(8))
+        (tmp_path / folder / "own.py").write_text(f"def f(s): return {{'x': s['x'] * {factor}}}\n")
+        text = "source: {arrays: 0.npz}, batch: {size: 4}, transforms: [map: own:f]"
+        (tmp_path / folder / "p.yaml").write_text(f"pipelines: {{p: {{{text}}}}}\n")
+    files = [str(tmp_path / folder / "p.yaml") for folder in "ab"]
+    for one, other in (files, reversed(files)):
+        (change,) = diff(one, other).changes
+        assert (change.path, change.fields) == ("transforms[0].map", ("x",))
+    with Definitions(files[0]) as definitions:
+        run = Cursor("p", definitions.open("p").fingerprint, 0, 8)
+    made = amend(run, 2, files[1], was=files[0])
+    assert [one.path for one in made.changes] == ["transforms[0].map"]
 
 
 def test_slot_has_its_place_its_samples_and_the_reason(file: str) -> None:
@@ -170,3 +188,6 @@ def test_a_cursor_without_sizes_has_those_of_the_amended_one(file: str) -> None:
     found = diff(run, amended, [file])
     assert [change.path for change in found.changes] == ["seed", "segments"]
     assert found.begin == 200
+    sized = replace(run, batch_size=4, world_size=2)
+    assert diff(sized, amended, [file]).changes == found.changes
+    assert diff(sized, f"{file}:base").identical

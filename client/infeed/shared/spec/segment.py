@@ -89,12 +89,6 @@ def lineage_from_proto(message: spec_pb2.Lineage) -> Lineage:
     return tuple(from_message(Segment, segment) for segment in message.segments)
 
 
-def segment_of_step(lineage: Lineage, step: int) -> Segment | None:
-    """Returns the segment that has a step; None for a run without segments."""
-    found = [segment for segment in lineage if segment.step <= step]
-    return found[-1] if found else None
-
-
 def epoch_at(lineage: Lineage, position: int, sample_count: int) -> int:
     """Returns the epoch of a position; `sample_count` is as for `end_of_epochs`."""
     found = [segment for segment in lineage if segment.start <= position]
