@@ -19,9 +19,7 @@ from infeed.testing import FakeTransport
 
 
 def main(count: int, batch_size: int) -> None:
-    devices = [tf.config.LogicalDeviceConfiguration()] * 2
-    tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], devices)
-    strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+    strategy = two_devices()
     draws = np.random.default_rng(7)
     x = draws.normal(size=(count, 3)).astype("float32")
     fake = FakeTransport({"x": x, "label": np.arange(count) % 3}, batch_size=batch_size)
@@ -53,6 +51,13 @@ def main(count: int, batch_size: int) -> None:
         refusal = str(error)
     results = {"cut": own(), "kept": own(mask=True), "drop": own("drop"), "refusal": refusal}
     print(json.dumps({**results, "keras": by_keras}))
+
+
+def two_devices() -> Any:
+    """Returns a strategy with two replicas on the CPU."""
+    devices = [tf.config.LogicalDeviceConfiguration()] * 2
+    tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], devices)
+    return tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
 
 
 def samples_of(strategy: Any, dataset: Any) -> float:

@@ -138,7 +138,9 @@ def test_an_iteration_without_the_first_batches_is_refused_at_its_end(fake: Fake
     with connect(fake, epochs=1) as feed:
         dataset = infeed.tensorflow.from_generator(feed)
         next(iter(dataset))
-        with pytest.raises(tf.errors.InvalidArgumentError, match="of its 12 batches.*restart=True"):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match=r"of its 12 batches.*restart=True"
+        ):
             list(dataset)
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tests.harness.nursery import Nursery
+from tests.harness.process import ROOT
 
 import infeed
 from infeed import ranks
@@ -106,6 +110,24 @@ def test_padding_that_is_kept_has_weight_0_and_sample_id_minus_1(server: Any) ->
         assert (label.numpy() == np.maximum(ids, 0)).all()
         seen += ids.tolist()
     assert sorted(seen) == [-1] * 10 + list(range(50))
+
+
+def test_empty_batches_complete_the_step_of_several_replicas(server: Any) -> None:
+    options = {"epochs": 1, "batch_size": 20, "remainder": "pad", "mask": True}
+    dataset = distribute(server, replicas=3, sample_ids=True, **options)
+    *_, (inputs, _, weights) = batches = list(dataset)
+    assert sorted(int(sum(weights)) for *_, weights in batches) == [0, 0, 10, 20, 20]
+    assert set(inputs["sample_ids"].numpy()) == {-1}
+    assert not weights.numpy().any()
+
+
+def test_an_evaluation_on_two_devices_is_exact(nursery: Nursery, tmp_path: Path) -> None:
+    module = ("python", "-m", "tests.tfdata.trainer.strategy")
+    process = nursery.start(module, tmp_path / "trainer", ROOT)
+    assert process.wait(200) == 0, process.stderr[-4000:]
+    result = json.loads(process.stdout.splitlines()[-1])
+    assert (result["cut"], result["kept"]) == (50, 50)
+    assert result["refusal"].startswith("a strategy with 2 replicas is in scope")
 
 
 def test_slots_vary_if_some_can_be_empty(make_server: Any, rows: Any) -> None:
