@@ -98,7 +98,7 @@ def from_generator(address: str, dataset: str, compression: str, seed: int) -> B
 
     def batches() -> Batches:
         with infeed.connect(address, dataset, seed=seed) as feed:
-            for batch in infeed.tensorflow.from_generator(feed, label=None, mask=False):
+            for batch in infeed.tensorflow.from_generator(feed, label=None):
                 yield batch["image"]
 
     return batches()

@@ -59,12 +59,11 @@ def new_model(shape: tuple[int, ...], classes: int) -> Any:
     return model
 
 
-def inputs(feed: infeed.Feed) -> dict[str, Any]:
-    """Returns the arguments of `fit` for the batches of a feed, on the backend in use."""
-    steps = feed.steps_per_epoch
+def batches(feed: infeed.Feed) -> Any:
+    """Returns the batches of a feed, for `fit` on the backend in use."""
     if keras.backend.backend() == "tensorflow":
-        return {"x": infeed.tensorflow.from_generator(feed, steps_per_epoch=steps)}
-    return {"x": infeed.keras.generator(feed), "steps_per_epoch": steps}
+        return infeed.tensorflow.from_generator(feed)
+    return infeed.keras.generator(feed)
 
 
 def main() -> None:
@@ -88,7 +87,8 @@ def main() -> None:
             model = new_model(image.shape, options.classes)
         checkpoint = FeedCheckpoint(feed, options.checkpoint, save_every=options.save_every)
         model.fit(
-            **inputs(feed),
+            batches(feed),
+            steps_per_epoch=feed.steps_per_epoch,
             epochs=options.epochs,
             initial_epoch=checkpoint.initial_epoch,
             callbacks=[checkpoint],

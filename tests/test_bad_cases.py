@@ -103,7 +103,7 @@ PYTHON: list[tuple[str, type[Exception], str]] = [
     ),
     (f"{GENERATOR}(feed, label='lable')", INVALID, "no such field (did you mean 'label'?); fields"),
     (f"{GENERATOR}(feed, label=3)", INVALID, "label must be a str that is not empty, such as"),
-    (f"{GENERATOR}(feed, mask='auto')", INVALID, "mask must be True or False, or None for weights"),
+    (f"{GENERATOR}(feed, mask='auto')", INVALID, "mask must be True or False, not 'auto' (str)"),
     ("audit('-', 'fake', world_size=2.5)", INVALID, "world_size must be an integer from 1 to 1024"),
     ("audit('-', 'fake', resume_every=0)", INVALID, "resume_every must be from 1 to 2^63 - 1, not"),
 ]

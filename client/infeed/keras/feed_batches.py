@@ -6,7 +6,7 @@ without `steps_per_epoch`, in each evaluation, and in each further call with the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +14,9 @@ import keras
 
 from infeed.batch import Batch
 from infeed.feed import Feed
+from infeed.keras.elements import KerasElements
 from infeed.keras.feed_reader import next_batch
+from infeed.keras.restarts import Restarts
 from infeed.shared.errors import FeedClosedError, InvalidRequestError
 
 MAX_PEEKED = 2
@@ -27,12 +29,12 @@ class FeedBatches(keras.utils.PyDataset):  # type: ignore[misc]
     iteration. Made by `generator`."""
 
     def __init__(
-        self, feed: Feed, arrange: Callable[[Batch], Any], steps: int | None, *, restart: bool
+        self, feed: Feed, elements: KerasElements, steps: int | None, restarts: Restarts | None
     ) -> None:
         super().__init__()
         self._source = self._feed = feed
-        self._arrange = arrange
-        self._steps, self._restart = steps, restart
+        self._elements = elements
+        self._steps, self._restarts = steps, restarts
         self._given = 0
         """Batches that the current iteration has got."""
         self._peeked: list[Batch] | None = []
@@ -44,8 +46,10 @@ class FeedBatches(keras.utils.PyDataset):  # type: ignore[misc]
     def num_batches(self) -> int | None:
         """The batches of an iteration; None if it has no end, or its end is unknown."""
         # Of the first iteration, when it begins: the feed may be read before.
-        left = self._source.steps if self._restart else self._source.steps_left
-        left = None if left is None else max(1, left)  # Keras takes 0 batches without an error
+        left = self._source.steps if self._restarts else self._source.steps_left
+        if left is not None:
+            # Keras takes 0 batches without an error.
+            left = max(1, left - (self._elements.is_cut and self._source.ends_empty))
         return left if self._steps is None else min(self._steps, left or self._steps)
 
     def __getitem__(self, index: int) -> Any:
@@ -65,21 +69,18 @@ class FeedBatches(keras.utils.PyDataset):  # type: ignore[misc]
                 f"the feed of {name!r} has no batch after {index}, or was closed; if its length is "
                 f"unknown, give infeed.keras.generator(feed, steps={index or 1})"
             )
-        return self._arrange(batch)
+        return self._elements(batch)
 
     def __iter__(self) -> Iterator[Any]:
         """Yields the elements up to `steps` or to the feed's end, for a loop of one's own."""
         self._begin()
         while self._given != self.num_batches and (batch := self._next()) is not None:
-            yield self._arrange(batch)
+            yield self._elements(batch)
             del batch  # its memory may be used again
 
     def _begin(self) -> None:
-        if self._restart:
-            if self._feed.delivered:
-                if self._feed is not self._source:
-                    self._feed.close()
-                self._feed = self._source.again()
+        if self._restarts:
+            self._feed = self._restarts.begin()
         elif self._given:
             if not self._peeked:
                 raise InvalidRequestError(
@@ -100,9 +101,9 @@ class FeedBatches(keras.utils.PyDataset):  # type: ignore[misc]
             batch = next_batch(self._feed, first=not self._given)
             if batch is None:
                 return None
-            if self._peeked is not None and not self._restart:
+            if self._peeked is not None and not self._restarts:
                 self._peeked = None if len(self._peeked) == MAX_PEEKED else [*self._peeked, batch]
         self._given += 1
-        if self._feed is not self._source and self._given == self.num_batches:
-            self._feed.close()
+        if self._restarts and self._given == self.num_batches:
+            self._restarts.end()
         return batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import keras
 
@@ -84,8 +84,8 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002 - Keras' signature
         self._reader.begin_training()
+        self._check_epochs()
         rest = self._rest_of_epoch()
-        self._check_epochs(rest)
         if self._saved is not None:
             self._restore(self._saved)
         self._rest_ends = self._completed + rest if rest else None
@@ -108,7 +108,12 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         # An execution has several steps with steps_per_execution, the last perhaps too few batches.
         missing = batch + 1 - (self._completed - self._epoch_began)
         if missing - self._reader.complete(missing) >= self.model.steps_per_execution:
-            self._refuse_other_batches("more")
+            raise InvalidRequestError(
+                f"fit has trained on more batches than the feed of {self._feed.spec.name!r} has "
+                "given, so its cursor would be wrong: make the FeedCheckpoint of the feed that fit "
+                "reads, before its generator, and leave out unbatch, batch, filter, skip and "
+                "shuffle between from_generator and fit"
+            )
         if self._is_epoch_end(batch):
             # The end of an epoch is saved after its validation, with the number of the next.
             if self._rest_ends is not None and not self.model.stop_training:
@@ -119,27 +124,14 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
             self._save(self._epoch)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        is_whole = self.params.get("steps") is None and not self.model.stop_training
-        if is_whole and self._reader.untrained():
-            self._refuse_other_batches("fewer")
         if self._rest_ends is not None and self._completed >= self._rest_ends:
             self.model.stop_training = False  # it ended this epoch alone
         self._rest_ends = None
         self._save(epoch + 1)
 
-    def _refuse_other_batches(self, number: str) -> NoReturn:
-        raise InvalidRequestError(
-            f"fit has trained on {number} batches than the feed of {self._feed.spec.name!r} has "
-            "given, so its cursor would be wrong: make the FeedCheckpoint of the feed that fit "
-            "reads, before its generator, and leave out unbatch, batch, filter, skip and shuffle "
-            "between from_generator and fit"
-        )
-
     def _is_epoch_end(self, batch: int) -> bool:
         if self._rest_ends is not None:
             return self._completed >= self._rest_ends
-        if (length := self._reader.steps_per_epoch) is not None:
-            return (self._feed.first_step + self._completed) % length == 0
         steps = self.params.get("steps")
         return steps is not None and batch + 1 >= steps
 
@@ -169,46 +161,39 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         set_seeds(self.model, saved.seeds)
 
     def _rest_of_epoch(self) -> int:
-        """Returns the steps that are left of the epoch; 0 if it has just begun.
-
-        Keras must not find the end of a dataset by itself: TensorFlow counts the step that got no
-        batch in `optimizer.iterations`.
-        """
-        length = self._reader.steps_per_epoch
-        if length is None:
-            steps = self.params.get("steps")
-            if self._saved is None or steps is None:
-                return 0  # each further fit has the steps that it is given
-            # The last execution is completed.
-            execution = self.model.steps_per_execution
-            length = -(-steps // execution) * execution
+        """Returns the steps that are left of the epoch that a checkpoint continues; 0 if it has
+        just begun. Each further `fit` has the steps that it is given."""
+        steps = self.params.get("steps")
+        if self._saved is None or steps is None:
+            return 0
+        # The last execution is completed.
+        execution = self.model.steps_per_execution
+        length: int = -(-steps // execution) * execution
         return -(self._feed.first_step + self._completed) % length
 
-    def _check_epochs(self, rest: int) -> None:
+    def _check_epochs(self) -> None:
         """Raises `InvalidRequestError` if `fit` cannot find the end of an epoch, or would lose or
-        repeat batches of a generator."""
+        repeat batches."""
         name, is_generator = self._feed.spec.name, self._reader.is_generator
-        steps, own = self.params.get("steps"), self._reader.steps_per_epoch
         has_more = self.params.get("epochs", 0) > self.initial_epoch + 1
-        dataset = "infeed.tensorflow.from_generator(feed, steps_per_epoch=feed.steps_per_epoch)"
         if is_generator and keras.backend.backend() == "tensorflow":
             raise InvalidRequestError(
                 f"the TensorFlow backend drops batches of the generator of {name!r}; give fit "
-                f"{dataset}"
+                "infeed.tensorflow.from_generator(feed)"
             )
         if is_generator and self._reader.begun != self._completed:
             raise InvalidRequestError(
                 f"another fit has read this generator of {name!r}; give each its own "
                 "infeed.keras.generator(feed)"
             )
-        if steps is None and own is None and (self._feed.endless or (is_generator and has_more)):
+        if self._reader.batches_per_step > 1:
+            raise InvalidRequestError(
+                f"{self._reader.batches_per_step} replicas take whole batches of the feed of "
+                f"{name!r} in a step, and FeedCheckpoint counts one; give fit the dataset of "
+                "from_generator itself, whose batches Keras splits over the replicas"
+            )
+        if self.params.get("steps") is None and (self._feed.endless or has_more):
             raise InvalidRequestError(
                 f"fit finds no end of an epoch of the feed of {name!r}; give fit(..., "
-                f"steps_per_epoch=feed.steps_per_epoch), or a dataset, {dataset}"
-            )
-        if own and rest and steps is None and has_more:
-            raise InvalidRequestError(
-                f"the run continues within an epoch, and Keras would take its last {rest} steps "
-                "for the length of each, because map, prefetch or class_weight has removed the "
-                f"dataset's; call fit with epochs={self.initial_epoch + 1}, and again for the rest"
+                "steps_per_epoch=feed.steps_per_epoch)"
             )

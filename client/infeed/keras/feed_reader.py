@@ -1,9 +1,8 @@
 """Feed reader: the batches that Keras has taken of a feed, and those that it was trained on.
 
 TensorFlow and Keras take batches in advance, and throw some away: they build the model with some,
-and begin again. Once a training is tracked, a batch is kept until its step is complete, and an
-iteration begins with the first one that is kept; except for one that follows the end of another in
-the same `fit`, as by `Dataset.repeat`, whose steps are to come.
+and begin again. Once a training is tracked, a batch is kept until its step is complete, and the
+first iteration of a `fit` begins with the first one that is kept.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ class FeedReader:
     """Reads one feed for all of its datasets and generators. Batches have the feed's numbers."""
 
     def __init__(self) -> None:
-        self.steps_per_epoch: int | None = None
-        """Steps after which an iteration ends, counted from position 0; None: at the feed's end."""
+        self.batches_per_step = 1
+        """Batches of a step; several if each replica of a strategy takes one."""
         self.completed: int | None = None
         """Batches that were trained on; None if the training is not tracked."""
         self.begun = 0
@@ -33,18 +32,21 @@ class FeedReader:
         """The current iteration, and the batch that it gets next."""
         self._end = math.inf
         """The batch before which the current iteration ends."""
-        self._has_ended = False
-        """Whether the current iteration has reported its end; TensorFlow asks for it in advance."""
         self._rewinds = False
-        """Whether the next iteration is the first of a `fit`; the one before may still end."""
+        """Whether the next iteration is the first of a `fit`."""
         self._kept: dict[int, Batch] = {}
         self._lock = threading.Lock()
         """Held while a batch is taken: an abandoned iteration may still wait for its last."""
 
+    @property
+    def taken(self) -> int:
+        """Batches of the current iteration."""
+        return self._next - self.begun
+
     def track(self, feed: Feed) -> None:
         """Begins to track the training on batches that were not delivered yet."""
         if self.completed is None:
-            self.completed = feed.delivered
+            self._next = self.completed = feed.delivered
 
     def begin_training(self) -> None:
         """Begins a `fit`: its first iteration begins with the batches that are kept."""
@@ -55,13 +57,10 @@ class FeedReader:
         with self._lock:
             if self.completed is None:
                 self._next = feed.delivered
-            elif is_generator or self._rewinds or not self._has_ended:
+            elif is_generator or self._rewinds:
                 self._next = self.completed
             self._rewinds = False
-            self.begun, self.is_generator, self._has_ended = self._next, is_generator, False
-            if self.steps_per_epoch is not None:
-                done = (feed.first_step + self._next) % self.steps_per_epoch
-                steps = self.steps_per_epoch - done
+            self.begun, self.is_generator = self._next, is_generator
             self._end = math.inf if steps is None else self._next + steps
             self._iteration += 1
             return self._iteration
@@ -81,7 +80,6 @@ class FeedReader:
                     self._check_position(feed, number)
                     batch = next_batch(feed, first=number == self.begun)
             if batch is None:
-                self._has_ended = True
                 return None
             if self.completed is not None:
                 self._kept[number] = batch
@@ -106,10 +104,6 @@ class FeedReader:
         self.completed += count
         return count
 
-    def untrained(self) -> int:
-        """Returns the batches of an iteration without a step, once it has reported its end."""
-        return self._next - (self.completed or 0) if self._has_ended else 0
-
 
 _READERS: WeakKeyDictionary[Feed, FeedReader] = WeakKeyDictionary()
 
@@ -130,8 +124,8 @@ def next_batch(feed: Feed, *, first: bool) -> Batch | None:
         if first and feed.delivered:
             raise FeedClosedError(
                 f"the feed of {feed.spec.name!r} has ended after {feed.delivered} batches, and it "
-                "is read again: give infeed.connect as many epochs as fit has, and from_generator, "
-                "or fit with an infeed.keras.generator, steps_per_epoch; as validation_data, give "
-                "infeed.keras.generator(feed, restart=True)"
+                "is read again: give infeed.connect as many epochs as fit has, and fit(..., "
+                "steps_per_epoch=feed.steps_per_epoch); for validation_data, and evaluate under a "
+                "strategy, give generator or from_generator restart=True"
             ) from None
     return None

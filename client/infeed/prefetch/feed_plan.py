@@ -209,6 +209,12 @@ class FeedView:
         return None if self.steps is None else self.steps - self.delivered
 
     @property
+    def ends_empty(self) -> bool:
+        """Whether the data end before this rank's last batch, so that all its slots are empty."""
+        steps = self.steps or 0
+        return steps > 0 and not self._plan.shard_plan.batch_range(steps - 1)[1]
+
+    @property
     def delivered(self) -> int:
         """Batches that were delivered."""
         return self._ready.progress.steps

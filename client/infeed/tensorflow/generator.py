@@ -1,8 +1,8 @@
 """A `tf.data.Dataset` over a feed.
 
     with infeed.connect("localhost:7470", "imagenet-train", batch_size=128) as feed:
-        dataset = infeed.tensorflow.from_generator(feed, steps_per_epoch=feed.steps_per_epoch)
-        model.fit(dataset, epochs=90, shuffle=False)
+        dataset = infeed.tensorflow.from_generator(feed)
+        model.fit(dataset, steps_per_epoch=feed.steps_per_epoch, epochs=90, shuffle=False)
 
 A feed is read once, and so is the dataset: a second iteration continues at the feed's position, and
 a first one that is read further then is an error.
@@ -19,67 +19,94 @@ from typing import Any
 import tensorflow as tf
 
 from infeed.feed import Feed
-from infeed.keras.feed_reader import reader_of
-from infeed.keras.generator import DEFAULT_LABEL, keras_arranger
-from infeed.shared.arguments import check_integer
+from infeed.keras.elements import DEFAULT_LABEL, KerasElements
+from infeed.keras.feed_reader import FeedReader, reader_of
+from infeed.keras.restarts import Restarts
+from infeed.shared.arguments import check_flag
+from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import BYTES, FieldSpec
-from infeed.shared.tensorflow.from_callable import from_iterations
+from infeed.shared.tensorflow.from_callable import from_iterations, zeros
+from infeed.tensorflow.strategies import replicas_of
 
 
 def from_generator(
     feed: Feed,
     label: str | None = DEFAULT_LABEL,
     *,
-    mask: bool | None = None,
-    steps_per_epoch: int | None = None,
+    mask: bool = False,
+    replicas: int | None = None,
+    restart: bool = False,
 ) -> tf.data.Dataset:
-    """Returns the feed's batches as a dataset with static shapes, ready for Keras' `fit`.
+    """Returns the feed's batches as a dataset, ready for Keras' `fit`.
 
-    label            the field used as y of `(x, y)`; x is the only other field, or a dict of the
-                     others. None, or no field "label": the element is the dict of all fields
-    mask             whether a float32 weight per slot, 1 or 0, comes last; None: if slots can be
-                     empty
-    steps_per_epoch  each iteration ends at the next multiple of so many steps since position 0;
-                     None: with the feed
+    label     the field used as y of `(x, y)`; x is the only other field, or a dict of the others.
+              None, or no field "label": the element is the dict of all fields
+    mask      whether empty slots stay, so that shapes are static, and a float32 weight per slot
+              comes last, 1 or 0; False: empty slots are cut
+    replicas  replicas that each take whole batches of this feed, as by
+              `distribute_datasets_from_function`; None: as `shard_of` has counted
+    restart   whether each iteration begins where the feed began, by a connection of its own: for
+              `validation_data`, and for `evaluate` under a strategy, where Keras iterates first to
+              build the model
+
+    Where several replicas take batches of static shapes, TensorFlow drops a last step without one
+    for each: with `mask` empty batches complete it, otherwise the feed ends before it.
 
     The feed's errors, and an iteration of a feed that has ended, are TensorFlow errors with the
     message. Closing the feed ends an iteration.
     """
-    mask = feed.may_mask if mask is None else mask
-    names = [field.name for field in feed.element_spec]
-    to_keras_element = keras_arranger(names, label, mask)
-    signature = to_keras_element(
-        {field.name: batch_tensor_spec(field, feed.batch_size) for field in feed.element_spec},
-        tf.TensorSpec((feed.batch_size,), tf.float32),
+    elements = KerasElements(feed, label, mask=mask)
+    slots = None if elements.is_cut else feed.batch_size
+    signature = elements.arrange(
+        {field.name: batch_tensor_spec(field, slots) for field in feed.element_spec},
+        tf.TensorSpec((slots,), tf.float32),
     )
-    reader = reader_of(feed)
-    if steps_per_epoch is not None:
-        steps_per_epoch = check_integer(
-            "steps_per_epoch", steps_per_epoch, 1, or_none="iterations to the end of the feed"
-        )
-    reader.steps_per_epoch = steps_per_epoch
+    restarts = Restarts(feed) if check_flag("restart", restart) else None
+    reader, source = FeedReader() if restarts else reader_of(feed), feed
+    total = left = feed.steps if restarts else feed.steps_left
+
+    def begin() -> int:
+        nonlocal source
+        source = restarts.begin() if restarts else feed
+        return reader.begin(source)
 
     def next_element(iteration: int) -> Any:
-        batch = reader.take(feed, iteration)
-        if batch is None:
-            return None
-        return to_keras_element(dict(batch), batch.mask.astype("float32"))
+        batch = reader.take(source, iteration)
+        if batch is not None:
+            return elements(batch)
+        if total is not None and reader.taken < total:
+            raise InvalidRequestError(
+                f"an iteration over the feed of {feed.spec.name!r} has had {reader.taken} of its "
+                f"{total} batches, since one before it took the others, as Keras does under a "
+                "strategy to build the model; give from_generator(feed, restart=True), or fit a "
+                "FeedCheckpoint"
+            )
+        if restarts:
+            restarts.end()
+        return None
 
     # Each rank has its own feed.
-    dataset = from_iterations(lambda: reader.begin(feed), next_element, signature)
-    dataset = disable_auto_shard(dataset)
-    left = feed.steps_left
-    if steps_per_epoch is not None:
-        # For Keras. In the graph it would be an assertion, which a resumed epoch violates.
-        length = steps_per_epoch if left is None else min(left, steps_per_epoch)
-        dataset.cardinality = lambda: tf.constant(length, tf.int64)
-        return dataset
-    if left is None:
-        return dataset
-    return dataset.apply(tf.data.experimental.assert_cardinality(left))
+    dataset = disable_auto_shard(from_iterations(begin, next_element, signature))
+    may_drop = not elements.is_cut and not feed.endless
+    replicas = reader.batches_per_step = replicas_of(replicas, feed.shard, is_required=may_drop)
+    if may_drop and replicas > 1 and mask:
+        empty = tf.data.Dataset.from_tensors(tf.nest.map_structure(zeros, signature))
+        missing = replicas - 1 if left is None else -left % replicas
+        dataset = dataset.concatenate(empty.repeat(missing))
+        left = None if left is None else left + missing
+    elif may_drop and replicas > 1:
+        if left is None or left < replicas:
+            raise InvalidRequestError(
+                f"{replicas} replicas share the feed of {feed.spec.name!r}, whose length is "
+                f"{'unknown' if left is None else left}, and TensorFlow drops a step without a "
+                "batch for each; give mask=True, with which empty batches complete the last step"
+            )
+        left -= left % replicas
+        dataset = dataset.take(left)
+    return dataset if left is None else dataset.apply(tf.data.experimental.assert_cardinality(left))
 
 
-def batch_tensor_spec(field: FieldSpec, slots: int) -> tf.TensorSpec:
+def batch_tensor_spec(field: FieldSpec, slots: int | None) -> tf.TensorSpec:
     """Returns the tensor spec of a field in a batch: [slots, ...]."""
     dtype = tf.string if field.data_type == BYTES else tf.as_dtype(field.data_type)
     return tf.TensorSpec((slots, *field.shape), dtype)

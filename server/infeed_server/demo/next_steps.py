@@ -62,8 +62,8 @@ head = layers.Conv2D(64, 3, **relu), layers.Flatten(), layers.Dense(64, **relu)
 model = Sequential([*conv, *head, layers.Dense(1000, "softmax")])  # at most 1000 classes
 model.compile(optimizers.Adam(2e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
 with infeed.connect("127.0.0.1:7470", "photos") as feed:
-    batches = infeed.tensorflow.from_generator(feed, steps_per_epoch=feed.steps_per_epoch)
-    model.fit(batches, epochs=10, shuffle=False)  # the pipeline shuffles
+    batches, steps = infeed.tensorflow.from_generator(feed), feed.steps_per_epoch
+    model.fit(batches, steps_per_epoch=steps, epochs=10, shuffle=False)  # the pipeline shuffles
 """,
 }
 """Framework → a loop over the pipeline `photos`."""

@@ -143,13 +143,13 @@ def test_batch_taken_beside_a_checkpoint_is_refused() -> None:
             )
 
 
-def test_empty_slots_have_weight_0() -> None:
-    numbers = np.arange(COUNT, dtype=np.int32)
+@pytest.mark.parametrize("mask", [False, True])
+def test_empty_slots_are_not_trained_on(mask: bool) -> None:
     model = counting_model()
-    numbers = numbers[:-1]
+    numbers = np.arange(COUNT - 1, dtype=np.int32)
     arrays = {"x": numbers, "label": numbers}
     with open_feed(arrays, epochs=1, remainder="pad") as feed:
-        model.fit(generator(feed), **QUIET)
+        model.fit(generator(feed, mask=mask), **QUIET)
     # The empty slot is a zero, so it would count sample 0 again.
     assert counts(model) == [1] * (COUNT - 1) + [0]
 
@@ -190,20 +190,6 @@ def test_predict_gives_each_sample_once() -> None:
         assert sorted(predicted[:, 0].tolist()) == list(range(COUNT))
 
 
-def test_evaluate_takes_each_sample_once_and_no_empty_slot() -> None:
-    class Batches(keras.callbacks.Callback):  # type: ignore[misc]
-        def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-            ended.append(batch)
-
-    ended: list[int] = []
-    model = identity_model()
-    with open_feed(columns(COUNT - 1), epochs=1, remainder="pad") as feed:
-        # Each sample's error is 1, and an empty slot's would be 0.
-        result = model.evaluate(generator(feed), verbose=0, callbacks=[Batches()], return_dict=True)
-    assert result["mse"] == 1.0
-    assert ended == list(range(STEPS))
-
-
 # --- checkpoints ---
 
 
@@ -221,14 +207,16 @@ def learning_model(*, dropout_seed: int | None = 3, **options: Any) -> Any:
     return model
 
 
-def train(folder: Path, *callbacks: Any, epochs: int = 3, **options: Any) -> list[Any]:
+def train(
+    folder: Path, *callbacks: Any, epochs: int = 3, class_weight: Any = None, **options: Any
+) -> list[Any]:
     """Starts or continues a run; returns the weights, also if it is killed."""
     model = learning_model(**options)
     with open_feed(columns(), state=FeedCheckpoint.saved_state(folder)) as feed:
         checkpoint = FeedCheckpoint(feed, folder, save_every=1)
         with suppress(Killed):
             model.fit(
-                generator(feed),
+                generator(feed, class_weight=class_weight),
                 steps_per_epoch=feed.steps_per_epoch,
                 epochs=epochs,
                 initial_epoch=checkpoint.initial_epoch,
@@ -258,6 +246,16 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
     saved_state = FeedCheckpoint.saved_state(tmp_path / "run")
     assert saved_state is not None
     assert saved_state["position"] == 3 * COUNT
+
+
+def test_a_run_with_class_weights_is_resumed(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"class_weight": {3: 5.0, 7: 0.0}, "epochs": 2}
+    whole = train(tmp_path / "whole", **options)
+    train(tmp_path / "run", KillAfter(3), **options)
+    resumed, unweighted = (train(tmp_path / "run", **options), train(tmp_path / "other", epochs=2))
+    for given, expected in zip(resumed, whole, strict=True):
+        np.testing.assert_array_equal(given, expected)
+    assert (resumed[0] != unweighted[0]).any()
 
 
 def test_dropout_without_a_seed_of_its_own_is_restored(tmp_path: Path) -> None:

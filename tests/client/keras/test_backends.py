@@ -1,4 +1,4 @@
-"""The tests of `on_backend.py` on backends without TensorFlow, and of `iterations.py` on all."""
+"""The tests of `on_backend.py` on backends without TensorFlow, and of the other files on all."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("keras")
 
 BACKENDS = {
-    "jax": ["on_backend.py", "iterations.py"],
-    "torch": ["on_backend.py", "iterations.py"],
-    "tensorflow": ["iterations.py"],
+    "jax": ["on_backend.py", "iterations.py", "evaluations.py"],
+    "torch": ["on_backend.py", "iterations.py", "evaluations.py"],
+    "tensorflow": ["iterations.py", "evaluations.py"],
 }
 
 
@@ -22,9 +22,10 @@ BACKENDS = {
 def test_keras_on(backend: str) -> None:
     pytest.importorskip(backend)
     files = [str(Path(__file__).with_name(name)) for name in BACKENDS[backend]]
+    settings = {"KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "2"}
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],
-        env={**os.environ, "KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu"},
+        env={**os.environ, **settings},
         capture_output=True,
         text=True,
         check=False,

@@ -9,6 +9,7 @@ import pytest
 from tests.client.adapters.contract import AdapterContract
 
 import infeed
+from infeed.keras.elements import KerasElements
 from infeed.shared.errors import InvalidRequestError
 from infeed.testing import FakeTransport
 
@@ -22,8 +23,7 @@ class Opened:
         self._feed = feed
 
     def __iter__(self) -> Any:
-        for element in infeed.keras.generator(self._feed, label=None, mask=False):
-            (fields,) = element
+        for fields, *_ in infeed.keras.generator(self._feed, label=None, mask=True):
             yield fields
 
     def state(self) -> Any:
@@ -66,6 +66,22 @@ def test_options_set_the_element_structure(fields: str, options: Any, expected: 
     assert tuple(map(names, first)) == expected
 
 
+def test_one_hot_labels_have_class_weights() -> None:
+    arrays = {"x": np.arange(4), "label": np.eye(4, dtype=np.float32)}
+    fake = FakeTransport(arrays, batch_size=4, shuffle=False)
+    with infeed.connect("fake", "fake", transport=fake) as feed:
+        _, _, weights = next(iter(infeed.keras.generator(feed, class_weight={1: 2.0, 3: 0.5})))
+    assert weights.tolist() == [1.0, 2.0, 1.0, 0.5]
+
+
+def test_a_batch_of_bad_samples_alone_is_refused(fake: FakeTransport) -> None:
+    with infeed.connect("fake", "fake", transport=fake, epochs=1, remainder="pad") as feed:
+        batch = next(feed)
+        batch.mask[:] = False
+        with pytest.raises(InvalidRequestError, match=r"position 0 of 'fake' has no sample"):
+            KerasElements(feed, "label", mask=False, as_tuple=True)(batch)
+
+
 def test_steps_end_a_generator_and_the_next_continues(fake: FakeTransport) -> None:
     with infeed.connect("fake", "fake", transport=fake) as feed:
         for steps in (1, 3):
@@ -77,6 +93,8 @@ def test_steps_end_a_generator_and_the_next_continues(fake: FakeTransport) -> No
     ("options", "message"),
     [
         ({"label": "lable"}, "no such field .did you mean 'label'"),
+        ({"class_weight": {"cat": 2.0}}, "class_weight must be an integer"),
+        ({"class_weight": {1: 2.0}, "label": "image"}, "one class for each sample, and 'image' is"),
         ({"mask": 1}, "mask must be True or False"),
         ({"restart": 1}, "restart must be True or False"),
         ({"restart": True}, "is endless.*give infeed.connect epochs=1"),

@@ -58,7 +58,7 @@ def main(server: str, name: str, folder: str, count: int, per_replica: int, epoc
     else:
         # Keras distributes a dataset by itself: it splits each batch over the replicas.
         feed = connect(infeed.Shard(), per_replica * replicas)
-        dataset = infeed.tensorflow.from_generator(feed, steps_per_epoch=feed.steps_per_epoch)
+        dataset = infeed.tensorflow.from_generator(feed)
         counts = fit(strategy, dataset, feed, count, epochs)
     for feed in feeds:
         feed.close()
@@ -88,7 +88,8 @@ def fit(strategy: Any, dataset: Any, feed: infeed.Feed, count: int, epochs: int)
         model.compile(tf.keras.optimizers.SGD(1.0), Sum(), jit_compile=False)
     # Keras takes batches to build the model; the callback keeps them for the training.
     callbacks = [infeed.tensorflow.FeedCheckpoint(feed)]
-    model.fit(dataset, epochs=epochs, callbacks=callbacks, shuffle=False, verbose=0)
+    options = {"steps_per_epoch": feed.steps_per_epoch, "epochs": epochs}
+    model.fit(dataset, callbacks=callbacks, shuffle=False, verbose=0, **options)
     return [round(-float(x)) for x in model.get_weights()[0][:, 0]]
 
 

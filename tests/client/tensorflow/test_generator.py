@@ -70,9 +70,15 @@ def test_a_label_without_other_fields_raises() -> None:
         infeed.tensorflow.from_generator(feed)
 
 
-def test_padding_has_weight_0(fake: FakeTransport) -> None:
+def test_padding_is_cut(fake: FakeTransport) -> None:
     with connect(fake, epochs=1, batch_size=20, remainder="pad") as feed:
-        *_, (image, label, weight) = infeed.tensorflow.from_generator(feed)
+        dataset = infeed.tensorflow.from_generator(feed)
+        assert [len(label) for _, label in dataset] == [20, 20, 10]
+
+
+def test_padding_that_is_kept_has_weight_0(fake: FakeTransport) -> None:
+    with connect(fake, epochs=1, batch_size=20, remainder="pad") as feed:
+        *_, (image, label, weight) = infeed.tensorflow.from_generator(feed, mask=True)
     assert weight.dtype == tf.float32
     assert weight.numpy().tolist() == [1.0] * 10 + [0.0] * 10
     assert image.shape == (20, 3, 4)
@@ -80,21 +86,70 @@ def test_padding_has_weight_0(fake: FakeTransport) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pipeline", "options", "weighted"),
+    ("pipeline", "options", "slots"),
     [
-        ({}, {"epochs": 1}, False),
-        ({}, {"epochs": 1, "remainder": "pad"}, True),
-        ({}, {"remainder": "pad"}, False),
-        ({"on_error": "mask"}, {}, True),
+        ({}, {"epochs": 1}, 4),
+        ({}, {"epochs": 1, "remainder": "pad"}, None),
+        ({}, {"remainder": "pad"}, 4),
+        ({"on_error": "mask"}, {}, None),
     ],
 )
-def test_weights_are_added_if_slots_can_be_empty(
-    arrays: Any, pipeline: Any, options: Any, weighted: bool
+def test_slots_vary_if_some_can_be_empty(
+    arrays: Any, pipeline: Any, options: Any, slots: int | None
 ) -> None:
-    with connect(FakeTransport(arrays, **pipeline), **options) as feed:
-        spec = infeed.tensorflow.from_generator(feed).element_spec
-        assert len(spec) == 2 + weighted
-        assert len(infeed.tensorflow.from_generator(feed, mask=False).element_spec) == 2
+    with connect(FakeTransport(arrays, batch_size=4, **pipeline), **options) as feed:
+        for mask, size in ((False, slots), (True, 4)):
+            spec = infeed.tensorflow.from_generator(feed, mask=mask).element_spec
+            assert {part.shape[0] for part in spec} == {size}
+
+
+def test_the_end_is_a_multiple_of_the_replicas(fake: FakeTransport) -> None:
+    with connect(fake, epochs=1) as feed:
+        dataset = infeed.tensorflow.from_generator(feed, replicas=5)
+        assert (dataset.cardinality(), len(list(dataset))) == (10, 10)
+        assert feed.state()["position"] == 40
+    with connect(fake, epochs=1, remainder="pad") as feed:
+        dataset = infeed.tensorflow.from_generator(feed, mask=True, replicas=5)
+        weights = [int(sum(weights)) for _, _, weights in dataset]
+        assert dataset.cardinality() == 15
+        assert weights == [4] * 12 + [2, 0, 0]
+
+
+def test_data_of_unknown_length_get_empty_batches(arrays: Any) -> None:
+    fake = FakeTransport(arrays, batch_size=4, length_known=False)
+    with connect(fake, epochs=1, remainder="pad") as feed:
+        dataset = infeed.tensorflow.from_generator(feed, mask=True, replicas=5)
+        assert [int(sum(weights)) for *_, weights in dataset][12:] == [2, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("length_known", "length"), [(True, "12"), (False, "unknown")])
+def test_replicas_that_would_lose_all_are_refused(
+    arrays: Any, length_known: bool, length: str
+) -> None:
+    fake = FakeTransport(arrays, batch_size=4, length_known=length_known)
+    with (
+        connect(fake, epochs=1) as feed,
+        pytest.raises(InvalidRequestError, match=f"whose length is {length}, and TensorFlow drops"),
+    ):
+        infeed.tensorflow.from_generator(feed, replicas=13)
+
+
+def test_an_iteration_without_the_first_batches_is_refused_at_its_end(fake: FakeTransport) -> None:
+    with connect(fake, epochs=1) as feed:
+        dataset = infeed.tensorflow.from_generator(feed)
+        next(iter(dataset))
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match=r"of its 12 batches.*restart=True"
+        ):
+            list(dataset)
+
+
+def test_each_iteration_begins_again_with_restart(fake: FakeTransport) -> None:
+    with connect(fake, epochs=1, remainder="pad") as feed:
+        dataset = infeed.tensorflow.from_generator(feed, restart=True)
+        next(iter(dataset))  # as Keras does under a strategy, to build a model
+        passes = [np.concatenate([label for _, label in dataset]).tolist() for _ in range(2)]
+    assert passes == [fake.sample_ids(3, 0, 50).tolist()] * 2
 
 
 def test_byte_strings_are_read() -> None:

@@ -76,3 +76,21 @@ def test_processes_share_the_samples(start: Any, ports: list[ReservedPort]) -> N
     assert len(ids[0]) == len(ids[1])
     # Keras' `fit` has trained the same weights on all workers.
     assert [result["counts"] for result in results] == [[EPOCHS] * COUNT] * 2
+
+
+@pytest.mark.parametrize(("count", "batch_size"), [(39, 4), (33, 16)])
+def test_an_evaluation_on_two_devices_is_exact(
+    nursery: Nursery, tmp_path: Path, count: int, batch_size: int
+) -> None:
+    module = ("python", "-m", "tests.client.tensorflow.strategy_evaluation")
+    process = nursery.start((*module, str(count), str(batch_size)), tmp_path / "trainer", ROOT)
+    result = result_of(process)
+    assert result["cut"] == result["kept"] == [count, count]
+    # A last step without a batch for each device is left out, and the feed does not count it.
+    whole = count // (2 * batch_size) * 2 * batch_size
+    assert result["drop"] == [whole, whole]
+    assert "connect with shard=infeed.tensorflow.shard_of(context)" in result["refusal"]
+    x, y = np.random.default_rng(7).normal(size=(count, 3)), np.arange(count) % 3
+    losses = np.log(np.exp(x).sum(-1)) - x[np.arange(count), y]
+    exact = [losses.mean(), (x.argmax(-1) == y).mean()]
+    assert result["keras"] == [pytest.approx(exact, rel=1e-5)] * 3

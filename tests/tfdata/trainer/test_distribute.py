@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tests.harness.nursery import Nursery
+from tests.harness.process import ROOT
 
 import infeed
 from infeed import ranks
@@ -89,9 +93,16 @@ def test_options_set_the_element_structure(make_server: Any, options: Any, expec
     assert tf.nest.map_structure(lambda spec: names[spec.dtype], dataset.element_spec) == expected
 
 
-def test_padding_has_weight_0_and_sample_id_minus_1(server: Any) -> None:
+def test_padding_is_cut(server: Any) -> None:
     dataset = distribute(server, epochs=1, batch_size=20, remainder="pad", sample_ids=True)
-    assert len(dataset.element_spec) == 3
+    assert sorted(len(label) for _, label in dataset) == [10, 20, 20]
+    seen = np.concatenate([inputs["sample_ids"] for inputs, _ in dataset])
+    assert sorted(seen.tolist()) == list(range(50))
+
+
+def test_padding_that_is_kept_has_weight_0_and_sample_id_minus_1(server: Any) -> None:
+    options = {"epochs": 1, "batch_size": 20, "remainder": "pad", "sample_ids": True}
+    dataset = distribute(server, **options, mask=True)
     seen = []
     for inputs, label, weight in dataset:
         ids = inputs["sample_ids"].numpy()
@@ -101,9 +112,28 @@ def test_padding_has_weight_0_and_sample_id_minus_1(server: Any) -> None:
     assert sorted(seen) == [-1] * 10 + list(range(50))
 
 
-def test_weights_are_added_if_slots_can_be_empty(make_server: Any, rows: Any) -> None:
-    assert len(distribute(make_server(rows, on_error="mask")).element_spec) == 3
-    assert len(distribute(make_server(rows, on_error="mask"), mask=False).element_spec) == 2
+def test_empty_batches_complete_the_step_of_several_replicas(server: Any) -> None:
+    options = {"epochs": 1, "batch_size": 20, "remainder": "pad", "mask": True}
+    dataset = distribute(server, replicas=3, sample_ids=True, **options)
+    *_, (inputs, _, weights) = batches = list(dataset)
+    assert sorted(int(sum(weights)) for *_, weights in batches) == [0, 0, 10, 20, 20]
+    assert set(inputs["sample_ids"].numpy()) == {-1}
+    assert not weights.numpy().any()
+
+
+def test_an_evaluation_on_two_devices_is_exact(nursery: Nursery, tmp_path: Path) -> None:
+    module = ("python", "-m", "tests.tfdata.trainer.strategy")
+    process = nursery.start(module, tmp_path / "trainer", ROOT)
+    assert process.wait(200) == 0, process.stderr[-4000:]
+    result = json.loads(process.stdout.splitlines()[-1])
+    assert (result["cut"], result["kept"]) == (50, 50)
+    assert result["refusal"].startswith("a strategy with 2 replicas is in scope")
+
+
+def test_slots_vary_if_some_can_be_empty(make_server: Any, rows: Any) -> None:
+    server = make_server(rows, on_error="mask", batch_size=5)
+    for mask, size in ((False, None), (True, 5)):
+        assert {spec.shape[0] for spec in distribute(server, mask=mask).element_spec} == {size}
 
 
 TRANSFORMS: list[FinishTransform] = [
@@ -115,7 +145,7 @@ TRANSFORMS: list[FinishTransform] = [
 
 def test_finish_transforms_equal_numpy(make_server: Any, rows: Any) -> None:
     server = make_server(rows, finish_transforms=TRANSFORMS, batch_size=20)
-    options = {"epochs": 1, "remainder": "pad", "sample_ids": True}
+    options = {"epochs": 1, "remainder": "pad", "sample_ids": True, "mask": True}
     for inputs, label, _ in distribute(server, **options).take(3):
         ids = inputs["sample_ids"].numpy()
         mask = ids >= 0

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from infeed.keras.generator import keras_arranger
+from infeed.keras.elements import keras_arranger
 from infeed.prefetch.feed_options import document_options
 from infeed.ranks import warn_of_equal_batches
 from infeed.rpc.channel import open_transport
@@ -26,8 +26,9 @@ from infeed.shared.finish import finished_spec
 from infeed.shared.spec import PipelineSpec
 from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed.shared.tensorflow.finish import finish
-from infeed.shared.tensorflow.from_callable import take_elements
+from infeed.shared.tensorflow.from_callable import take_elements, zeros
 from infeed.tensorflow.generator import disable_auto_shard
+from infeed.tensorflow.strategies import replicas_of
 from infeed_tfdata.trainer.options import DistributeArguments, DistributeOptions, ShardingPolicy
 from infeed_tfdata.trainer.preflight import check_service, fetch_element_spec
 
@@ -41,12 +42,12 @@ SAMPLE_IDS = "sample_ids"
 def distribute(
     target: str, pipeline: str, **options: Unpack[DistributeArguments]
 ) -> tf.data.Dataset:
-    """Returns the pipeline's batches as a dataset with static shapes, ready for Keras' `fit`.
+    """Returns the pipeline's batches as a dataset, ready for Keras' `fit`.
 
     Each element is `(x, y)`: y is the field `label`, x the only other field or a dict of the
-    others. With `label=None`, or without a field "label", it is the dict of all fields. With `mask`
-    a float32 weight per slot, 1 or 0, comes last: `(x, y, weights)` or `(dict, weights)`. All are
-    [slots, ...]; finish transforms are applied, and empty slots are zero.
+    others. With `label=None`, or without a field "label", it is the dict of all fields. Finish
+    transforms are applied, and empty slots are cut. With `mask` empty slots are zero, and a float32
+    weight per slot, 1 or 0, comes last: `(x, y, weights)` or `(dict, weights)`.
 
     target                    the infeed server, as in `connect`
     pipeline                  name of the pipeline; the error for an unknown name lists the known
@@ -92,7 +93,12 @@ def distribute(
     element_spec = fetch_element_spec(pipeline, registered)
     finish_element = _element_finisher(spec, registered, element_spec[1], checked)
 
+    is_cut = registered.may_mask and not checked.mask
+    is_required = checked.epochs is not None and not is_cut
+    replicas = replicas_of(checked.replicas, None, is_required=is_required)
     dataset = _read(pipeline, registered, element_spec, checked)
+    if checked.mask and is_required:
+        dataset = dataset.concatenate(_empty_batches(element_spec, replicas - 1))
     if spec.finish_transforms:
         dataset = dataset.map(finish_element, num_parallel_calls=tf.data.AUTOTUNE)
     else:  # too little work to prefetch a batch for it
@@ -142,18 +148,28 @@ def _element_finisher(
             f"a dataset, or have a field {SAMPLE_IDS!r} of their own; leave out sample_ids"
         )
     names += [SAMPLE_IDS] * options.sample_ids
-    weighted = registered.may_mask if options.mask is None else options.mask
-    to_keras_element = keras_arranger(names, options.label, weighted)
+    to_keras_element = keras_arranger(names, options.label, options.mask)
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def finish_element(fields: dict[str, tf.Tensor], metadata: dict[str, tf.Tensor]) -> Any:
-        slots_mask = metadata["mask"] if registered.may_mask else None
+        slots_mask = metadata["mask"] if registered.may_mask or options.mask else None
         batch = finish(fields, spec.finish_transforms, slots_mask)
         if options.sample_ids:
             batch[SAMPLE_IDS] = metadata[SAMPLE_IDS]
+        if slots_mask is not None and not options.mask:
+            batch = {name: tf.boolean_mask(x, slots_mask) for name, x in batch.items()}
         return to_keras_element(batch, tf.cast(metadata["mask"], tf.float32))
 
     return finish_element  # type: ignore[no-any-return]
+
+
+def _empty_batches(element_spec: Any, count: int) -> tf.data.Dataset:
+    """Returns batches of empty slots. Behind the last batch they make its step complete, which
+    TensorFlow drops otherwise; it drops those that are left over."""
+    fields, metadata = tf.nest.map_structure(lambda spec: tf.constant(zeros(spec)), element_spec)
+    if SAMPLE_IDS in metadata:
+        metadata[SAMPLE_IDS] -= 1
+    return tf.data.Dataset.from_tensors((fields, metadata)).repeat(count)
 
 
 def require_elements(dataset: tf.data.Dataset, message: str) -> tf.data.Dataset:

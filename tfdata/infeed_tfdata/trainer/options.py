@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 import tensorflow as tf
 
 from infeed.http2.tls_config import TLS
-from infeed.keras.generator import DEFAULT_LABEL
+from infeed.keras.elements import DEFAULT_LABEL
 from infeed.prefetch.feed_options import CheckedOptions, FeedOptions, checked_option
 from infeed.rpc.credentials import Token
 from infeed.shared.arguments import check_choice, check_flag, check_integer, check_text
@@ -39,7 +39,8 @@ class DistributeArguments(TypedDict, total=False):
     compression: Compression | None
     max_outstanding_requests: int | None
     label: str | None
-    mask: bool | None
+    mask: bool
+    replicas: int | None
     sample_ids: bool
     timeout: float
     token: Token | None
@@ -118,8 +119,17 @@ class DistributeOptions(CheckedOptions):
     label: str | None = checked_option(
         DEFAULT_LABEL, "the field used as y; None: the elements are dicts of all fields"
     )
-    mask: bool | None = checked_option(
-        None, "whether a weight per slot comes last; None: if slots can be empty"
+    mask: bool = checked_option(
+        False,
+        "whether empty slots stay, so that shapes are static, and a weight per slot comes last, "
+        "1.0 or 0.0; False: empty slots are cut",
+        check_flag,
+    )
+    replicas: int | None = checked_option(
+        None,
+        "replicas that each take whole batches, as by `distribute_datasets_from_function`; None: "
+        "one, and an error in the scope of a strategy with several, where batches could be lost",
+        _positive,
     )
     sample_ids: bool = checked_option(
         False,

@@ -44,7 +44,7 @@ def _call_for_each(
     numbers: tf.data.Dataset, function: Callable[[int], Element | None], signature: Signature
 ) -> tf.data.Dataset:
     specs = tf.nest.flatten(signature)
-    end = (False, *(_zeros(spec) for spec in specs))
+    end = (False, *(zeros(spec) for spec in specs))
 
     def call_function(number: Any) -> tuple[Any, ...]:
         element = function(int(number))
@@ -75,7 +75,8 @@ def take_elements(pairs: tf.data.Dataset) -> tf.data.Dataset:
     return pairs.take_while(is_element).map(only_element, synchronous=True)
 
 
-def _zeros(spec: tf.TensorSpec) -> Any:
+def zeros(spec: tf.TensorSpec) -> Any:
+    """Returns an array of zeros or empty strings; without slots, if their number varies."""
     dtype = spec.dtype.as_numpy_dtype
     shape = [size or 0 for size in spec.shape]
     return np.full(shape, b"" if dtype is object else 0, dtype)
