@@ -14,7 +14,7 @@ from rich.prompt import IntPrompt
 
 from infeed.shared.errors import ConfigError
 from infeed.shared.printable import printable
-from infeed_server.cli.console import console, print_line
+from infeed_server.cli.console import console, print_line, report_console
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import defer_tensorflow
 from infeed_server.storage.faults import error_text
@@ -42,8 +42,16 @@ def init(
         str | None,
         typer.Option(
             metavar="FILE[:COLUMN]",
-            help="Labels of images: a CSV and the name of its column, or 'folders' or 'none'. "
-            "Default: class folders, else the one column of a CSV that is clearly the label.",
+            help="Labels of images: a CSV and the name of its column, 'folders', 'paths' (of "
+            "nested folders) or 'none'. Default: what names of files and CSVs leave no doubt of.",
+        ),
+    ] = None,
+    parts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,NAME",
+            help="Folders of images that are parts of the data, a pipeline each: their names, "
+            "'folders' for all, or 'none'.",
         ),
     ] = None,
     source: Annotated[
@@ -78,8 +86,8 @@ def init(
             "needed; put a pattern in quotes, so that the shell leaves it as it is"
         )
     file = Path("pipelines.yaml" if output == _STDOUT else output)
-    options = {"labels": labels, "source": source}
-    starter = _starter(data, file, output, options)
+    options = {"parts": parts, "labels": labels, "source": source}
+    data, starter = _starter(data, file, output, options)
     shown = shlex.quote(str(file))
     text = starter.text(_command(data, options), shown)
     if output == _STDOUT:
@@ -95,44 +103,54 @@ def init(
         _check_target(target, content, "" if target == file else "in another folder ")
     for target, content in targets.items():
         _write(target, content)
+    report_console(sys.stderr).print(starter.table())
+    count = len(starter.drafts)
     for line in (
-        *starter.label_lines(),
-        f"written: {', '.join(map(str, targets))}",
+        *starter.notes(),
+        f"written: {', '.join(map(str, targets))}: {count} pipeline{'s' * (count > 1)}",
         f"next: infeed check {shown} --scan",
         f"then: infeed serve {shown}",
     ):
         print_line(console, line)
 
 
-def _starter(path: str, file: Path, output: str, options: dict[str, str | None]) -> Starter:
-    """Returns the starter. Sets the options that are chosen, on a terminal by a question. Raises
-    `ConfigError` with the commands that choose them."""
+def _starter(
+    path: str, file: Path, output: str, options: dict[str, str | None]
+) -> tuple[str, Starter]:
+    """Returns the path and its starter. Sets the options that are chosen, on a terminal by a
+    question. Raises `ConfigError` with the commands that choose them."""
     from infeed_server.starter.detect import starter_for
-    from infeed_server.starter.draft import UnclearError
+    from infeed_server.starter.listing import UnclearError
 
     while True:
         try:
-            return starter_for(path, file.parent, **options)
+            return path, starter_for(path, file.parent, **options)
         except UnclearError as error:
+            given = {} if output == "pipelines.yaml" else {"output": output}
+            commands = [
+                (_command(choice.get("path", path), {**given, **options, **choice}), text)
+                for choice, text in error.choices
+            ]
             if not _is_interactive():
-                given = {} if output == "pipelines.yaml" else {"output": output}
-                commands = [
-                    f"  {_command(path, {**given, **options, error.option: value})}"
-                    f"  # {printable(text)}"
-                    for value, text in error.choices
-                ]
-                raise ConfigError("\n".join([f"{error.message}:", *commands])) from None
+                lines = [f"  {command}  # {printable(text)}" for command, text in commands]
+                raise ConfigError("\n".join([f"{error.message}:", *lines])) from None
             print_line(console, f"{error.message}:")
-            for number, (value, text) in enumerate(error.choices, 1):
-                print_line(console, f"  {number}  {printable(value)}  ({printable(text)})")
-            numbers = [str(number) for number in range(1, len(error.choices) + 1)]
+            for number, (command, text) in enumerate(commands, 1):
+                print_line(console, f"  {number}  {printable(text)}\n     {command}")
+            numbers = [str(number) for number in range(1, len(commands) + 1)]
             number = IntPrompt.ask("number", console=console, choices=numbers)
-            options[error.option], _ = error.choices[number - 1]
+            choice, _ = error.choices[number - 1]
+            path = choice.get("path", path)
+            options |= {name: value for name, value in choice.items() if name != "path"}
 
 
 def _command(path: str, options: Mapping[str, str | None]) -> str:
     """Returns the command with these options."""
-    given = [f" --{name} {shlex.quote(value)}" for name, value in options.items() if value]
+    given = [
+        f" --{name} {shlex.quote(value)}"
+        for name, value in options.items()
+        if value and name != "path"
+    ]
     return f"infeed init {shlex.quote(path)}{''.join(given)}"
 
 

@@ -134,14 +134,15 @@ def _location(source: str, pipeline: str | None, labels: str | None) -> Iterator
         file, is_yaml = source, source.endswith((".yaml", ".yml"))
         if not is_yaml and (is_remote(source) or Path(source).exists() or ":" not in source):
             from infeed_server.starter.detect import starter_for
-            from infeed_server.starter.draft import UnclearError
+            from infeed_server.starter.listing import UnclearError
 
             try:
-                starter = starter_for(source, Path(folder), labels)
+                starter = starter_for(source, Path(folder), labels=labels)
             except UnclearError as error:
-                how = f"pack the file that infeed init writes with --{error.option}"
-                values = ", ".join(value for value, _ in error.choices)
-                raise ConfigError(f"{error.message}: {how}, one of: {values}") from None
+                choices = [[f"--{n} {v}" for n, v in choice.items()] for choice, _ in error.choices]
+                options = " or ".join(map(" ".join, choices))
+                how = f"pack the file that infeed init writes with {options}"
+                raise ConfigError(f"{error.message}: {how}") from None
             file = f"{folder}/pipelines.yaml"
             for name, text in {**starter.files, "pipelines.yaml": starter.text("", file)}.items():
                 Path(folder, name).write_text(text, encoding="utf-8")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+import posixpath
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -10,162 +12,183 @@ from pathlib import Path
 from infeed.shared.errors import SourceError
 from infeed_server.sources.arrow.saved_dataset import SPLITS, STATE
 from infeed_server.sources.images.listing import EXTENSIONS
-from infeed_server.starter.arrays import array_drafts
-from infeed_server.starter.draft import Draft, Starter, UnclearError, pipeline_name
-from infeed_server.starter.images import common_folder, csv_drafts, image_drafts
-from infeed_server.starter.paths import (
+from infeed_server.sources.tfrecord.framing import HEADER_BYTES, masked_crc
+from infeed_server.starter.draft import Starter
+from infeed_server.starter.formats import DRAFTS
+from infeed_server.starter.images import image_drafts
+from infeed_server.starter.listing import (
     READ_THREADS,
-    DataPath,
-    data_path,
+    Files,
+    UnclearError,
+    data_sets,
     files_below,
-    matching_files,
+    pipeline_name,
     read_head,
+    shard_pattern,
+    unused,
 )
-from infeed_server.starter.prepared import mds_drafts, tfds_drafts
-from infeed_server.starter.records import record_drafts, source_of
-from infeed_server.starter.shards import Shards, shard_groups
-from infeed_server.starter.tables import parquet_drafts, saved_drafts
-from infeed_server.starter.tars import tar_drafts
-from infeed_server.starter.token_files import token_drafts
-from infeed_server.storage.files import abbreviate, absolute_path, is_folder, is_remote, reading
+from infeed_server.starter.readings import common_folder
+from infeed_server.storage.files import (
+    abbreviate,
+    absolute_path,
+    expand_globs,
+    is_folder,
+    is_remote,
+    read_bytes,
+    reading,
+)
 
-_GZIP_MAGIC = b"\x1f\x8b"
-
-_IMAGES, _CSV = "images", "csv"
-
-_ENDINGS = {".tar": "webdataset", ".idx": "tokens", ".csv": _CSV}
-_ENDINGS |= dict.fromkeys((".npz", ".npy"), "arrays") | dict.fromkeys(EXTENSIONS, _IMAGES)
-_ENDINGS |= dict.fromkeys((".parquet", ".pq"), "parquet")
+_IMAGES, _TABLE = "images", "csv"
+_ENDINGS = {".tar": "webdataset", ".csv": _TABLE, ".npz": "arrays", ".npy": "arrays"}
+_ENDINGS |= {".parquet": "parquet", ".pq": "parquet"} | dict.fromkeys(EXTENSIONS, _IMAGES)
 """Ending → source of such files, or a CSV; what other files are is in their first bytes."""
-
-_DESCRIBED = {"index.json": "mds", "dataset_info.json": "tfds"}
-_DESCRIBED |= dict.fromkeys((STATE, SPLITS), "huggingface")
-"""Name of a file that describes its folder → source of the folder."""
-
-_DRAFTS: Mapping[str, Callable[[Shards], Iterator[Draft]]] = {
-    "arrays": array_drafts,
-    "arrayrecord": record_drafts,
-    "huggingface": saved_drafts,
-    "mds": mds_drafts,
-    "parquet": parquet_drafts,
-    "tfds": tfds_drafts,
-    "tfrecord": record_drafts,
-    "tokens": token_drafts,
-    "webdataset": tar_drafts,
+_HEADS = {b"MMIDIDX\0": "tokens", bytes.fromhex("83af70d10d884a3f"): "arrayrecord"}
+_DESCRIBED: Mapping[str, tuple[str, set[str]]] = {
+    "index.json": ("mds", {"version", "shards"}),
+    "dataset_info.json": ("tfds", {"name", "splits"}),
+    STATE: ("huggingface", {"_data_files"}),
+    SPLITS: ("huggingface", {"splits"}),
 }
+"""Name of a file that describes its folder → source of the folder, and keys that it has."""
 
 
 def starter_for(
-    path: str, target: Path, labels: str | None = None, source: str | None = None
+    path: str,
+    target: Path,
+    parts: str | None = None,
+    labels: str | None = None,
+    source: str | None = None,
 ) -> Starter:
     """Looks at data and returns a starter for it; `target` is the folder of the file to be written.
-    `labels` and `source` are the values of these options. Raises `SourceError` for data of an
-    unknown kind, and for what no pipeline can serve, `UnclearError` where an option must be chosen,
-    and `MissingExtraError` for Parquet, Arrow and ArrayRecords without their libraries."""
-    folder = data_path(absolute_path(path)) if is_folder(path) else None
-    files = files_below(folder) if folder else matching_files(path)
+    The options are those of `init`. Raises `SourceError` for data of an unknown kind or that no
+    pipeline can serve, `UnclearError` where an option must be chosen, and `MissingExtraError` for
+    Parquet, Arrow and ArrayRecords without their libraries."""
+    folder = absolute_path(path).rstrip("/") if is_folder(path) else ""
+    files = files_below(folder) if folder else expand_globs([path])
     found = _by_source(files, source)
-    tables = found.pop(_CSV, [])
-    if tables and not found:
-        return Starter(csv_drafts(tables[0], target, labels))
-    if labels is not None and (_IMAGES not in found or source not in (None, _IMAGES)):
-        raise SourceError(
-            f"--labels: {files[0]} is no folder of images and no CSV; leave --labels out",
-            file=files[0],
-        )
-    source = _chosen(found, source or (labels and _IMAGES), path)
+    tables = found.pop(_TABLE, [])
+    if tables and (source == _TABLE or not found):
+        files = files_below(posixpath.dirname(tables[0])) if not folder else files
+        images = [file for file in files if file.lower().endswith(EXTENSIONS)]
+        if images and source is None:  # a CSV of labels, whose images are beside it
+            found, labels, folder = {_IMAGES: images}, labels or tables[0], common_folder(images)
+        else:
+            found = {_TABLE: tables}
+    source = _chosen(found, source or (_IMAGES if labels or parts else None), path)
     if source == _IMAGES and folder:
         # Beside other data, folders without images are no classes.
-        root = common_folder(found[source]) if len(found) > 1 else folder
-        return Starter(image_drafts(root, files, target, labels))
-    if source not in _DRAFTS:
+        inner = common_folder(found[source]) if len(found) > 1 else folder
+        return Starter.of(image_drafts(inner, files, target, parts, labels))
+    if labels or parts:
+        raise SourceError(f"--labels, --parts: {path} is no folder of images; leave them out")
+    if source not in DRAFTS:
         raise _unknown(files)
     if is_remote(path) and source == "arrayrecord":
         raise SourceError(
             f"{path}: the source {source} reads local files only; copy these to this host, or a "
-            "pack of them to the store, see docs/data.md, When to pack",
-            file=path,
+            "pack of them to the store, see docs/data.md, When to pack"
         )
-    sets = (Shards(*of, target, "" if folder else path) for of in _sets(source, found[source]))
-    drafts = [draft for shards in sets for draft in _DRAFTS[source](shards)]
+    sets = _sets(source, found[source], target, "" if folder else path)
+    drafts = [draft for data in sets for draft in DRAFTS[source](data)]
+    drafts[0].notes += [f"{data.name}: {text}" for data in sets for text in data.missing]
+    if folder:
+        used = {*found[source]}
+        others = {file for file in files if used.isdisjoint((file, posixpath.dirname(file)))}
+        drafts[0].notes += unused(others)
     for draft in drafts if is_remote(path) and source != "arrays" else ():
-        draft.shuffle_in_blocks()
-    return Starter(drafts)
+        if draft.is_for_training and "mode" not in draft.shuffle:
+            draft.shuffle["mode"] = "window"
+            draft.notes.append("mode: window needs fewer requests to a store")
+    return Starter.of(drafts)
 
 
-def _by_source(files: Sequence[DataPath], chosen: str | None) -> dict[str, list[DataPath]]:
+def _by_source(files: Sequence[str], chosen: str | None) -> dict[str, list[str]]:
     """Returns the files, or the folders that describe themselves, by their source."""
-    found: dict[str, list[DataPath]] = {}
-    described = {file.parent: _DESCRIBED[file.name] for file in files if file.name in _DESCRIBED}
-    for folder, source in described.items():
+    found: dict[str, list[str]] = {}
+    described: set[str] = set()
+    for file in sorted(files, key=lambda file: file.count("/")):
+        folder, name = posixpath.split(file)
+        source, keys = _DESCRIBED.get(name, ("", set[str]()))
         # A merged index has the shards of the indexes below it, and a data set its splits.
-        if described.keys().isdisjoint(folder.parents):
-            is_saved = source == "tfds" and (folder / STATE).is_file()
-            found.setdefault("huggingface" if is_saved else source, []).append(folder)
-    others = [f for f in files if described.keys().isdisjoint(f.parents)] if described else files
-    for file in others:
-        found.setdefault(_ENDINGS.get(file.suffix.lower(), ""), []).append(file)
-    groups = [group for _, group in shard_groups(found.pop("", []))]
+        is_below = any(f"{folder}/".startswith(f"{other}/") for other in described)
+        if source and chosen in (None, source) and not is_below and keys <= _keys(file):
+            described.add(folder)
+            found.setdefault(source, []).append(folder)
+    groups: dict[str, list[str]] = {}
+    for file in files:
+        if not any(file.startswith(f"{folder}/") for folder in described):
+            kind = _ENDINGS.get(posixpath.splitext(file)[1].lower())
+            groups.setdefault(kind or shard_pattern(file), []).append(file)
     with ThreadPoolExecutor(READ_THREADS) as pool:
-        for group, source in zip(groups, pool.map(_source_of_shards, groups), strict=True):
-            if source:
-                found.setdefault(source, []).extend(group)
-    tars = {tar.with_suffix("") for tar in found.get("webdataset", [])}
-    if chosen != "parquet" and tars.issuperset(
-        table.with_suffix("") for table in found.get("parquet", [])
+        for key, kind in zip(groups, pool.map(_kind, groups, groups.values()), strict=True):
+            if kind:
+                found.setdefault(kind, []).extend(groups[key])
+    tars = {tar.removesuffix(".tar") for tar in found.get("webdataset", [])}
+    if chosen is None and tars.issuperset(
+        posixpath.splitext(table)[0] for table in found.get("parquet", [])
     ):
         found.pop("parquet", None)  # of img2dataset, which describe the tars
     return found
 
 
-def _sets(source: str, found: Sequence[DataPath]) -> Iterator[tuple[str, Sequence[DataPath]]]:
-    """Returns the data sets in what was found for a source, each with a name."""
-    is_set = source in _DESCRIBED.values()
-    if alone := [path for path in found if is_set or path.suffix.lower() == ".npz"]:
-        return ((pipeline_name(path.name.removesuffix(".npz")), [path]) for path in alone)
-    if source != "arrays" or len(found) == 1:
-        return shard_groups(found)
-    return iter([(pipeline_name(found[0].absolute().parent.name), found)])
+def _keys(file: str) -> set[str]:
+    with suppress(SourceError, ValueError, TypeError):
+        return {*json.loads(read_bytes(file))}
+    return set()
 
 
-def _source_of_shards(group: Sequence[DataPath]) -> str:
-    """Returns the source of files, by the first that is not empty."""
+def _kind(group: str, files: Sequence[str]) -> str:
+    """Returns the source of a group of files, by the first that is not empty."""
+    if group in _ENDINGS.values():
+        return group
+    head = b""
     with suppress(OSError):
-        return source_of(next(filter(None, map(read_head, group)), b""))
-    return ""
+        head = next(filter(None, map(read_head, files)), b"")
+    if len(head) >= HEADER_BYTES and masked_crc(head[:8]) == int.from_bytes(head[8:12], "little"):
+        return "tfrecord"
+    return next((source for magic, source in _HEADS.items() if head.startswith(magic)), "")
 
 
-def _chosen(found: Mapping[str, Sequence[DataPath]], source: str | None, path: str) -> str:
+def _sets(source: str, found: Sequence[str], target: Path, given: str) -> list[Files]:
+    """Returns the data sets in what was found for a source."""
+    if source not in ("arrays", "huggingface", "mds", "tfds"):
+        return data_sets(found, target, given)
+    alone = [path for path in found if not path.lower().endswith(".npy")]
+    together = [path for path in found if path.lower().endswith(".npy")]
+    name = posixpath.splitext(together[0])[0] if together else ""
+    name = posixpath.dirname(name) if len(together) > 1 else name
+    sets = [(path.removesuffix(".npz"), [path]) for path in alone]
+    sets += [(name, together)] if together else []
+    return [Files(pipeline_name(posixpath.basename(name)), group, target) for name, group in sets]
+
+
+def _chosen(found: Mapping[str, Sequence[str]], source: str | None, path: str) -> str:
     """Returns the source of the data, one of several. Raises `SourceError` and `UnclearError`."""
     if source is None and len(found) < 2:
         return next(iter(found), "")
     if source is None:
         choices = [
-            (name, f"{len(files)}: {abbreviate([f.name for f in files], 3)}")
+            ({"source": name}, f"{len(files)}: {abbreviate([*map(posixpath.basename, files)], 3)}")
             for name, files in found.items()
         ]
-        raise UnclearError(f"{path} has data for several sources; choose one", "source", choices)
+        raise UnclearError(f"{path} has data for several sources; choose one", choices)
     if source not in found:
         known = ", ".join(found) or "nothing that is known"
         raise SourceError(f"--source {source}: there is no such data at {path}; it has: {known}")
     return source
 
 
-def _unknown(files: Sequence[DataPath]) -> SourceError:
+def _unknown(files: Sequence[str]) -> SourceError:
     """Returns the error for files that no starter knows."""
     first = files[0]
-    with reading(str(first)):
+    with reading(first):
         head = read_head(first)
-    problem = (
-        f"unknown kind of data: {abbreviate([file.name for file in files], 3)}; known: folders of "
-        f"{', '.join(EXTENSIONS)}, TFRecords and tars (not compressed), ArrayRecords, MDS, TFDS, "
-        "Parquet, folders of save_to_disk, Megatron's .idx, .npz, .npy, a CSV of labels"
-    )
-    if first.suffix.lower() in EXTENSIONS:
-        problem = f"{first} is one image; give its folder: {first.parent}"
+    problem = f"{first} has an unknown kind of data; see docs/data.md, Data that init knows"
+    if first.lower().endswith(EXTENSIONS):
+        problem = f"{first} is one image; give its folder: {posixpath.dirname(first)}"
     elif not head:
         problem = f"{first} is empty: it has no bytes; write it again"
-    elif head.startswith(_GZIP_MAGIC):
+    elif head.startswith(b"\x1f\x8b"):
         problem = (
             f"{first} is compressed with GZIP, which has no random access; write it without "
             "compression, or unpack it: gunzip < OLD > NEW"

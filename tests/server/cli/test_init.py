@@ -62,8 +62,8 @@ def test_unclear_labels_are_commands_and_no_file(folder: Path) -> None:
     result = run("photos", "-o", "my file.yaml")
     assert str(result.exception).splitlines()[1:] == [
         "  infeed init photos --output 'my file.yaml' --labels species.csv:species"  # noqa: ISC004
-        "  # 2 different values for 2 of 2 images: cat, dog",
-        "  infeed init photos --output 'my file.yaml' --labels none  # images without labels",
+        "  # label is the column species of species.csv, 2 for 2 of 2 images: cat, dog",
+        "  infeed init photos --output 'my file.yaml' --labels none  # no label",
     ]
     assert not (folder / "my file.yaml").exists()
 
@@ -74,8 +74,9 @@ def test_unclear_labels_are_asked_for_on_a_terminal(
     monkeypatch.setattr("infeed_server.cli.init._is_interactive", lambda: True)
     result = CliRunner().invoke(new_app(), ["init", "photos"], input="7\n1\n")
     assert result.exit_code == 0, result.output
-    assert "  1  species.csv:species  (2 different values for 2 of 2 images: " in result.output
-    assert "photos: label is the column species of species.csv: 2 different" in result.output
+    assert "  1  label is the column species of species.csv, 2 for 2 of 2 images: " in result.output
+    assert "column species of" in result.output
+    assert "a.jpg: cat" in result.output
     written = (folder / "pipelines.yaml").read_text()
     assert written.startswith("# Written by: infeed init photos --labels species.csv:species\n")
 

@@ -105,7 +105,7 @@ def test_heads_are_read_and_no_more(store: ObjectServer, tmp_path: Path) -> None
         ("s3://bkt/nothing", "no file matches 's3://bkt/nothing'; the nearest folder with objects"),
         ("s3://denied/x", r"cannot list 's3://denied/x': the store denies it; allow to read and"),
         ("s3://bkt/r.arrayrecord", "the source arrayrecord reads local files only; copy these to"),
-        ("s3://bkt/notes", "unknown kind of data: a.txt; known: folders of .jpg"),
+        ("s3://bkt/notes", "a.txt has an unknown kind of data; see"),
     ],
 )
 def test_what_cannot_be_served_is_explained(

@@ -19,7 +19,7 @@ def read_csv(path: str, delimiters: str = ",") -> list[tuple[int, list[str]]]:
     try:
         text = read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise SourceError(f"{path} is not UTF-8 text", file=path) from error
+        raise SourceError(f"{path} is not UTF-8 text; save it as UTF-8", file=path) from error
     delimiter = max(delimiters, key=text.partition("\n")[0].count)
     lines = io.StringIO(text, newline="")
     reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
@@ -29,7 +29,7 @@ def read_csv(path: str, delimiters: str = ",") -> list[tuple[int, list[str]]]:
         raise SourceError(f"{path}, line {reader.line_num}: {error}", file=path) from error
 
 
-def _read_json_lines(path: str) -> list[tuple[int, list[str]]]:
+def read_json_lines(path: str) -> list[tuple[int, list[str]]]:
     """Returns the names of the first object, and number and values of each line, as `read_csv` does
     for a table. Raises `SourceError`."""
     rows = []
@@ -63,7 +63,7 @@ def _label_columns(header: Sequence[str]) -> tuple[int, int] | None:
 def read_rows(path: str) -> Iterator[tuple[int, str, str]]:
     """Yields line number, file and label of each row."""
     has_names = path.lower().endswith(".jsonl")
-    table = _read_json_lines(path) if has_names else read_csv(path)
+    table = read_json_lines(path) if has_names else read_csv(path)
     if not table:
         raise SourceError(f"{path} is empty; it needs the columns file,label", file=path)
     header = table[0][1]

@@ -1,0 +1,187 @@
+"""Formats whose data was split, left out or taken for another one: right, or said, or asked."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.harness.datasets import jpeg
+from tests.harness.saved import write_saved
+from tests.harness.tfrecords import example, write_records
+
+from infeed.shared.errors import InfeedError, SourceError
+from infeed_server.starter.detect import starter_for
+from infeed_server.starter.draft import Draft
+from infeed_server.starter.listing import UnclearError, data_sets, role
+
+
+def write_tar(path: Path, members: Sequence[tuple[str, bytes]]) -> None:
+    with tarfile.open(path, "w") as tar:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+
+
+def drafts(path: Path, **options: Any) -> dict[str, Draft]:
+    return starter_for(str(path), path.parent, **options).drafts
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("train-00000-of-00002-ab12cd34ef.parquet", "train-00001-of-00002-0123456789.parquet"),
+        (
+            "part-00000-1b2c3d4e-4d2a-4b4b-8c8c-0123456789ab-c000.snappy.parquet",
+            "part-00001-0b2c3d4e-4d2a-4b4b-8c8c-0123456789ab-c001.snappy.parquet",
+        ),
+        ("3f2a9c_000000_000000.parquet", "3f2a9c_000001_000000.parquet"),
+        ("ld_train00-1338.tfrec", "ld_train01-12.tfrec"),
+        ("00000000.tar", "00000001.tar"),
+        ("label=cat/0.parquet", "label=dog/0.parquet"),
+    ],
+    ids=["Hugging Face", "Spark", "Ray", "Kaggle", "DataComp", "hive"],
+)
+def test_names_of_shards_are_one_data_set(names: tuple[str, ...]) -> None:
+    files = [f"/data/{name}" for name in names]
+    found = data_sets([*files, "/data/other.parquet"], Path("/data"), "")
+    assert [[*data.files] for data in found if len(data.files) > 1] == [files]
+
+
+def test_pattern_that_is_given_is_one_data_set(tmp_path: Path) -> None:
+    for name in ("ab", "cd", "ef"):
+        write_records(tmp_path / f"{name}.tfrecord", [example({"x": [1]})])
+    assert len(drafts(tmp_path)) == 3
+    (draft,) = drafts(tmp_path / "*.tfrecord").values()
+    assert draft.source["tfrecord"] == "*.tfrecord"
+
+
+def test_shards_of_two_exports_are_asked_for(tmp_path: Path) -> None:
+    names = [f"t-0000{n}-of-0000{total}" for n, total in ((0, 2), (1, 2), (0, 4), (1, 4), (3, 4))]
+    for name in names:
+        write_records(tmp_path / name, [example({"x": [1]})])
+    with pytest.raises(UnclearError, match="several exports") as caught:
+        drafts(tmp_path)
+    (_, (choice, text)) = caught.value.choices
+    assert text == "3 files"
+    (draft,) = drafts(Path(choice["path"])).values()
+    assert draft.notes == ["t: 1 of 4 shards are missing"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        ("index.json", {"wids_version": 1, "shardlist": []}, "webdataset"),
+        ("dataset_info.json", {"mine": {"file_name": "a.json"}}, "webdataset"),
+        ("a.idx", "0 1234\n", "webdataset"),
+    ],
+)
+def test_file_of_another_program_describes_nothing(
+    tmp_path: Path, name: str, content: Any, kind: str
+) -> None:
+    write_tar(tmp_path / "a.tar", [("0.cls", b"1"), ("1.cls", b"2")])
+    (tmp_path / name).write_text(json.dumps(content))
+    for options in ({}, {"source": kind}):
+        (draft,) = drafts(tmp_path, **options).values()
+        assert kind in draft.source
+        assert draft.notes[-1] == f"files that are not used: 1 {Path(name).suffix}"
+    assert "label begins with 1; most losses count classes from 0" in draft.notes
+
+
+def test_words_in_cls_are_served_as_bytes(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", [("0.cls", b"cat"), ("1.cls", b"dog")])
+    (draft,) = drafts(tmp_path).values()
+    assert draft.source["fields"] == {"label": {"cls": "bytes"}}
+    assert draft.fields["label"] == "bytes, text: cat, dog"
+
+
+def test_members_that_are_no_neighbours_are_refused(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", [("0.txt", b"a"), ("1.txt", b"b"), ("0.cls", b"1")])
+    with pytest.raises(InfeedError, match="not neighbours"):
+        drafts(tmp_path)
+
+
+def test_arrays_of_keras_are_a_pipeline_for_each_part(tmp_path: Path) -> None:
+    x, y = np.zeros((4, 2), np.float32), np.arange(4)
+    np.savez(tmp_path / "m.npz", x_train=x, y_train=y, x_test=x[:2], y_test=y[:2])
+    found = drafts(tmp_path / "m.npz")
+    assert {name: draft.source["fields"] for name, draft in found.items()} == {
+        "m-train": {"x": "x_train", "y": "y_train"},
+        "m-test": {"x": "x_test", "y": "y_test"},
+    }
+    assert [draft.is_for_training for draft in found.values()] == [True, False]
+
+
+def test_arrays_that_cannot_be_served_are_named(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.arange(3), when=np.zeros(3, "datetime64[s]"))
+    (draft,) = drafts(tmp_path / "a.npz").values()
+    assert draft.source["fields"] == {"x": "x"}
+    assert draft.notes[0].startswith("left out: when: has the unsupported data type datetime64[s]")
+    np.save(tmp_path / "c.npy", np.zeros(3, complex))
+    with pytest.raises(SourceError, match="unsupported data type complex128"):
+        drafts(tmp_path / "c.npy")
+
+
+def test_image_column_with_a_null_is_kept(tmp_path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    images = [None if n == 3 else jpeg(n) for n in range(8)]
+    rows = {"image": pyarrow.array(images, pyarrow.binary()), "gone": pyarrow.nulls(8, "int64")}
+    parquet.write_table(pyarrow.table(rows), tmp_path / "t.parquet")
+    (draft,) = drafts(tmp_path).values()
+    assert draft.source["columns"] == ["image"]
+    assert draft.bad == "image has nulls; others take their places"
+    assert draft.notes == ["left out: gone: 8 of 8 rows have a null"]
+    assert draft.transforms[0].startswith("- decode_image")
+
+
+def test_csv_of_numbers_is_a_source(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "t.csv").write_text("width,kind\n1.5,a\n2,b\n")
+    (draft,) = drafts(tmp_path / "t.csv").values()
+    assert draft.source == {"csv": "t.csv", "columns": ["width", "kind"]}
+    assert draft.fields == {"width": "float64[], 1.5 to 2", "kind": "bytes[], text: a, b"}
+
+
+def test_folders_of_partitions_are_a_column(tmp_path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    for name in ("cat", "dog"):
+        (tmp_path / f"label={name}").mkdir()
+        rows = pyarrow.table({"x": [1, 2]})
+        parquet.write_table(rows, tmp_path / f"label={name}" / "0.parquet")
+    (draft,) = drafts(tmp_path).values()
+    assert draft.source["parquet"] == f"{tmp_path.name}/label=*/*.parquet"
+    assert draft.source["columns"] == ["x", "label"]
+
+
+def test_split_without_rows_is_left_out(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    for split, rows in (("train", [1, 2]), ("test", [])):
+        write_saved(tmp_path / "d" / split, {"x": rows}, {})
+    (tmp_path / "d" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    (draft,) = drafts(tmp_path / "d").values()
+    assert draft.name == "d-train"
+    assert draft.notes[0].startswith("a split is left out: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("Testing", "test"),
+        ("seg_test1", "test"),
+        ("train2017", "train"),
+        ("validation", "val"),
+        ("valley", ""),
+        ("device", ""),
+        ("Dev", "dev"),
+        ("x_train", "train"),
+        ("trainval", "train"),
+    ],
+)
+def test_part_that_a_name_tells(name: str, part: str) -> None:
+    assert role(name) == part

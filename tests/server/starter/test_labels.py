@@ -1,0 +1,233 @@
+"""Labels of images in the columns of tables: taken, asked for, or not used for a reason."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from tests.harness.datasets import jpeg
+
+from infeed.shared.errors import SourceError
+from infeed_server.starter.csv_tables import Table, classes_of, is_number_text
+from infeed_server.starter.detect import starter_for
+from infeed_server.starter.draft import Draft
+from infeed_server.starter.listing import UnclearError
+from infeed_server.starter.readings import Reading, Tree, choose
+
+PICTURE = jpeg(0)
+NAMES = [f"{number}.jpg" for number in range(6)]
+SIZES = [100, 100, 200, 200, 300, 300]
+COLOURS = ["red", "green", "blue", "red", "green", "blue"]
+
+
+def rows(header: str, *columns: Iterable[object]) -> list[list[str]]:
+    return [header.split(","), *([*map(str, row)] for row in zip(*columns, strict=True))]
+
+
+def read(
+    table: list[list[str]], images: Iterable[str] = NAMES, labels: str | None = None
+) -> Reading:
+    return choose(Tree("flat", [*images], [Table("labels.csv", table)]), labels=labels)
+
+
+def options(table: list[list[str]], images: Iterable[str] = NAMES) -> list[str]:
+    with pytest.raises(UnclearError) as caught:
+        read(table, images)
+    return [choice["labels"] for choice, _ in caught.value.choices]
+
+
+def write_images(folder: Path, *paths: str) -> Path:
+    for path in paths:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(PICTURE)
+    return folder
+
+
+def drafts(folder: Path, **given: str) -> list[Draft]:
+    return [*starter_for(str(folder), folder.parent, **given).drafts.values()]
+
+
+def test_label_is_the_column_that_says_so() -> None:
+    found = read(rows("id,image,part,BreedLabel", range(6), NAMES, ["train"] * 6, COLOURS))
+    assert found.label == "column BreedLabel of labels.csv"
+    assert found.values == COLOURS
+    assert found.classes == ["blue", "green", "red"]
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        (rows("file,width,height", NAMES, SIZES, SIZES), ["width", "height"]),
+        (rows("file,breed", NAMES, COLOURS), ["breed"]),
+        (rows("file,label,class", NAMES, SIZES, SIZES), ["label", "class"]),
+        (rows("file,label", NAMES[:5], SIZES[:5]), ["label"]),
+        (rows("file,label", [*NAMES, "0.jpg"], [*SIZES, 200]), ["label"]),
+        (rows("file,MEL,NV", NAMES, [0, 1] * 3, [1, 0] * 3), ["MEL", "NV"]),
+    ],
+    ids=["sizes", "no word", "two words", "an image without", "an image with two", "one-hot"],
+)
+def test_column_that_is_not_clearly_the_label_is_not_guessed(
+    table: list[list[str]], expected: list[str]
+) -> None:
+    choices = [f"labels.csv:{name}" for name in expected]
+    assert options(table) == [*choices, "none"]
+    assert read(table, labels=choices[0]).options["labels"] == choices[0]
+
+
+@pytest.mark.parametrize(
+    ("names", "cells"),
+    [
+        (["0001.jpg", "0002.jpg"], ["1", "2"]),
+        (["0001.jpg", "0002.jpg"], ["1.0", "2.0"]),
+        (["A.JPG", "b.jpg"], ["a.jpg", "B.JPG"]),
+        (["a b.jpg", "c.jpg"], ["a%20b.jpg", "c.jpg"]),
+    ],
+    ids=["zeros", "pandas", "case", "URL"],
+)
+def test_names_that_differ_are_asked_for(names: list[str], cells: list[str]) -> None:
+    with pytest.raises(UnclearError) as caught:
+        read(rows("id,label", cells, [0, 1]), names)
+    (_, text), _ = caught.value.choices
+    assert "2 for " in text
+    assert text.endswith(f", if {cells[0]!r} is {names[0]}")
+
+
+def test_names_in_another_unicode_form_are_found() -> None:
+    names = [unicodedata.normalize("NFD", f"caf\u00e9{n}.jpg") for n in range(2)]
+    cells = [unicodedata.normalize("NFC", name) for name in names]
+    assert read(rows("file,label", cells, [0, 1]), names).parts[0].labels == dict(
+        zip(names, "01", strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "classes"),
+    [
+        (["0_9", "10_19"] * 3, ["0_9", "10_19"]),
+        (["nan", "inf"] * 3, ["inf", "nan"]),
+        (["1_000", "2"] * 3, ["1_000", "2"]),
+        ([str(1 << 63), "1"] * 3, ["1", str(1 << 63)]),
+        (["1", "2.5", "-3e4"] * 2, []),
+        ([f"about {name}" for name in NAMES], []),
+    ],
+)
+def test_words_are_classes_and_numbers_are_none(values: list[str], classes: list[str]) -> None:
+    assert classes_of(values) == classes
+    assert not is_number_text("\u0661")
+
+
+def test_row_of_another_folder_names_no_image() -> None:
+    cells = [*(f"other/{name}" for name in NAMES), *(f"flat/{name}" for name in NAMES)]
+    found = read(rows("file,label", cells, [*range(10, 16), *range(6)]))
+    assert found.values == [*"012345"]
+    assert found.notes == ["rows of labels.csv that lack an image: 6"]
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        (rows("file,label", NAMES, [0.5] * 6), "all images have the same values"),
+        (rows("id,label", range(20), range(20)), "its rows, such as 0, 0 and 19 more, name no"),
+        (rows("file,label", ["x.jpg", "y.jpg"], "12"), "its rows, such as x.jpg, 1 and 1 more"),
+    ],
+    ids=["one value", "numbers", "other images"],
+)
+def test_table_without_labels_is_named_with_the_reason(table: list[list[str]], reason: str) -> None:
+    found = read(table)
+    assert found.label == "none"
+    assert found.notes[0].startswith(f"labels.csv is not used: {reason}")
+
+
+def test_first_line_of_excel_is_no_header() -> None:
+    assert read([["sep=", ""], *rows("file,label", NAMES, COLOURS)]).values == COLOURS
+
+
+def test_text_labels_of_parts_are_numbered_alike(tmp_path: Path) -> None:
+    for part, classes in (("train", "abab"), ("val", "bbcc")):
+        folder = write_images(tmp_path / "pets" / part, *NAMES[:4])
+        cells = "".join(f"{name},{text}\n" for name, text in zip(NAMES, classes, strict=False))
+        (folder / "l.csv").write_text(f"file,label\n{cells}")
+    train, val = drafts(tmp_path / "pets")
+    assert train.classes == val.classes == ["a", "b", "c"]
+    assert val.files["pets-val-labels.infeed.csv"].splitlines()[1:3] == ["0.jpg,1", "1.jpg,1"]
+
+
+def test_images_outside_of_the_labelled_folder_are_left_out(tmp_path: Path) -> None:
+    data = write_images(
+        tmp_path / "d", *(f"{part}/{part}{name}" for part in "ab" for name in NAMES)
+    )
+    (data / "l.csv").write_text("".join(f"a{name},{n % 2}\n" for n, name in enumerate(NAMES)))
+    (draft,) = drafts(data, labels=f"{data}/l.csv")
+    assert draft.source["images"] == "d/a"
+    assert draft.samples == 6
+    assert "left out: 6 images outside of a" in draft.notes
+    assert not draft.bad
+
+
+def test_parts_with_different_folders_have_one_numbering(tmp_path: Path) -> None:
+    parts = ("train/ape/0.jpg", "train/cat/1.jpg", "train/dog/2.jpg", "val/dog/0.jpg", "test/0.jpg")
+    test, train, val = drafts(write_images(tmp_path / "pets", *parts))
+    assert "labels" not in test.source
+    assert train.source["labels"] == val.source["labels"] == {"folders": ["ape", "cat", "dog"]}
+
+
+def test_folders_of_numbers_are_in_their_order(tmp_path: Path) -> None:
+    data = write_images(tmp_path / "d", *(f"{number}/{number}.jpg" for number in range(11)))
+    (draft,) = drafts(data)
+    assert draft.source["labels"] == {"folders": [str(number) for number in range(11)]}
+
+
+def test_what_is_not_used_is_said(tmp_path: Path) -> None:
+    data = write_images(tmp_path / "d", "cat/0.jpg", "dog/1.jpg", "notes/a.txt", "b.json")
+    (data / "l.csv").write_bytes("file,label\n0.jpg,caf\xe9\n".encode("cp1252"))
+    (draft,) = drafts(data)
+    assert draft.source["labels"] == "folders"
+    assert draft.notes[-2:] == [
+        "notes: no images in this folder",
+        "files that are not used: 1 .json, 1 .csv, 1 .txt",
+    ]
+    assert draft.notes[0].startswith("l.csv is not used: ")
+    assert draft.notes[0].endswith("is not UTF-8 text; save it as UTF-8")
+
+
+def test_photos_that_exif_turns_are_turned(tmp_path: Path) -> None:
+    for number, orientation in enumerate((1, 6)):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        Image.new("RGB", (40, 30)).save(tmp_path / f"{number}.jpg", exif=exif)
+    (draft,) = drafts(tmp_path)
+    assert draft.fields["image"] == "JPEG, height 30 to 40, width 30 to 40, 1 of 2 turned by EXIF"
+    assert draft.transforms[0] == "- decode_image: {field: image, channels: 3, exif: apply}"
+
+
+def test_fractions_are_parsed_in_the_pipeline(tmp_path: Path) -> None:
+    data = write_images(tmp_path / "d", *NAMES)
+    (data / "l.csv").write_text("".join(f"{name},{n}.5\n" for n, name in enumerate(NAMES)))
+    (draft,) = drafts(data, labels=f"{data}/l.csv")
+    assert draft.transforms[-1] == "- string_to_number: {field: label}  # the CSV has text"
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("gone.csv", "--labels gone.csv: no such file; give a CSV, CSV:COLUMN, or one of folders"),
+        (
+            "labels.csv:bred",
+            "no such column of labels; there is: other.*; labels.csv:breed",
+        ),
+        ("folders", "the images below d are in no class folders, such as 0.jpg; move them"),
+        ("other.csv", "other.csv is not used: its rows, such as x, y"),
+    ],
+)
+def test_labels_that_cannot_be_taken_are_refused(
+    option: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write_images(tmp_path / "d", *NAMES)
+    monkeypatch.chdir(data)
+    (data / "labels.csv").write_text("file,breed\n0.jpg,a\n1.jpg,b\n2.jpg,a\n3.jpg,b\n")
+    (data / "other.csv").write_text("a,b\nx,y\nz,w\n")
+    with pytest.raises(SourceError, match=message):
+        drafts(data, labels=option)

@@ -1,0 +1,225 @@
+"""Readings of folders of images, as public data sets are laid out: right, or a question."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+
+from infeed_server.starter.csv_tables import Table
+from infeed_server.starter.listing import UnclearError
+from infeed_server.starter.readings import Reading, Tree, choose
+
+CAFE = "caf\u00e9"
+
+
+def tree(*names: str, **tables: str) -> Tree:
+    """Returns a tree: `a/b*3` are three images in `a/b`; a table's text is its CSV."""
+    images = []
+    for number, name in enumerate(names):
+        path, _, count = name.partition("*")
+        images += [f"{path}/{number}{n}.jpg" for n in range(int(count))] if count else [path]
+    found = []
+    for name, text in tables.items():
+        rows = [line.split(",") for line in text.replace(" ", "\n").splitlines()]
+        folder, _, base = name.replace("__", "/").rpartition("/")
+        found.append(Table(f"{folder}/{base}.csv".lstrip("/"), rows, folder))
+    return Tree("data", sorted(images), found)
+
+
+def shown(reading: Reading) -> dict[str, str]:
+    """Returns part → number of images, and the classes of their labels."""
+    return {
+        part.folder or ".": f"{len(part.images)} {','.join(sorted(part.names)) or '-'}"
+        for part in reading.parts
+    }
+
+
+TRAIN_OF_FOUR = "id,label 00,x 01,y 10,x 11,y"
+
+TAKEN: dict[str, tuple[Tree, dict[str, str]]] = {
+    "class folders": (tree("cat*2", "dog*3"), {".": "5 cat,dog"}),
+    "flat": (Tree("data", ["a.jpg", "b.jpg"]), {".": "2 -"}),
+    "brain tumor": (
+        tree("Training/glioma*2", "Training/none*2", "Testing/glioma*1", "Testing/none*1"),
+        {"Testing": "2 glioma,none", "Training": "4 glioma,none"},
+    ),
+    "dogs and cats": (tree("train*4", "test1*2"), {"test1": "2 -", "train": "4 -"}),
+    "tiny-imagenet": (
+        tree("train/n0144/images*2", "train/n0162/images*2", "val/images*2", "test/images*2"),
+        {"test": "2 -", "train": "4 n0144,n0162", "val": "2 -"},
+    ),
+    "COCO": (
+        tree("train2017*2", "val2017*1", "test2017*1"),
+        {"test2017": "1 -", "train2017": "2 -", "val2017": "1 -"},
+    ),
+    "Cassava": (
+        tree("train_images*2", "test_images*1", train="image_id,label 00.jpg,3 01.jpg,1"),
+        {"test_images": "1 -", "train_images": "2 1,3"},
+    ),
+    "CIFAR-10 in a wrapper": (
+        tree(
+            "cifar10/train/cat*2", "cifar10/train/dog*2", "cifar10/test/cat*1", "cifar10/test/dog*1"
+        ),
+        {"cifar10/test": "2 cat,dog", "cifar10/train": "4 cat,dog"},
+    ),
+    "Food-101, CUB-200": (tree("images/pie*2", "images/soup*2"), {"images": "4 pie,soup"}),
+    "fruits-360": (
+        tree(
+            "Training/fig*2",
+            "Training/kiwi*2",
+            "Test/fig*1",
+            "Test/kiwi*1",
+            "test-multiple_fruits*2",
+        ),
+        {"Test": "2 fig,kiwi", "Training": "4 fig,kiwi", "test-multiple_fruits": "2 -"},
+    ),
+    "case of parts": (
+        tree("train/Cat*1", "train/Dog*2", "val/cat*2", "val/dog *1"),
+        {"train": "3 Cat,Dog", "val": "3 Cat,Dog"},
+    ),
+    "Unicode form of parts": (
+        tree(
+            f"train/{CAFE}*1",
+            "train/the*2",
+            f"val/{unicodedata.normalize('NFD', CAFE)}*1",
+            "val/the*2",
+        ),
+        {"train": f"3 {CAFE},the", "val": f"3 {CAFE},the"},
+    ),
+    "a part with fewer classes": (
+        tree("train/a*1", "train/b*2", "train/c*3", "val/c*2"),
+        {"train": "6 a,b,c", "val": "2 c"},
+    ),
+    "metadata of Hugging Face": (
+        tree(
+            "train*2",
+            "test*2",
+            train__metadata="file_name,label 00.jpg,a 01.jpg,b",
+            test__metadata="file_name,label 10.jpg,b 11.jpg,a",
+        ),
+        {"test": "2 a,b", "train": "2 a,b"},
+    ),
+    "a table of the class folders": (
+        tree(
+            "cat*2",
+            "dog*2",
+            all="file,kind,size cat/00.jpg,cat,3 cat/01.jpg,CAT,2 dog/10.jpg,dog,1",
+        ),
+        {".": "4 cat,dog"},
+    ),
+    "GTSRB": (
+        tree("00000*2", "00001*2", **{"00000__GT": "Filename,Width,ClassId 00.ppm,3,0 01.ppm,4,0"}),
+        {".": "4 00000,00001"},
+    ),
+    # Twelve more public layouts.
+    "Stanford Dogs": (
+        tree("Images/n1-Pug*2", "Images/n2-Husky*3"),
+        {"Images": "5 n1-Pug,n2-Husky"},
+    ),
+    "Stanford Cars": (
+        tree("cars_train*3", "cars_test*2"),
+        {"cars_test": "2 -", "cars_train": "3 -"},
+    ),
+    "Caltech-101": (
+        Tree(
+            "data",
+            [f"101/{c}/image_{n:04}.jpg" for c, k in (("ant", 3), ("bass", 4)) for n in range(k)],
+        ),
+        {"101": "7 ant,bass"},
+    ),
+    "EuroSAT": (
+        tree("EuroSAT/2750/Forest*2", "EuroSAT/2750/River*3"),
+        {"EuroSAT/2750": "5 Forest,River"},
+    ),
+    "LFW": (tree("lfw/Ann_Lee*1", "lfw/Bob_Ray*2"), {"lfw": "3 Ann_Lee,Bob_Ray"}),
+    "iNaturalist mini": (
+        tree("train_mini/0_Aves*2", "train_mini/1_Fungi*2", "val/0_Aves*1", "val/1_Fungi*1"),
+        {"train_mini": "4 0_Aves,1_Fungi", "val": "2 0_Aves,1_Fungi"},
+    ),
+    "Flowers-102": (tree("jpg*3"), {"jpg": "3 -"}),
+    "APTOS, with a label": (
+        tree("train_images*2", "test_images*1", train="id_code,class 00,0 01,4"),
+        {"test_images": "1 -", "train_images": "2 0,4"},
+    ),
+}
+
+ASKED: dict[str, Tree] = {
+    "Intel scenes": tree(
+        "seg_train/sea*1", "seg_train/ice*2", "seg_test/sea*1", "seg_test/ice*1", "seg_pred*2"
+    ),
+    "GTSRB of Kaggle": tree("Train/0*2", "Train/1*2", "Test*3", "Meta*2"),
+    "samples beside parts": tree("train/a*2", "train/b*2", "test/a*1", "test/b*1", "samples*2"),
+    "parts of a download": tree("images_001*2", "images_002*2"),
+    "a part beside classes": tree("cat*2", "dog*2", "test*3"),
+    "a table of class folders that says more": tree(
+        "cat*2", "dog*2", l="file,label 00,1 01,2 10,1 11,2"
+    ),
+    "images and masks": Tree(
+        "data", ["images/a.jpg", "images/b.jpg", "masks/a.png", "masks/b.png"]
+    ),
+    "dog breeds": tree("train*2", "test*2", labels="id,breed 00,pug 01,boxer"),
+    "one-hot": tree("x*2", l="image,MEL,NV 00,1,0 01,0,1"),
+    "classes of one name": tree("dog*2", "dog *1", "cat*1"),
+    "parts without a common class": tree("train/a*2", "train/b*2", "val/c*2", "val/d*2"),
+    "images beside class folders": tree("cat*2", "dog*1", "stray.jpg"),
+    "chest X-ray twice": tree(
+        "chest/train/a*2",
+        "chest/train/b*2",
+        "chest/val/a*1",
+        "chest/val/b*1",
+        "train/a*2",
+        "train/b*2",
+    ),
+    # Public layouts of those twelve for which no reading is certain.
+    "PACS, DomainNet": tree("photo/dog*2", "photo/cat*1", "sketch/dog*2", "sketch/cat*1"),
+    "HAM10000": tree("HAM_part_1*2", "HAM_part_2*2", m="image_id,dx 00,nv 01,mel 10,nv 11,bcc"),
+    "Market-1501": tree("bounding_box_train*2", "bounding_box_test*2", "query*1", "gt_bbox*2"),
+    "UCF-101 frames": tree("Archery/v1*2", "Archery/v2*2", "Bowling/v3*2"),
+    "VOC": Tree("VOC", ["Seg/a.png", "Seg/b.png", "JPEG/a.jpg", "JPEG/b.jpg", "JPEG/c.jpg"]),
+    "Cityscapes": tree(
+        "leftImg8bit/train/bonn*2",
+        "leftImg8bit/val/ulm*1",
+        "gtFine/train/bonn*2",
+        "gtFine/val/ulm*1",
+    ),
+    "ADE20K": tree(
+        "images/training*2",
+        "images/validation*1",
+        "annotations/training*2",
+        "annotations/validation*1",
+    ),
+    "Oxford Pets": Tree("pets", ["images/a_1.jpg", "images/b_1.jpg", "trimaps/a_1.png"]),
+    "Places365": tree("data/a/airfield*2", "data/b/bar/indoor*2", "val_large*3"),
+    "PlantVillage": tree("color/rust*2", "color/scab*2", "segmented/rust*2", "segmented/scab*2"),
+    "MVTec": tree(
+        "bottle/train/good*2",
+        "bottle/test/good*1",
+        "bottle/test/hole*1",
+        "nut/train/good*2",
+        "nut/test/good*1",
+    ),
+    "Imagenette": tree(
+        "train/n1*2",
+        "train/n2*2",
+        "val/n1*1",
+        "val/n2*1",
+        noisy="path,noisy_labels 00.jpg,n2 01.jpg,n1 10.jpg,n2 11.jpg,n1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_layout_that_is_clear_is_taken(name: str) -> None:
+    data, expected = TAKEN[name]
+    assert shown(choose(data)) == expected
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_layout_that_is_not_clear_is_asked_for(name: str) -> None:
+    data = ASKED[name]
+    with pytest.raises(UnclearError) as caught:
+        choose(data)
+    for options, description in caught.value.choices:  # each choice is taken
+        assert choose(data, **options).describe() == description
+    assert len(caught.value.choices) > 1
