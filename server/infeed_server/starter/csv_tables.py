@@ -47,7 +47,7 @@ class Column:
     left_out: Counter[str]
     """What rows lack that are left out → the number of these rows."""
     near: str = ""
-    """How the rows' names of images differ from those of the files, if they do."""
+    """How the rows' names of images differ from the files' names, if they do."""
     paths: Sequence[str] = ()
     """The images of a table that the source `images` reads as it is, as its rows name them."""
     is_outside: bool = False
@@ -167,7 +167,7 @@ def _names(images: Sequence[str], scope: str) -> tuple[dict[str, str], dict[str,
 
 def _find(texts: Sequence[str], names: Mapping[str, str], root: str) -> list[str]:
     """Returns the image that each text names, by its path or the end of it; empty for none. If the
-    rows are of several folders above, only those of the root's name count."""
+    rows are of several folders above, only rows of the root's name count."""
     found = []
     for text in texts:
         parts = posixpath.normpath(normalize("NFC", text.replace("\\", "/"))).split("/")

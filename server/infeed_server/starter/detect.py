@@ -60,7 +60,7 @@ def starter_for(
     source: str | None = None,
 ) -> Starter:
     """Looks at data and returns a starter for it; `target` is the folder of the file to be written.
-    The options are those of `init`. Raises `SourceError` for data of an unknown kind or that no
+    The options are the ones of `init`. Raises `SourceError` for data of an unknown kind or that no
     pipeline can serve, `UnclearError` where an option must be chosen, and `MissingExtraError` for
     Parquet, Arrow and ArrayRecords without their libraries."""
     folder = absolute_path(path).rstrip("/") if is_folder(path) else ""

@@ -41,7 +41,7 @@ from infeed_server.sources.webdataset.index import read_samples
 from infeed_server.sources.webdataset.members import MemberScan, TruncatedTar
 from infeed_server.starter.draft import Draft, array_steps
 from infeed_server.starter.listing import Files, pipeline_name, relative, role, spread
-from infeed_server.storage.files import read_bytes, reading
+from infeed_server.storage.files import abbreviate, read_bytes, reading
 from infeed_server.storage.handles import BlockHandle
 
 _FILES_READ, _SAMPLES_READ = 4, 64
@@ -222,14 +222,11 @@ def _huggingface(data: Files) -> Iterator[Draft]:
             continue
         name = data.name if split == folder else f"{data.name}-{posixpath.basename(split)}"
         text = {"huggingface": relative(split, data.target)}
-        found.append(Draft(pipeline_name(name), text, len(tables), classes=tables.class_names))
+        found.append(Draft(pipeline_name(name), text, len(tables)))
         _add_columns(found[-1], tables, source)
     if not found:
         raise problems[0]
     found[0].notes += [f"a split is left out: {problem}" for problem in problems]
-    for draft in found:
-        if draft.classes != found[0].classes:
-            draft.notes.append(f"its classes are not those of {found[0].name}")
     yield from found
 
 
@@ -256,6 +253,8 @@ def _add_columns(draft: Draft, tables: TableReader, source: Any) -> None:
     draft.source |= {"columns": [*fields]} | ({"shapes": shapes} if shapes else {})
     for name, (field, values) in fields.items():
         draft.add(name, str(field), values, [*fields])
+    for name, classes in tables.classes.items():
+        draft.fields[name] += f", classes: {abbreviate(classes)}" if name in fields else ""
 
 
 def _rows(tables: TableReader, name: str) -> tuple[list[Any], int]:

@@ -349,7 +349,7 @@ def test_data_set_that_hugging_face_saved(tmp_path: Path) -> None:
         "columns": ["image", "label"],
     }
     assert names(pipelines["pets-test"]) == ["decode_image", "resize", "normalize"]
-    assert "# classes of label: cat, dog" in text(tmp_path, "pets/train")
+    assert "# label: int64[], 0 to 1, classes: cat, dog" in text(tmp_path, "pets/train")
 
 
 def test_parquet_of_many_bytes_is_shuffled_in_windows(
