@@ -159,7 +159,7 @@ def _first_batches(
             found[name] = make_first_batch(pipelines, name, progress, with_bad_samples=not scan)
     warn_of_other_classes({name: first.classes for name, first in found.items()})
     lines = [
-        f"{name}: {len(classes)} classes of {field}: "
+        f"{name}: the classes of {field} are "
         + abbreviate([f"{n} {text}" for n, text in enumerate(classes)], _MAX_CLASSES_SHOWN)
         for name, first in found.items()
         for field, classes in first.classes.items()

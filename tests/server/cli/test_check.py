@@ -69,6 +69,17 @@ def test_good_file_has_status_0(folder: Path) -> None:
     assert "--scan" in result.output
 
 
+def test_classes_and_their_order_are_printed(folder: Path) -> None:
+    for name in ("cat", "dog"):
+        (folder / "photos" / name).mkdir(parents=True)
+        (folder / "photos" / name / "0.jpg").touch()
+    source = "source: {images: photos, labels: folders}"
+    (folder / "photos.yaml").write_text(f"pipelines: {{p: {{{source}, batch: 2}}}}\n")
+    lines = run("photos.yaml").stdout.splitlines()
+    assert lines[0] == "p: the classes of label are 0 cat, 1 dog"
+    assert lines[1].startswith("note: p: samples come class by class")
+
+
 def test_json_of_a_bad_file(folder: Path) -> None:
     result = run("bad.yaml", "--json")
     assert result.exit_code == 1

@@ -112,7 +112,7 @@ def labels_from_folders(listing: ImageListing, classes: Sequence[str] = ()) -> L
     else:
         index = {name: number for number, name in enumerate(listing.folders)}
         without = [*listing.empty_folders]
-        _warn_of_numbers(listing)
+        _warn_of_wrong_folders(listing)
     if without:
         of = "listed classes" if classes else "folders, which is no class"
         named = abbreviate(without)
@@ -121,8 +121,15 @@ def labels_from_folders(listing: ImageListing, classes: Sequence[str] = ()) -> L
     return Labels(np.array(values, np.int64), class_names=tuple(classes) or listing.folders)
 
 
-def _warn_of_numbers(listing: ImageListing) -> None:
-    """Warns of folders that are called by numbers, but have others: text sorts 10 before 2."""
+def _warn_of_wrong_folders(listing: ImageListing) -> None:
+    """Warns of a single class, and of folders that are called by numbers, but have others: text
+    sorts 10 before 2."""
+    if len(listing.folders) == 1:
+        log.warning(
+            "%s: all images are in the folder %s, so all labels are 0; if its folders are the "
+            "classes: images: %s/%s",
+            *(listing.root, listing.folders[0], listing.root, listing.folders[0]),
+        )
     if not all(folder.isdecimal() for folder in listing.folders):
         return
     numbers = sorted(listing.folders, key=int)

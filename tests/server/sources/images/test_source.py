@@ -98,6 +98,18 @@ def test_folders_of_numbers_out_of_order_are_named(
     assert len(caplog.messages) == 1
 
 
+def test_a_single_class_folder_is_named(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    whole = folder.parent / "whole"
+    whole.mkdir()
+    folder.rename(whole / "images")
+    assert open_images(whole, "folders").classes == {"label": ("images",)}
+    (warning,) = caplog.messages
+    assert warning == (
+        f"{whole}: all images are in the folder images, so all labels are 0; if its folders are "
+        f"the classes: images: {whole}/images"
+    )
+
+
 def open_with_classes(folder: Path, *classes: str) -> ImageReader:
     labels = {"folders": [*classes]}
     return ImagesSource.model_validate({"images": folder, "labels": labels}).open()
