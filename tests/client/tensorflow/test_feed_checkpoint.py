@@ -294,6 +294,13 @@ def test_a_generator_is_refused_on_the_tensorflow_backend() -> None:
             reset_model().fit(infeed.keras.generator(feed), **options)
 
 
+def test_replicas_that_take_whole_batches_are_refused() -> None:
+    with connect() as feed:
+        options = {"steps_per_epoch": STEPS, "callbacks": [FeedCheckpoint(feed)], **QUIET}
+        with pytest.raises(InvalidRequestError, match="2 replicas take whole batches of the feed"):
+            reset_model().fit(from_generator(feed, replicas=2), **options)
+
+
 def test_fit_of_an_endless_feed_without_steps_is_refused() -> None:
     with connect() as feed, pytest.raises(InvalidRequestError, match="fit finds no end of an epo"):
         reset_model().fit(from_generator(feed), callbacks=[FeedCheckpoint(feed)], **QUIET)
