@@ -26,6 +26,7 @@ ONCE = Variant(6, 5, 1, "pad")
 AUGMENT = [
     {"decode_image": {"field": "image", "channels": 3}},
     {"random_resized_crop": {"field": "image", "size": [64, 64]}},
+    {"random_flip_left_right": {"field": "image", "draw": "mine"}},
     {"random_flip_left_right": {"field": "image"}},
     {"random_brightness": {"field": "image", "max_delta": 0.2}},
     {"normalize": {"field": "image", "scale": 255.0}},
