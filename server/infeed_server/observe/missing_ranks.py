@@ -50,9 +50,8 @@ def _text(job: Job, jobs: Sequence[Job]) -> str:
     ranks, world_size = _ranks(job), job["world_size"]
     missing = world_size - len(ranks)
     named = islice((rank for rank in count() if rank not in ranks), min(missing, _MAX_NAMED))
-    names = ", ".join(map(str, named)) + f" and {missing - _MAX_NAMED} more" * (
-        missing > _MAX_NAMED
-    )
+    names = ", ".join(map(str, named))
+    names += f" and {missing - _MAX_NAMED} more" * (missing > _MAX_NAMED)
     verb = "rank {} of {} is" if missing == 1 else "ranks {} of {} are"
     text = f"{verb.format(names, world_size)} not connected to this server"
     equal = [other for other in jobs if _base(other) == _base(job) and other is not job]
