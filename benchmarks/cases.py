@@ -7,7 +7,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 
-from benchmarks import epochs, formats, hybrid, loaders, memory, pack, records, servers, stores
+from benchmarks import (
+    bad_samples,
+    epochs,
+    formats,
+    hybrid,
+    loaders,
+    memory,
+    pack,
+    records,
+    servers,
+    stores,
+)
 from benchmarks.duel import (
     Goal,
     Plan,
@@ -320,6 +331,9 @@ CASES: dict[str, Case] = {
     "cache-memory": _epochs("memory", 1.0, 7.0),
     "cache-disk": _epochs("disk", 1.0, 5.0),
     "cache-half": _epochs("memory", 0.5, 1.7),
+    "bad-samples": Case(
+        "the first epoch of photos, of which 1 % are cut off ÷ none", bad_samples.compare
+    ),
     "first-batch": Case("from connect to the first batch of a warm server", _first_batch),
     "index-1m": Case("the record index of a million small records", records.compare),
     "stores": Case(

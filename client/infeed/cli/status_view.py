@@ -55,6 +55,8 @@ def status_view(url: str, status: Mapping[str, Any], width: int, note: str = "")
     for pipeline in pipelines:
         for job in pipeline["jobs"]:
             parts.append(_job_line(pipeline, job))
+            if warning := job.get("warning"):  # an older server has none
+                parts.append(Text(printable(warning), "bold yellow"))
             ranks = [_rank_row(job, trainer) for trainer in job["trainers"]]
             parts.append(_table(ranks, _SHORT_RANKS, width))
     return Group(*parts)

@@ -70,8 +70,9 @@ class Previews:
                 "pipeline": pipeline,
                 "sample_id": sample_id,
                 "key": format_key(key),
-                **_origin(engine, sample_id),
+                # First: they refuse a sample that there is not.
                 "stages": stages_json(list(engine.sample_stages(sample_id, key))),
+                **_origin(engine, sample_id),
             }
         )
 

@@ -16,8 +16,9 @@ from typing import Any, Protocol
 from infeed.shared.capacity import consumption
 from infeed.shared.report import RankReport, ServerReport, TrainerReport, merge_processes
 from infeed.shared.verdict import Verdict, judge
-from infeed_server.observe.desired_servers import DesiredServers, enough_in_use
+from infeed_server.observe.desired_servers import Demand, DesiredServers, enough_in_use
 from infeed_server.observe.history import History
+from infeed_server.observe.missing_ranks import MissingRanks
 
 Document = dict[str, Any]
 
@@ -55,6 +56,7 @@ class Status:
         self._clock = clock
         self._unix_time = unix_time
         self._desired = DesiredServers()
+        self._missing_ranks = MissingRanks()
         self._counted: dict[tuple[int, str], tuple[float, Document]] = {}
         """Time and totals of the last `update`, by process and pipeline."""
 
@@ -71,10 +73,13 @@ class Status:
         judged = ((_ranks(job), job["world_size"], _judge(job)) for job in chain(*jobs.values()))
         self._desired.update(
             self._clock(),
-            {name: sum(_demands(listed)) for name, listed in jobs.items()},
+            {job["id"]: _demand(name, job) for name, listed in jobs.items() for job in listed},
             {pipeline["name"]: _report(pipeline) for pipeline in pipelines},
             enough_in_use(judged),
         )
+        # Some of several processes know a part of the ranks.
+        whole = [part for part in pipelines if part["report"]["processes"] == 1]
+        self._missing_ranks.update(self._clock(), {part["name"]: part["jobs"] for part in whole})
         self.trainers = {
             name: sum(len(job["trainers"]) for job in listed) for name, listed in jobs.items()
         }
@@ -96,6 +101,7 @@ class Status:
         jobs = list(chain.from_iterable(pipeline["jobs"] for pipeline in pipelines))
         for job in jobs:
             job["verdict"] = _judge(job).to_json()
+            job["warning"] = self._missing_ranks.warnings.get(job["id"])
         server = _merge_servers([document["server"] for document in documents])
         return {
             "server": {**server, **state(""), "desired_servers": self.desired_servers},
@@ -231,9 +237,8 @@ def _worst_wait(jobs: Iterable[Document]) -> float | None:
     return max((report.wait_share for report in reports if report.seconds), default=None)
 
 
-def _demands(jobs: Iterable[Document]) -> Iterable[float]:
-    """Returns the batches per second that each job would take without waits, if it is known."""
-    return filter(math.isfinite, (consumption(_ranks(job), job["world_size"]) for job in jobs))
+def _demand(pipeline: str, job: Document) -> Demand:
+    return Demand(pipeline, consumption(_ranks(job), job["world_size"]))
 
 
 def _report(part: Document) -> ServerReport:

@@ -13,6 +13,7 @@ from infeed.shared.report import RankReport, ServerReport, TrainerReport
 from infeed.shared.verdict import judge
 from infeed_server.observe.desired_servers import (
     UTILISATION,
+    Demand,
     DesiredServers,
     JobVerdict,
     enough_in_use,
@@ -33,6 +34,11 @@ def report(rate: float, cpu_share: float) -> ServerReport:
         cpu_seconds=40 * cpu_share,
         cores=4.0,
     )
+
+
+def jobs(**rates: float) -> dict[str, Demand]:
+    """Returns the demands of a job of each pipeline."""
+    return {f"{pipeline}-job": Demand(pipeline, rate) for pipeline, rate in rates.items()}
 
 
 P = report(5.0, 0.5)
@@ -56,29 +62,33 @@ def test_value_is_demand_by_capacity(
     demands: dict[str, float], reports: dict[str, ServerReport], value: int
 ) -> None:
     desired = DesiredServers()
-    desired.update(0.0, demands, reports)
+    desired.update(0.0, jobs(**demands), reports)
     assert desired.value == value
 
 
 def test_capacity_is_remembered_through_a_pause() -> None:
     desired = DesiredServers()
-    desired.update(0.0, {"p": 50.0}, {"p": report(5.0, 0.5)})
+    desired.update(0.0, jobs(p=50.0), {"p": report(5.0, 0.5)})
     for second in range(1, 600):
-        desired.update(float(second), {"p": 50.0}, {"p": replace(P, batches=second % 4)})
+        desired.update(float(second), jobs(p=50.0), {"p": replace(P, batches=second % 4)})
     assert desired.value == 6
 
 
-def test_one_server_stays_desired_without_trainers() -> None:
+def test_share_of_a_job_ends_with_its_last_rank() -> None:
     desired = DesiredServers()
-    desired.update(0.0, {"p": 50.0}, {"p": report(5.0, 0.5)})
-    for second in range(1, 4000):
-        desired.update(float(second), {}, {})
+    both = {"heavy": Demand("p", 425.0), "light": Demand("p", 17.0)}
+    for second in range(100):
+        desired.update(float(second), both, {"p": P})
+    assert desired.value == 52
+    silent = {**both, "heavy": Demand("p", float("inf"))}  # it is connected, and reports nothing
+    desired.update(100.0, silent, {"p": P})
+    assert desired.value == 52
+    desired.update(101.0, {"light": both["light"]}, {"p": P})
+    assert desired.value == 2
+    desired.update(102.0, {}, {})
     assert desired.value == 1
-    stopped = DesiredServers()  # and so of a server that was stopped for a while
-    stopped.update(0.0, {"p": 50.0}, {"p": report(5.0, 0.5)})
-    for second in (1000.0, 1001.0, 2000.0, 4000.0):
-        stopped.update(second, {}, {})
-    assert stopped.value == 1
+    desired.update(4000.0, {}, {})
+    assert desired.value == 1
 
 
 class Fleet:
@@ -113,7 +123,7 @@ class Fleet:
         rate = min(self.demand / self.ready, self.capacity)
         share = min(1.0, rate / self.capacity * noise(0.9, 1.1))
         demand = self.demand * noise(0.9, 1.1)  # steps differ
-        self.gauge.update(self.now, {"p": demand}, {"p": report(rate, share)})
+        self.gauge.update(self.now, jobs(p=demand), {"p": report(rate, share)})
 
     def _scale(self) -> None:
         wanted = max(1, self.gauge.value)
@@ -172,10 +182,10 @@ def test_servers_that_feed_all_jobs_are_enough() -> None:
 
 def test_no_more_servers_are_desired_than_feed_all_trainers() -> None:
     desired = DesiredServers()
-    desired.update(0.0, {"p": 50.0}, {"p": report(5.0, 0.5)})
+    desired.update(0.0, jobs(p=50.0), {"p": report(5.0, 0.5)})
     assert desired.value == 6
     for second in range(1, 100):
-        desired.update(float(second), {"p": 50.0}, {"p": report(5.0, 0.5)}, enough=3)
+        desired.update(float(second), jobs(p=50.0), {"p": report(5.0, 0.5)}, enough=3)
         assert desired.value == 3
-    desired.update(200.0, {"p": 50.0}, {"p": report(5.0, 0.5)})  # they wait again
+    desired.update(200.0, jobs(p=50.0), {"p": report(5.0, 0.5)})  # they wait again
     assert desired.value > 3

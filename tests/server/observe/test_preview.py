@@ -163,3 +163,17 @@ def test_what_cannot_be_previewed_is_an_error() -> None:
     with pytest.raises(InvalidRequestError, match="cost too much"):
         own.previews.make("photos", 0)
     assert made.session.requests == own.session.requests == []
+
+
+def test_unknown_sample_is_refused_before_its_file_is_looked_up() -> None:
+    made = previews(None)
+
+    def out_of_range(*_: Any) -> Any:
+        raise InvalidRequestError("'photos' has the samples 0 to 49")
+
+    def no_file(sample_id: int) -> Any:
+        raise IndexError(sample_id)
+
+    made.engine.sample_stages, made.engine.provenance = out_of_range, no_file
+    with pytest.raises(InvalidRequestError, match="has the samples 0 to 49"):
+        made.previews.make_sample("photos", 10**20, np.zeros(2, np.int64))

@@ -33,6 +33,7 @@ def process(cores: int, ranks: dict[int, float], busy: float, **server: float) -
         {
             "rank": rank,
             "feed": f"feed-{rank}",
+            "peer": f"10.0.0.{rank}:50000",
             "report_age_seconds": 1.0,
             "report": TrainerReport(10.0, 20, 10 * share, streams=1).to_json(),
         }
@@ -189,3 +190,15 @@ def test_last_source_error_of_all_processes_is_shown() -> None:
     other["pipelines"][0]["source_error"] = {"time": "2", "file": "b"}
     assert merged(one, other, good)["pipelines"][0]["source_error"]["file"] == "b"
     assert merged(good)["pipelines"][0]["source_error"] is None
+
+
+def test_only_a_whole_server_names_missing_ranks() -> None:
+    clock = ManualClock()
+    documents = [process(2, {0: 0.1}, 1.0), process(2, {}, 1.0)]
+    for known, expected in ((documents[:1], False), (documents, True)):
+        status = Status(Fake(known), clock)
+        for _ in range(2):
+            status.update()
+            clock.now += 60.0
+        (job,) = status.to_json({})["pipelines"][0]["jobs"]
+        assert (job["warning"] is not None) == expected

@@ -105,6 +105,7 @@ export function showJobs({ name, jobs }, shown) {
     },
     h("h3", {}, h("span", {}, `Job ${job.id}`), " ", h("span", { class: "muted" },
       `${ranks} connected, batch ${job.batch_size}, seed ${job.seed}`)),
+    job.warning && h("p", { class: "job-verdict warning" }, icon("i-moderate"), h("span", {}, job.warning)),
     job.trainers.length > MANY_RANKS && rankMap(job.trainers),
     h("p", { class: "job-verdict" }, icon(symbol),
       h("span", {}, job.verdict.text === shown.text ? job.verdict.level : job.verdict.text)),

@@ -62,12 +62,11 @@ class BadSampleHandler:
         self._quarantine = quarantine
         self._monitor = monitor
         self._known_bad: set[int] = set()
-        self._suspects: set[int] = set()
-        """Samples that are bad under some key, such as images that fail in a random crop."""
         self._thread = ThreadPoolExecutor(1, f"infeed-bad-samples-{plan.spec.name}")
 
-    def handle(self, task: BatchTask, error: Exception, on_examined: OnExamined) -> None:
-        """Substitutes the bad samples of a failed batch on the thread, and calls `on_examined`."""
+    def handle(self, task: BatchTask, error: Exception | None, on_examined: OnExamined) -> None:
+        """Substitutes the bad samples of a failed batch on the thread, and calls `on_examined`.
+        `error` is None where the graph has left out samples."""
         if isinstance(error, SourceError):
             # The source has tried to read again already.
             on_examined(task, error)
@@ -75,10 +74,8 @@ class BadSampleHandler:
             self._thread.submit(self._process, task, error, on_examined)
 
     def substitute_known(self, task: BatchTask) -> None:
-        """Substitutes samples that are known to be bad, before they fail again: a failed batch
-        costs an examination of all of its samples. One that is bad under some key is tried alone.
-        Raises the errors of that."""
-        if self._action == "raise" or not (self._known_bad or self._suspects):
+        """Substitutes samples that are known to be bad, before they fail again."""
+        if self._action == "raise" or not self._known_bad:
             return
         for slot in range(len(task.index)):
             while task.substitutions < _MAX_SUBSTITUTIONS:
@@ -86,8 +83,6 @@ class BadSampleHandler:
                     break
                 self._quarantine.count_again(sample)
                 self._substitute(task, slot)
-            if int(task.index[slot]) in self._suspects:
-                self._substitute_until_good(task, slot)
 
     def known(self) -> Array:
         """Returns the samples that are known to be bad under any key, unless they are errors."""
@@ -96,7 +91,7 @@ class BadSampleHandler:
     def close(self) -> None:
         self._thread.shutdown()
 
-    def _process(self, task: BatchTask, error: Exception, on_examined: OnExamined) -> None:
+    def _process(self, task: BatchTask, error: Exception | None, on_examined: OnExamined) -> None:
         final: InfeedError | None = None
         try:
             self._substitute_bad(task, error)
@@ -107,14 +102,32 @@ class BadSampleHandler:
             final = ServerError(f"{type(unexpected).__name__}: {unexpected}")
         on_examined(task, final)
 
-    def _substitute_bad(self, task: BatchTask, error: Exception) -> None:
+    def _substitute_bad(self, task: BatchTask, error: Exception | None) -> None:
         before = task.substitutions
-        for slot in range(len(task.index)):
+        for slot in self._suspects(task, error):
             self._substitute_until_good(task, slot)
         if task.substitutions == before:
             task.retries += 1
             if task.retries > _MAX_RETRIES:
-                raise _unexplained(task, error)
+                raise _unexplained(task, error or self._graph_error(task))
+
+    def _suspects(self, task: BatchTask, error: Exception | None) -> list[int]:
+        """Returns the slots that may have failed: without an error, the ones that the graph left
+        out. A batch that is read, or is to raise, fails as a whole."""
+        left: list[int] = task.left.tolist()
+        if error is None:
+            return left
+        if isinstance(error, SampleError) and "sample_id" in error.metadata:
+            bad = int(error.metadata["sample_id"])
+            return [slot for slot in left if task.index[slot] == bad]
+        return [slot for slot in left if not self._can_read(task, slot)] or left
+
+    def _can_read(self, task: BatchTask, slot: int) -> bool:
+        try:
+            self._plan.read(task.index[[slot]], task.key[[slot]])
+        except Exception:  # noqa: BLE001 - examined next
+            return False
+        return True
 
     def _substitute_until_good(self, task: BatchTask, slot: int) -> None:
         source, steps = self._plan.uncached
@@ -125,8 +138,8 @@ class BadSampleHandler:
             if self._action == "raise" and task.mask[slot]:
                 self._monitor.on_bad_sample(self._plan.spec.name, self._action)
                 raise _with_remedy(failure.error)
-            kind = self._suspects if failure.depends_on_key else self._known_bad
-            kind.add(int(task.index[slot]))
+            if not failure.depends_on_key:
+                self._known_bad.add(int(task.index[slot]))
             if task.substitutions >= _MAX_SUBSTITUTIONS:
                 raise SampleError(
                     f"no good sample found in {task.substitutions} draws for the batch at position "
@@ -134,6 +147,17 @@ class BadSampleHandler:
                     **failure.error.metadata,
                 )
             self._substitute(task, slot)
+
+    def _graph_error(self, task: BatchTask) -> Exception | None:
+        """Returns the error of a graph on a sample that it left out, which is good by itself."""
+        slots = task.left[:1]
+        columns = self._plan.read(task.index[slots], task.key[slots])
+        run = tf.function(self._plan.sample_function(), autograph=False)
+        try:
+            run(_first_row(columns), tf.constant(task.key[slots[0]]))
+        except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+            return error
+        return None
 
     def _substitute(self, task: BatchTask, slot: int) -> None:
         self._monitor.on_bad_sample(self._plan.spec.name, self._action)
@@ -148,13 +172,13 @@ def _with_remedy(error: InfeedError) -> InfeedError:
     return SampleError(f"{error.message}; {remedy}", **error.metadata)
 
 
-def _unexplained(task: BatchTask, error: Exception) -> InfeedError:
+def _unexplained(task: BatchTask, error: Exception | None) -> InfeedError:
     if isinstance(error, InfeedError):
         return error
-    if is_storage_fault(error):
+    if error is not None and is_storage_fault(error):
         problem = f"a fault of storage came back {_MAX_RETRIES} times: {one_line(error)}"
         return SourceError(f"the batch at position {task.request.start} is refused: {problem}")
-    problem = f"although each of its samples is good by itself: {error}"
+    problem = "although each of its samples is good by itself" + (f": {error}" if error else "")
     return ServerError(f"the batch at position {task.request.start} fails, {problem}")
 
 

@@ -48,6 +48,10 @@ class BatchTask:
     key: Array = field(init=False)
     mask: Array = field(init=False)
     epoch: int = field(init=False)
+    left: Array = field(init=False)
+    """int64[n]: the slots whose samples have no result yet, in order."""
+    arrays: dict[str, Array] = field(default_factory=dict)
+    """The results of the other slots, if there is any."""
     assigned: bool = False
     future: Future[Answer] = field(default_factory=Future)
     substitutions: int = 0
@@ -64,6 +68,7 @@ class BatchTask:
         self.index, self.key = slots.index[rows], slots.key[rows]
         self.mask = np.arange(request.slots) < request.count
         self.epoch = int(slots.epoch[0])
+        self.left = np.arange(request.slots)
         self.assigned = True
 
     @property
@@ -71,8 +76,19 @@ class BatchTask:
         """int64[slots]: the delivered samples, -1 for an empty slot."""
         return np.where(self.mask, self.index, -1)
 
-    def to_batch(self, arrays: dict[str, Array]) -> HostBatch:
+    def put(self, slots: Array, arrays: dict[str, Array]) -> None:
+        """Keeps the results of some of the slots that are left."""
+        if len(slots) == self.request.slots:
+            self.arrays = arrays
+        for name, array in arrays.items() if len(slots) < self.request.slots else ():
+            if name not in self.arrays:
+                self.arrays[name] = np.empty((self.request.slots, *array.shape[1:]), array.dtype)
+            self.arrays[name][slots] = array
+        self.left = np.setdiff1d(self.left, slots)
+
+    def to_batch(self) -> HostBatch:
         """Returns the batch with zeros, or empty strings, in the masked slots."""
+        arrays = self.arrays
         if not self.mask.all():
             arrays = {name: _clear(array, ~self.mask) for name, array in arrays.items()}
         return HostBatch(self.request.start, self.epoch, arrays, self.sample_ids, self.mask)

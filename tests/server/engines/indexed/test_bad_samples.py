@@ -51,35 +51,36 @@ def test_each_recent_bad_sample_is_listed_once_with_its_count(
 
 
 @pytest.mark.parametrize("action", ["substitute", "mask"])
-def test_sample_that_is_bad_under_some_key_fails_one_batch(
+def test_bad_sample_costs_no_other_of_its_batch(
     serve: Any, numbers: Any, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
-    failed: list[int] = []
-    handle, keep = BadSampleHandler.handle, BadSampleHandler.substitute_known
+    failed: list[tuple[int, list[int]]] = []
+    handle = BadSampleHandler.handle
 
-    def count(self: BadSampleHandler, task: BatchTask, *error: Any, **retry: Any) -> None:
-        failed.append(task.request.start)
-        handle(self, task, *error, **retry)
+    def note(self: BadSampleHandler, task: BatchTask, *rest: Any) -> None:
+        failed.append((task.request.start, task.index[task.left].tolist()))
+        handle(self, task, *rest)
 
-    monkeypatch.setattr(BadSampleHandler, "handle", count)
+    monkeypatch.setattr(BadSampleHandler, "handle", note)
     images = np.array([*([jpeg(number) for number in range(8)] * 2), b"no image"], object)
     crop = [
         {"decode_image": {"field": "image", "channels": 3}},
         {"random_resized_crop": {"field": "image", "size": [4, 4]}},
     ]
     pipeline = numbers(source={"arrays": {"image": images}}, transforms=crop, on_error=action)
-    delivered = []
-    for known in (keep, lambda *_: None):
+    server = serve({"n": pipeline})
+    delivered = {}
+    for size in (4, 1):
         failed.clear()
-        monkeypatch.setattr(BadSampleHandler, "substitute_known", known)
-        server = serve({"n": pipeline})
-        options = {"batch_size": 4, "epochs": 30, "prefetch_batches": 2}
-        with infeed.connect(str(server.address), "n", **options) as feed:
-            delivered.append([(batch.sample_ids, batch["image"]) for batch in feed])
-        assert len(failed) <= 3 if known is keep else len(failed) >= 30
-    for (ids, values), (other_ids, other_values) in zip(*delivered, strict=True):
-        assert np.array_equal(ids, other_ids)
-        assert np.array_equal(values, other_values)
+        with infeed.connect(str(server.address), "n", batch_size=size, epochs=9) as feed:
+            batches = list(feed)
+        assert {sample for _, left in failed for sample in left} == {16}
+        fields = [(batch.sample_ids, batch.mask, batch["image"]) for batch in batches]
+        delivered[size] = [
+            np.concatenate(field)[: 9 * 17 // 4 * 4] for field in zip(*fields, strict=True)
+        ]
+    for of_four, alone in zip(delivered[4], delivered[1], strict=True):
+        assert np.array_equal(of_four, alone)
 
 
 def test_source_without_a_good_sample_fails(

@@ -126,20 +126,20 @@ def test_failed_pipeline_fails_all_its_requests_and_is_replaced(
     server = serve({"n": numbers()})
     failures = iter([RuntimeError("broken")])
     failed = threading.Event()
-    on_batch, read = BatchPipeline._on_batch, BatchPipeline._read
+    on_rows, read = BatchPipeline._on_rows, BatchPipeline._read
 
-    def fail_once(pipeline: BatchPipeline, index: Any, arrays: Any) -> None:
+    def fail_once(pipeline: BatchPipeline, *rows: Any) -> None:
         for failure in failures:
             failed.set()
             raise failure
-        on_batch(pipeline, index, arrays)
+        on_rows(pipeline, *rows)
 
     def read_first(pipeline: BatchPipeline, task: Any) -> Any:
         if task.request.start:
             failed.wait(60)
         return read(pipeline, task)
 
-    monkeypatch.setattr(BatchPipeline, "_on_batch", fail_once)
+    monkeypatch.setattr(BatchPipeline, "_on_rows", fail_once)
     monkeypatch.setattr(BatchPipeline, "_read", read_first)
 
     def submit(count: int) -> list[Any]:

@@ -1,0 +1,66 @@
+"""Missing ranks: what is said of jobs that lack one for a minute, and when."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from infeed_server.observe.missing_ranks import MissingRanks
+
+
+def job(number: int, *ranks: int, world_size: int = 2, host: str = "10.0.0") -> dict[str, Any]:
+    trainers = [{"rank": rank, "peer": f"{host}.{number}:{rank}"} for rank in ranks]
+    return {"id": f"p-7-8x2-{number}", "world_size": world_size, "trainers": trainers}
+
+
+def warnings(*jobs: dict[str, Any]) -> list[str]:
+    """Returns what is said of jobs that are so for a minute."""
+    missing = MissingRanks()
+    for now in (100.0, 160.0):
+        missing.update(now, {"p": jobs})
+    return list(missing.warnings.values())
+
+
+def test_rank_that_never_connects_is_named_after_a_minute(caplog: Any) -> None:
+    missing, lacking = MissingRanks(), {"p": [job(0, 0)]}
+    with caplog.at_level(logging.WARNING):
+        for now in (100.0, 159.0, 160.0, 161.0):
+            missing.update(now, lacking)
+            assert bool(missing.warnings) == (now >= 160.0)
+    (message,) = caplog.messages
+    assert message == (
+        "job p-7-8x2-0: rank 1 of 2 is not connected to this server; start it, or see in its log "
+        "which servers it connects to"
+    )
+    missing.update(162.0, {"p": [job(0, 0, 1)]})
+    assert not missing.warnings
+    missing.update(163.0, lacking)  # it restarts
+    assert not missing.warnings
+
+
+def test_two_trainers_with_one_rank_are_named() -> None:
+    text = (
+        "rank 1 of 2 is not connected to this server, and two trainers have rank 0 (10.0.0.0:0 and "
+        "10.0.0.1:0); give each its own rank"
+    )
+    assert warnings(job(0, 0), job(1, 0)) == [text, text]
+
+
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        [job(0, 0, 1)],
+        [job(0, 0, 1), job(1, 0, 1)],  # two equal jobs
+        [job(0, 0, world_size=1), job(1, 0, world_size=1)],
+        [{**job(0), "trainers": [{"rank": 0, "peer": "unix"}]}],  # each host has its own server
+    ],
+)
+def test_jobs_without_a_fault_are_not_named(jobs: list[dict[str, Any]]) -> None:
+    assert not warnings(*jobs)
+
+
+def test_few_of_many_missing_ranks_are_named() -> None:
+    (text,) = warnings(job(0, 1, 3, world_size=1 << 40))
+    assert text.startswith("ranks 0, 2, 4, 5 and 1099511627770 more of 1099511627776 are not")
