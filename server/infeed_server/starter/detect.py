@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from infeed.shared.errors import SourceError
+from infeed.shared.errors import InfeedError, SourceError
 from infeed_server.sources.arrow.saved_dataset import SPLITS, STATE
 from infeed_server.sources.images.listing import EXTENSIONS
 from infeed_server.sources.tfrecord.framing import HEADER_BYTES, masked_crc
@@ -37,6 +37,7 @@ from infeed_server.storage.files import (
     read_bytes,
     reading,
 )
+from infeed_server.storage.git_lfs import name_pointer
 
 _IMAGES, _TABLE = "images", "csv"
 _ENDINGS = {".tar": "webdataset", ".csv": _TABLE, ".npz": "arrays", ".npy": "arrays"}
@@ -63,6 +64,16 @@ def starter_for(
     The options are the ones of `init`. Raises `SourceError` for data of an unknown kind or that no
     pipeline can serve, `UnclearError` where an option must be chosen, and `MissingExtraError` for
     Parquet, Arrow and ArrayRecords without their libraries."""
+    try:
+        return _starter(path, target, parts, labels, source)
+    except InfeedError as error:
+        name_pointer(error)
+        raise
+
+
+def _starter(
+    path: str, target: Path, parts: str | None, labels: str | None, source: str | None
+) -> Starter:
     folder = absolute_path(path).rstrip("/") if is_folder(path) else ""
     files = files_below(folder) if folder else expand_globs([path])
     found = _by_source(files, source)
