@@ -98,7 +98,8 @@ def init(
             )
         typer.echo(text, nl=False)
         return
-    targets = {file: text, **{file.parent / name: made for name, made in starter.files.items()}}
+    texts = {file: text, **{file.parent / name: made for name, made in starter.files.items()}}
+    targets = {target: _encode(target, made) for target, made in texts.items()}
     for target, content in targets.items() if not force else ():
         _check_target(target, content, "" if target == file else "in another folder ")
     for target, content in targets.items():
@@ -158,24 +159,33 @@ def _is_interactive() -> bool:
     return sys.stdin.isatty() and console.is_terminal
 
 
-def _write(path: Path, content: str) -> None:
+def _encode(path: Path, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        name = text[max(0, error.start - 20) : error.end + 20]
+        problem = f"{name!r} has a name that is not UTF-8; rename it"
+        raise ConfigError(f"{path} cannot be written: {problem}", file=path) from error
+
+
+def _write(path: Path, content: bytes) -> None:
     """Writes a file: a new one whole or not at all, into one that exists as into a device. Raises
     `ConfigError`."""
     if not path.parent.is_dir():
         raise ConfigError(f"{path} cannot be written: there is no folder {path.parent}", file=path)
     try:
         if os.path.lexists(path):
-            path.write_text(content, encoding="utf-8")
+            path.write_bytes(content)
         else:
-            write_atomically(path, lambda file: file.write(content.encode()))
+            write_atomically(path, lambda file: file.write(content))
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error_text(error)}", file=path) from error
 
 
-def _check_target(path: Path, content: str, where: str) -> None:
+def _check_target(path: Path, content: bytes, where: str) -> None:
     """Raises `ConfigError` for a file that exists with other content; --output `where` writes
     another one."""
-    if os.path.lexists(path) and not (path.is_file() and path.read_bytes() == content.encode()):
+    if os.path.lexists(path) and not (path.is_file() and path.read_bytes() == content):
         raise ConfigError(
             f"{path} exists already; --force overwrites it, --output {where}writes another file",
             file=path,

@@ -117,7 +117,13 @@ def parse(file: str) -> Document:
 
 def flow(value: Any) -> str:
     """Returns a value as YAML in one line."""
+    style = '"' if isinstance(value, str) and "\n" in value else None
     text = yaml.safe_dump(
-        value, default_flow_style=True, sort_keys=False, width=1 << 20, allow_unicode=True
+        value,
+        default_style=style,
+        default_flow_style=True,
+        sort_keys=False,
+        width=1 << 20,
+        allow_unicode=True,
     )
     return text.removesuffix("...\n").strip()

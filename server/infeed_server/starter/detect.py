@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from infeed.shared.errors import SourceError
+from infeed.shared.errors import InfeedError, SourceError
 from infeed_server.sources.arrow.saved_dataset import SPLITS, STATE
 from infeed_server.sources.images.listing import EXTENSIONS
 from infeed_server.sources.tfrecord.framing import HEADER_BYTES, masked_crc
+from infeed_server.starter.columns import COLUMN_DRAFTS
 from infeed_server.starter.draft import Starter
-from infeed_server.starter.formats import DRAFTS
 from infeed_server.starter.images import image_drafts
 from infeed_server.starter.listing import (
     READ_THREADS,
@@ -28,6 +28,7 @@ from infeed_server.starter.listing import (
     unused,
 )
 from infeed_server.starter.readings import common_folder
+from infeed_server.starter.records import RECORD_DRAFTS
 from infeed_server.storage.files import (
     abbreviate,
     absolute_path,
@@ -37,8 +38,10 @@ from infeed_server.storage.files import (
     read_bytes,
     reading,
 )
+from infeed_server.storage.git_lfs import name_pointer
 
 _IMAGES, _TABLE = "images", "csv"
+_DRAFTS = {**COLUMN_DRAFTS, **RECORD_DRAFTS}
 _ENDINGS = {".tar": "webdataset", ".csv": _TABLE, ".npz": "arrays", ".npy": "arrays"}
 _ENDINGS |= {".parquet": "parquet", ".pq": "parquet"} | dict.fromkeys(EXTENSIONS, _IMAGES)
 """Ending → source of such files, or a CSV; what other files are is in their first bytes."""
@@ -63,6 +66,16 @@ def starter_for(
     The options are the ones of `init`. Raises `SourceError` for data of an unknown kind or that no
     pipeline can serve, `UnclearError` where an option must be chosen, and `MissingExtraError` for
     Parquet, Arrow and ArrayRecords without their libraries."""
+    try:
+        return _starter(path, target, parts, labels, source)
+    except InfeedError as error:
+        name_pointer(error)
+        raise
+
+
+def _starter(
+    path: str, target: Path, parts: str | None, labels: str | None, source: str | None
+) -> Starter:
     folder = absolute_path(path).rstrip("/") if is_folder(path) else ""
     files = files_below(folder) if folder else expand_globs([path])
     found = _by_source(files, source)
@@ -81,7 +94,7 @@ def starter_for(
         return Starter.of(image_drafts(inner, files, target, parts, labels))
     if labels or parts:
         raise SourceError(f"--labels, --parts: {path} is no folder of images; leave them out")
-    if source not in DRAFTS:
+    if source not in _DRAFTS:
         raise _unknown(files)
     if is_remote(path) and source == "arrayrecord":
         raise SourceError(
@@ -89,7 +102,7 @@ def starter_for(
             "pack of them to the store, see docs/data.md, When to pack"
         )
     sets = _sets(source, found[source], target, "" if folder else path)
-    drafts = [draft for data in sets for draft in DRAFTS[source](data)]
+    drafts = [draft for data in sets for draft in _DRAFTS[source](data)]
     drafts[0].notes += [f"{data.name}: {text}" for data in sets for text in data.missing]
     if folder:
         used = {*found[source]}

@@ -15,7 +15,7 @@ from infeed_server.sources.images.listing import EXTENSIONS, list_images
 from infeed_server.sources.images.table import read_csv, read_json_lines
 from infeed_server.starter.csv_tables import Table, is_fraction, is_number_text
 from infeed_server.starter.draft import Draft
-from infeed_server.starter.listing import pipeline_name, relative, spread, unused
+from infeed_server.starter.listing import pipeline_name, relative, role, spread, unused
 from infeed_server.starter.looks import ImageLook, step
 from infeed_server.starter.readings import (
     FOLDERS,
@@ -58,6 +58,10 @@ def image_drafts(
     others = [file for file in files if not file.lower().endswith((*EXTENSIONS, _WRITTEN))]
     notes += [f"{name}: no images in this folder" for name in listing.empty_folders]
     notes += unused([file for file in others if file not in tables])
+    if role(tree.name) and reading.classes:
+        notes.append(
+            f"{tree.name} has the classes; to number all parts alike, give the folder above"
+        )
     drafts[0].notes += [*reading.notes, *notes]
     return drafts
 
@@ -102,7 +106,7 @@ def _draft(root: str, part: Part, reading: Reading, target: Path) -> Draft:
     look = ImageLook.at(chosen)
     if look is None:
         first = f"none of {len(chosen)} images can be opened, such as {chosen[0]}"
-        raise SourceError(f"{folder!r}: {first}", file=folder)
+        raise SourceError(f"{folder!r}: {first}", file=chosen[0])
     draft.fields["image"] = str(look)
     if damaged := len(chosen) - len(look.sizes):
         draft.notes.append(f"{damaged} of {len(chosen)} images looked at cannot be opened")
@@ -123,9 +127,10 @@ def _add_labels(draft: Draft, labels: Mapping[str, str], reading: Reading, targe
     some = [[*labels][number] for number in spread(len(labels), _EXAMPLES)]
     draft.examples = [f"{image}: {texts[image][:40]}" for image in some]
     is_folder = all(image.partition("/")[0] == text for image, text in labels.items())
-    if column is None and is_folder and len(labels) == draft.samples:
-        of_parts = [sorted(part.names) for part in reading.parts if part.labels]
-        is_same = all(names == classes for names in of_parts)
+    is_same = all(sorted(part.names) == classes for part in reading.parts if part.labels)
+    # A list in YAML has no names that are not UTF-8.
+    is_written = is_same or "".join(classes).isprintable()
+    if column is None and is_folder and is_written and len(labels) == draft.samples:
         draft.source["labels"] = FOLDERS if is_same else {FOLDERS: [*classes]}
     elif column and not classes and sorted(column.paths) == sorted(labels):
         draft.source["labels"] = relative(absolute_path(column.files[0]), target)

@@ -190,3 +190,23 @@ def test_errors_have_no_traceback_of_their_own(folder: Path) -> None:
     message = "no/such/folder.yaml cannot be written: there is no folder no/such"
     assert str(result.exception) == message
     assert run().exit_code == 2
+
+
+def test_name_that_is_not_utf_8_is_refused_whole(folder: Path) -> None:
+    strange = os.fsdecode(b"caf\xe9")
+    for number, name in enumerate(
+        (f"train/{strange}", "train/dog", "train/eel", f"val/{strange}", "val/dog")
+    ):
+        (folder / "p" / name).mkdir(parents=True)
+        (folder / "p" / name / f"{number}.jpg").write_bytes(jpeg(0))
+    problem = str(run("p").exception)
+    assert "has a name that is not UTF-8; rename it" in problem
+    assert not (folder / "pipelines.yaml").exists()
+
+
+def test_what_was_understood_is_a_table() -> None:
+    output = run("photos", "--labels", "species.csv").output
+    for title in ("pipeline", "samples", "fields", "label", "classes", "examples"):
+        assert title in output
+    assert "written: pipelines.yaml, photos-labels.infeed.csv: 1 pipeline\n" in output
+    assert "x: int64[], 0 to 9" in run("digits.npz", "--force").output

@@ -65,7 +65,7 @@ def test_a_source_that_is_unclear_names_its_remedy(folder: Path) -> None:
     (folder / "table.csv").write_text("file,label\na.jpg,1\n")
     (folder / "train.tar").touch()
     problem = str(run(".", "packed").exception)
-    assert "pack the file that infeed init writes with --source arrays or --source webdataset" in problem
+    assert "that infeed init writes with --source arrays or --source webdataset" in problem
 
 
 def test_the_folder_of_the_source_is_refused(folder: Path) -> None:
