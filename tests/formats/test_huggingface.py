@@ -58,7 +58,7 @@ def test_what_the_package_datasets_saves(tmp_path: Path) -> None:
     run_writer("-c", PROGRAM, folder)
     train, test = open_source(folder / "train"), open_source(folder / "test")
     assert (len(train), len(test)) == (25, 3)
-    assert train.classes["label"] == ("healthy", "rust")
+    assert train.classes["labels"] == ("healthy", "rust")
     assert json.loads((folder / "train" / "state.json").read_text())["_fingerprint"]
     for source, row, number in ((train, 24, 24), (train, 0, 0), (test, 0, 7), (test, 1, 3)):
         sample = parse(source, row)

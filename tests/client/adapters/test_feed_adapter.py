@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -156,3 +157,11 @@ def test_steps_that_are_read_again_have_no_state() -> None:
         assert len(feed) == 2
     assert next(feed.feed).sample_ids.tolist() == transport.sample_ids(3, 8, 4).tolist()
     feed.close()
+
+
+def test_classes_are_the_feeds() -> None:
+    transport = fake()
+    transport.spec = replace(transport.spec, classes={"x": ("cat", "dog")})
+    adapter = FeedAdapter("fake", "fake", transport=transport)
+    assert adapter.classes == adapter.feed.classes == {"x": ("cat", "dog")}
+    adapter.close()

@@ -95,6 +95,16 @@ class FolderLabels(Definition):
         return folders
 
 
+def choose_kind(value: Any) -> Any:
+    """Returns labels from a mapping: of a union, pydantic would report the errors of each kind."""
+    if not isinstance(value, dict):
+        return value
+    for kind in (FolderLabels, FileNameLabels):
+        if not value.keys().isdisjoint(kind.model_fields):
+            return kind.model_validate(value)
+    raise ValueError("should have the key folders, a list of them, or file_name, a pattern")
+
+
 def labels_from_folders(listing: ImageListing, classes: Sequence[str] = ()) -> Labels:
     """Labels each image with the number of its top folder, in the order of `classes`, or sorted.
     Raises `SourceError` for an image in none of them."""
@@ -149,7 +159,7 @@ def _class_number(folder: str, classes: _Names, listing: ImageListing) -> int:
     near = did_you_mean(folder, [*classes.names])
     raise SourceError(
         f"labels: the folder {folder!r} of {listing.root!r} has images, and is not in the list "
-        f"folders{near}; add it at the end, or move its images",
+        f"of classes{near}; add it at the end, or move its images",
         file=f"{listing.root}/{folder}",
     )
 

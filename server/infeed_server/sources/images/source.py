@@ -7,11 +7,12 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+from pydantic import BeforeValidator
 
 from infeed.shared.errors import SampleError
 from infeed_server.config.model import Finding
@@ -25,7 +26,7 @@ from infeed_server.sources.base import (
     find_missing,
 )
 from infeed_server.sources.images import labels as images_labels
-from infeed_server.sources.images.labels import FileNameLabels, FolderLabels, Labels
+from infeed_server.sources.images.labels import FileNameLabels, FolderLabels, Labels, choose_kind
 from infeed_server.sources.images.listing import ImageListing, list_images, require_images
 from infeed_server.storage import files
 from infeed_server.storage.files import PathString, absolute_path, is_remote
@@ -49,7 +50,9 @@ class ImagesSource(IndexedDefinition):
 
     images: PathString
     """Directory of the files."""
-    labels: PathString | FolderLabels | FileNameLabels | None = None
+    labels: Annotated[
+        PathString | FolderLabels | FileNameLabels | None, BeforeValidator(choose_kind)
+    ] = None
     """Source of the field `label`: `folders`, a table of files and labels, or a pattern of file
     names, see below; without it, `image` is the only field."""
     identity: Identity | None = None

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from pydantic import ValidationError
 
-from infeed import SampleError, SourceError
+from infeed import ConfigError, SampleError, SourceError
+from infeed_server.pipeline.load import parse
 from infeed_server.sources import ImagesSource
 from infeed_server.sources.images.source import ImageReader
 from infeed_server.storage import object_store
@@ -129,9 +129,20 @@ def test_folder_outside_of_the_list_is_refused(folder: Path) -> None:
         open_with_classes(folder, "cat", "dogs")
 
 
-def test_list_of_folders_with_a_repeated_name_is_refused() -> None:
-    with pytest.raises(ValidationError, match="has 'cat' twice"):
-        ImagesSource.model_validate({"images": "x", "labels": {"folders": ["cat", "dog", "cat"]}})
+@pytest.mark.parametrize(
+    ("labels", "problem"),
+    [
+        ({"folders": ["cat", "dog", "cat"]}, "labels.folders: has 'cat' twice"),
+        ({"folders": ["cat", 0]}, "labels.folders[1]: should be a valid string, not 0"),
+        ({"folder": ["cat"]}, "labels: should have the key folders, a list of them, or file_name"),
+        ({"file_name": "("}, "labels.file_name: is not a valid regular expression"),
+    ],
+)
+def test_wrong_labels_are_one_problem(labels: Any, problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse({"source": {"images": "x", "labels": labels}, "batch": 1})
+    assert str(caught.value).startswith(f"source.{problem}")
+    assert "\n" not in str(caught.value)
 
 
 def test_image_outside_of_folders_is_refused(folder: Path) -> None:
