@@ -32,12 +32,6 @@ class Sizes:
     batch_size: int | None = option(None, "Slots of a batch from then on. Default: as before.")
     world_size: int | None = option(None, "Ranks from then on. Default: as before.")
     seed: int | None = option(None, "Seed from then on. Default: as before.")
-    was_batch_size: int | None = option(
-        None, "Slots of a batch so far, of a run without segments. Default: the cursor's."
-    )
-    was_world_size: int | None = option(
-        None, "Ranks so far, of a run without segments. Default: the cursor's."
-    )
 
 
 @dataclass(frozen=True)

@@ -100,17 +100,21 @@ class RunOrder:
 
     def slots(self, start: int, count: int) -> Slots:
         """Returns the samples at the positions [start, start + count)."""
-        positions = np.arange(start, start + count, dtype=np.int64)
-        numbers = np.searchsorted(self._starts, positions, side="right") - 1
-        found = [
-            _slots(self.parts[number], positions[numbers == number])
-            for number in np.unique(numbers).tolist() or [0]
-        ]
+        places = [*self.between(start, start + count)] or [(self.parts[0], start, start)]
+        found = [_slots(*place) for place in places]
         return Slots(
             np.concatenate([slots.index for slots in found]),
             np.concatenate([slots.epoch for slots in found]),
             np.concatenate([slots.key for slots in found]),
         )
+
+    def between(self, first: int, end: int) -> Iterator[tuple[Part, int, int]]:
+        """Yields the segments with the positions [first, end), and the first and the end of what
+        each has of them."""
+        for part, following in zip(self.parts, [*self._starts[1:].tolist(), MAX_SEED], strict=True):
+            low, high = max(part.segment.start, first), min(following, end)
+            if low < high:
+                yield part, low, high
 
     def keys(self, epoch: Positions, index: Positions) -> np.ndarray:
         return self.last.keys(epoch, index)
@@ -180,8 +184,8 @@ def extend(
     return segment(start=start, epoch=epoch, offset=offset, epoch_end=start + left)
 
 
-def _slots(part: Part, positions: Positions) -> Slots:
-    epochs, offsets = part.locate(positions)
+def _slots(part: Part, first: int, end: int) -> Slots:
+    epochs, offsets = part.locate(np.arange(first, end, dtype=np.int64))
     return part.order.with_substitutes(epochs, by_epoch(part.samples, epochs, offsets))
 
 

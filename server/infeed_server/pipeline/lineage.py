@@ -80,19 +80,27 @@ def skip_lineage(
 def segment_at(spec: PipelineSpec, order: SampleOrder, *, start: int, **place: Any) -> Segment:
     """Returns the segment of a pipeline's order at a place of a run: what `begin` and `extend`
     give. Ranks of a world size of one take the pipeline's batches."""
-    return Segment(
+    return segment_of(
+        order,
         step=start // spec.batch_size,
         start=start,
         pipeline=spec.name,
         fingerprint=spec.fingerprint,
-        seed=order.seed,
         batch_size=spec.batch_size,
         world_size=1,
+        **place,
+    )
+
+
+def segment_of(order: SampleOrder, **others: Any) -> Segment:
+    """Returns a segment with what it has of its order, and the others of its values."""
+    return Segment(
+        seed=order.seed,
         sample_count=order.count,
         shuffle=shuffle_name(order),
         removed=len(order.removed.ids),
         shrinks=order.removed.shrinks,
-        **place,
+        **others,
     )
 
 

@@ -19,7 +19,7 @@ from infeed.shared.spec import MAX_BATCH_SIZE
 from infeed.shared.spec.segment import MAX_SEGMENTS, Lineage, Segment
 from infeed_server.order import MAX_SEED
 from infeed_server.order.run_order import RunOrder, extend
-from infeed_server.pipeline.lineage import segment_order, shuffle_name
+from infeed_server.pipeline.lineage import segment_of, segment_order
 from infeed_server.pipeline.load import Pipelines
 from infeed_server.run.changes import Change, definition_changes
 from infeed_server.run.definitions import Definitions, Opened, split_name
@@ -27,24 +27,19 @@ from infeed_server.run.definitions import Definitions, Opened, split_name
 
 @dataclass(frozen=True)
 class AmendOptions:
-    """What a new segment changes beside its definition. None: as in the segment before, and in a
-    run that was never amended, as its cursor states."""
+    """What a new segment changes beside its definition. None: as before."""
 
     batch_size: int | None = None
     world_size: int | None = None
     seed: int | None = None
     skip: tuple[int, int] | None = None
     """Steps to leave out, (first, end): the first is the step of the segment."""
-    was_batch_size: int | None = None
-    was_world_size: int | None = None
-    """The sizes so far of a run that was never amended, if its cursor states others or none."""
 
     def __post_init__(self) -> None:
         limits = {"batch_size": MAX_BATCH_SIZE, "world_size": MAX_WORLD_SIZE}
         for name, limit in limits.items():
-            for option in (name, f"was_{name}"):
-                if (value := getattr(self, option)) is not None:
-                    check_integer(option, value, 1, limit)
+            if (value := getattr(self, name)) is not None:
+                check_integer(name, value, 1, limit)
         if self.seed is not None:
             check_integer("seed", self.seed, 0, MAX_SEED)
         if self.skip is not None:
@@ -94,19 +89,10 @@ def amend(
         new = definitions.open(pipeline, cursor.pipeline)
         old = definitions.find(cursor.fingerprint, cursor.pipeline)
         options = options or AmendOptions()
-        if cursor.segments and (options.was_batch_size or options.was_world_size):
-            raise InvalidRequestError(
-                "was_batch_size and was_world_size (--was-batch-size, --was-world-size) are of a "
-                f"run without segments; this one has {len(cursor.segments)}, which state their "
-                "sizes; leave them out"
-            )
-        stated = bool(cursor.segments or cursor.world_size or options.was_world_size)
-        lineage = cursor.segments or _first_segments(cursor, old, options, definitions)
+        lineage = cursor.segments or _first_segments(cursor, old, definitions)
         outputs = [field.name for field in definitions.plan(new).spec.element_spec]
-        amending = _Amending(replace(cursor, segments=lineage), step, old, new, options)
-        if not stated:
-            amending.require_last_step()
-        return amending.amend(outputs)
+        cursor = replace(cursor, segments=lineage)
+        return _Amending(cursor, step, old, new, options).amend(outputs)
 
 
 class _Amending:
@@ -171,23 +157,6 @@ class _Amending:
         text = (*map(str, changes), *self._course(segment, len(ids)))
         return Amendment(state, tuple(changes), text, tuple(ids.tolist()))
 
-    @property
-    def reached(self) -> int:
-        """The step of the cursor."""
-        last = self.cursor.segments[-1]
-        return last.step + (self.cursor.position - last.start) // last.global_stride
-
-    def require_last_step(self) -> None:
-        """Raises `InvalidRequestError` for a step before the cursor's: with more ranks, which no
-        cursor states, the step would be elsewhere."""
-        if self.step < self.reached:
-            raise InvalidRequestError(
-                f"step {self.step} lies before the cursor's, which is {self.reached} for a run on "
-                "one rank; state the run's ranks with was_world_size (--was-world-size), even "
-                "if it is 1",
-                step=self.step,
-            )
-
     def _check_step(self, last: Segment) -> None:
         if self.step < last.step:
             raise InvalidRequestError(
@@ -200,14 +169,14 @@ class _Amending:
             raise InvalidRequestError(
                 f"the cursor's position {position} is no multiple of the run's steps of "
                 f"{last.batch_size} samples on {last.world_size} ranks, from position {last.start} "
-                "on; state the sizes that it has had, with was_batch_size and was_world_size "
-                "(--was-batch-size, --was-world-size)"
+                "on; amend a cursor from before its sizes changed"
             )
-        if self.step > self.reached:
+        reached = last.step + (position - last.start) // last.global_stride
+        if self.step > reached:
             raise InvalidRequestError(
-                f"step {self.step} lies beyond the cursor's, which is {self.reached} with "
+                f"step {self.step} lies beyond the cursor's, which is {reached} with "
                 f"{last.batch_size} samples on {last.world_size} ranks: the steps between would "
-                "be lost; amend from a step up to there, skip steps, or state the sizes it has had",
+                "be lost; amend from a step up to there, or skip steps",
                 step=self.step,
             )
 
@@ -255,18 +224,13 @@ class _Amending:
         return (end - first) * self.lineage[-1].global_stride
 
     def _segment(self, **place: Any) -> Segment:
-        gone = self.order.removed
-        return Segment(
+        return segment_of(
+            self.order,
             step=self.step,
             pipeline=self.new.name,
             fingerprint=self.new.fingerprint,
-            seed=self.order.seed,
             batch_size=self.batch_size,
             world_size=self.world_size,
-            sample_count=self.order.count,
-            shuffle=shuffle_name(self.order),
-            removed=len(gone.ids),
-            shrinks=gone.shrinks,
             **place,
         )
 
@@ -297,20 +261,21 @@ class _Amending:
         return [*lines, ending, f"later epochs have {self.order.length} samples"]
 
 
-def _first_segments(
-    cursor: Cursor, old: Opened, options: AmendOptions, definitions: Definitions
-) -> Lineage:
-    """Returns the segments up to now of a run that was never amended."""
-    batch = old.definition.batch
-    size = options.was_batch_size or cursor.batch_size or (batch.size if batch else 1)
-    ranks = options.was_world_size or cursor.world_size or 1
+def _first_segments(cursor: Cursor, old: Opened, definitions: Definitions) -> Lineage:
+    """Returns the segments up to now of a run that was never amended. Raises `CursorError` for a
+    cursor without sizes."""
+    size, ranks = cursor.batch_size, cursor.world_size
+    if size is None or ranks is None:
+        raise CursorError(
+            "the cursor does not state the sizes of the run's steps, as one of infeed 0.1; add "
+            'them to it: "batch_size", the slots of a batch, and "world_size", the number of ranks'
+        )
     made = old.first_segments(definitions, cursor.seed, size, ranks)
     for one in made:
         if one.start % one.global_stride:
             raise InvalidRequestError(
                 f"skip: the run skips at position {one.start}, within a step of {size} samples on "
-                f"{ranks} ranks, and so cannot be amended; if it had other sizes, state them with "
-                "was_batch_size and was_world_size (--was-batch-size, --was-world-size)"
+                f"{ranks} ranks, and so cannot be amended; begin another run"
             )
     return tuple(
         replace(one, pipeline=cursor.pipeline) for one in made if one.start <= cursor.position

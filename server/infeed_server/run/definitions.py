@@ -13,7 +13,7 @@ from typing import Any
 from typing_extensions import Self
 
 from infeed.shared.errors import ConfigError, InfeedError, InvalidRequestError
-from infeed.shared.spec.segment import Lineage, Segment
+from infeed.shared.spec.segment import Lineage
 from infeed_server.order import SampleOrder
 from infeed_server.order.run_order import begin
 from infeed_server.pipeline.definition import Pipeline
@@ -23,7 +23,7 @@ from infeed_server.pipeline.indexed_plan import (
     plan_indexed,
     sample_order,
 )
-from infeed_server.pipeline.lineage import shuffle_name
+from infeed_server.pipeline.lineage import segment_of
 from infeed_server.pipeline.load import Pipelines, load, located
 from infeed_server.pipeline.removal import removed_samples
 from infeed_server.sources import DatasetSource, Source
@@ -69,19 +69,8 @@ class Opened:
             stride = batch_size * world_size
             made = definitions.plan(self).spec.lineage
             return tuple(replace(s, step=s.start // stride, seed=seed, **sizes) for s in made)
-        make = partial(
-            Segment,
-            step=0,
-            pipeline=self.name,
-            fingerprint=self.fingerprint,
-            seed=seed,
-            sample_count=order.count,
-            shuffle=shuffle_name(order),
-            removed=len(order.removed.ids),
-            shrinks=order.removed.shrinks,
-            **sizes,
-        )
-        return (begin(order, make),)
+        named = {"pipeline": self.name, "fingerprint": self.fingerprint}
+        return (begin(order, partial(segment_of, order, step=0, **named, **sizes)),)
 
     def reduced(self) -> Iterator[Opened]:
         """Yields the definition, and what it can have been before the last sources were added, the

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 from infeed.shared.spec.segment import Lineage
 from infeed_server.order import RunOrder
 from infeed_server.order.permutation import Positions
-from infeed_server.order.run_order import Part
 from infeed_server.order.sample_order import by_epoch
 from infeed_server.run.definitions import Opened
 
@@ -31,15 +29,6 @@ class Side:
         plain = [replace(segment, batch_size=1, world_size=1) for segment in segments]
         return tuple(plain), self.opened.removed[: self.lineage[-1].removed]
 
-    def parts(self, first: int, end: int) -> Iterator[tuple[Part, int, int]]:
-        """Yields the segments with their positions between two."""
-        starts = [part.segment.start for part in self.run.parts]
-        for part, start, following in zip(self.run.parts, starts, [*starts[1:], end], strict=True):
-            low = max(start, first)
-            high = end if part is self.run.parts[-1] else min(following, end)
-            if low < high:
-                yield part, low, high
-
 
 @dataclass(frozen=True)
 class Samples:
@@ -57,7 +46,7 @@ class Samples:
         count = end - first
         index, epoch, seed = (np.empty(count, np.int64) for _ in range(3))
         key, substitute = np.zeros((count, 2), np.int64), np.zeros(count, bool)
-        for part, low, high in side.parts(first, end):
+        for part, low, high in side.run.between(first, end):
             rows = slice(low - first, high - first)
             epochs, offsets = part.locate(np.arange(low, high, dtype=np.int64))
             found = by_epoch(part.samples, epochs, offsets)

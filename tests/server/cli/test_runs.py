@@ -25,7 +25,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     Path("p.yaml").write_text(TEXT)
     with Definitions("p.yaml") as definitions:
         fingerprint = definitions.open(None).fingerprint
-    state = Cursor("p", fingerprint, 3, 40).to_json()
+    state = Cursor("p", fingerprint, 3, 40, batch_size=4, world_size=1).to_json()
     Path("run.json").write_text(json.dumps(state))
     return state
 

@@ -36,7 +36,9 @@ def definition(folder: Path, **options: Any) -> Any:
 
 def cursor(pipelines: Any, position: int, seed: int = 3) -> Cursor:
     with Definitions(pipelines) as definitions:
-        return Cursor("p", definitions.open("p").fingerprint, seed, position)
+        opened = definitions.open("p")
+        sizes = {"batch_size": opened.definition.batch.size, "world_size": 1}
+        return Cursor("p", opened.fingerprint, seed, position, **sizes)
 
 
 def order(pipelines: Any, run: Cursor) -> Order:
@@ -166,7 +168,7 @@ def test_steps_are_skipped_by_the_definition_too(folder: Path) -> None:
     slots = order(new, made.cursor).slots(0, 80)
     assert slots.index.tolist() == order(old, by_option.cursor).slots(0, 80).index.tolist()
     with pytest.raises(InfeedError, match=r"\[10, 12\] does not begin at step 0.*amend the cursor"):
-        amend(cursor(old, 40), 0, new, options=AmendOptions(was_world_size=1))
+        amend(cursor(old, 40), 0, new)
 
 
 @pytest.mark.parametrize(
@@ -179,16 +181,6 @@ def test_step_within_an_epoch_is_refused(folder: Path, step: int, nearest: str) 
         amend(cursor(old, step * 6), step, old, options=AmendOptions(seed=5))
 
 
-def test_earlier_step_needs_the_ranks_of_the_run(folder: Path) -> None:
-    old = definition(folder)
-    with pytest.raises(InfeedError, match=r"step 10 lies before.*20 for a run on one rank.*even"):
-        amend(cursor(old, 80), 10, old, options=AmendOptions(seed=5))
-    options = AmendOptions(seed=5, was_world_size=2)
-    assert amend(cursor(old, 80), 10, old, options=options).cursor.position == 80
-    options = AmendOptions(seed=5, was_world_size=1)
-    assert amend(cursor(old, 80), 10, old, options=options).cursor.position == 40
-
-
 def test_sizes_so_far_are_the_cursors(folder: Path) -> None:
     old = definition(folder)
     run = replace(cursor(old, 80), batch_size=8, world_size=2)
@@ -196,6 +188,15 @@ def test_sizes_so_far_are_the_cursors(folder: Path) -> None:
     assert [(one.batch_size, one.world_size) for one in made.segments] == [(8, 2), (8, 1)]
     assert (made.batch_size, made.world_size) == (8, 1)
     assert amend(run, 0, old, options=AmendOptions(seed=5)).cursor.position == 0
+    options = AmendOptions(seed=5)
+    with pytest.raises(InfeedError, match=r"position 80 is no multiple.*of 3 samples on 2 ranks"):
+        amend(replace(run, batch_size=3), 5, old, options=options)
+    with pytest.raises(InfeedError, match=r'does not state the sizes.*add them.*"world_size"'):
+        amend(replace(run, world_size=None), 5, old, options=options)
+    skips = definition(folder, skip=[[3, 5]])
+    run = replace(cursor(skips, 80), world_size=2)
+    with pytest.raises(InfeedError, match="skips at position 12, within a step of 4 samples on 2"):
+        amend(run, 5, skips, options=options)
 
 
 def test_text_states_what_changes_and_how_the_epoch_goes_on(folder: Path) -> None:
@@ -225,7 +226,6 @@ def test_text_states_what_changes_and_how_the_epoch_goes_on(folder: Path) -> Non
     [
         ({}, {}, 10, {}, "step 10: the definition.*change one"),
         ({}, {}, 11, {"batch_size": 2}, "step 11 .*, which is 10 with 4 samples on 1 ranks.*lost"),
-        ({}, {}, 10, {"was_batch_size": 3}, "position 40 is no multiple.*was_batch_size"),
         ({}, {}, 10, {"skip": (9, 11)}, "skip 9:11 does not begin at step 10"),
         ({}, {"source": {"arrays": "1.npz"}}, 10, {}, "source: its files or labels.*in add"),
         ({"add": [{"arrays": "1.npz"}]}, {}, 10, {}, "add: it has 0 sources, and the run 1"),
@@ -242,10 +242,6 @@ def test_text_states_what_changes_and_how_the_epoch_goes_on(folder: Path) -> Non
             "sample 5 is missing; add samples at its end",
         ),
         ({"remove": [3, 5]}, {"remove": [5, 3]}, 10, {}, "its order has changed"),
-        (
-            *({"skip": [[3, 5]]}, {}, 10, {"was_world_size": 2}),
-            "skip: the run skips at position 12, within a step of 4 samples on 2 ranks.*state them",
-        ),
         ({}, {"skip": [[9, 12]]}, 10, {}, r"\[9, 12\] does not begin at step 10"),
         ({}, {"skip": [[10, 11]]}, 10, {"skip": (10, 11)}, "both the definition"),
         ({"skip": [[1, 2]]}, {"skip": [[2, 3]]}, 9, {}, r"\[2, 3\] does not begin at step 9"),
@@ -273,13 +269,9 @@ def test_step_before_the_last_segment_is_refused(folder: Path) -> None:
     assert len(amend(run, 10, old, options=AmendOptions(seed=6)).cursor.segments) == 3
 
 
-def test_sizes_so_far_and_too_many_segments_are_refused(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_segments_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = definition(folder)
     run = amend(cursor(old, 40), 10, old, options=AmendOptions(seed=5)).cursor
-    with pytest.raises(InfeedError, match="this one has 2, which state their sizes"):
-        amend(run, 10, old, options=AmendOptions(seed=6, was_world_size=2))
     monkeypatch.setattr("infeed_server.run.amend.MAX_SEGMENTS", 2)
     with pytest.raises(InfeedError, match="would have 3 segments; at most 2 are allowed"):
         amend(run, 10, old, options=AmendOptions(seed=6))
@@ -289,9 +281,8 @@ def test_sizes_so_far_and_too_many_segments_are_refused(
     "options",
     [
         {"batch_size": 0},
-        {"was_batch_size": 0},
         {"world_size": 0},
-        {"was_world_size": (1 << 16) + 1},
+        {"world_size": (1 << 16) + 1},
         {"seed": -1},
         {"skip": (4, 4)},
     ],

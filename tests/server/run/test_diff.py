@@ -97,7 +97,8 @@ def test_functions_of_one_name_beside_two_files_are_two(tmp_path: Path) -> None:
         (change,) = diff(one, other).changes
         assert (change.path, change.fields) == ("transforms[0].map", ("x",))
     with Definitions(files[0]) as definitions:
-        run = Cursor("p", definitions.open("p").fingerprint, 0, 8)
+        fingerprint = definitions.open("p").fingerprint
+    run = Cursor("p", fingerprint, 0, 8, batch_size=4, world_size=1)
     made = amend(run, 2, files[1], was=files[0])
     assert [one.path for one in made.changes] == ["transforms[0].map"]
 
@@ -114,7 +115,8 @@ def test_slot_has_its_place_its_samples_and_the_reason(file: str) -> None:
 
 def test_amended_run_differs_from_its_segment_on(file: str) -> None:
     with Definitions(file) as definitions:
-        run = Cursor("base", definitions.open("base").fingerprint, 3, 200)
+        fingerprint = definitions.open("base").fingerprint
+    run = Cursor("base", fingerprint, 3, 200, batch_size=4, world_size=1)
     amended = amend(run, 50, f"{file}:base", options=AmendOptions(seed=9)).cursor
     found = diff(run, amended, [file])
     assert (found.begin, found.end) == (200, 400)
@@ -183,11 +185,10 @@ def test_a_cursor_without_sizes_has_those_of_the_amended_one(file: str) -> None:
     with Definitions(file) as definitions:
         fingerprint = definitions.open("base").fingerprint
     run = Cursor("base", fingerprint, 3, 200)
-    options = AmendOptions(seed=4, was_world_size=2)
-    amended = amend(run, 25, file, options=options).cursor
+    sized = replace(run, batch_size=4, world_size=2)
+    amended = amend(sized, 25, file, options=AmendOptions(seed=4)).cursor
     found = diff(run, amended, [file])
     assert [change.path for change in found.changes] == ["seed", "segments"]
     assert found.begin == 200
-    sized = replace(run, batch_size=4, world_size=2)
     assert diff(sized, amended, [file]).changes == found.changes
     assert diff(sized, f"{file}:base").identical

@@ -153,7 +153,7 @@ def test_another_definition_or_run_is_refused(engine: Engine) -> None:
 
 def test_tokens_give_access_to_pipelines(engine: Engine) -> None:
     streams: Any = type("Streams", (), {"serve": None})
-    servicer = FeedServicer(Catalog({"n": engine, "secret": engine}), streams)
+    servicer = FeedServicer(Catalog({"n": engine, "secret": engine}), streams, "")
     grant = Grant(name="team", sha256="0" * 64, pipelines=["n"])
     caller: Any = SimpleNamespace(caller=Caller("team", lambda: grant), context=ACTIVE)
     request = messages.DescribeSlotsRequest(run=run(), count=1)
