@@ -38,11 +38,6 @@ class FeedReader:
         self._lock = threading.Lock()
         """Held while a batch is taken: an abandoned iteration may still wait for its last."""
 
-    @property
-    def taken(self) -> int:
-        """Batches of the current iteration."""
-        return self._next - self.begun
-
     def track(self, feed: Feed) -> None:
         """Begins to track the training on batches that were not delivered yet."""
         if self.completed is None:

@@ -63,7 +63,8 @@ def from_generator(
     )
     restarts = Restarts(feed) if check_flag("restart", restart) else None
     reader, source = FeedReader() if restarts else reader_of(feed), feed
-    total = left = feed.steps if restarts else feed.steps_left
+    left = feed.steps if restarts else feed.steps_left
+    first = 0 if restarts else feed.delivered
 
     def begin() -> int:
         nonlocal source
@@ -74,12 +75,11 @@ def from_generator(
         batch = reader.take(source, iteration)
         if batch is not None:
             return elements(batch)
-        if total is not None and reader.taken < total:
+        if feed.steps is not None and reader.begun > first:
             raise InvalidRequestError(
-                f"an iteration over the feed of {feed.spec.name!r} has had {reader.taken} of its "
-                f"{total} batches, since one before it took the others, as Keras does under a "
-                "strategy to build the model; give from_generator(feed, restart=True), or fit a "
-                "FeedCheckpoint"
+                f"an iteration over the feed of {feed.spec.name!r} lacks its first batches: one "
+                "before it took them, as Keras does under a strategy to build the model; give "
+                "from_generator(feed, restart=True), or fit a FeedCheckpoint"
             )
         if restarts:
             restarts.end()
@@ -89,21 +89,28 @@ def from_generator(
     dataset = disable_auto_shard(from_iterations(begin, next_element, signature))
     may_drop = not elements.is_cut and not feed.endless
     replicas = reader.batches_per_step = replicas_of(replicas, feed.shard, is_required=may_drop)
-    if may_drop and replicas > 1 and mask:
-        empty = tf.data.Dataset.from_tensors(tf.nest.map_structure(zeros, signature))
-        missing = replicas - 1 if left is None else -left % replicas
-        dataset = dataset.concatenate(empty.repeat(missing))
-        left = None if left is None else left + missing
-    elif may_drop and replicas > 1:
-        if left is None or left < replicas:
+    if may_drop and replicas > 1:
+        if not mask and (left is None or left < replicas):
             raise InvalidRequestError(
                 f"{replicas} replicas share the feed of {feed.spec.name!r}, whose length is "
                 f"{'unknown' if left is None else left}, and TensorFlow drops a step without a "
                 "batch for each; give mask=True, with which empty batches complete the last step"
             )
-        left -= left % replicas
-        dataset = dataset.take(left)
+        dataset, left = _in_whole_steps(dataset, left, replicas, mask=mask)
     return dataset if left is None else dataset.apply(tf.data.experimental.assert_cardinality(left))
+
+
+def _in_whole_steps(
+    dataset: tf.data.Dataset, length: int | None, replicas: int, *, mask: bool
+) -> tuple[tf.data.Dataset, int | None]:
+    """Returns a dataset whose steps have a batch for each replica, and its length: with `mask`
+    empty batches complete the last step, otherwise it is left out."""
+    if length is not None and not mask:
+        length -= length % replicas
+        return dataset.take(length), length
+    empty = tf.data.Dataset.from_tensors(tf.nest.map_structure(zeros, dataset.element_spec))
+    missing = replicas - 1 if length is None else -length % replicas
+    return dataset.concatenate(empty.repeat(missing)), length and length + missing
 
 
 def batch_tensor_spec(field: FieldSpec, slots: int | None) -> tf.TensorSpec:

@@ -51,5 +51,5 @@ def _model() -> keras.Model:
         ]
     )
     optimizer, loss = keras.optimizers.Adam(2e-3), "sparse_categorical_crossentropy"
-    model.compile(optimizer, loss, weighted_metrics=["accuracy"])
+    model.compile(optimizer, loss, metrics=["accuracy"])
     return model
