@@ -33,8 +33,8 @@ UNREACHABLE_WARNING_INTERVAL_SECONDS = 60.0
 """Period at which a process names a server that cannot be reached, over all feeds: each pass of a
 dataset has another one, and fewer seconds fill the log in short passes."""
 
-_unreachable_at: dict[str, float] = {}
-"""By server: the monotonic time at which this process has named it last."""
+_named_at: dict[str, float] = {}
+"""By server: the monotonic time at which this process has last logged its loss."""
 
 _RETURN_SECONDS = 0.5
 """Time for which blocks of shared memory wait for a request that returns them."""
@@ -190,15 +190,13 @@ class ServerStates(dict[str, ServerState]):
         is_news = not state.loss_logged or not (state.accepted or state.lost)
         if is_news and not stream.draining:
             state.loss_logged = True
-            named_at = (
-                -math.inf if stream.accepted else _unreachable_at.get(stream.server, -math.inf)
-            )
-            if now >= named_at + UNREACHABLE_WARNING_INTERVAL_SECONDS:
+            named_at = _named_at.get(stream.server, -math.inf)
+            if stream.accepted or now >= named_at + UNREACHABLE_WARNING_INTERVAL_SECONDS:
                 name = self._name(stream, has_others=bool(state.accepted))
                 problem = "is lost" if stream.accepted else "cannot be reached"
                 line = "%s: %s %s, and is tried again: %s"
                 log.warning(line, self._feed, name, problem, error.message)
-                _unreachable_at[stream.server] = now
+                _named_at[stream.server] = now
         state.error = error
         if not state.accepted:
             state.lost, state.left_out = True, False

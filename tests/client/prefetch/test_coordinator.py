@@ -425,7 +425,7 @@ def test_error_of_the_trainer_itself_ends_the_feed(new_coordinator: Any) -> None
 def test_server_that_no_feed_reaches_is_named_once_a_minute(
     new_coordinator: Any, clock: Clock, caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_state, "_unreachable_at", {})
+    monkeypatch.setattr(server_state, "_named_at", {})
     for second in range(120):
         coordinator = new_coordinator("ab")  # of the next pass
         connect(coordinator, "a")
@@ -438,7 +438,7 @@ def test_server_that_no_feed_reaches_is_named_once_a_minute(
 def test_loss_and_return_of_a_server_are_logged_once_each(
     new_coordinator: Any, caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_state, "_unreachable_at", {})
+    monkeypatch.setattr(server_state, "_named_at", {})
     coordinator = new_coordinator("ab")
     name = coordinator._plan.spec.name
 
