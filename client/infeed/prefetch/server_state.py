@@ -29,6 +29,13 @@ MAX_LEFT_OUT_SECONDS = 30.0
 MAX_DRAIN_SILENCE_SECONDS = 90.0
 """Seconds without a batch on a stream whose end was announced: a proxy may keep it open."""
 
+UNREACHABLE_WARNING_INTERVAL_SECONDS = 60.0
+"""Period at which a process names a server that cannot be reached, over all feeds: each pass of a
+dataset has another one, and fewer seconds fill the log in short passes."""
+
+_named_at: dict[str, float] = {}
+"""By server: the monotonic time at which this process has last logged its loss."""
+
 _RETURN_SECONDS = 0.5
 """Time for which blocks of shared memory wait for a request that returns them."""
 
@@ -183,10 +190,13 @@ class ServerStates(dict[str, ServerState]):
         is_news = not state.loss_logged or not (state.accepted or state.lost)
         if is_news and not stream.draining:
             state.loss_logged = True
-            name = self._name(stream, has_others=bool(state.accepted))
-            problem = "is lost" if stream.accepted else "cannot be reached"
-            line = "%s: %s %s, and is tried again: %s"
-            log.warning(line, self._feed, name, problem, error.message)
+            named_at = _named_at.get(stream.server, -math.inf)
+            if stream.accepted or now >= named_at + UNREACHABLE_WARNING_INTERVAL_SECONDS:
+                name = self._name(stream, has_others=bool(state.accepted))
+                problem = "is lost" if stream.accepted else "cannot be reached"
+                line = "%s: %s %s, and is tried again: %s"
+                log.warning(line, self._feed, name, problem, error.message)
+                _named_at[stream.server] = now
         state.error = error
         if not state.accepted:
             state.lost, state.left_out = True, False

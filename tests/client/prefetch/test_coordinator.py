@@ -16,6 +16,7 @@ from tests.client.waiting import Clock
 
 from infeed.batch import Batch
 from infeed.cursor import Cursor
+from infeed.prefetch import server_state
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.ready_batches import EndOfFeed, FeedItem
@@ -421,9 +422,23 @@ def test_error_of_the_trainer_itself_ends_the_feed(new_coordinator: Any) -> None
     assert coordinator.items() == [error]
 
 
-def test_loss_and_return_of_a_server_are_logged_once_each(
-    new_coordinator: Any, caplog: Any
+def test_server_that_no_feed_reaches_is_named_once_a_minute(
+    new_coordinator: Any, clock: Clock, caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(server_state, "_named_at", {})
+    for second in range(120):
+        coordinator = new_coordinator("ab")  # of the next pass
+        connect(coordinator, "a")
+        coordinator.on_stream_ended(coordinator.start_stream("b"), LOST)
+        clock.now += 1
+        assert len(caplog.records) == 1 + second // 60
+    assert "b cannot be reached, and is tried again: cut" in caplog.text
+
+
+def test_loss_and_return_of_a_server_are_logged_once_each(
+    new_coordinator: Any, caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_state, "_named_at", {})
     coordinator = new_coordinator("ab")
     name = coordinator._plan.spec.name
 
