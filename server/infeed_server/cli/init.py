@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.prompt import IntPrompt
 
-from infeed.shared.errors import ConfigError
+from infeed.shared.errors import ConfigError, InfeedError
 from infeed.shared.printable import printable
 from infeed_server.cli.console import console, print_line, report_console
 from infeed_server.cli.logs import set_up_logging
@@ -122,6 +122,7 @@ def _starter(
     question. Raises `ConfigError` with the commands that choose them."""
     from infeed_server.starter.detect import starter_for
     from infeed_server.starter.listing import UnclearError
+    from infeed_server.storage.git_lfs import name_pointer
 
     while True:
         try:
@@ -143,6 +144,9 @@ def _starter(
             choice, _ = error.choices[number - 1]
             path = choice.get("path", path)
             options |= {name: value for name, value in choice.items() if name != "path"}
+        except InfeedError as error:
+            name_pointer(error)
+            raise
 
 
 def _command(path: str, options: Mapping[str, str | None]) -> str:

@@ -210,3 +210,11 @@ def test_what_was_understood_is_a_table() -> None:
         assert title in output
     assert "written: pipelines.yaml, photos-labels.infeed.csv: 1 pipeline\n" in output
     assert "x: int64[], 0 to 9" in run("digits.npz", "--force").output
+
+
+@pytest.mark.parametrize("name", ["x.jpg", "x.tar", "x.tfrecord"])
+def test_pointers_of_git_lfs_are_named(folder: Path, name: str) -> None:
+    (folder / "clone").mkdir()
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 5\n"
+    (folder / "clone" / name).write_text(pointer)
+    assert f"clone/{name} is a pointer of Git LFS" in str(run("clone").exception)
