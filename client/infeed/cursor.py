@@ -120,7 +120,7 @@ class Cursor:
                 f"its {name} is {getattr(self, name)!r}, expected {expected!r}"
                 for name, expected in differing.items()
             )
-            if self.fingerprint[:_ALGORITHM] != spec.fingerprint[:_ALGORITHM]:
+            if is_of_other_algorithm(self.fingerprint, spec.fingerprint):
                 details += (
                     " (this run was begun with an infeed that keys its draws otherwise: finish it "
                     "with servers of that version, or connect without state to begin again)"
@@ -219,6 +219,11 @@ class ShardPlan:
         if self.position_count is None:
             return position
         return min(position, max(self.base, self.position_count))
+
+
+def is_of_other_algorithm(fingerprint: str, served: str) -> bool:
+    """Returns whether a fingerprint is of an infeed that makes batches otherwise."""
+    return fingerprint[:_ALGORITHM] != served[:_ALGORITHM]
 
 
 def _read_segments(value: Any) -> Lineage:

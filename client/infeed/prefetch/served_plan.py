@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from infeed.cursor import Shard
+from infeed.cursor import Shard, is_of_other_algorithm
 from infeed.prefetch.feed_options import FeedOptions
 from infeed.prefetch.feed_plan import FeedPlan, plan_feed
 from infeed.run import Run
@@ -46,13 +46,15 @@ def find_pipeline(
         served = f" ({name!r} has {spec.fingerprint})"
     except PipelineNotFoundError:
         pass
+    remedy = "serve that definition too, under any name"
     for spec in transport.list_pipelines(timeout):
+        if is_of_other_algorithm(fingerprint, spec.fingerprint):
+            remedy = "that infeed keyed its draws otherwise: ask servers of its version"
         if spec.fingerprint == fingerprint:
             return transport.get_pipeline(spec.name, timeout)  # a list has no names of classes
     raise FingerprintError(
         f"{transport.target}: no pipeline has the fingerprint {fingerprint}, with which these "
-        f"steps of the run of {name!r} were made{served}; serve that definition too, under any "
-        "name",
+        f"steps of the run of {name!r} were made{served}; {remedy}",
         pipeline=name,
         expected=fingerprint,
     )

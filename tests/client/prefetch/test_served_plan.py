@@ -154,6 +154,10 @@ def test_old_segments_are_served_under_any_name(serve: Any) -> None:
     assert read(serve(renamed).address, state=cursor, steps=(0, 1)) == expected
     with pytest.raises(FingerprintError, match=r"no pipeline has the fingerprint .*'new' has"):
         read(serve(new).address, state=cursor, steps=(0, 1))
+    old = replace(cursor.segments[0], fingerprint=f"04{'f' * 30}")
+    cursor = replace(cursor, segments=(old, *cursor.segments[1:]))
+    with pytest.raises(FingerprintError, match="keyed its draws otherwise: ask servers of its v"):
+        read(serve(new).address, state=cursor, steps=(0, 1))
 
 
 def test_a_server_that_does_not_read_segments_is_refused(serve: Any) -> None:
