@@ -53,6 +53,15 @@ def large():
     return Samples(0.02, numbers=25_000)
 
 
+def break_some(sample):
+    """Fails for one sample of eight, whose examination takes long."""
+    if tf.executing_eagerly():
+        time.sleep(0.4)
+    good = tf.debugging.assert_greater(sample["x"] % 8, tf.constant(0, tf.int64))
+    with tf.control_dependencies([good] if good is not None else []):
+        return {"x": tf.identity(sample["x"])}
+
+
 def in_order():
     def slowed(index):
         time.sleep(0.05)
@@ -66,6 +75,10 @@ def in_order():
 
 SLOW = "{source: {python: functions:slow}, batch: {size: 16}}"
 EVEN = "{source: {python: functions:slow, processes: 4}, batch: {size: 16}}"
+BAD = (
+    "{source: {arrays: numbers.npz}, transforms: [{map: functions:break_some}], "
+    "batch: {size: 8}, on_error: mask}"
+)
 SINGLE = "{source: {python: functions:large, processes: 8}, batch: {size: 1}}"
 IN_ORDER = "{source: {dataset: functions:in_order}, batch: {size: 4}}"
 PICTURES = "{source: {arrays: pictures.npz}, batch: {size: 8}}"
@@ -74,6 +87,7 @@ PICTURES = "{source: {arrays: pictures.npz}, batch: {size: 8}}"
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     (tmp_path / "functions.py").write_text(FUNCTIONS)
+    np.savez(tmp_path / "numbers.npz", x=np.arange(10_000))
     np.savez(tmp_path / "pictures.npz", image=np.zeros((64, 512, 512, 3), np.uint8))
     return tmp_path
 
@@ -126,6 +140,23 @@ def test_slow_python_data_set_needs_worker_processes(serve: Callable[..., str]) 
 def test_data_set_that_one_server_reads_needs_no_other(serve: Callable[..., str]) -> None:
     verdict = trained(serve(IN_ORDER)).assessment
     assert (verdict.cause, verdict.servers) == ("data set", None)
+
+
+def test_bad_samples_that_hold_the_batches_are_named(serve: Callable[..., str]) -> None:
+    stats = trained(serve(BAD), seconds=6.0)
+    assert stats.assessment.cause == "bad samples", stats
+    (report,) = stats.server_reports.values()
+    assert report.repair_seconds > 0.5 * report.busy_seconds
+    assert "the time for batches with bad samples" in stats.verdict
+
+
+@pytest.mark.slow
+def test_connection_that_is_ten_times_slower_is_named(serve: Callable[..., str]) -> None:
+    address = serve(PICTURES)
+    with throttled(address, 100e6) as fast, throttled(address, 10e6) as slow:
+        stats = trained(f"{fast},{slow}", prefetch_batches=4)
+    assert stats.assessment.cause == "slow connection", stats
+    assert f"({slow} brought" in stats.verdict
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -72,6 +73,14 @@ class BadSampleHandler:
             on_examined(task, error)
         else:
             self._thread.submit(self._process, task, error, on_examined)
+
+    def warm_up(self, index: int, key: Array) -> None:
+        """Examines a sample, whatever comes of it, unless bad ones are errors: in a process, the
+        first examination takes a third of a second, for TensorFlow then makes its kernels."""
+        if self._action != "raise":
+            source, steps = self._plan.uncached
+            with suppress(SourceError):
+                find_bad_sample(source, steps, index, key)
 
     def substitute_known(self, task: BatchTask) -> None:
         """Substitutes samples that are known to be bad, before they fail again."""

@@ -92,6 +92,8 @@ class IndexedEngine(Engine):
             size = self.spec.batch_size
             answer = session.submit(Request(self.spec.seed, 0, size, size)).result()
             session.on_sent()
+            first = self._plan.order(self.spec.seed).slots(0, 1)
+            self._bad_samples.warm_up(int(first.index[0]), first.key[0])
             return answer
         finally:
             session.close()
