@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 from unicodedata import normalize
@@ -136,7 +137,7 @@ def _structures(images: Sequence[str], chosen: str | None) -> list[tuple[str, li
 
 def common_folder(paths: Sequence[str]) -> str:
     """Returns the deepest folder that has all files below it."""
-    folders = {posixpath.dirname(path) for path in paths}
+    folders = {path.rpartition("/")[0] for path in paths}
     parts = [folder.split("/") for folder in folders]
     return "/".join(os.path.commonprefix(parts))  # noqa: RUF071 - of lists
 
@@ -166,14 +167,14 @@ def _readings(
         return made
 
     by_folder = reading(FOLDERS, "class folder", lambda n: n.partition("/")[0] * ("/" in n))
-    by_path = reading(PATHS, "path of the folder", posixpath.dirname)
+    by_path = reading(PATHS, "path of the folder", lambda n: n.rpartition("/")[0])
     none = reading(NONE, "none", lambda _: "")
     is_nested = len({*by_path.values}) > len({*by_folder.values})
-    for made in (by_folder, by_path):
+    for made in [by_folder, by_path] if is_nested else [by_folder]:
         _number_alike(made)
     by_folder.doubts += ["the folders of the images are nested in folders"] * is_nested
     if labels in VALUES:
-        made = {FOLDERS: by_folder, PATHS: by_path, NONE: none}[labels]
+        made = {FOLDERS: by_folder, PATHS: by_path if is_nested else by_folder, NONE: none}[labels]
         if labels == NONE or made.values:
             return [made]
         raise SourceError(
@@ -252,6 +253,7 @@ def _doubts(part: Part) -> Iterator[str]:
             return
 
 
+@cache
 def _same(name: str) -> str:
     return normalize("NFC", name).casefold().strip()
 
