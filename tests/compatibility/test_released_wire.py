@@ -36,7 +36,9 @@ def test_client_of_today_receives_what_the_released_client_received(
         received = as_json(session.play(listener.address))
     expected = released.received
     assert received["batches"] == expected["batches"]
-    assert received["cursors"] == expected["cursors"]
+    # A later cursor may state more about its run.
+    for cursor, known in zip(received["cursors"], expected["cursors"], strict=True):
+        assert known.items() <= cursor.items()
     assert received["refusal"] == expected["refusal"]
     # A later release may know more about a pipeline.
     assert expected["pipeline"].items() <= received["pipeline"].items()
