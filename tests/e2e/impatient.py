@@ -20,4 +20,4 @@ signals._EXIT_TIMEOUT_SECONDS = 120.0  # longer: shutdown is slow on a busy mach
 
 if __name__ == "__main__":
     sys.argv[0] = "infeed"
-    infeed.cli.run()
+    infeed.cli.main()

@@ -134,7 +134,7 @@ def read_first_window(handle, path, offset, size, *, skips):
 
 framing._SCAN_WINDOW = 1 << 10
 framing._read_window = read_first_window
-infeed.cli.run()
+infeed.cli.main()
 """
 
 

@@ -241,7 +241,7 @@ import os
 import infeed.cli
 
 os.dup2(os.open("parent", os.O_RDONLY), 0)
-infeed.cli.run()
+infeed.cli.main()
 """
 
 

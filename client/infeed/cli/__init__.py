@@ -6,17 +6,13 @@ client does not import them.
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import errno
-import os
 import sys
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 import infeed
 from infeed.shared.errors import InfeedError
-from infeed.shared.open_files import write_open_files
 from infeed.shared.printable import printable_lines
 
 if TYPE_CHECKING:
@@ -24,29 +20,6 @@ if TYPE_CHECKING:
 
 LOOK = "Look at servers"
 """The title of the client's commands in `infeed --help`."""
-
-
-def run() -> None:
-    """Calls `main`, for a process of its own: where TensorFlow is loaded, that ends without the end
-    of the interpreter, which ends threads within frames of C++ if they happen to wait for it. Such
-    a process aborts, though its work is done."""
-    statuses: list[int] = []
-    atexit.register(_end_process, statuses)  # the first, so the last that is called
-    try:
-        main()
-        statuses.append(0)
-    except SystemExit as end:
-        statuses.append(end.code if isinstance(end.code, int) else int(end.code is not None))
-        raise
-
-
-def _end_process(statuses: list[int]) -> None:
-    if statuses and "tensorflow" in sys.modules:
-        write_open_files()
-        for stream in filter(None, (sys.stdout, sys.stderr)):
-            with contextlib.suppress(OSError, ValueError):  # nothing reads it, or it is closed
-                stream.flush()
-        os._exit(statuses[0])
 
 
 def main() -> None:

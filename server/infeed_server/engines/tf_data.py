@@ -3,8 +3,11 @@ iterator whose close never blocks."""
 
 from __future__ import annotations
 
+import atexit
 import sys
 import threading
+import time
+import weakref
 from typing import Any
 
 import tensorflow as tf
@@ -54,6 +57,21 @@ def unbatched(batches: tf.data.Dataset) -> tf.data.Dataset:
     return batches.flat_map(tf.data.Dataset.from_tensor_slices)
 
 
+_RETIRE_TIMEOUT_SECONDS = 2.0
+"""Time that the end of a process waits for iterators to be destroyed: with less, a thread within
+frames of C++ may meet the end of the interpreter, which aborts the process."""
+
+_retiring: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+"""The threads that destroy iterators."""
+
+
+@atexit.register
+def _wait_for_retiring() -> None:
+    deadline = time.monotonic() + _RETIRE_TIMEOUT_SECONDS
+    for thread in list(_retiring):
+        thread.join(max(0.0, deadline - time.monotonic()))
+
+
 class TfIterator:
     """An iterator over a dataset; it must be closed. TensorFlow's iterators can take up to a minute
     to be destroyed: when their autotuning thread has just gone to sleep, it misses the request to
@@ -79,4 +97,6 @@ class TfIterator:
     def close(self) -> None:
         # At interpreter exit no new thread runs, and starting one would block forever.
         if not sys.is_finalizing():
-            threading.Thread(target=self._only.clear, name="infeed-retire", daemon=True).start()
+            thread = threading.Thread(target=self._only.clear, name="infeed-retire", daemon=True)
+            _retiring.add(thread)
+            thread.start()

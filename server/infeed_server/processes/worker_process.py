@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from infeed.shared.errors import InfeedError, shorten
-from infeed.shared.open_files import write_open_files
 
 _PROGRAM = (
     "import sys; sys.path[:] = {path!r}; "
@@ -163,7 +162,6 @@ def main(descriptor: int, parent: int) -> None:
         handle = getattr(importlib.import_module(module), attribute)(argument)
         while True:
             channel.send(_answer(handle, channel.receive()))
-    write_open_files()
     # Else the end would collect garbage among all that the user's code has imported: with
     # TensorFlow or PyTorch for seconds, and the parent would kill it.
     gc.freeze()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
 import subprocess
@@ -117,79 +116,12 @@ def test_ctrl_c_while_the_commands_are_imported_has_no_traceback(
     assert exit_message(monkeypatch, "list") == "130"
 
 
-PROCESS = """
-import atexit, os, sys, types
-from infeed import cli
-
-class Last:
-    def __del__(self, write=os.write):
-        write(1, b"interpreter ended\\n")
-
-sys.modules["last"] = Last()
-if {loaded}:
-    sys.modules["tensorflow"] = types.ModuleType("tensorflow")
-def main():
-    atexit.register(print, "atexit")
-    print("main")
-    {end}
-cli.main = main
-cli.run()
-"""
-
-
-@pytest.mark.parametrize(
-    ("end", "status", "error"),
-    [
-        ("pass", 0, ""),
-        ("sys.exit()", 0, ""),
-        ("sys.exit(3)", 3, ""),
-        ("sys.exit('error: x')", 1, "error: x\n"),
-    ],
-)
-def test_process_with_tensorflow_skips_the_interpreters_end(
-    end: str, status: int, error: str
-) -> None:
-    process = run_process(end, loaded=True)
-    assert (process.returncode, process.stdout, process.stderr) == (status, "main\natexit\n", error)
-
-
-@pytest.mark.parametrize(
-    ("end", "loaded", "status"), [("sys.exit(3)", False, 3), ("raise ValueError", True, 1)]
-)
-def test_other_processes_end_as_usual(end: str, loaded: bool, status: int) -> None:
-    process = run_process(end, loaded)
-    assert process.returncode == status
-    assert process.stdout == "main\natexit\ninterpreter ended\n"
-    assert "_end_process" not in process.stderr
-
-
-def test_files_that_the_user_left_open_are_written(tmp_path: Path) -> None:
-    end = (
-        f"import gzip, os; os.chdir({str(tmp_path)!r}); global plain, packed; "
-        "plain = open('plain', 'w'); plain.write('one'); "
-        "packed = gzip.open('packed', 'wt'); packed.write('two'); sys.exit(3)"
-    )
-    assert run_process(end, loaded=True).returncode == 3
-    assert (tmp_path / "plain").read_text() == "one"
-    assert gzip.decompress((tmp_path / "packed").read_bytes()) == b"two"
-
-
-@pytest.mark.parametrize(
-    "end", ["os.close(1)", "sys.stdout.close()", "sys.stdout = None", "sys.stderr = None"]
-)
-def test_process_ends_where_its_output_cannot_be_written(end: str) -> None:
-    process = run_process(f"atexit.unregister(print); {end}; sys.exit(3)", loaded=True)
-    assert (process.returncode, process.stderr) == (3, "")
-
-
-@pytest.mark.parametrize("loaded", [False, True])
 @pytest.mark.parametrize("flush", [False, True])
-def test_output_that_is_lost_is_an_error(loaded: bool, flush: bool) -> None:
+def test_output_that_is_lost_is_an_error(flush: bool) -> None:
     program = (
-        "import sys, types, typer; from infeed import cli; app = typer.Typer()\n"
-        f"if {loaded}: sys.modules['tensorflow'] = types.ModuleType('tensorflow')\n"
+        "import typer; from infeed import cli; app = typer.Typer()\n"
         f"app.command()(lambda: print('lost', flush={flush}))\n"
-        "cli.new_app = lambda: app\ncli.run()"
+        "cli.new_app = lambda: app\ncli.main()"
     )
     with Path("/dev/full").open("w") as full:
         process = run_program(program, stdout=full)
@@ -199,10 +131,6 @@ def test_output_that_is_lost_is_an_error(loaded: bool, flush: bool) -> None:
     with os.fdopen(sender, "w") as unread:
         process = run_program(program, stdout=unread)
     assert (process.returncode, process.stderr) == (1, "")
-
-
-def run_process(end: str, loaded: bool) -> subprocess.CompletedProcess[str]:
-    return run_program(PROCESS.format(end=end, loaded=loaded))
 
 
 def run_program(
