@@ -129,6 +129,8 @@ def _readings(
         )
     found, notes = find_columns(tree.tables, tree.images, tree.name, labels or "")
     columns = [(column, of_column(column)) for column in found]
+    for made in [none, by_folder, *(made for _, made in columns)]:
+        made.notes += notes
     if labels:
         named = [(c, made) for c, made in columns if labels in (*c.files, *c.options)]
         clear = [made for column, made in named if has_label_word(column.name)]
@@ -136,8 +138,6 @@ def _readings(
             return clear if len(clear) == 1 else [made for _, made in named]
         known = "; ".join([*notes, *(made.options["labels"] for _, made in columns)])
         raise SourceError(f"--labels {labels}: no such column of labels; there is: {known}")
-    none.notes += notes
-    by_folder.notes += notes
     if not by_folder.values:
         clear = [made for column, made in columns if _is_clear(column, made.parts)]
         return clear if len(clear) == 1 else [*(made for _, made in columns), none]
