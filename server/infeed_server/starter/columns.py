@@ -36,6 +36,7 @@ from infeed_server.starter.listing import (
 from infeed_server.storage.files import abbreviate
 
 _ROWS_READ = 16
+_EMBED = "; files may be named only: embed them by datasets' embed_table_storage"
 _MAX_SHUFFLED_BYTES = 256 << 20
 """Decompressed bytes that are shuffled as a whole: a server keeps no more."""
 
@@ -140,7 +141,9 @@ def _add_columns(draft: Draft, tables: TableReader, source: Any) -> None:
         values, nulls = _rows(alone, field.name)
         sizes = {np.shape(value) for value in values}
         if not values or nulls > len(values):
-            left_out[field.name] = f"{nulls} of {nulls + len(values)} rows have a null"
+            left_out[field.name] = f"{nulls} of {nulls + len(values)} rows have a null" + _EMBED * (
+                field.name.endswith(".bytes")
+            )
         elif field.varies and len(sizes) > 1:
             left_out[field.name] = "its lists differ in length; a map with python: true can pad"
         else:

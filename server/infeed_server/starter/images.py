@@ -13,6 +13,7 @@ from pathlib import Path
 from infeed.shared.errors import SourceError
 from infeed_server.sources.images.listing import EXTENSIONS, list_images
 from infeed_server.sources.images.table import read_csv, read_json_lines
+from infeed_server.starter.class_folders import Part, Reading
 from infeed_server.starter.csv_tables import Table, is_fraction, is_number_text
 from infeed_server.starter.draft import Draft
 from infeed_server.starter.listing import pipeline_name, relative, role, spread, unused
@@ -20,8 +21,6 @@ from infeed_server.starter.looks import ImageLook, step
 from infeed_server.starter.readings import (
     FOLDERS,
     VALUES,
-    Part,
-    Reading,
     Tree,
     choose,
     common_folder,

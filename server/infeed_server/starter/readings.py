@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import os
 import posixpath
-import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
-from itertools import pairwise
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
-from unicodedata import normalize
 
 from infeed.shared.errors import SourceError
+from infeed_server.starter.class_folders import Part, Reading, number_alike, same_name
 from infeed_server.starter.csv_tables import (
     Column,
     Table,
-    classes_of,
     find_columns,
     fold,
     has_label_word,
@@ -39,55 +34,6 @@ class Tree(NamedTuple):
     name: str
     images: Sequence[str]
     tables: Sequence[Table] = ()
-
-
-@dataclass
-class Part:
-    """A folder below the tree's, empty for all of it; images and their labels by paths in it."""
-
-    folder: str
-    images: Sequence[str]
-    labels: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def names(self) -> set[str]:
-        return {*self.labels.values()}
-
-
-@dataclass
-class Reading:
-    """Parts, and what their label is."""
-
-    options: dict[str, str]
-    parts: Sequence[Part]
-    label: str
-    column: Column | None = None
-    doubts: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def values(self) -> list[str]:
-        """The labels of all images that have one."""
-        return [text for part in self.parts for text in part.labels.values()]
-
-    @property
-    def classes(self) -> list[str]:
-        """The names of the labels, by number; none for values that are no classes."""
-        if self.column:
-            return classes_of(self.values)
-        names = sorted({*self.values})
-        return sorted(names, key=int) if all(map(str.isdecimal, names)) else names
-
-    def describe(self) -> str:
-        """Returns the reading as a choice."""
-        parts = [part.folder for part in self.parts if part.folder]
-        text = f"parts: {abbreviate(parts)}; " if len(parts) > 1 else ""
-        if not self.values:
-            return f"{text}no label"
-        names, images = sorted({*self.values}), sum(len(part.images) for part in self.parts)
-        text += f"label is the {self.label}, {len(names)} for {len(self.values)} of {images} images"
-        near = f", if {self.column.near}" if self.column and self.column.near else ""
-        return f"{text}: {abbreviate([name[:20] for name in names], 3)}{near}"
 
 
 def choose(tree: Tree, parts: str | None = None, labels: str | None = None) -> Reading:
@@ -117,7 +63,7 @@ def _structures(images: Sequence[str], chosen: str | None) -> list[tuple[str, li
     for path in images:
         top, *below = path.removeprefix(f"{whole}/").split("/")
         if below:
-            inner.setdefault(top, set()).update(map(_same, below[:-1][:1]))
+            inner.setdefault(top, set()).update(map(same_name, below[:-1][:1]))
     counts = Counter(name for names in inner.values() for name in names)
     # Folders that share the names of their subfolders, or are named like parts.
     alike = {top for top, names in inner.items() if sum(counts[name] > 1 for name in names) > 1}
@@ -171,7 +117,7 @@ def _readings(
     none = reading(NONE, "none", lambda _: "")
     is_nested = len({*by_path.values}) > len({*by_folder.values})
     for made in [by_folder, by_path] if is_nested else [by_folder]:
-        _number_alike(made)
+        number_alike(made)
     by_folder.doubts += ["the folders of the images are nested in folders"] * is_nested
     if labels in VALUES:
         made = {FOLDERS: by_folder, PATHS: by_path if is_nested else by_folder, NONE: none}[labels]
@@ -183,6 +129,8 @@ def _readings(
         )
     found, notes = find_columns(tree.tables, tree.images, tree.name, labels or "")
     columns = [(column, of_column(column)) for column in found]
+    for made in [none, by_folder, *(made for _, made in columns)]:
+        made.notes += notes
     if labels:
         named = [(c, made) for c, made in columns if labels in (*c.files, *c.options)]
         clear = [made for column, made in named if has_label_word(column.name)]
@@ -190,8 +138,6 @@ def _readings(
             return clear if len(clear) == 1 else [made for _, made in named]
         known = "; ".join([*notes, *(made.options["labels"] for _, made in columns)])
         raise SourceError(f"--labels {labels}: no such column of labels; there is: {known}")
-    none.notes += notes
-    by_folder.notes += notes
     if not by_folder.values:
         clear = [made for column, made in columns if _is_clear(column, made.parts)]
         return clear if len(clear) == 1 else [*(made for _, made in columns), none]
@@ -199,63 +145,6 @@ def _readings(
     rivals = [made for column, made in columns if column.files not in same]
     is_certain = not by_folder.doubts and not rivals
     return [by_folder] if is_certain else [by_folder, *[by_path] * is_nested, *rivals, none]
-
-
-def _number_alike(reading: Reading) -> None:
-    """Gives the classes of all parts the names that the part with most of them has, and notes why
-    the folders may be no classes."""
-    doubts = reading.doubts
-    first = max(reading.parts, key=lambda part: len(part.names))
-    known = {_same(name): name for name in sorted(first.names, reverse=True)}
-    if len(first.names) > len(known):
-        doubts.append("names of folders differ in case, spaces or Unicode form only")
-        known = {}
-    for part in reading.parts:
-        names = {name: known.get(_same(name), name) for name in sorted(part.names)}
-        is_other = first.names.isdisjoint(names.values())
-        if len(first.names) < 2 or (is_other and len(names) < 2):
-            part.labels = {}
-            if len(first.names) > 1:
-                where = f"in no class folder, such as {part.images[0]}"
-                reading.notes.append(f"{part.folder} has no label: its images are {where}")
-            continue
-        if is_other:
-            doubts.append(f"{part.folder} has no class folder of {first.folder}")
-        if loose := [image for image in part.images if image not in part.labels]:
-            doubts.append(f"{len(loose)} images are in no class folder, such as {loose[0]}")
-        if renamed := [f"{old!r} as {new!r}" for old, new in names.items() if old != new]:
-            reading.notes.append(f"{part.folder} is numbered alike: {abbreviate(renamed)}")
-        part.labels = {image: names[name] for image, name in part.labels.items()}
-    doubts += _doubts(first)
-
-
-def _doubts(part: Part) -> Iterator[str]:
-    """Yields why the folders of a part may be no classes."""
-    if like := [name for name in sorted(part.names) if role(name)]:
-        yield f"{abbreviate(like)} could be parts of the data"
-    matches = [re.fullmatch(r"(.*[a-zA-Z].*?)(\d+)", name) for name in part.names]
-    numbered = [(match[1], int(match[2])) for match in matches if match]
-    numbers = sorted(number for _, number in numbered)
-    is_alike = len(numbered) == len(matches) > 1 and len({prefix for prefix, _ in numbered}) == 1
-    if is_alike and numbers == [*range(numbers[0], numbers[-1] + 1)]:
-        yield f"folders numbered as {min(part.names)} could only divide the files"
-    files: dict[str, tuple[set[str], set[str]]] = {name: (set(), set()) for name in part.names}
-    for image, name in part.labels.items():
-        for known, text in zip(
-            files[name], posixpath.splitext(posixpath.basename(image)), strict=True
-        ):
-            known.add(text)
-    ordered = sorted(files.items(), key=lambda item: len(item[1][0]))
-    is_same = len({frozenset(stems) for stems, _ in files.values()}) == 1 < len(files)
-    for (one, (stems, endings)), (other, (more, others)) in pairwise(ordered):
-        if is_same or (stems <= more and endings.isdisjoint(others)):
-            yield f"files in {one} and {other} have the same names, as images and their masks"
-            return
-
-
-@cache
-def _same(name: str) -> str:
-    return normalize("NFC", name).casefold().strip()
 
 
 def _agree(columns: Sequence[Part], folders: Sequence[Part]) -> bool:

@@ -11,11 +11,12 @@ from PIL import Image
 from tests.harness.datasets import jpeg
 
 from infeed.shared.errors import SourceError
+from infeed_server.starter.class_folders import Reading
 from infeed_server.starter.csv_tables import Table, classes_of, is_number_text
 from infeed_server.starter.detect import starter_for
 from infeed_server.starter.draft import Draft
 from infeed_server.starter.listing import UnclearError
-from infeed_server.starter.readings import Reading, Tree, choose
+from infeed_server.starter.readings import Tree, choose
 
 PICTURE = jpeg(0)
 NAMES = [f"{number}.jpg" for number in range(6)]

@@ -6,9 +6,10 @@ import unicodedata
 
 import pytest
 
+from infeed_server.starter.class_folders import Reading
 from infeed_server.starter.csv_tables import Table
 from infeed_server.starter.listing import UnclearError
-from infeed_server.starter.readings import Reading, Tree, choose
+from infeed_server.starter.readings import Tree, choose
 
 CAFE = "caf\u00e9"
 
