@@ -103,7 +103,7 @@ def run_command(arguments: list[str], python: str) -> None:
                 signals: Any = importlib.import_module("infeed_server.processes.signals")
                 signals._EXIT_TIMEOUT_SECONDS = SERVE_EXIT_TIMEOUT_SECONDS
             sys.argv = ["infeed", *arguments]
-            importlib.import_module("infeed.cli").run()
+            importlib.import_module("infeed.cli").main()
 
 
 def run_python(arguments: list[str]) -> None:
