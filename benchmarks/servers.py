@@ -164,7 +164,7 @@ def infeed_on_flows(*rates: float, options: str = "") -> Iterator[Running]:
 @contextmanager
 def delayed(target: str, delay_ms: float) -> Iterator[str]:
     """Runs a delaying proxy to `target` and yields its address."""
-    with started("infeed.loadtest.delay", target, str(delay_ms)) as process:
+    with started("benchmarks.delay", target, str(delay_ms)) as process:
         yield f"127.0.0.1:{_port(process.read_line())}"
 
 

@@ -13,7 +13,7 @@
 #   --unix                                               one server, at a Unix socket; can be combined
 #
 # DATA_DIR contains images and a labels.csv (file,label). compose/docker-compose.yaml has the
-# variables of the load test (TRAINERS, STEP_MS, RTT_MS, DURATION, MIN_UTILISATION). With NO_BUILD=1
+# variables of the load test (TRAINERS, STEP_MS, DURATION, MIN_UTILISATION). With NO_BUILD=1
 # the images are used as they are.
 set -euo pipefail
 

@@ -43,7 +43,7 @@ def loadtest(
         typer.Option(
             "--find-max",
             help="Search the number of trainers, from 1 up to --trainers, that keeps "
-            "--min-utilisation, or 0.9. Each test has the duration, and no faults.",
+            "--min-utilisation, or 0.9. Each test has the duration.",
         ),
     ] = False,
     output: JsonFile = None,
@@ -60,7 +60,7 @@ def loadtest(
     \b
     Examples:
       infeed loadtest 127.0.0.1:7470 photos --trainers 8 --step-ms 20 --html report.html
-      infeed loadtest 127.0.0.1:7470 photos --rtt-ms 20 --kill 2@10 --min-utilisation 0.9
+      infeed loadtest 127.0.0.1:7470 photos --trainers 8 --min-utilisation 0.9
       infeed loadtest 127.0.0.1:7470 photos --trainers 64 --find-max --duration 10
     """
     if find_max and not (plan.step_ms and plan.steps is None):

@@ -121,7 +121,7 @@ class _Plot:
         axes.set_xlim(0, series.end)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} s"))
         axes.axvspan(0, series.begin, color=_COLORS["ink"], alpha=0.06, linewidth=0)
-        for at, _ in summary.tally.all_events():
+        for at, _ in summary.tally.events():
             axes.axvline(at, color=_COLORS["bad"], linestyle=(0, (2, 3)), linewidth=1.5)
 
     def line(self, row: Row, color: str, **style: Any) -> None:

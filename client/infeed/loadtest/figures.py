@@ -40,8 +40,8 @@ class TrainerFigures:
 
     rank: int
     figures: Figures
-    first_batch_seconds: tuple[float, ...]
-    """From the start to the first batch, for each start: more than one where it was killed."""
+    first_batch_seconds: float | None
+    """From the start to the first batch; None without one."""
     total_steps: int
     """Steps of the whole test."""
     reconnects: int
@@ -81,7 +81,7 @@ class Measured:
     def report(self, last: TrainerReport) -> TrainerReport:
         """Returns a report on the measured time; what only the feed knows has the last one's rate.
 
-        A report of the feed would cover its last ten seconds alone, with stalls.
+        A report of the feed would cover its last ten seconds alone.
         """
         waited = float(self.steps["wait_seconds"].sum() + self.unanswered_seconds.sum())
         seconds = waited + float(self.steps["busy_seconds"].sum())
@@ -109,23 +109,21 @@ def measured(trainer: Trainer, begin: float, end: float) -> Measured:
     received_at = steps["requested_at"] + steps["wait_seconds"]
     inside = (steps["requested_at"] >= begin) & (received_at <= end)
     unanswered = np.empty(0)
-    life = trainer.lives[-1] if trainer.lives else None
-    if life is not None and life.steps and life.last is not None:  # not its first batch
-        at = life.last.unanswered_at
+    if trainer.points and trainer.last is not None:  # not its first batch
+        at = trainer.last.unanswered_at
         unanswered = unanswered if at is None else np.maximum(0.0, [end - max(begin, at)])
     return Measured(steps[inside], unanswered)
 
 
 def trainer_figures(trainer: Trainer, made: Measured, step_seconds: float) -> TrainerFigures:
     """Returns the figures of a trainer that made these steps in the measured time."""
+    first, last = trainer.first, trainer.last
     return TrainerFigures(
         rank=trainer.rank,
         figures=made.figures(step_seconds),
-        first_batch_seconds=tuple(
-            life.first.at - life.started_at for life in trainer.lives if life.first
-        ),
+        first_batch_seconds=None if first is None else first.at - trainer.started_at,
         total_steps=trainer.step_count,
-        reconnects=sum(last.stats.reconnects for last in trainer.ends),
+        reconnects=last.stats.reconnects if last else 0,
     )
 
 

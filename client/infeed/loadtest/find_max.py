@@ -42,7 +42,7 @@ def find_max(
     probes: dict[int, float] = {}
     good, bad, trainers = 0, plan.trainers + 1, 1
     while bad - good > 1:
-        summary = results[trainers] = run(replace(plan, trainers=trainers, stall=None, kill=None))
+        summary = results[trainers] = run(replace(plan, trainers=trainers))
         if summary.ended_early:
             return None, summary
         used = probes[trainers] = summary.utilisation or 0.0

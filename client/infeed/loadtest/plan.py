@@ -1,11 +1,9 @@
 """Plan of a load test: the options of `infeed loadtest`, checked."""
-# ruff: noqa: RUF009 - `_option` returns a field
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import Any
 
 from infeed.shared.arguments import MAX_INT64, MAX_SECONDS
 from infeed.shared.errors import InvalidRequestError
@@ -16,21 +14,8 @@ UTILISATION_THRESHOLD = 0.90
 _WARM_UP_SHARE = 0.1
 """Share of the duration that is left out at the beginning, by default."""
 
-_FAULT = {"rich_help_panel": "Faults"}
 _THRESHOLD = {"rich_help_panel": "Thresholds"}
 _SECONDS: dict[str, Any] = {"metavar": "SECONDS", "max": MAX_SECONDS}
-_DELAY = {"metavar": "MS", "min": 0, "max": 10_000, **_FAULT}
-"""Delays end where trainers take a silent connection for lost, after 15 seconds."""
-
-
-class Fault(NamedTuple):
-    """A trainer that is killed and resumes at once from its last cursor, or stalls."""
-
-    rank: int
-    at: float
-    """Seconds after all trainers have begun."""
-    stall_seconds: float
-    """The time in which it makes no step; 0: it is killed."""
 
 
 def _option(default: Any, help_text: str, *names: str, **more: Any) -> Any:
@@ -74,20 +59,6 @@ class LoadPlan:
         None, "Batches that a trainer prefetches. Default: as 'connect'.", min=2
     )
     timeout: float = _option(20.0, "Seconds to wait for a server that is starting.", **_SECONDS)
-    rtt_ms: float = _option(0.0, "Milliseconds to add to the round trip.", **_DELAY)
-    jitter_ms: float = _option(0.0, "Random milliseconds to add to it, from 0 to this.", **_DELAY)
-    stall: list[str] | None = _option(
-        None,
-        "A trainer that makes no step for some time; can be repeated.",
-        metavar="RANK@SECOND:SECONDS",
-        **_FAULT,
-    )
-    kill: list[str] | None = _option(
-        None,
-        "A trainer that is killed and resumes from its cursor; can be repeated.",
-        metavar="RANK@SECOND",
-        **_FAULT,
-    )
     min_utilisation: float | None = _option(
         None,
         "Least accelerator utilisation of the worst trainer, such as 0.9.",
@@ -124,12 +95,6 @@ class LoadPlan:
             raise InvalidRequestError(
                 "--min-utilisation needs --step-ms over 0: without compute there is none to use"
             )
-        for fault in self.faults:
-            if fault.rank >= self.trainers:
-                raise InvalidRequestError(
-                    f"rank {fault.rank} of --kill or --stall is out of range; there are "
-                    f"{self.trainers} trainers, with ranks from 0 to {self.trainers - 1}"
-                )
 
     @property
     def step_seconds(self) -> float:
@@ -141,21 +106,3 @@ class LoadPlan:
         if self.warm_up is not None:
             return self.warm_up
         return 0.0 if self.steps is not None else _WARM_UP_SHARE * self.duration
-
-    @property
-    def faults(self) -> list[Fault]:
-        """The stalls and the kills."""
-        stalls = [_fault("--stall", text, "2@10:5") for text in self.stall or ()]
-        return stalls + [_fault("--kill", text, "2@10") for text in self.kill or ()]
-
-
-def _fault(option: str, text: str, example: str) -> Fault:
-    """Parses RANK@SECONDS, for a stall with :SECONDS."""
-    number = r"(\d+(?:\.\d+)?)"
-    found = re.fullmatch(rf"(\d+)@{number}" + f":{number}" * (":" in example), text)
-    if found is None:
-        raise InvalidRequestError(
-            f"{option} must be such as {example}, for rank 2 and second 10; not {text!r}"
-        )
-    rank, *seconds = found.groups()
-    return Fault(int(rank), *map(float, [*seconds, "0"][:2]))

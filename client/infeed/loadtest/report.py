@@ -75,7 +75,7 @@ def text_report(summary: Summary, search: Search | None = None) -> str:
         *(_server_table(summary).lines() if summary.servers else ["no server has reported"]),
         _forecast_text(summary),
         *_notes(summary),
-        *(f"  {at:6.1f} s  {text}" for at, text in summary.tally.all_events()),
+        *(f"  {at:6.1f} s  {text}" for at, text in summary.tally.events()),
         *(f"FAILED {failure}" for failure in summary.tally.failures),
     ]
     for check in summary.checks:
@@ -108,7 +108,7 @@ def html_report(summary: Summary, search: Search | None = None) -> str:
         tables={"Trainers": _trainer_table(summary), "Servers": _server_table(summary)},
         lists={
             "Notes": list(_notes(summary)),
-            "Events": [f"{at:.1f} s: {text}" for at, text in tally.all_events()],
+            "Events": [f"{at:.1f} s: {text}" for at, text in tally.events()],
         },
     )
     return page
@@ -134,11 +134,7 @@ def _plan_text(tally: Tally) -> str:
     kind = _count(plan.trainers, "independent job" if plan.independent else "rank")
     of = "" if plan.independent or plan.trainers == 1 else " of one job"
     step = f"steps of {_seconds(plan.step_seconds)}" if plan.step_ms else "no step time"
-    words = [f"{kind}{of}", f"batches of {tally.batch_size}", step]
-    if plan.rtt_ms or plan.jitter_ms:
-        jitter = f" to {plan.rtt_ms + plan.jitter_ms:g}" if plan.jitter_ms else ""
-        words.append(f"round trip {plan.rtt_ms:g}{jitter} ms longer")
-    return ", ".join(words)
+    return f"{kind}{of}, batches of {tally.batch_size}, {step}"
 
 
 def _headlines(summary: Summary) -> Iterator[Headline]:
@@ -179,8 +175,9 @@ def _trainer_table(summary: Summary, most: int | None = None) -> Table:
         if figures.steps:
             waits = map(_seconds, (figures.wait_p50, figures.wait_p99, figures.wait_max))
             cells = [_percent(figures.utilisation), *waits, _percent(figures.starved_share)]
-        first = ", ".join(map(_seconds, trainer.first_batch_seconds)) or "none"
-        rows.append((str(trainer.rank), str(figures.steps), *cells, first))
+        first = trainer.first_batch_seconds
+        shown = "none" if first is None else _seconds(first)
+        rows.append((str(trainer.rank), str(figures.steps), *cells, shown))
     heads = ("rank", "steps", "util.", "wait p50", "p99", "longest", "starved", "first batch")
     return Table(heads, rows)
 

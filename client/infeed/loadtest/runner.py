@@ -1,4 +1,4 @@
-"""Runner: starts the trainers of a load test, kills and stalls them, and collects their records."""
+"""Runner: starts the trainers of a load test, and collects their records."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from infeed.cursor import Shard
-from infeed.loadtest.plan import Fault, LoadPlan
+from infeed.loadtest.plan import LoadPlan
 from infeed.loadtest.tally import Tally
 from infeed.loadtest.trainer import Point
-from infeed.loadtest.workers import Worker, route
+from infeed.loadtest.workers import Worker
 from infeed.rpc.channel import open_transport
 from infeed.shared.spec import PipelineSpec
 
@@ -48,17 +48,15 @@ def run_load(
     with contextlib.closing(channel):
         spec = channel.get_pipeline(pipeline, plan.timeout)
     spec.check_batch_size(plan.batch_size or spec.batch_size)
-    with route(target, connection, plan.rtt_ms, plan.jitter_ms) as (path, addresses):
-        tally = Tally(plan, spec, addresses)
-        names = ("timeout", "batch_size", "prefetch_batches")
-        options = {name: getattr(plan, name) for name in names}
-        options |= {"target": path, "pipeline": pipeline, **connection}
-        workers = [
-            Worker(rank, plan, {**options, **shard})
-            for rank, shard in enumerate(_shards(plan, spec))
-        ]
-        with _interrupts(tally):
-            _Run(plan, tally, workers, progress or (lambda _: None)).run()
+    tally = Tally(plan, spec)
+    names = ("timeout", "batch_size", "prefetch_batches")
+    options = {name: getattr(plan, name) for name in names}
+    options |= {"target": target, "pipeline": pipeline, **connection}
+    workers = [
+        Worker(rank, plan, {**options, **shard}) for rank, shard in enumerate(_shards(plan, spec))
+    ]
+    with _interrupts(tally):
+        _Run(plan, tally, workers, progress or (lambda _: None)).run()
     return tally
 
 
@@ -147,33 +145,13 @@ class _Run:
     def _begin(self) -> None:
         """Starts the clock of the test: every trainer has had a batch."""
         self._tally.all_began_at = time.monotonic()
-        for fault in self._plan.faults:
-            self._after(fault.at, self._fail, fault)
         if self._plan.steps is None:
             self._after(self._plan.duration, self._stop)
 
     def _start(self, worker: Worker) -> None:
         if not self._stopping:
-            self._tally.start(worker.rank, time.monotonic())
+            self._tally.trainers[worker.rank].started_at = time.monotonic()
             worker.start()
-
-    def _fail(self, fault: Fault) -> None:
-        """Stalls a trainer, or kills it and starts it again at its last cursor."""
-        rank, tally, seconds = fault.rank, self._tally, fault.stall_seconds
-        worker = self._workers[rank]
-        if worker.records is None or self._stopping:
-            return
-        what = f"stalls for {seconds:g} s" if seconds else "is killed"
-        tally.events.append((time.monotonic(), f"rank {rank} {what}"))
-        if seconds:
-            worker.order(seconds)
-            return
-        for record in worker.kill():
-            if isinstance(record, Point):
-                tally.add(rank, record)
-        tally.start(rank, time.monotonic())
-        resumable = tally.spec.guarantee.resume != "none"
-        worker.start(tally.trainers[rank].state if resumable else None)
 
     def _stop(self) -> None:
         """Ends all trainers; those that do not end in time are killed."""
@@ -182,7 +160,7 @@ class _Run:
         self._stopping = True
         self._tally.ended_at = self._tally.ended_at or time.monotonic()
         for worker in self._workers:
-            worker.order(None)
+            worker.stop()
             if worker.records is None:  # it has not started
                 self._open.discard(worker.rank)
         self._after(_STOP_TIMEOUT_SECONDS, self._give_up)
@@ -191,7 +169,7 @@ class _Run:
         """Kills what still runs."""
         for worker in self._workers:
             if worker.records is not None:
-                list(worker.kill())
+                worker.kill()
         self._open.clear()
 
     def _show_progress(self) -> None:

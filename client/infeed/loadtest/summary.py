@@ -1,8 +1,8 @@
 """Summary of a load test: its figures, from what the trainers have sent. No I/O.
 
 Figures are over the measured time: from the warm-up after the last trainer's first batch, to the
-stop or the first trainer that is done. The first step of each trainer, and of each restart, is
-start-up time and part of no other figure. Neither are stalls, and the time that a trainer is down.
+stop or the first trainer that is done. The first step of each trainer is start-up
+time and part of no other figure.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def summarize(tally: Tally) -> Summary:
     if not tally.lost and (known := [most for most in map(capacity, there) if most is not None]):
         # What was taken without waits can be made, whatever the busy processors promise.
         able = max(sum(known), demand if is_fed(ranks, plan.trainers) else 0.0)
-    ends = [point for trainer in tally.trainers for point in trainer.ends]
+    ends = [trainer.last for trainer in tally.trainers if trainer.last]
     steps = sum(point.stats.report.total_steps for point in ends)
     bytes_per_step = sum(point.stats.bytes for point in ends) / (steps or 1)
     summary = Summary(
@@ -243,6 +243,6 @@ def to_json(summary: Summary) -> dict[str, Any]:
             "jobs": [audit.to_json() for audit in summary.audits],
         },
         "series": asdict(summary.series),
-        "events": [{"second": at, "text": text} for at, text in tally.all_events()],
+        "events": [{"second": at, "text": text} for at, text in tally.events()],
         "checks": list(map(asdict, summary.checks)),
     }

@@ -1,8 +1,7 @@
 """Simulated trainer: a process that takes batches as a training loop does, and sleeps as a step.
 
 An accelerator computes while its host waits, so a sleep takes as little of the host as a real step.
-What a trainer has done reaches the load test a few times a second, together with its cursor: what
-comes after it is lost if the trainer is killed, as are the steps after a checkpoint.
+What a trainer has done reaches the load test a few times a second.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from infeed.shared.spec import Array
 from infeed.stats import Stats
 
 _POINT_INTERVAL_SECONDS = 0.25
-"""Seconds between two points of a trainer: a longer time loses more steps of a killed one."""
+"""Seconds between two points of a trainer: the plots have a point a second."""
 
 _MAX_LATE_SECONDS = 0.1
 """Seconds of lateness that later steps make up for: more would hide that the machine is busy."""
@@ -45,7 +44,7 @@ it, the compute up to the next request, its first position, its epoch, and its f
 
 @dataclass(frozen=True)
 class Point:
-    """The steps since the last point, and the state after them. A resume starts from it."""
+    """The steps since the last point."""
 
     steps: Array
     """A row of `STEP` for each, in order."""
@@ -53,8 +52,6 @@ class Point:
     """int64 [steps, slots]."""
     at: float
     """Monotonic seconds."""
-    state: Mapping[str, Any]
-    """The cursor after these steps."""
     stats: Stats
     """Of the feed, since the trainer connected."""
     messages: tuple[tuple[float, str], ...] = ()
@@ -78,7 +75,7 @@ class _Trainer(logging.Handler):
     """One trainer, and the log of its feed."""
 
     def __init__(self, connection: Connection, step_seconds: float, steps: int | None) -> None:
-        """`steps` counts the steps before a resume, too; None: until it is stopped."""
+        """Without `steps` it trains until it is stopped."""
         super().__init__(logging.WARNING)
         self._connection, self._step_seconds, self._step_count = connection, step_seconds, steps
         self._feed: Feed | None = None
@@ -87,7 +84,6 @@ class _Trainer(logging.Handler):
         """Of the steps since the last point."""
         self._messages: list[tuple[float, str]] = []
         self._stopping = threading.Event()
-        self._stall_seconds = 0.0
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keeps a warning, which would reach the terminal from all trainers."""
@@ -110,10 +106,9 @@ class _Trainer(logging.Handler):
             self._connection.send(last)
 
     def _obey(self) -> None:
-        """Follows orders: the seconds of a stall, or None to stop."""
+        """Stops at the order of the load test, and ends with it."""
         with contextlib.suppress(EOFError, OSError):
-            while (seconds := self._connection.recv()) is not None:
-                self._stall_seconds = seconds
+            self._connection.recv()
             self._stopping.set()
             if self._feed is not None:
                 self._feed.close()  # also while it waits for a batch
@@ -127,9 +122,7 @@ class _Trainer(logging.Handler):
         unanswered_at: float | None = None
         with connect(**options) as feed:
             self._feed = feed
-            steps = self._step_count
-            remaining = None if steps is None else steps - feed.first_step
-            while not self._stopping.is_set() and feed.delivered != remaining:
+            while not self._stopping.is_set() and feed.delivered != self._step_count:
                 requested_at = time.monotonic()
                 try:
                     batch = feed.next()
@@ -139,8 +132,7 @@ class _Trainer(logging.Handler):
                 received_at = time.monotonic()
                 if received_at >= point_at:
                     # Within the step, whose time it takes part of: a host has this time to spare.
-                    # The batch is not among the steps yet.
-                    self._send(feed, state=feed.state(feed.delivered - 1))
+                    self._send(feed)
                     point_at = received_at + _POINT_INTERVAL_SECONDS
                 left = received_at + step_seconds - late - time.monotonic()
                 if left > 0:
@@ -150,12 +142,9 @@ class _Trainer(logging.Handler):
                 self._steps.append((requested_at, wait, busy, batch.start, batch.epoch, samples))
                 self._ids.append(batch.sample_ids)
                 late = min(max(0.0, late + busy - step_seconds), _MAX_LATE_SECONDS)
-                if self._stall_seconds:
-                    seconds, self._stall_seconds = self._stall_seconds, 0.0
-                    self._stopping.wait(seconds)
-        self._send(feed, state=feed.state(), unanswered_at=unanswered_at)
+        self._send(feed, unanswered_at)
 
-    def _send(self, feed: Feed, **values: Any) -> None:
+    def _send(self, feed: Feed, unanswered_at: float | None = None) -> None:
         """Sends a point with the steps since the last one."""
         messages, self._messages = self._messages, []
         steps, ids = np.array(self._steps, STEP), np.array(self._ids, np.int64)
@@ -167,6 +156,6 @@ class _Trainer(logging.Handler):
                 at=time.monotonic(),
                 stats=feed.stats(),
                 messages=tuple(messages[:_MAX_MESSAGES]),
-                **values,
+                unanswered_at=unanswered_at,
             )
         )

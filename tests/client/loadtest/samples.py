@@ -50,7 +50,6 @@ def point(made: Array, at: float = 1.0, **values: Any) -> Point:
     }
     given: dict[str, Any] = {
         "sample_ids": (made["start"][:, None] + np.arange(SLOTS)) % 40,
-        "state": {"position": len(made)},
         **{name: value for name, value in values.items() if name not in stats},
     }
     return Point(steps=made, at=at, stats=Stats(**stats), **given)
@@ -62,10 +61,8 @@ def busy_server(**values: Any) -> ServerReport:
     return ServerReport(**{**given, "cpu_seconds": 1.0, **values})
 
 
-def tally(plan: LoadPlan, on_error: OnError = "raise", **values: Any) -> Tally:
+def tally(plan: LoadPlan, on_error: OnError = "raise") -> Tally:
     """Returns a tally of which all trainers have begun at 0 and end at 1 second."""
-    made = Tally(plan, replace(fake().spec, on_error=on_error), **values)
-    for rank in range(plan.trainers):
-        made.start(rank, 0.0)
+    made = Tally(plan, replace(fake().spec, on_error=on_error))
     made.all_began_at, made.ended_at = 0.0, 1.0
     return made

@@ -70,8 +70,6 @@ def test_a_search_that_is_interrupted_reports_its_last_test(
     ("options", "named"),
     [
         (("--trainers", "0"), "--trainers"),
-        (("--kill", "9@1"), "rank 9 of --kill or --stall"),
-        (("--stall", "x"), "--stall must be such as"),
         (("--find-max", "--step-ms", "0"), "--find-max needs --step-ms"),
     ],
 )

@@ -43,11 +43,11 @@ def page(name: str = "numbers", trainers: int = 3) -> str:
     object.__setattr__(transport.spec, "name", name)
     made = Tally(LoadPlan(trainers=trainers, step_ms=10, warm_up=0), transport.spec)
     for rank in range(trainers):
-        made.start(rank, 0.0)
         servers = {"<a>:1": busy_server(), "b:1": busy_server(memory_bytes=1_240_000_000)}
-        made.add(rank, point(steps(list(range(20)), rank, trainers), server_reports=servers))
+        messages = ((0.5, "<a>:1 is <lost>"),) * (rank == 1)
+        given = steps(list(range(20)), rank, trainers)
+        made.add(rank, point(given, server_reports=servers, messages=messages))
     made.all_began_at, made.ended_at = 0.0, 3.5
-    made.events.append((0.5, "rank 1 is <killed>"))
     return html_report(summarize(made), Search({1: 0.99, 2: 0.5}, 1, True))
 
 
@@ -68,14 +68,18 @@ def test_page_has_colours_memory_and_search() -> None:
     text = page()
     assert "stroke: var(--c1)" in text
     assert "#fe00" not in text
-    for part in ("<td>1.24 GB</td>", "1 trainer can be fed", "0.5 s: rank 1 is &lt;killed&gt;"):
+    for part in (
+        "<td>1.24 GB</td>",
+        "1 trainer can be fed",
+        "0.5 s: rank 1: &lt;a&gt;:1 is &lt;lost&gt;",
+    ):
         assert part in text
 
 
 def test_names_from_elsewhere_are_escaped() -> None:
     text = page("<script>alert(1)</script>")
     assert "<script" not in text
-    assert "<killed>" not in text
+    assert "<lost>" not in text
     assert "<a>:1" not in text
 
 

@@ -1,4 +1,4 @@
-"""Runs of load tests against fake servers: ranks, faults, failures, and what is left behind."""
+"""Runs of load tests against fake servers: ranks, failures, and what is left behind."""
 
 from __future__ import annotations
 
@@ -11,23 +11,21 @@ from typing import Any
 import pytest
 from tests.client.loadtest.samples import fake
 
-from infeed.http2.tls_config import TLS
-from infeed.loadtest import LoadPlan, Tally, run_load, summarize, workers
-from infeed.loadtest.workers import route
-from infeed.shared.errors import InvalidRequestError, PipelineNotFoundError, SampleError
+from infeed.loadtest import LoadPlan, Tally, run_load, summarize
+from infeed.shared.errors import PipelineNotFoundError, SampleError
 
 
 @pytest.fixture(autouse=True)
 def processes(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The processes of trainers and proxies, none of which outlives its test."""
+    """The processes of trainers, none of which outlives its test."""
     started: list[subprocess.Popen[Any]] = []
-    start = workers._start
+    start = subprocess.Popen
 
-    def recorded_start(*words: str, **options: Any) -> Any:
-        started.append(start(*words, **options))
+    def recorded_start(*arguments: Any, **options: Any) -> Any:
+        started.append(start(*arguments, **options))
         return started[-1]
 
-    monkeypatch.setattr(workers, "_start", recorded_start)
+    monkeypatch.setattr(subprocess, "Popen", recorded_start)
     yield started
     assert all(process.returncode is not None for process in started)
 
@@ -41,31 +39,6 @@ def test_every_rank_makes_its_steps_and_delivery_is_exact(serve: Any, independen
     summary = summarize(made)
     assert (len(summary.audits), summary.ok) == (3 if independent else 1, True)
     assert summary.audits[0].outcome.end == 6 * 4 * (1 if independent else 3)
-
-
-def test_killed_and_stalled_trainers_lose_nothing(serve: Any, processes: Any) -> None:
-    killed = threading.Event()
-
-    def before_batch(position: int) -> None:
-        if position >= 200:
-            killed.wait(60)
-
-    def progress(tally: Tally) -> None:
-        if len(tally.events) == 2:
-            killed.set()
-
-    plan = LoadPlan(
-        trainers=2, steps=40, step_ms=0, rtt_ms=2, kill=["1@0"], stall=["0@0:0.01"], timeout=60
-    )
-    server = serve(fake(before_batch=before_batch))
-    made = run_load(server.address, "numbers", plan, progress=progress)
-    assert made.failures == []
-    assert [len(trainer.lives) for trainer in made.trainers] == [1, 2]
-    assert [trainer.step_count for trainer in made.trainers] == [40, 40]
-    texts = [text for _, text in made.events]
-    assert texts == ["rank 0 stalls for 0.01 s", "rank 1 is killed"]
-    assert summarize(made).ok
-    assert len(processes) == 4  # with the proxy, and the trainer that resumed
 
 
 def test_a_trainer_that_fails_ends_the_test_with_its_name(serve: Any) -> None:
@@ -113,7 +86,7 @@ def test_servers_that_stop_for_good_are_seen(serve: Any) -> None:
     plan = LoadPlan(trainers=1, duration=0.5, step_ms=1)
     made = run_load(server.address, "numbers", plan, progress=progress)
     ended.set()
-    last = made.trainers[0].lives[-1].last
+    last = made.trainers[0].last
     assert last is not None
     assert last.unanswered_at is not None
     assert summarize(made).figures.unanswered_seconds > 0
@@ -123,17 +96,3 @@ def test_servers_that_stop_for_good_are_seen(serve: Any) -> None:
 def test_a_missing_pipeline_is_named_at_once(serve: Any) -> None:
     with pytest.raises(PipelineNotFoundError, match="photos"):
         run_load(serve(fake()).address, "photos", LoadPlan())
-
-
-@pytest.mark.parametrize(
-    ("target", "connection", "named"),
-    [
-        ("1.2.3.4:7470", {"token": "secret"}, "token unencrypted"),
-        ("1.2.3.4:7470", {"tls": True}, "--tls-server-name"),
-    ],
-)
-def test_a_proxy_weakens_no_security(target: str, connection: Any, named: str) -> None:
-    with pytest.raises(InvalidRequestError, match=named), route(target, connection, 10, 0):
-        pass
-    with route("localhost:7470", {"tls": TLS(server_name="a")}, 10, 0) as (path, addresses):
-        assert addresses == {path: "localhost:7470"}

@@ -39,18 +39,12 @@ def test_utilisation_is_compute_over_time_of_the_worst_rank() -> None:
     assert slow.wait_p50 == slow.wait_p99 == slow.wait_max == 0.01
 
 
-def test_the_first_step_of_each_start_counts_nowhere() -> None:
+def test_the_first_step_counts_nowhere() -> None:
     made = tally(LoadPlan(trainers=1, step_ms=10, warm_up=0))
-    for numbers, began in (([0, 1, 2], 0.0), ([3, 4, 5], 0.5)):
-        if began:
-            made.start(0, began)
-        waits = np.array([9.0, 0.0, 0.0])
-        made.add(
-            0, point(steps(numbers, wait_seconds=waits, requested_at=began + np.arange(3) * 0.01))
-        )
+    made.add(0, point(steps([0, 1, 2], wait_seconds=np.array([9.0, 0.0, 0.0]))))
     summary = summarize(made)
-    assert (summary.figures.steps, summary.figures.wait_max) == (4, 0.0)
-    assert len(summary.trainers[0].first_batch_seconds) == 2
+    assert (summary.figures.steps, summary.figures.wait_max) == (2, 0.0)
+    assert summary.trainers[0].first_batch_seconds == 1.0
 
 
 @pytest.fixture
@@ -75,8 +69,11 @@ def test_a_wait_without_a_batch_counts_up_to_the_end(
     assert summary.figures.unanswered_seconds == pytest.approx(unanswered)
     assert summary.figures.wait_max == pytest.approx(unanswered)
     assert summary.utilisation == pytest.approx(utilisation, abs=0.01)
-    made.start(0, 0.2)
-    made.add(0, point(steps([]), unanswered_at=0.3))  # for its first batch, which counts nowhere
+
+
+def test_a_wait_for_the_first_batch_counts_nowhere() -> None:
+    made = tally(LoadPlan(trainers=1))
+    made.add(0, point(steps([]), unanswered_at=0.3))
     assert summarize(made).figures.unanswered_seconds == 0
 
 
@@ -228,24 +225,21 @@ def test_steps_that_all_ranks_made_are_counted() -> None:
     assert (audit.outcome.end, audit.batches, audit.total("once")) == (16, 4, 16)
 
 
-def test_a_batch_that_comes_again_after_a_restart_is_found() -> None:
+def test_a_batch_that_comes_again_is_found() -> None:
     made = tally(LoadPlan(trainers=1))
     made.add(0, point(steps([0, 1])))
-    made.start(0, 0.5)
     made.add(0, point(steps([1, 2])))
     (audit,) = summarize(made).audits
     assert not audit.exact
     assert audit.outcome.again == ((4, 8),)
 
 
-def test_equal_warnings_of_ranks_are_one_event_of_the_server() -> None:
-    made = tally(LoadPlan(trainers=3), addresses={"127.0.0.1:5": "server:7470"})
+def test_equal_warnings_of_ranks_are_one_event() -> None:
+    made = tally(LoadPlan(trainers=3))
     for rank, at in ((0, 1.0), (1, 1.5), (0, 9.0)):
-        messages = ((at, "127.0.0.1:5 is lost"),)
+        messages = ((at, "server:7470 is lost"),)
         made.add(rank, point(steps([0], rank, 3), messages=messages))
-    made.events.append((2.0, "rank 1 is killed"))
-    assert made.all_events() == [
+    assert made.events() == [
         (1.0, "ranks 0, 1: server:7470 is lost"),
-        (2.0, "rank 1 is killed"),
         (9.0, "rank 0: server:7470 is lost"),
     ]

@@ -1,24 +1,21 @@
 """Delaying TCP proxy on loopback: each byte arrives some time later, at any throughput.
 
-    python -m infeed.loadtest.delay HOST:PORT MILLISECONDS [JITTER_MILLISECONDS]
+    python -m benchmarks.delay HOST:PORT MILLISECONDS
 
 Prints `ready PORT`, and ends with its standard input. Connections to that port are forwarded to
-HOST:PORT, delayed in each direction by the first time plus a random one of up to the second. Bytes
-stay in order, and any number of them can be on their way.
+HOST:PORT, delayed in each direction. Bytes stay in order, and any number of them can be on their
+way.
 """
 
 from __future__ import annotations
 
 import contextlib
-import random
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
 from queue import SimpleQueue
-
-from infeed.http2.target import authority, host_name, is_unix, resolve
 
 _MAX_CHUNK_BYTES = 1 << 20
 """Bytes read at a time: smaller chunks take more processor time."""
@@ -33,33 +30,32 @@ Chunks = SimpleQueue[tuple[float, bytes]]
 """When a chunk is due, in monotonic seconds, and its bytes; none at the end."""
 
 
-def _serve(listener: socket.socket, address: str, delay: float, jitter: float) -> None:
+def _serve(listener: socket.socket, address: str, delay: float) -> None:
     """Forwards connections to an address, with seconds of delay in each direction."""
     while True:
         client, _ = listener.accept()
-        _start(_forward, client, address, delay, jitter)
+        _start(_forward, client, address, delay)
 
 
-def _forward(client: socket.socket, address: str, delay: float, jitter: float) -> None:
+def _forward(client: socket.socket, address: str, delay: float) -> None:
     with client, contextlib.suppress(OSError), _connected(address) as server:
         threads = []
         for source, sink in ((client, server), (server, client)):
             _set_up(source)
             chunks: Chunks = SimpleQueue()
-            threads += [_start(_read, source, chunks, delay, jitter), _start(_write, sink, chunks)]
+            threads += [_start(_read, source, chunks, delay), _start(_write, sink, chunks)]
         for thread in threads:
             thread.join()
 
 
-def _read(source: socket.socket, chunks: Chunks, delay: float, jitter: float) -> None:
+def _read(source: socket.socket, chunks: Chunks, delay: float) -> None:
     """Reads up to the end, or to a reset, which is an end for the other side too."""
-    data, due = b"-", 0.0
+    data = b"-"
     while data:
         data = b""
         with contextlib.suppress(OSError):
             data = source.recv(_MAX_CHUNK_BYTES)
-        due = max(due, time.monotonic() + delay + random.uniform(0.0, jitter))  # noqa: S311
-        chunks.put((due, data))
+        chunks.put((time.monotonic() + delay, data))
 
 
 def _write(sink: socket.socket, chunks: Chunks) -> None:
@@ -88,29 +84,23 @@ def _start(function: Callable[..., None], *arguments: object) -> threading.Threa
 def _set_up(connection: socket.socket) -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BYTES)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
-    if connection.family != socket.AF_UNIX:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _connected(address: str) -> socket.socket:
     """Connects to a server. Raises `OSError`."""
-    if is_unix(address):
-        server = socket.socket(socket.AF_UNIX)
-        server.connect(resolve(address)[0][1])
-    else:
-        port = authority(address).rpartition(":")[2]
-        place = host_name(address), int(port)
-        server = socket.create_connection(place, _CONNECT_TIMEOUT_SECONDS)
-        server.settimeout(None)
+    host, _, port = address.rpartition(":")
+    server = socket.create_connection((host, int(port)), _CONNECT_TIMEOUT_SECONDS)
+    server.settimeout(None)
     return server
 
 
 def main() -> None:
-    address, *delays = [*sys.argv[1:], "0"][:3]
+    address, milliseconds = sys.argv[1:]
     listener = socket.create_server(("127.0.0.1", 0), backlog=64)
     _set_up(listener)
-    print("ready", listener.getsockname()[1], flush=True)  # noqa: T201
-    _start(_serve, listener, address, *(float(delay) / 1000 for delay in delays))
+    print("ready", listener.getsockname()[1], flush=True)
+    _start(_serve, listener, address, float(milliseconds) / 1000)
     sys.stdin.read()
 
 
