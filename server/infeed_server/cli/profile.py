@@ -15,9 +15,6 @@ from infeed_server.cli.console import StepProgress, console, index_progress
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import defer_tensorflow, load_tensorflow
 
-JOB = "Forecast for a job"
-"""The title of the options of trainers in `infeed profile --help`."""
-
 INTERRUPTED_STATUS = 130
 """The exit status after Ctrl-C, as of a process that SIGINT ends."""
 
@@ -42,19 +39,6 @@ def profile(
         typer.Option(min=1, help="Slots of a batch. Default: the pipeline's."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
-    step_ms: Annotated[
-        float | None,
-        typer.Option(
-            min=0.001,
-            metavar="MS",
-            help="Time of a training step in ms: print how many servers the trainers need.",
-            rich_help_panel=JOB,
-        ),
-    ] = None,
-    trainers: Annotated[
-        int,
-        typer.Option(min=1, help="Trainers that take a batch each step.", rich_help_panel=JOB),
-    ] = 1,
 ) -> None:
     """Runs a pipeline without trainers, and prints what each transform costs and where to look.
 
@@ -66,7 +50,6 @@ def profile(
     \b
     Examples:
       infeed profile pipelines.yaml photos
-      infeed profile pipelines.yaml photos --step-ms 120 --trainers 8
       infeed profile pipelines.yaml photos --seconds 20 --json
     """
     set_up_logging()
@@ -75,7 +58,6 @@ def profile(
     from infeed_server.pipeline.load import load, located
     from infeed_server.processes.signals import exit_after_interrupt
     from infeed_server.profile.figures import Profile
-    from infeed_server.profile.forecast import fleet, forecast
     from infeed_server.profile.report import to_json
 
     pipelines = load(file)
@@ -95,13 +77,11 @@ def profile(
                 printed.set()
                 progress.stop()
                 console.show_cursor()  # a progress bar hides it
-                made = forecast(measured)
-                servers = fleet(made, trainers, step_ms / 1e3) if made and step_ms else None
                 if as_json:
-                    document = to_json(measured, servers, complete=complete)
+                    document = to_json(measured, complete=complete)
                     print(json.dumps(document, indent=2), file=out, flush=True)
                 else:
-                    print_profile(measured, servers, out, complete=complete)
+                    print_profile(measured, out, complete=complete)
 
     # What the user's code prints is not the result.
     with redirect_stdout(sys.stderr), exit_after_interrupt(partial(show, complete=False)):

@@ -1,4 +1,4 @@
-"""The report of `infeed profile` as text: stages, rates, forecast and advice."""
+"""The report of `infeed profile` as text: stages, rates and advice."""
 
 from __future__ import annotations
 
@@ -11,21 +11,14 @@ from rich.text import Text
 
 from infeed.shared.printable import printable_lines
 from infeed_server.cli.console import print_line, report_console
-from infeed_server.profile.advice import advice
+from infeed_server.profile.advice import advice, doubt
 from infeed_server.profile.figures import Profile
-from infeed_server.profile.forecast import Fleet, doubt, forecast
-
-_LIMITS = {
-    "cpu": "the processor",
-    "read": "reading",
-    "transforms": "work that does not use all cores",
-}
 
 _MENTIONED_SHARE = 0.1
 """Share of the cores used by other processes from which the report mentions them."""
 
 
-def print_profile(profile: Profile, fleet: Fleet | None, file: TextIO, *, complete: bool) -> None:
+def print_profile(profile: Profile, file: TextIO, *, complete: bool) -> None:
     """Prints what was measured; unless `complete`, that it is not all."""
     out = report_console(file)
     cores = f"{profile.cores} core{'s' * (profile.cores > 1)}"
@@ -39,7 +32,7 @@ def print_profile(profile: Profile, fleet: Fleet | None, file: TextIO, *, comple
         print_line(out, bad)
     if profile.stages:
         out.print(_table(profile))
-    for text in _rates(profile, fleet):
+    for text in _rates(profile):
         print_line(out, text)
 
 
@@ -66,15 +59,14 @@ def _table(profile: Profile) -> Table:
     return table
 
 
-def _rates(profile: Profile, fleet: Fleet | None) -> Iterator[str]:
-    run, made = profile.run, forecast(profile)
-    if run is None or made is None:
+def _rates(profile: Profile) -> Iterator[str]:
+    run, samples = profile.run, profile.run_samples
+    if run is None or not samples:
         return
     if not profile.stages:
         yield "note: a dataset's transforms are inside of its function: only their sum is measured"
     if any(stage.cached for stage in profile.stages):
         yield "note: the whole pipeline ran as in the first epoch; later ones take from the cache"
-    samples = profile.run_samples
     yield (
         f"measured: {samples / run.seconds:,.0f} samples/s, {run.cpu_seconds / run.seconds:.2f} of "
         f"{profile.cores} cores used, {run.cpu_seconds / samples * 1e6:,.0f} µs of CPU "
@@ -83,18 +75,8 @@ def _rates(profile: Profile, fleet: Fleet | None) -> Iterator[str]:
     others = run.cores - run.usable_cores
     if others > _MENTIONED_SHARE * profile.cores:
         yield f"          other processes of this host used {others:.2f} cores meanwhile"
-    sent = "" if made.wire_bytes is None else f", {made.wire_bytes / 1e6:,.1f} MB/s to trainers"
-    yield (
-        f"forecast: {made.samples:,.0f} samples/s, {made.batches:,.1f} batches/s{sent} with all "
-        f"{profile.cores} cores of this host; the limit is {_LIMITS[made.limit]}"
-    )
-    if fleet is not None:
-        yield (
-            f"          the trainers take {fleet.samples:,.0f} samples/s: {fleet.servers} "
-            f"server{'s' * (fleet.servers > 1)} like this host, {fleet.utilisation:.0%} used"
-        )
     if text := doubt(profile):
         yield f"warning: unreliable figures: {text}"
         yield "         end other programs, and run it again, or longer with --seconds"
-    for number, text in enumerate(advice(profile, made)):
+    for number, text in enumerate(advice(profile)):
         yield f"{'advice: ' if number == 0 else '        '}{text}"

@@ -5,11 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from infeed.shared.report import ServerReport
 from infeed_server.profile.figures import Profile, Stage
-from infeed_server.profile.forecast import Forecast
 
 _LARGE_SHARE = 0.25
 """Share of the CPU time from which a stage is named: with less, its cost hardly matters."""
+
+_BUSY_SHARE = 0.8
+"""Share of the cores that a run could have, from which it computes; one that uses less waits."""
+
+_MAX_DIFFERENCE = 0.4
+"""Share by which the CPU time of the whole run may differ from the sum of its stages: with more,
+the shares of the stages say nothing about the run."""
 
 _HINTS = {
     "decode_image": "smaller images decode faster; of a crop right behind it, the window alone is "
@@ -21,14 +28,33 @@ _HINTS = {
 """Name of a transform → what usually makes it cheaper."""
 
 
-def advice(profile: Profile, made: Forecast) -> list[str]:
-    """Returns what the figures support, that with the largest effect first."""
-    return [*_limits(profile, made), *_cache(profile), *_large(profile), *_sent(profile)]
+def advice(profile: Profile) -> list[str]:
+    """Returns what the figures of a run support, that with the largest effect first."""
+    if profile.run is None:
+        return []
+    return [*_reading(profile, profile.run), *_cache(profile), *_large(profile), *_sent(profile)]
 
 
-def _limits(profile: Profile, made: Forecast) -> Iterator[str]:
-    """Yields what helps where the processors are not the limit."""
-    if made.limit == "read":
+def doubt(profile: Profile) -> str:
+    """Returns why the figures are unreliable; empty if stages and run agree."""
+    if profile.run is None or not profile.run_samples or not profile.stages:
+        return ""
+    whole = profile.run.cpu_seconds / profile.run_samples
+    stages = sum(
+        stage.cost.cpu for stage in profile.stages if stage.kind not in ("finish", "cache")
+    )
+    if abs(stages - whole) <= _MAX_DIFFERENCE * whole:
+        return ""
+    return (
+        f"a sample took {stages * 1e6:,.0f} µs of CPU time in the stages, one after the other, and "
+        f"{whole * 1e6:,.0f} µs in the whole pipeline"
+    )
+
+
+def _reading(profile: Profile, run: ServerReport) -> Iterator[str]:
+    """Yields what helps where reading is the limit, also once other processes leave the cores."""
+    is_computing = run.cpu_seconds >= _BUSY_SHARE * run.seconds * run.usable_cores
+    if run.source_seconds / run.seconds > (run.cpu_share if is_computing else 0.5):
         reads = [stage for stage in profile.server_stages if stage.kind in ("read", "map")]
         slowest = max(reads, key=lambda stage: stage.cost.elapsed)
         if slowest.kind == "map":

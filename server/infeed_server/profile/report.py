@@ -1,18 +1,17 @@
-"""The report of a profile as JSON: its figures, the forecast and the advice."""
+"""The report of a profile as JSON: its figures and the advice."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Any
 
-from infeed_server.profile.advice import advice
+from infeed_server.profile.advice import advice, doubt
 from infeed_server.profile.figures import Profile, Stage
-from infeed_server.profile.forecast import Fleet, doubt, forecast
 
 
-def to_json(profile: Profile, fleet: Fleet | None, *, complete: bool) -> dict[str, Any]:
+def to_json(profile: Profile, *, complete: bool) -> dict[str, Any]:
     """Returns the report. Times are seconds per sample, rates per second; null: not measured."""
-    made, run = forecast(profile), profile.run
+    run = profile.run
     return {
         "pipeline": profile.name,
         "complete": complete,
@@ -32,9 +31,7 @@ def to_json(profile: Profile, fleet: Fleet | None, *, complete: bool) -> dict[st
             "other_cores": run.cores - run.usable_cores,
         },
         "doubts": [text] if (text := doubt(profile)) else [],
-        "forecast": made and asdict(made),
-        "fleet": fleet and asdict(fleet),
-        "advice": advice(profile, made) if made else [],
+        "advice": advice(profile),
     }
 
 

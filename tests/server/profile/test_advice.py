@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from infeed_server.profile.advice import advice
+import pytest
+
+from infeed.shared.report import ServerReport
+from infeed_server.profile.advice import advice, doubt
 from infeed_server.profile.figures import Cost, Profile, Stage
-from infeed_server.profile.forecast import Forecast, Limit
 
 READ = Stage("read", "read images", Cost(100e-6, 400e-6), 100_000, 100_000)
 STEP = Stage("transform", "decode_image", Cost(1800e-6, 500e-6), 100_000, 1 << 20, ordinal=0)
 SMALL = Stage("transform", "random_crop", Cost(100e-6, 50e-6), 1 << 20, 150_000, ordinal=1)
 
 
-def found(*stages: Stage, limit: Limit = "cpu", kind: str = "images") -> list[str]:
-    profile = Profile(
-        "p", cores=2, source_kind=kind, source_samples=500, stages=[*stages], batch_size=10
-    )
-    return advice(profile, Forecast(1000.0, 100.0, limit, None))
+RUN = ServerReport(2.0, 200, cpu_seconds=8.0, cores=4.0, available_cores=4.0)
+"""With all of four cores: 4,000 µs of CPU time for a sample in batches of 10."""
+
+READS = replace(RUN, cpu_seconds=2.0, source_seconds=1.8)
+
+
+def found(*stages: Stage, run: ServerReport = RUN, kind: str = "images") -> list[str]:
+    made = Profile("p", 4, 10, kind, source_samples=500, stages=[*stages], run=run)
+    return advice(made)
 
 
 def test_large_stage_is_named_with_its_share() -> None:
@@ -58,13 +64,27 @@ def test_transform_that_makes_more_to_send_is_named() -> None:
 
 
 def test_slow_storage_is_named_with_its_rate() -> None:
-    texts = found(replace(READ, cost=Cost(100e-6, 2000e-6)), SMALL, limit="read")
+    texts = found(replace(READ, cost=Cost(100e-6, 2000e-6)), SMALL, run=READS)
     assert texts[0].startswith("reading is the limit, alone with 50 MB/s: use nearer or faster")
     assert "TFRecords read many at once" in texts[0]
 
 
 def test_python_that_limits_needs_processes() -> None:
-    (text,) = found(READ, SMALL, limit="read", kind="python")
+    (text,) = found(READ, SMALL, run=READS, kind="python")
     assert text == "the data set in Python is the limit: raise source.processes"
     function = Stage("map", "map mine:f", Cost(10e-6, 1000e-6), 1e5, 1e5)
-    assert found(READ, function, limit="read") == ["map mine:f is the limit: raise its processes"]
+    assert found(READ, function, run=READS) == ["map mine:f is the limit: raise its processes"]
+
+
+def test_reading_is_the_limit_of_what_more_cores_can_do() -> None:
+    beside_others = replace(READS, available_cores=1.0)  # which is all of the cores it could have
+    assert len(found(READ, SMALL, run=beside_others)) == 1
+    assert found(READ, SMALL, run=replace(beside_others, source_seconds=0.2)) == []
+    assert found(READ, SMALL, run=replace(READS, source_seconds=0.8)) == []
+
+
+@pytest.mark.parametrize(("cpu", "is_doubted"), [(0.003, False), (0.006, True), (0.002, True)])
+def test_stages_far_from_the_run_are_doubted(cpu: float, is_doubted: bool) -> None:
+    stage = Stage("transform", "crop", Cost(cpu, cpu), 8, 8)
+    profile = Profile("p", 4, batch_size=10, stages=[stage], run=RUN)
+    assert bool(doubt(profile)) is is_doubted
