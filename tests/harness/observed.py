@@ -55,8 +55,6 @@ def fake_engine(name: str, **values: Any) -> Any:
         cache_bytes=lambda: 0,
         sample_counts=lambda: {"computed_samples": 30, "shared_samples": 10},
         bad_samples=lambda: values.get("bad", []),
-        sample_key=lambda seed, position, sample_id: np.array([sample_id, -1], np.int64),
-        sample_stages=lambda sample_id, key: iter(()),
     )
 
 

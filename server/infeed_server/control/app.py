@@ -27,7 +27,6 @@ from infeed_server.dashboard.routes import dashboard_routes, page
 from infeed_server.observe.history import MAX_POINTS
 from infeed_server.observe.preview import BusyError, Previews
 from infeed_server.observe.status import Status
-from infeed_server.pipeline.sample_key import parse_key
 
 _PROBES = {
     "/livez": "200 while the process serves",
@@ -166,11 +165,7 @@ def _api_routes(status: Status, health: HealthView) -> list[Route]:
 def _preview_route(previews: Previews) -> Route:
     def show_preview(request: Request) -> Response:
         name, query = request.path_params["name"], request.query_params
-        if "sample_id" in query:
-            key = _number(query, "key", "0" * 32, parse_key)
-            return _json(previews.make_sample(name, _number(query, "sample_id", 0), key))
-        stages = bool(_number(query, "stages", 0))
-        return _json(previews.make(name, _number(query, "position", 0), stages=stages))
+        return _json(previews.make(name, _number(query, "position", 0)))
 
     return Route("/api/v1/pipelines/{name:path}/preview", show_preview)
 

@@ -22,7 +22,6 @@ from infeed_server.sources.python.work_meter import PythonWork
 
 if TYPE_CHECKING:
     from infeed.shared.telemetry.batch_span import BatchSpan
-    from infeed_server.pipeline.sample_stages import SampleStage
 
 
 @dataclass(frozen=True)
@@ -226,16 +225,6 @@ class Engine(ABC):
     def provenance(self, sample_id: int) -> tuple[str | None, int | None]:  # noqa: ARG002
         """Returns the file of a sample and its offset there in bytes; None where unknown."""
         return None, None
-
-    def sample_key(self, seed: int, position: int, sample_id: int) -> Array | None:  # noqa: ARG002
-        """Returns the random key, int64[2], of the sample that is delivered at a position. None
-        where samples have no keys, or another sample is delivered there."""
-        return None
-
-    def sample_stages(self, sample_id: int, key: Array) -> Iterator[SampleStage]:  # noqa: ARG002
-        """Yields a sample as it is read, and after each transform; nothing where that is unknown.
-        Each stage runs when it is requested. Raises `InvalidRequestError` for an unknown sample."""
-        return iter(())
 
     @abstractmethod
     def close(self) -> None:

@@ -1,20 +1,17 @@
-"""Pictures and short texts of samples and of their stages, for JSON."""
+"""Pictures and short texts of samples, for JSON."""
 
 from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from infeed.shared import pictures
 from infeed.shared.spec import Array
-
-if TYPE_CHECKING:  # or it would load TensorFlow
-    from infeed_server.pipeline.sample_stages import SampleStage
 
 _MAX_SIDE = 256
 """Pixels; larger pictures are made smaller."""
@@ -54,60 +51,3 @@ def text_of(value: Any) -> str:
         if array.dtype.kind in "uif":
             text += f", {array.min():.6g} to {array.max():.6g}"
     return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[: _MAX_VALUE_LENGTH - 3]}..."
-
-
-def stages_json(stages: Sequence[SampleStage]) -> list[dict[str, Any]]:
-    """Returns each stage with its picture, and the fields that it added, changed or removed."""
-    listed = []
-    before: Mapping[str, Any] = {}
-    image: str | None = None
-    for stage in stages:
-        changed = {
-            name: text_of(value)
-            for name, value in stage.fields.items()
-            if name not in before or not _equal(before[name], value)
-        }
-        field = picture_field(stage.fields)
-        if stage.error is not None:
-            image = None if stage.recovered is None else data_url(stage.recovered)
-        elif field is None:
-            image = None
-        elif field in changed or image is None:
-            image = data_url(stage.fields[field])
-        listed.append(
-            {
-                "stage": stage.name,
-                "place": stage.place,
-                "image_field": field,
-                "image": image,
-                "values": changed,
-                "removed": [name for name in before if name not in stage.fields],
-                "error": stage.error,
-            }
-        )
-        before = stage.fields
-    return listed
-
-
-def is_sent(stages: Sequence[SampleStage], sent: Mapping[str, Array]) -> bool | None:
-    """Returns whether the last stage of the server has the bits of the batch that was served; None
-    without stages."""
-    last = next((stage for stage in reversed(stages) if stage.place == "server"), None)
-    if last is None:
-        return None
-    return (
-        last.error is None
-        and last.fields.keys() == sent.keys()
-        and all(_equal(value, last.fields[name]) for name, value in sent.items())
-    )
-
-
-def _equal(one: Any, other: Any) -> bool:
-    """Returns whether two values have the same type, shape and bits."""
-    if one is other:
-        return True
-    first, second = np.asarray(one), np.asarray(other)
-    if first.dtype.kind in "OS" or second.dtype.kind in "OS":
-        return np.array_equal(first, second)
-    same = (first.dtype, first.shape) == (second.dtype, second.shape)
-    return same and first.tobytes() == second.tobytes()

@@ -9,23 +9,15 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
 from infeed.shared.errors import InfeedError, InvalidRequestError, PipelineNotFoundError
-from infeed.shared.spec import Array
 from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
-from infeed_server.observe.pictures import data_url, is_sent, picture_field, stages_json, text_of
-from infeed_server.pipeline.sample_key import format_key
+from infeed_server.observe.pictures import data_url, picture_field, text_of
 
 MAX_SAMPLES = 8
-
-MAX_STAGED_SAMPLES = 4
-"""Samples whose stages are made: their transforms run once more, on one thread."""
 
 INTERVAL_SECONDS = 2.0
 """Between two previews of a server: trainers must not notice them."""
 
 _BATCH_TIMEOUT_SECONDS = 20.0
-
-_STAGES_SECONDS = 5.0
-"""After this time, no stages of another sample are made."""
 
 _MAX_POSITION = 1 << 62
 
@@ -45,49 +37,25 @@ class Previews:
         self._next_at = clock()
         self._lock = threading.Lock()
 
-    def make(self, pipeline: str, position: int, *, stages: bool = False) -> dict[str, Any]:
-        """Returns the samples from a position of the default order, for JSON; with `stages`, fewer
-        of them, with what every transform makes of each.
-
-        Raises `BusyError`, `PipelineNotFoundError`, `InvalidRequestError` for a position or a
-        pipeline without previews, and the errors of a stream.
-        """
-        engine = self._engine(pipeline)
+    def make(self, pipeline: str, position: int) -> dict[str, Any]:
+        """Returns the samples from a position of the default order, for JSON. Raises `BusyError`,
+        `PipelineNotFoundError`, `InvalidRequestError` for a position or a pipeline without
+        previews, and the errors of a stream."""
+        engine = self._engines.get(pipeline)
+        if engine is None:
+            names = ", ".join(map(repr, self._engines)) or "none"
+            raise PipelineNotFoundError(f"there is no pipeline {pipeline!r}; there is: {names}")
         if not 0 <= position <= _MAX_POSITION:
             raise InvalidRequestError(f"position={position} must be from 0 to 2^62")
         if engine.spec.guarantee.resume != "constant_time":
             raise InvalidRequestError(
                 f"{pipeline!r} is read from its beginning, so a preview would cost too much"
             )
-        slots = min(MAX_STAGED_SAMPLES if stages else MAX_SAMPLES, engine.spec.batch_size)
-        return self._run(lambda: _to_json(engine, _batch(engine, position, slots), stages))
-
-    def make_sample(self, pipeline: str, sample_id: int, key: Array) -> dict[str, Any]:
-        """Returns one sample with its stages under a random key, for JSON; also of a bad sample."""
-        engine = self._engine(pipeline)
-        return self._run(
-            lambda: {
-                "pipeline": pipeline,
-                "sample_id": sample_id,
-                "key": format_key(key),
-                # First: they refuse a sample that there is not.
-                "stages": stages_json(list(engine.sample_stages(sample_id, key))),
-                **_origin(engine, sample_id),
-            }
-        )
-
-    def _engine(self, pipeline: str) -> Engine:
-        engine = self._engines.get(pipeline)
-        if engine is None:
-            names = ", ".join(map(repr, self._engines)) or "none"
-            raise PipelineNotFoundError(f"there is no pipeline {pipeline!r}; there is: {names}")
-        return engine
-
-    def _run(self, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         if self._clock() < self._next_at or not self._lock.acquire(blocking=False):
             raise BusyError
         try:
-            return make()
+            slots = min(MAX_SAMPLES, engine.spec.batch_size)
+            return _to_json(engine, _batch(engine, position, slots))
         finally:
             self._next_at = self._clock() + INTERVAL_SECONDS
             self._lock.release()
@@ -111,29 +79,23 @@ def _batch(engine: Engine, position: int, slots: int) -> HostBatch:
     return answer
 
 
-def _to_json(engine: Engine, batch: HostBatch, stages: bool) -> dict[str, Any]:
+def _to_json(engine: Engine, batch: HostBatch) -> dict[str, Any]:
     field = picture_field({name: array[0] for name, array in batch.arrays.items()})
-    deadline = time.monotonic() + _STAGES_SECONDS
     samples: list[dict[str, Any]] = []
     for slot, number in enumerate(map(int, batch.sample_ids)):
-        if samples and time.monotonic() > deadline:
-            break
-        position, sample_id, key = batch.start + slot, None, None
-        if batch.mask[slot]:
-            sample_id, key = number, engine.sample_key(engine.spec.seed, position, number)
+        sample_id = number if batch.mask[slot] else None
+        file, offset = (None, None) if sample_id is None else engine.provenance(sample_id)
         sent = {name: array[slot] for name, array in batch.arrays.items()}
-        sample = {
-            "position": position,
-            "sample_id": sample_id,
-            "key": None if key is None else format_key(key),
-            **_origin(engine, sample_id),
-            "image": data_url(sent[field]) if field else None,
-            "values": {name: text_of(value) for name, value in sent.items() if name != field},
-        }
-        if stages:
-            made = [] if key is None else list(engine.sample_stages(number, key))
-            sample |= {"stages": stages_json(made), "is_sent": is_sent(made, sent)}
-        samples.append(sample)
+        samples.append(
+            {
+                "position": batch.start + slot,
+                "sample_id": sample_id,
+                "file": file,
+                "offset": offset,
+                "image": data_url(sent[field]) if field else None,
+                "values": {name: text_of(value) for name, value in sent.items() if name != field},
+            }
+        )
     return {
         "pipeline": engine.spec.name,
         "seed": engine.spec.seed,
@@ -141,8 +103,3 @@ def _to_json(engine: Engine, batch: HostBatch, stages: bool) -> dict[str, Any]:
         "image_field": field,
         "samples": samples,
     }
-
-
-def _origin(engine: Engine, sample_id: int | None) -> dict[str, Any]:
-    file, offset = (None, None) if sample_id is None else engine.provenance(sample_id)
-    return {"file": file, "offset": offset}

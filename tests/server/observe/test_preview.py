@@ -83,7 +83,6 @@ def test_a_preview_has_pictures_values_and_where_they_are_from() -> None:
     assert {**first, "image": None} == {
         "position": 8,
         "sample_id": 5,
-        "key": "0000000000000005ffffffffffffffff",
         "file": "/data/5.jpg",
         "offset": 50,
         "image": None,
@@ -144,12 +143,6 @@ def test_a_batch_that_takes_too_long_ends_the_session(monkeypatch: pytest.Monkey
     assert made.session.calls == ["closed"]
 
 
-def test_stages_of_slow_transforms_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preview, "_STAGES_SECONDS", -1.0)
-    document = previews(batch(image=PIXELS)).previews.make("photos", 0, stages=True)
-    assert len(document["samples"]) == 1
-
-
 def test_what_cannot_be_previewed_is_an_error() -> None:
     made = previews(batch(image=PIXELS))
     with pytest.raises(PipelineNotFoundError, match="'fotos'; there is: 'photos'"):
@@ -163,17 +156,3 @@ def test_what_cannot_be_previewed_is_an_error() -> None:
     with pytest.raises(InvalidRequestError, match="cost too much"):
         own.previews.make("photos", 0)
     assert made.session.requests == own.session.requests == []
-
-
-def test_unknown_sample_is_refused_before_its_file_is_looked_up() -> None:
-    made = previews(None)
-
-    def out_of_range(*_: Any) -> Any:
-        raise InvalidRequestError("'photos' has the samples 0 to 49")
-
-    def no_file(sample_id: int) -> Any:
-        raise IndexError(sample_id)
-
-    made.engine.sample_stages, made.engine.provenance = out_of_range, no_file
-    with pytest.raises(InvalidRequestError, match="has the samples 0 to 49"):
-        made.previews.make_sample("photos", 10**20, np.zeros(2, np.int64))

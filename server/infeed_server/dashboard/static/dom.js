@@ -85,7 +85,7 @@ function update(node, { properties, children }) {
 // [name, label, classes, function of a row]; one with the class "row" names the row.
 export function table(columns, rows, propertiesOf) {
   const head = columns.map(([, label, classes]) => (
-    h("th", { scope: "col", class: /\b(n|picture)\b/.exec(classes)?.[0] }, label)
+    h("th", { scope: "col", class: /\bn\b/.exec(classes)?.[0] }, label)
   ));
   const cell = (row, [name, label, classes, of]) => (/\brow\b/.test(classes)
     ? h("th", { scope: "row", class: classes, "data-label": classes !== "row" && label, "data-f": name }, of(row))

@@ -1,7 +1,7 @@
 // The page: asks the API once a second and shows the answer in place.
 
 import { getJson, Poll, RequestError } from "./api.js";
-import { BadSamples } from "./bad_samples.js";
+import { showBadSamples } from "./bad_samples.js";
 import { Chart, means } from "./charts.js";
 import { byId, h, icon, render, setAttribute, setText } from "./dom.js";
 import * as format from "./format.js";
@@ -31,16 +31,12 @@ const waitChart = new Chart(byId("chart-wait"), {
   limits: [[0.2, "highly input-bound"], [0.05, "moderately"]],
   top: 1,
 });
-let preview = null;
-let badSamples = null;
+let preview; // null: this server makes none
 
 async function update() {
-  if (!badSamples) {
+  if (preview === undefined) {
     const { endpoints = {} } = await getJson("/api/v1");
-    const hasPreviews = "/api/v1/pipelines/NAME/preview" in endpoints;
-    if (hasPreviews) preview = new Preview(() => current()?.name);
-    badSamples = new BadSamples(hasPreviews);
-    if (hasPreviews) setInterval(() => isWanted() && badSamples.makeOne(), BadSamples.INTERVAL_MS);
+    preview = "/api/v1/pipelines/NAME/preview" in endpoints ? new Preview(() => current()?.name) : null;
   }
   const status = await getJson("/api/v1/status");
   page.history = await getJson(`/api/v1/history?seconds=${page.seconds}`);
@@ -92,7 +88,7 @@ function show() {
   }
   showPath(pipeline);
   showJobs(pipeline, status.verdict);
-  badSamples.show(pipeline, page.bad.samples);
+  showBadSamples(pipeline, page.bad.samples);
   preview?.show(pipeline.name);
   showCharts(pipeline);
 }

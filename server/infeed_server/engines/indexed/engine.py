@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
-from infeed.shared.errors import InvalidRequestError, ServerUnavailableError
-from infeed.shared.spec import Array, PipelineSpec
+from infeed.shared.errors import ServerUnavailableError
+from infeed.shared.spec import PipelineSpec
 from infeed.shared.spec.segment import Lineage
 from infeed.v1 import feed_service_pb2 as service
 from infeed_server.engines.base import (
@@ -33,7 +33,6 @@ from infeed_server.engines.monitor import Monitor
 from infeed_server.engines.state_clock import STATES, StateSeconds, total_seconds
 from infeed_server.order import Order
 from infeed_server.pipeline.indexed_plan import IndexedPlan
-from infeed_server.pipeline.sample_stages import SampleStage, sample_stages
 from infeed_server.sources.python.mapped import python_work
 from infeed_server.sources.python.work_meter import PythonWork
 
@@ -42,9 +41,6 @@ _MAX_WARM_SIZES = 4
 
 _MAX_SIZES_IN_USE = 16
 """Batch sizes in use at a time: each has threads and buffers of its own, and peers choose it."""
-
-_MAX_SUBSTITUTES = 100
-"""Substitutes in a row that a search for a sample's key follows."""
 
 
 class IndexedEngine(Engine):
@@ -129,25 +125,6 @@ class IndexedEngine(Engine):
     def provenance(self, sample_id: int) -> tuple[str | None, int | None]:
         origin = self._plan.source.provenance(sample_id)
         return origin.file, origin.offset
-
-    def sample_key(self, seed: int, position: int, sample_id: int) -> Array | None:
-        order = self._plan.order(seed)
-        drawn = order.slots(position, 1)
-        for _ in range(_MAX_SUBSTITUTES):
-            index = int(drawn.index[0])
-            key: Array = drawn.key[0]
-            if index == sample_id:
-                return key
-            drawn = order.substitute(index, key)
-        return None
-
-    def sample_stages(self, sample_id: int, key: Array) -> Iterator[SampleStage]:
-        count = len(self._plan.source)
-        if not 0 <= sample_id < count:
-            raise InvalidRequestError(
-                f"sample_id={sample_id}: {self.spec.name!r} has the samples 0 to {count - 1}"
-            )
-        return sample_stages(self._plan, sample_id, key)
 
     def close(self) -> None:
         with self._lock:

@@ -110,7 +110,9 @@ def test_slots_are_those_that_are_delivered(make: Any, images: Path, action: str
         assert slot.file == str(images / ("cats" if sample < 8 else "dogs") / f"{sample:02}.jpg")
         assert json.loads(slot.fields) == {"label": int(sample >= 8)}
         assert (with_draws.key, with_draws.fields) == (slot.key, slot.fields)
-        assert slot.key == engine.sample_key(SEED, slot.position, sample).tolist()
+        first = engine.order(SEED).slots(slot.position, 1)
+        if sample == first.index[0]:  # not in place of a bad sample
+            assert slot.key == first.key[0].tolist()
         assert not slot.draws
         assert not slot.HasField("offset")
 
