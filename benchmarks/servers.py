@@ -69,7 +69,7 @@ def infeed_in_tls() -> AbstractContextManager[Running]:
 
 
 def infeed_unobserved() -> AbstractContextManager[Running]:
-    """Runs `infeed` without metrics, states, reports and history."""
+    """Runs `infeed` without metrics, states and reports."""
     return infeed(launch=_launch_unobserved)
 
 

@@ -1,6 +1,6 @@
 """`infeed serve` without its observation: python -m benchmarks.unobserved serve FILE ...
 
-No totals, no states, no reports, no history: what remains is what the observation costs nothing of.
+No totals, no states, no reports: what remains is what the observation costs nothing of.
 A client sends no reports to it either.
 """
 

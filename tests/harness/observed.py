@@ -62,9 +62,7 @@ def observed(*names: str, bad: Sequence[dict[str, Any]] = (BAD_SAMPLE,)) -> Obse
     """Returns an observer of pipelines; ranks 0 and 1 of three read the first one, and rank 1 waits
     half of its time for transforms. Each second has two batches."""
     clock = ManualClock()
-    observer = Observer(
-        "1.2.3", Metrics("1.2.3", "2.21.0"), clock, unix_time=lambda: 1_700_000_000.0 + clock()
-    )
+    observer = Observer("1.2.3", Metrics("1.2.3", "2.21.0"), clock)
     engines = {name: fake_engine(name, bad=list(bad)) for name in names or ("photos",)}
     for name, engine in engines.items():
         observer.watch(name, engine)

@@ -24,7 +24,6 @@ from infeed.shared.errors import InfeedError, InvalidRequestError, PipelineNotFo
 from infeed_server.control.access import AccessCheck, Authorize, is_authorized
 from infeed_server.control.health import HealthView
 from infeed_server.dashboard.routes import dashboard_routes, page
-from infeed_server.observe.history import MAX_POINTS
 from infeed_server.observe.preview import BusyError, Previews
 from infeed_server.observe.status import Status
 
@@ -35,7 +34,6 @@ _PROBES = {
 }
 _API = {
     "/api/v1/status": "the server, its pipelines and their trainers, with verdicts",
-    "/api/v1/history": "rates and waits of the last `seconds`, one point a second",
     "/api/v1/pipelines/NAME/bad-samples": "the last bad samples of a pipeline",
 }
 _PREVIEW = {"/api/v1/pipelines/NAME/preview": "a few samples from `position`, as pictures"}
@@ -138,13 +136,6 @@ def _api_routes(status: Status, health: HealthView) -> list[Route]:
         named = {"": health.overall, **health.parts}.items()
         return _json(status.to_json({name: (part.ready, part.reason) for name, part in named}))
 
-    def show_history(request: Request) -> Response:
-        seconds = _number(request.query_params, "seconds", MAX_POINTS, float)
-        if not 0 < seconds <= MAX_POINTS:
-            limits = f"a number above 0, at most {MAX_POINTS}"
-            raise InvalidRequestError(f"seconds={seconds:g} must be {limits}")
-        return _json(status.history.to_json(seconds))
-
     def show_bad_samples(request: Request) -> Response:
         name = request.path_params["name"]
         samples = status.bad_samples(name)
@@ -156,7 +147,6 @@ def _api_routes(status: Status, health: HealthView) -> list[Route]:
 
     return [
         Route("/api/v1/status", show_status),
-        Route("/api/v1/history", show_history),
         # A name may have slashes.
         Route("/api/v1/pipelines/{name:path}/bad-samples", show_bad_samples),
     ]

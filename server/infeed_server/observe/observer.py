@@ -28,11 +28,7 @@ class Observer:
     """Observes the pipelines and trainers of a process. `update` is called every second."""
 
     def __init__(
-        self,
-        version: str,
-        metrics: Metrics,
-        clock: Callable[[], float] = time.monotonic,
-        unix_time: Callable[[], float] = time.time,
+        self, version: str, metrics: Metrics, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.metrics = metrics
         self._version = version
@@ -43,7 +39,7 @@ class Observer:
         """During an `update`, which takes them once."""
         self._reports = PipelineReports(clock)
         self.jobs = Jobs(self._reports.report, clock)
-        self.status = status = Status(self, clock, unix_time)
+        self.status = status = Status(self, clock)
         self._engines: dict[str, Engine] = {}
         metrics.read(
             {

@@ -17,15 +17,12 @@ from infeed.shared.capacity import consumption
 from infeed.shared.report import RankReport, ServerReport, TrainerReport, merge_processes
 from infeed.shared.verdict import Verdict, judge
 from infeed_server.observe.desired_servers import Demand, DesiredServers, enough_in_use
-from infeed_server.observe.history import History
 from infeed_server.observe.missing_ranks import MissingRanks
 
 Document = dict[str, Any]
 
 _MAX_BAD_SAMPLES = 100
 """As one process has."""
-
-_RATES = ("batches", "samples", "bytes")
 
 
 class Processes(Protocol):
@@ -41,24 +38,15 @@ class Processes(Protocol):
 class Status:
     """The status of a server. `update` is called every second, the others on any thread."""
 
-    def __init__(
-        self,
-        processes: Processes,
-        clock: Callable[[], float] = time.monotonic,
-        unix_time: Callable[[], float] = time.time,
-    ) -> None:
-        self.history = History()
+    def __init__(self, processes: Processes, clock: Callable[[], float] = time.monotonic) -> None:
         self.trainers: dict[str, int] = {}
         """Connected trainers by pipeline, as of the last `update`."""
         self.wait_shares: dict[str, float | None] = {}
         """The wait share of the rank that waits most, by pipeline, as of the last `update`."""
         self._processes = processes
         self._clock = clock
-        self._unix_time = unix_time
         self._desired = DesiredServers()
         self._missing_ranks = MissingRanks()
-        self._counted: dict[tuple[int, str], tuple[float, Document]] = {}
-        """Time and totals of the last `update`, by process and pipeline."""
 
     @property
     def desired_servers(self) -> int:
@@ -66,9 +54,8 @@ class Status:
         return self._desired.value
 
     def update(self) -> None:
-        """Renews `desired_servers`, and adds a point to the history."""
-        documents = self._processes.documents()
-        pipelines = _merge_pipelines(documents)
+        """Renews `desired_servers`, `trainers` and `wait_shares`."""
+        pipelines = _merge_pipelines(self._processes.documents())
         jobs = {pipeline["name"]: pipeline["jobs"] for pipeline in pipelines}
         judged = ((_ranks(job), job["world_size"], _judge(job)) for job in chain(*jobs.values()))
         self._desired.update(
@@ -84,9 +71,6 @@ class Status:
             name: sum(len(job["trainers"]) for job in listed) for name, listed in jobs.items()
         }
         self.wait_shares = {name: _worst_wait(listed) for name, listed in jobs.items()}
-        rates = self._rates(documents)
-        points = {name: {**rates[name], "wait_share": self.wait_shares[name]} for name in jobs}
-        self.history.add(self._unix_time(), points)
 
     def to_json(self, readiness: Mapping[str, tuple[bool, str]]) -> Document:
         """Returns the document of `/api/v1/status`. `readiness` has, by pipeline and under "" for
@@ -120,21 +104,6 @@ class Status:
             before = merged.pop(sample["sample_id"], {"count": 0})
             merged[sample["sample_id"]] = {**sample, "count": sample["count"] + before["count"]}
         return list(merged.values())[-_MAX_BAD_SAMPLES:][::-1]
-
-    def _rates(self, documents: Iterable[Document]) -> dict[str, dict[str, float]]:
-        """Returns by pipeline what was sent a second since the last `update`. Each process has its
-        own growth: one that did not answer meanwhile makes no peak."""
-        now = self._clock()
-        rates: dict[str, dict[str, float]] = {}
-        for pipeline in chain.from_iterable(document["pipelines"] for document in documents):
-            key, totals = (pipeline["report"]["process_id"], pipeline["name"]), pipeline["totals"]
-            before_at, before = self._counted.get(key, (now, totals))
-            self._counted[key] = now, totals
-            rate = rates.setdefault(pipeline["name"], {})
-            for name in _RATES:
-                grown = (totals[name] - before[name]) / ((now - before_at) or 1.0)
-                rate[f"{name}_per_second"] = rate.get(f"{name}_per_second", 0.0) + grown
-        return rates
 
 
 def _merge_servers(servers: list[Document]) -> Document:

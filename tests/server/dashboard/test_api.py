@@ -80,17 +80,8 @@ def test_a_server_without_previews_has_no_such_path(get: Get) -> None:
     assert "/api/v1/pipelines/NAME/preview" not in get("/api/v1").json["endpoints"]
 
 
-@pytest.mark.parametrize("seconds", ["0", "-1", "600.5", "nan", "inf", "x", ""])
-def test_history_of_an_impossible_time_is_refused(get: Get, seconds: str) -> None:
-    answer = get(f"/api/v1/history?seconds={seconds}")
-    assert answer.status == 400
-    assert answer.json["error"].startswith("seconds=")
-    assert "must be a number" in answer.json["error"]
-
-
 def test_answers_of_the_api_are_not_kept(get: Get) -> None:
-    for path in ("/api/v1/status", "/api/v1/history"):
-        assert get(path).headers["cache-control"] == "no-store"
+    assert get("/api/v1/status").headers["cache-control"] == "no-store"
 
 
 def test_documented_keys_are_those_of_the_documents(get: Get) -> None:
@@ -98,7 +89,7 @@ def test_documented_keys_are_those_of_the_documents(get: Get) -> None:
     page = page.partition("\n### Status\n")[2].partition("\n### Preview\n")[0]
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     documented = {key for row in rows for key in re.findall(r"`(\w+)`", row)}
-    paths = ("status", "history", "pipelines/photos/bad-samples")
+    paths = ("status", "pipelines/photos/bad-samples")
     found: set[str] = set()
     values = [get(f"/api/v1/{path}").json for path in paths]
     while values:

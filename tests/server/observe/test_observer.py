@@ -58,8 +58,7 @@ def test_trainer_that_no_longer_reports_is_in_no_figure() -> None:
     observer.update()
     document = observer.status.to_json({})
     assert document["verdict"]["level"] == "unknown"
-    history = observer.status.history.to_json(1)["pipelines"]["photos"]
-    assert history["wait_share"][-1] is None
+    assert observer.status.wait_shares == {"photos": None}
 
 
 def test_figures_of_metrics_are_those_of_the_status() -> None:
@@ -74,12 +73,6 @@ def test_figures_of_metrics_are_those_of_the_status() -> None:
     state = {**photos, "state": "transform"}
     assert sample("infeed_pipeline_state_seconds_total", state) == 9
     assert sample("infeed_desired_servers") == observer.status.desired_servers > 0
-
-
-def test_history_has_what_was_sent_each_second() -> None:
-    history = observed("photos").status.history.to_json()["pipelines"]["photos"]
-    assert history["batches_per_second"][:4] == [0, 2, 2, 2]
-    assert history["wait_share"] == [*[None] * 12, 0.5]
 
 
 def test_peak_of_memory_has_the_children_too(monkeypatch: pytest.MonkeyPatch) -> None:

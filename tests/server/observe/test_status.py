@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from itertools import count
 from typing import Any
@@ -153,27 +152,6 @@ def test_a_feed_with_several_streams_is_one_trainer() -> None:
     assert status.wait_shares == {"p": pytest.approx(0.6)}
     (job,) = status.to_json({})["pipelines"][0]["jobs"]
     assert [trainer["report_age_seconds"] for trainer in job["trainers"]] == [0.5, 0.5]
-
-
-def test_history_has_the_growth_of_all_processes() -> None:
-    clock = ManualClock()
-    one, two = process(2, {0: 0.1}, 1.0), process(2, {1: 0.6}, 1.0)
-    fake = Fake(copy.deepcopy([one, two]))
-    status = Status(fake, clock, unix_time=lambda: 100 + clock())
-    status.update()
-    totals = [item["pipelines"][0]["totals"] for item in (one, two)]
-    for answers, grown in (([one, two], 3), ([one], 5), ([one, two], 7)):
-        clock.now += 1.0
-        for total in totals:
-            total["batches"] += grown
-        fake.answers = copy.deepcopy(answers)
-        status.update()
-    assert status.trainers == {"p": 2}
-    history = status.history.to_json(60)
-    assert history["at"] == [100, 101, 102, 103]
-    # The second process did not answer for a second: its growth is a mean, and no peak.
-    assert history["pipelines"]["p"]["batches_per_second"] == [0, 6, 5, 7 + (5 + 7) / 2]
-    assert history["pipelines"]["p"]["wait_share"] == pytest.approx([0.6, 0.6, 0.1, 0.6])
 
 
 def test_last_hundred_bad_samples_of_all_processes_stay() -> None:

@@ -1,4 +1,4 @@
-// Line charts of the history, with a value under the pointer.
+// Line charts, with a value under the pointer.
 
 import { h, render } from "./dom.js";
 import { clockTime, duration } from "./format.js";
@@ -6,7 +6,6 @@ import { clockTime, duration } from "./format.js";
 const WIDTH = 1000;
 const HEIGHT = 200;
 const MAX_GAP_SECONDS = 3;
-const MEAN_POINTS = 10;
 
 // Rounds up to 1, 2 or 5 times a power of ten.
 export function ceiling(value) {
@@ -29,14 +28,6 @@ export function linePath(points, x, y) {
     last = at;
   }
   return path;
-}
-
-// Returns the points, each the mean of ten seconds, as the reports are.
-export function means(points) {
-  return points.map(([at], index) => {
-    const last = points.slice(Math.max(0, index + 1 - MEAN_POINTS), index + 1);
-    return [at, last.reduce((sum, [, value]) => sum + (value ?? 0), 0) / last.length];
-  });
 }
 
 export class Chart {

@@ -2,17 +2,19 @@
 
 import { getJson, Poll, RequestError } from "./api.js";
 import { showBadSamples } from "./bad_samples.js";
-import { Chart, means } from "./charts.js";
+import { Chart } from "./charts.js";
 import { byId, h, icon, render, setAttribute, setText } from "./dom.js";
 import * as format from "./format.js";
 import { showPath } from "./path.js";
 import { Preview } from "./preview.js";
-import { showJobs, showPipelines } from "./tables.js";
+import { samplesPerSecond, showJobs, showPipelines } from "./tables.js";
 import { showVerdict } from "./verdict.js";
+
+const MAX_SECONDS = 600;
 
 const page = {
   status: null,
-  history: { at: [], pipelines: {} },
+  history: [],
   selected: null,
   judged: null,
   seconds: 300,
@@ -39,9 +41,9 @@ async function update() {
     preview = "/api/v1/pipelines/NAME/preview" in endpoints ? new Preview(() => current()?.name) : null;
   }
   const status = await getJson("/api/v1/status");
-  page.history = await getJson(`/api/v1/history?seconds=${page.seconds}`);
   if (status.server.uptime_seconds < (page.status?.server.uptime_seconds ?? 0)) page.bad.key = "";
   page.status = status;
+  remember(status.pipelines);
   page.answeredAt = performance.now();
   page.problem = null;
   await updateBadSamples();
@@ -93,12 +95,24 @@ function show() {
   showCharts(pipeline);
 }
 
+// Keeps what the charts show; the server keeps nothing of it.
+function remember(pipelines) {
+  const now = Date.now() / 1000;
+  const values = new Map(pipelines.map((each) => [each.name, { rate: samplesPerSecond(each), wait: worstWait(each) }]));
+  // Later ones go, where the clock was set back.
+  page.history = page.history.filter(({ at }) => at < now && at >= now - MAX_SECONDS);
+  page.history.push({ at: now, values });
+}
+
+function worstWait({ jobs }) {
+  const ranks = jobs.flatMap((job) => job.trainers).filter(({ report }) => report?.seconds);
+  return ranks.length ? Math.max(...ranks.map((each) => each.wait_share)) : null;
+}
+
 function showCharts({ name }) {
-  const { at, pipelines } = page.history;
-  const columns = Object.hasOwn(pipelines, name) ? pipelines[name] : {};
-  const points = (column) => at.map((time, index) => [time, columns[column]?.[index] ?? null]);
-  rateChart.show(means(points("samples_per_second")), page.seconds);
-  waitChart.show(points("wait_share"), page.seconds);
+  const points = (column) => page.history.map(({ at, values }) => [at, values.get(name)?.[column] ?? null]);
+  rateChart.show(points("rate"), page.seconds);
+  waitChart.show(points("wait"), page.seconds);
 }
 
 function showFacts({ server, pipelines }) {

@@ -13,7 +13,7 @@ const perSecond = (pipeline, name) => {
   return seconds ? pipeline.report[name] / seconds : null;
 };
 
-const samplesPerSecond = (pipeline) => {
+export const samplesPerSecond = (pipeline) => {
   const batches = perSecond(pipeline, "batches");
   return batches === null ? null : batches * pipeline.batch_size;
 };
