@@ -96,7 +96,7 @@ def _starter(
         raise SourceError(f"--labels, --parts: {path} is no folder of images; leave them out")
     if source not in _DRAFTS:
         raise _unknown(files)
-    if is_remote(path) and source == "arrayrecord":
+    if is_remote(path) and source in ("arrayrecord", "huggingface"):
         raise SourceError(
             f"{path}: the source {source} reads local files only; copy these to this host, or a "
             "pack of them to the store, see docs/data.md, When to pack"

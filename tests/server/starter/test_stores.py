@@ -11,7 +11,6 @@ import pytest
 from tests.harness.datasets import jpeg
 from tests.harness.mds import write_mds
 from tests.harness.object_server import ObjectServer
-from tests.harness.saved import write_saved
 from tests.harness.tfds import IMAGE, LABEL, write_tfds
 from tests.harness.tfrecords import example, write_records
 
@@ -32,8 +31,6 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [{"image": [jpeg(n)], "label": [n % 2]} for n in range(4)]
     write_tfds(root / "tfds" / "1.0.0", {"image": IMAGE, "label": LABEL}, {"train": [rows]})
     (root / "tokens").mkdir()
-    if importlib.util.find_spec("pyarrow"):
-        write_saved(root / "saved", {"x": [1, 2], "label": [0, 1]}, {})
     header = struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 8, 1, 0)
     arrays = (np.array([8], "<i4"), np.array([0], "<i8"))
     content = header + b"".join(array.tobytes() for array in arrays)
@@ -66,7 +63,7 @@ def test_of_files(store: ObjectServer, data: Path, path: str) -> None:
     assert_same(store, data, path)
 
 
-@pytest.mark.parametrize("path", ["mds/", "mds/index.json", "tfds", "tokens", "saved"])
+@pytest.mark.parametrize("path", ["mds/", "mds/index.json", "tfds", "tokens"])
 def test_of_folders_that_describe_themselves(
     store: ObjectServer, described: Path, path: str
 ) -> None:
@@ -105,6 +102,7 @@ def test_heads_are_read_and_no_more(store: ObjectServer, tmp_path: Path) -> None
         ("s3://bkt/nothing", "no file matches 's3://bkt/nothing'; the nearest folder with objects"),
         ("s3://denied/x", r"cannot list 's3://denied/x': the store denies it; allow to read and"),
         ("s3://bkt/r.arrayrecord", "the source arrayrecord reads local files only; copy these to"),
+        ("s3://bkt/pets", "the source huggingface reads local files only; copy these to"),
         ("s3://bkt/notes", "a.txt has an unknown kind of data; see"),
     ],
 )
@@ -112,6 +110,7 @@ def test_what_cannot_be_served_is_explained(
     store: ObjectServer, tmp_path: Path, path: str, message: str
 ) -> None:
     store.objects |= {"bkt/notes/a.txt": b"notes", "bkt/r.arrayrecord": RIEGELI}
+    store.objects["bkt/pets/dataset_dict.json"] = b'{"splits": ["train", "test"]}'
     store.refusals["denied"] = (403, "AccessDenied")
     with pytest.raises(SourceError, match=message):
         starter_for(path, tmp_path)

@@ -31,7 +31,6 @@ SOURCES: dict[str, dict[str, Any]] = {
     "webdataset": {"webdataset": "ROOT/webdataset/*", "fields": {"image": "jpg", "label": "cls"}},
     "mds": {"mds": "ROOT/mds"},
     "parquet": {"parquet": "ROOT/parquet/*.parquet"},
-    "huggingface": {"huggingface": "ROOT/huggingface"},
     "tfds": {"tfds": "ROOT/tfds/photos/1.0.0", "split": "train"},
     "tokens": {"tokens": "ROOT/tokens/*.idx", "length": 7},
 }

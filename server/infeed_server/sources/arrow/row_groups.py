@@ -15,16 +15,13 @@ from infeed_server.sources.arrow.open_group import OpenGroup
 from infeed_server.sources.arrow.part_cache import PartCache
 from infeed_server.sources.arrow.partitions import read_partitions
 from infeed_server.sources.arrow.saved_dataset import stored_classes
-from infeed_server.sources.arrow.tables import (
-    Part,
-    Shapes,
-    TableReader,
-    advice_of_parts,
-    part_of_table,
-)
+from infeed_server.sources.arrow.tables import Part, Shapes, TableReader, part_of_table
 from infeed_server.sources.class_names import class_conflict
 from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.stamp import StoredFile
+
+_MANY_ROWS = 100
+"""Rows of a row group; with more, a row in a global order costs too many others."""
 
 
 class _Group(NamedTuple):
@@ -82,7 +79,7 @@ class RowGroups(TableReader):
         sizes = [group.decompressed for group in self._groups]
         self._cache = PartCache(cache_bytes, sizes, self._read)
         self.load = self._cache.get
-        self.advice = advice_of_parts("row group", self.group_rows, sizes, cache_bytes)
+        self.advice = self._advise(cache_bytes)
 
     @property
     def group_rows(self) -> list[int]:
@@ -93,6 +90,17 @@ class RowGroups(TableReader):
     def total_bytes(self) -> int:
         """Bytes of all columns, decompressed."""
         return sum(group.decompressed for group in self._groups)
+
+    def _advise(self, cache_bytes: int) -> str:
+        most = max(self.group_rows)
+        if most <= _MANY_ROWS or self.total_bytes <= cache_bytes:
+            return ""
+        largest = max(group.decompressed for group in self._groups)
+        return (
+            f"a row costs its row group, of up to {most} rows and {largest >> 20} MiB, and in a "
+            f"global order hardly one of them is kept; set shuffle: {{mode: window, block: {most}, "
+            f"window: {4 * most}}}, or write row groups of 16 to {_MANY_ROWS} rows"
+        )
 
     def close(self) -> None:
         self._ranges.close()

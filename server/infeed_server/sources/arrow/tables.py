@@ -29,9 +29,6 @@ from infeed_server.storage.stamp import StoredFile
 
 log = logging.getLogger(__name__)
 
-_MANY_ROWS = 100
-"""Rows of a part; with more, a row in a global order costs too many others."""
-
 _MAX_SEARCHED_BYTES = 1 << 30
 """Of a table whose column is read to find a value: its other columns are read too."""
 
@@ -124,18 +121,6 @@ class TableReader(ColumnSource, FilesSource):
             problem = f"its column {column!r} {reason}{self.remedy(column)}"
             raise self.sample_error(index, problem, f"{file.path}, row {row}")
         return columns
-
-
-def advice_of_parts(what: str, rows: Sequence[int], sizes: Sequence[int], cache_bytes: int) -> str:
-    """Returns advice for parts of which one is read for each row in a global order."""
-    most = max(rows)
-    if most <= _MANY_ROWS or sum(sizes) <= cache_bytes:
-        return ""
-    return (
-        f"a row costs its {what}, of up to {most} rows and {max(sizes) >> 20} MiB, and in a "
-        f"global order hardly one of them is kept; set shuffle: {{mode: window, block: {most}, "
-        f"window: {4 * most}}}, or write {what}s of 16 to {_MANY_ROWS} rows"
-    )
 
 
 def part_of_table(table: Any, sources: Mapping[str, str]) -> Part:

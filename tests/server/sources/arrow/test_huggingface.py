@@ -12,7 +12,8 @@ import pytest
 import tensorflow as tf
 from tests.harness.saved import write_saved
 
-from infeed.shared.errors import InfeedError, SampleError, SourceError
+from infeed.shared.errors import ConfigError, InfeedError, SampleError, SourceError
+from infeed_server.pipeline.load import parse
 from infeed_server.sources.arrow.huggingface import HuggingFaceSource
 from infeed_server.sources.arrow.tables import TableReader
 
@@ -162,6 +163,12 @@ def test_unknown_column_and_missing_folder(saved: Path, tmp_path: Path) -> None:
     ((path, problem),) = HuggingFaceSource(huggingface=str(tmp_path / "no")).check()
     assert path == ("huggingface",)
     assert "no folder '" in problem
+
+
+def test_folder_in_a_store_is_refused() -> None:
+    definition = {"source": {"huggingface": "s3://bkt/pets"}, "batch": 1}
+    with pytest.raises(ConfigError, match=r"'s3://bkt/pets' is in a store, .* copy the folder to"):
+        parse(definition)
 
 
 def test_changed_file_refuses_its_batches(saved: Path) -> None:
