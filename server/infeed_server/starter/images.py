@@ -17,7 +17,7 @@ from infeed_server.starter.class_folders import Part, Reading
 from infeed_server.starter.csv_tables import Table, is_fraction, is_number_text
 from infeed_server.starter.draft import Draft
 from infeed_server.starter.listing import pipeline_name, relative, role, spread, unused
-from infeed_server.starter.looks import ImageLook, step
+from infeed_server.starter.looks import ImageLook
 from infeed_server.starter.readings import (
     FOLDERS,
     VALUES,
@@ -136,7 +136,7 @@ def _add_labels(draft: Draft, labels: Mapping[str, str], reading: Reading, targe
     else:
         values = texts.values()
         if any(map(is_fraction, values)) and all(map(is_number_text, values)):
-            draft.transforms.append(step("string_to_number", "the CSV has text", field="label"))
+            draft.transforms.append({"string_to_number": {"field": "label"}})
         file, out = f"{draft.name}{_WRITTEN}", io.StringIO()
         csv.writer(out, lineterminator="\n").writerows([("file", "label"), *sorted(texts.items())])
         draft.files[file] = out.getvalue()

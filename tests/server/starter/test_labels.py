@@ -201,14 +201,15 @@ def test_photos_that_exif_turns_are_turned(tmp_path: Path) -> None:
         Image.new("RGB", (40, 30)).save(tmp_path / f"{number}.jpg", exif=exif)
     (draft,) = drafts(tmp_path)
     assert draft.fields["image"] == "JPEG, height 30 to 40, width 30 to 40, 1 of 2 turned by EXIF"
-    assert draft.transforms[0] == "- decode_image: {field: image, channels: 3, exif: apply}"
+    decode = {"field": "image", "channels": 3, "exif": "apply"}
+    assert draft.transforms[0] == {"decode_image": decode}
 
 
 def test_fractions_are_parsed_in_the_pipeline(tmp_path: Path) -> None:
     data = write_images(tmp_path / "d", *NAMES)
     (data / "l.csv").write_text("".join(f"{name},{n}.5\n" for n, name in enumerate(NAMES)))
     (draft,) = drafts(data, labels=f"{data}/l.csv")
-    assert draft.transforms[-1] == "- string_to_number: {field: label}  # the CSV has text"
+    assert draft.transforms[-1] == {"string_to_number": {"field": "label"}}
 
 
 @pytest.mark.parametrize(
