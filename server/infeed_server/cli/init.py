@@ -6,13 +6,14 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.prompt import IntPrompt
 
-from infeed.shared.errors import ConfigError, InfeedError
+from infeed.shared.errors import ConfigError
 from infeed.shared.printable import printable
 from infeed_server.cli.console import console, print_line, report_console
 from infeed_server.cli.logs import set_up_logging
@@ -42,8 +43,8 @@ def init(
         str | None,
         typer.Option(
             metavar="FILE[:COLUMN]",
-            help="Labels of images: a CSV and the name of its column, 'folders', 'paths' (of "
-            "nested folders) or 'none'. Default: what names of files and CSVs leave no doubt of.",
+            help="Labels of images: a CSV and the name of its column, 'folders' or "
+            "'none'. Default: what names of files and CSVs leave no doubt of.",
         ),
     ] = None,
     parts: Annotated[
@@ -79,36 +80,35 @@ def init(
     """
     set_up_logging()
     defer_tensorflow()
-    data = path[0]
     if len(path) > 1:
         raise ConfigError(
-            f"{len(path)} paths, such as {data} and {path[1]}, but one pattern or folder is "
+            f"{len(path)} paths, such as {path[0]} and {path[1]}, but one pattern or folder is "
             "needed; put a pattern in quotes, so that the shell leaves it as it is"
         )
     file = Path("pipelines.yaml" if output == _STDOUT else output)
-    options = {"parts": parts, "labels": labels, "source": source}
-    data, starter = _starter(data, file, output, options)
+    given = {"path": path[0], "parts": parts, "labels": labels, "source": source}
+    options, starter = _starter(
+        given, file, {} if output == "pipelines.yaml" else {"output": output}
+    )
     shown = shlex.quote(str(file))
-    text = starter.text(_command(data, options), shown)
-    if output == _STDOUT:
-        if starter.files:
-            raise ConfigError(
-                f"--output -: {', '.join(starter.files)} must be written beside the pipelines; "
-                "give --output a file"
-            )
-        typer.echo(text, nl=False)
-        return
-    texts = {file: text, **{file.parent / name: made for name, made in starter.files.items()}}
-    targets = {target: _encode(target, made) for target, made in texts.items()}
-    for target, content in targets.items() if not force else ():
-        _check_target(target, content, "" if target == file else "in another folder ")
-    for target, content in targets.items():
-        _write(target, content)
+    texts = {file: starter.text(_command(options), shown)}
+    if output == _STDOUT and starter.files:
+        raise ConfigError(
+            f"--output -: {', '.join(starter.files)} must be written beside the pipelines; "
+            "give --output a file"
+        )
+    texts |= {file.parent / name: made for name, made in starter.files.items()}
     report_console(sys.stderr).print(starter.table())
+    if output == _STDOUT:
+        typer.echo(texts[file], nl=False)
+        return
+    contents = {target: _content(target, text, force) for target, text in texts.items()}
+    for target, content in contents.items():
+        _write(target, content)
     count = len(starter.drafts)
     for line in (
         *starter.notes(),
-        f"written: {', '.join(map(str, targets))}: {count} pipeline{'s' * (count > 1)}",
+        f"written: {', '.join(map(str, texts))}: {count} pipeline{'s' * (count > 1)}",
         f"next: infeed check {shown} --scan",
         f"then: infeed serve {shown}",
     ):
@@ -116,67 +116,62 @@ def init(
 
 
 def _starter(
-    path: str, file: Path, output: str, options: dict[str, str | None]
-) -> tuple[str, Starter]:
-    """Returns the path and its starter. Sets the options that are chosen, on a terminal by a
-    question. Raises `ConfigError` with the commands that choose them."""
+    options: dict[str, Any], file: Path, output: dict[str, Any]
+) -> tuple[dict[str, Any], Starter]:
+    """Returns the options that are chosen, on a terminal by a question, and the starter. Raises
+    `ConfigError` with the commands that choose them."""
     from infeed_server.starter.detect import starter_for
     from infeed_server.starter.listing import UnclearError
-    from infeed_server.storage.git_lfs import name_pointer
 
-    while True:
-        try:
-            return path, starter_for(path, file.parent, **options)
-        except UnclearError as error:
-            given = {} if output == "pipelines.yaml" else {"output": output}
-            commands = [
-                (_command(choice.get("path", path), {**given, **options, **choice}), text)
-                for choice, text in error.choices
-            ]
-            if not _is_interactive():
-                lines = [f"  {command}  # {printable(text)}" for command, text in commands]
-                raise ConfigError("\n".join([f"{error.message}:", *lines])) from None
-            print_line(console, f"{error.message}:")
-            for number, (command, text) in enumerate(commands, 1):
-                print_line(console, f"  {number}  {printable(text)}\n     {command}")
-            numbers = [str(number) for number in range(1, len(commands) + 1)]
-            number = IntPrompt.ask("number", console=console, choices=numbers)
-            choice, _ = error.choices[number - 1]
-            path = choice.get("path", path)
-            options |= {name: value for name, value in choice.items() if name != "path"}
-        except InfeedError as error:
-            name_pointer(error)
-            raise
+    try:
+        return options, starter_for(target=file.parent, **options)
+    except UnclearError as error:
+        commands = [
+            f"{_command({**output, **options, **choice})}  # {printable(text)}"
+            for choice, text in error.choices
+        ]
+        if not _is_interactive():
+            lines = [f"{error.message}:", *commands]
+            raise ConfigError("\n  ".join(lines)) from None
+        for number, command in enumerate([f"{error.message}:", *commands]):
+            print_line(console, f"  {number}  {command}" if number else command)
+        numbers = [str(number + 1) for number in range(len(commands))]
+        number = IntPrompt.ask("number", console=console, choices=numbers)
+        return _starter({**options, **error.choices[number - 1][0]}, file, output)
 
 
-def _command(path: str, options: Mapping[str, str | None]) -> str:
+def _command(options: Mapping[str, Any]) -> str:
     """Returns the command with these options."""
-    given = [
-        f" --{name} {shlex.quote(value)}"
-        for name, value in options.items()
-        if value and name != "path"
-    ]
-    return f"infeed init {shlex.quote(path)}{''.join(given)}"
+    given = [(f"--{name}", value) for name, value in options.items() if value and name != "path"]
+    return shlex.join(["infeed", "init", options["path"], *chain.from_iterable(given)])
 
 
 def _is_interactive() -> bool:
     return sys.stdin.isatty() and console.is_terminal
 
 
-def _encode(path: Path, text: str) -> bytes:
+def _content(path: Path, text: str, force: bool) -> bytes:
+    """Returns the content of a file. Raises `ConfigError` for one that has another, unless by
+    force, and for names that are not UTF-8."""
     try:
-        return text.encode()
+        content = text.encode()
     except UnicodeEncodeError as error:
         name = text[max(0, error.start - 20) : error.end + 20]
         problem = f"{name!r} has a name that is not UTF-8; rename it"
         raise ConfigError(f"{path} cannot be written: {problem}", file=path) from error
+    is_same = path.is_file() and path.read_bytes() == content
+    if os.path.lexists(path) and not is_same and not force:
+        raise ConfigError(
+            f"{path} exists already; --force overwrites it, --output in another folder "
+            "writes another file",
+            file=path,
+        )
+    return content
 
 
 def _write(path: Path, content: bytes) -> None:
     """Writes a file: a new one whole or not at all, into one that exists as into a device. Raises
     `ConfigError`."""
-    if not path.parent.is_dir():
-        raise ConfigError(f"{path} cannot be written: there is no folder {path.parent}", file=path)
     try:
         if os.path.lexists(path):
             path.write_bytes(content)
@@ -184,13 +179,3 @@ def _write(path: Path, content: bytes) -> None:
             write_atomically(path, lambda file: file.write(content))
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error_text(error)}", file=path) from error
-
-
-def _check_target(path: Path, content: bytes, where: str) -> None:
-    """Raises `ConfigError` for a file that exists with other content; --output `where` writes
-    another one."""
-    if os.path.lexists(path) and not (path.is_file() and path.read_bytes() == content):
-        raise ConfigError(
-            f"{path} exists already; --force overwrites it, --output {where}writes another file",
-            file=path,
-        )

@@ -24,7 +24,7 @@ from infeed_server.sources.mds.encodings import decoder
 from infeed_server.sources.mds.index import read_index
 from infeed_server.sources.mds.source import MdsSource
 from infeed_server.sources.python.values import UnfitError, check_data_type
-from infeed_server.starter.draft import Draft, array_steps
+from infeed_server.starter.draft import Draft
 from infeed_server.starter.listing import (
     Files,
     pipeline_name,
@@ -75,12 +75,7 @@ def _arrays(data: Files) -> Iterator[Draft]:
             source["fields"] = fields
         draft = Draft(pipeline_name(f"{data.name}-{part}"), source, counts.pop())
         for field, name in fields.items():
-            array, kind = chosen[name], chosen[name].dtype.name
-            kind = "bytes" if array.dtype.kind in "SU" else kind
-            text = f"{kind}[{', '.join(map(str, array.shape[1:]))}]"
-            values: Any = array if array.ndim == 1 and kind != "bytes" else ()
-            draft.add(field, text, values, [*fields])
-            draft.transforms += array_steps(draft, field, kind, array.shape[1:], fields)
+            draft.add_array(field, chosen[name], [*fields])
         draft.leave_out(left_out)
         yield draft
 

@@ -109,9 +109,7 @@ def _starter(
         others = {file for file in files if used.isdisjoint((file, posixpath.dirname(file)))}
         drafts[0].notes += unused(others)
     for draft in drafts if is_remote(path) and source != "arrays" else ():
-        if draft.is_for_training and "mode" not in draft.shuffle:
-            draft.shuffle["mode"] = "window"
-            draft.notes.append("mode: window needs fewer requests to a store")
+        draft.shuffle.setdefault("mode", "window")  # needs fewer requests
     return Starter.of(drafts)
 
 

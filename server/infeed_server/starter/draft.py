@@ -1,26 +1,24 @@
-"""Drafts of pipelines, and the commented YAML that they are written as."""
+"""Drafts of pipelines, and the YAML and the table that show them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import yaml
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from infeed.shared.printable import printable
-from infeed_server.config.document import flow
-from infeed_server.starter.csv_tables import has_label_word
 from infeed_server.starter.listing import role
-from infeed_server.starter.looks import FLIP, ImageLook, has_places, normalize, step
+from infeed_server.starter.looks import ImageLook, array_steps
 from infeed_server.storage.files import abbreviate
 
 _DEFAULT_BATCH = 64
-_SHUFFLE = {"seed": 0}
 
 
 @dataclass
@@ -36,14 +34,14 @@ class Draft:
     fields: dict[str, str] = field(default_factory=dict)
     """Name → type, and what the values are."""
     notes: list[str] = field(default_factory=list)
-    """What a user must know: shown on the terminal, and comments of the pipeline."""
+    """What a user must know: shown on the terminal, and comments of the file."""
     label: str = ""
     classes: Sequence[str] = ()
     examples: Sequence[str] = ()
     """Labels of some samples."""
-    shuffle: dict[str, Any] = field(default_factory=_SHUFFLE.copy)
+    shuffle: dict[str, Any] = field(default_factory=lambda: {"seed": 0})
     """The options of the order, if it is for training."""
-    transforms: list[str] = field(default_factory=list)
+    transforms: list[dict[str, Any]] = field(default_factory=list)
     bad: str = ""
     """Why bad samples are expected; empty if they are not."""
     files: dict[str, str] = field(default_factory=dict)
@@ -68,8 +66,6 @@ class Draft:
         self.fields[name] = f"{kind}, {about}" if about else kind
         if look:
             self.add_image(name, look, others)
-        if about.startswith("1 to ") and kind.startswith("int") and has_label_word(name):
-            self.notes.append(f"{name} begins with 1; most losses count classes from 0")
 
     def add_image(self, name: str, look: ImageLook, others: Sequence[str]) -> None:
         """Adds the transforms for the first field of images."""
@@ -82,33 +78,29 @@ class Draft:
             others = [other for other in others if other != name]
             self.transforms = look.steps(name, others, is_for_training=self.is_for_training)
 
+    def add_array(self, name: str, array: np.ndarray[Any, Any], others: Sequence[str]) -> None:
+        """Adds a field of an array, the first dimension of which counts the samples."""
+        kind = "bytes" if array.dtype.kind in "SU" else array.dtype.name
+        values: Any = array if array.ndim == 1 and kind != "bytes" else ()
+        self.add(name, f"{kind}[{', '.join(map(str, array.shape[1:]))}]", values, others)
+        if kind == "uint8" and array.ndim > 2:
+            is_image = array.ndim == 4 and array.shape[-1] in (1, 3, 4)
+            can_flip = self.is_for_training and is_image
+            self.transforms += array_steps(name, others if can_flip else None)
+
     def leave_out(self, reasons: Mapping[str, str]) -> None:
         """Notes that fields are not served."""
         self.notes += [f"left out: {name}: {reason}" for name, reason in reasons.items()]
 
-    def lines(self, name: str) -> Iterator[str]:
-        """Yields the lines below the key `pipelines`."""
+    def definition(self) -> dict[str, Any]:
+        """Returns the pipeline as the file has it."""
         # The usual size, or for little data a power of two that fits.
         size = min(_DEFAULT_BATCH, 1 << max(self.samples, 1).bit_length() - 1)
-        batch = {"size": size} if self.is_for_training else {"size": size, "remainder": "pad"}
-        about = [f"{self.count} samples", *(f"{n}: {text}" for n, text in self.fields.items())]
-        about += [f"label: {self.label}"] * bool(self.label) + self.notes
-        about += [f"classes: {', '.join(self.classes)}"] * bool(self.classes)
-        yield f"  {flow(name)}:"
-        yield from (f"    # {printable(' '.join(text.split()))}" for text in about)
-        yield "    source:"
-        for key, value in self.source.items():
-            yield f"      {key}:" + ("" if isinstance(value, dict) else f" {flow(value)}")
-            if isinstance(value, dict):
-                yield from (f"        {flow(k)}: {flow(v)}" for k, v in value.items())
-        if self.is_for_training:
-            yield f"    shuffle: {flow(self.shuffle)}  # another order in each epoch; any number"
-        if self.transforms:
-            yield "    transforms:"
-            yield from (f"      {text}" for text in self.transforms)
-        yield f"    batch: {flow(batch)}  # for each rank; a trainer may choose another size"
-        about_bad = printable(self.bad) or "or mask; by default a bad sample ends the feed"
-        yield f"    {'' if self.bad else '# '}on_error: substitute  # {about_bad}"
+        found: dict[str, Any] = {"source": self.source}
+        found |= {"shuffle": self.shuffle} if self.is_for_training else {}
+        found |= {"transforms": self.transforms} if self.transforms else {}
+        found["batch"] = {"size": size} | ({} if self.is_for_training else {"remainder": "pad"})
+        return found | ({"on_error": "substitute"} if self.bad else {})
 
 
 @dataclass(frozen=True)
@@ -133,13 +125,17 @@ class Starter:
 
     def text(self, command: str, file: str) -> str:
         """Returns the YAML of the file; `command` is the one that makes it."""
-        lines = [
-            f"# Written by: {printable(command)}",
-            f"# Next: {printable(f'infeed check {file} --scan, then infeed serve {file}')}",
-            "pipelines:",
-        ]
-        lines += [line for name, draft in self.drafts.items() for line in draft.lines(name)]
-        return "\n".join(lines) + "\n"
+        next_steps = f"infeed check {file} --scan, then infeed serve {file}"
+        about = [f"Written by: {command}", f"Next: {next_steps}", *self.notes()]
+        found = {name: draft.definition() for name, draft in self.drafts.items()}
+        text = yaml.safe_dump(
+            {"pipelines": found},
+            sort_keys=False,
+            default_flow_style=None,
+            width=1000,
+            allow_unicode=True,
+        )
+        return "".join(f"# {printable(' '.join(line.split()))}\n" for line in about) + text
 
     def table(self) -> Table:
         """Returns what was understood of the data."""
@@ -148,12 +144,10 @@ class Starter:
         for title in ("label", "classes", "examples") if has_labels else ():
             table.add_column(title, no_wrap=title == "examples")
         for name, draft in self.drafts.items():
-            cells = [[name], [draft.count]]
-            cells.append([f"{field}: {text}" for field, text in draft.fields.items()])
-            if has_labels:
-                classes = [f"{number} {text}" for number, text in enumerate(draft.classes)]
-                shown = f"{len(classes)}: {abbreviate(classes)}" if classes else ""
-                cells += [[draft.label], [shown], [*draft.examples]]
+            classes = [f"{number} {text}" for number, text in enumerate(draft.classes)]
+            cells = [[name], [draft.count], [": ".join(item) for item in draft.fields.items()]]
+            cells += [[draft.label], [f"{len(classes)}: {abbreviate(classes)}"] * bool(classes)]
+            cells = [*cells, [*draft.examples]][: len(table.columns)]
             table.add_row(*(Text("\n".join(map(printable, cell))) for cell in cells))
         return table
 
@@ -161,23 +155,9 @@ class Starter:
         """Returns what else a user must know, each with the pipelines that it is of."""
         names: dict[str, list[str]] = {}
         for name, draft in self.drafts.items():
-            for note in draft.notes:
+            for note in [*draft.notes, draft.bad] if draft.bad else draft.notes:
                 names.setdefault(note, []).append(name)
         return [printable(f"{abbreviate(found)}: {note}") for note, found in names.items()]
-
-
-def array_steps(
-    draft: Draft, field: str, kind: str, shape: Sequence[int], fields: Iterable[str]
-) -> list[str]:
-    """Returns the lines of transforms for a field of arrays of a data type and shape."""
-    if kind == "float64" and shape:
-        about = "half the bytes; most models compute in float32"
-        return [step("cast", about, field=field, dtype="float32")]
-    if kind != "uint8" or len(shape) < 2:
-        return []
-    flip = draft.is_for_training and len(shape) == 3 and shape[-1] in (1, 3, 4)
-    flip = flip and not any(map(has_places, fields))
-    return [step("random_flip_left_right", FLIP, field=field)] * flip + [normalize(field)]
 
 
 def _describe(values: Sequence[Any]) -> str:

@@ -17,13 +17,12 @@ from infeed_server.starter.class_folders import Part, Reading
 from infeed_server.starter.csv_tables import Table, is_fraction, is_number_text
 from infeed_server.starter.draft import Draft
 from infeed_server.starter.listing import pipeline_name, relative, role, spread, unused
-from infeed_server.starter.looks import ImageLook, step
+from infeed_server.starter.looks import ImageLook
 from infeed_server.starter.readings import (
     FOLDERS,
     VALUES,
     Tree,
     choose,
-    common_folder,
 )
 from infeed_server.storage.files import absolute_path, expand_globs, is_file
 
@@ -88,19 +87,10 @@ def _read(file: str, folder: str | None) -> Table:
 
 
 def _draft(root: str, part: Part, reading: Reading, target: Path) -> Draft:
-    labels, images = part.labels, part.images
+    images = part.images
     folder = posixpath.join(root, part.folder).rstrip("/")
-    notes = []
-    inner = common_folder([*labels]) if labels else ""
-    if inner and len(labels) < len(images):
-        # Images of another folder have no label: others would take their places.
-        images = [image for image in images if image.startswith(f"{inner}/")]
-        notes.append(f"left out: {len(part.images) - len(images)} images outside of {inner}")
-        images = [image.removeprefix(f"{inner}/") for image in images]
-        labels = {image.removeprefix(f"{inner}/"): label for image, label in labels.items()}
-        folder = f"{folder}/{inner}"
     name = pipeline_name(f"{posixpath.basename(root)}-{part.folder}")
-    draft = Draft(name, {"images": relative(folder, target)}, len(images), notes=notes)
+    draft = Draft(name, {"images": relative(folder, target)}, len(images))
     chosen = [f"{folder}/{images[number]}" for number in spread(len(images))]
     look = ImageLook.at(chosen)
     if look is None:
@@ -111,8 +101,8 @@ def _draft(root: str, part: Part, reading: Reading, target: Path) -> Draft:
         draft.notes.append(f"{damaged} of {len(chosen)} images looked at cannot be opened")
     draft.add_image("image", look, ())
     draft.label = "none"
-    if labels:
-        _add_labels(draft, labels, reading, target)
+    if part.labels:
+        _add_labels(draft, part.labels, reading, target)
     return draft
 
 
@@ -136,7 +126,7 @@ def _add_labels(draft: Draft, labels: Mapping[str, str], reading: Reading, targe
     else:
         values = texts.values()
         if any(map(is_fraction, values)) and all(map(is_number_text, values)):
-            draft.transforms.append(step("string_to_number", "the CSV has text", field="label"))
+            draft.transforms.append({"string_to_number": {"field": "label"}})
         file, out = f"{draft.name}{_WRITTEN}", io.StringIO()
         csv.writer(out, lineterminator="\n").writerows([("file", "label"), *sorted(texts.items())])
         draft.files[file] = out.getvalue()

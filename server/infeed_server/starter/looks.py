@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from statistics import median
@@ -11,18 +12,16 @@ from typing import Any
 
 from PIL import ExifTags, Image
 
-from infeed_server.config.document import flow
 from infeed_server.starter.listing import READ_THREADS, read_head, words
 
 _DECODED = {"JPEG", "MPO", "PNG", "GIF", "BMP", "WEBP"}
-FLIP = "not for text, digits or other images with a left and a right"
 _SIDES = (224, 192, 160, 128, 96, 64, 48, 32, 24, 16, 8)
 """Heights and widths that are suggested; models are built for them."""
 _MAX_KEPT = 128
 """Pixels. Images of one size, and not larger, are small on purpose: they keep their size."""
-_PLACES = {*("box", "boxes", "bbox", "bboxes", "xmin", "xmax", "ymin", "ymax", "polygon")}
-_PLACES |= {*("polygons", "keypoint", "keypoints", "landmark", "landmarks", "point", "points")}
-_PLACES |= {"pose", "mask", "masks", "segmentation", "depth"}
+_PLACES = re.compile(
+    r"b?box(es)?|[xy](min|max)|(polygon|keypoint|landmark|point|mask)s?|pose|segmentation|depth"
+)
 """Words in the name of a field that has places in an image."""
 _MAX_HEAD = 16 << 20
 
@@ -61,48 +60,38 @@ class ImageLook:
         """The formats that `decode_image` does not read."""
         return "/".join(sorted(self.formats - _DECODED))
 
-    def steps(self, field: str, others: Iterable[str], *, is_for_training: bool) -> list[str]:
-        """Returns the lines of transforms to one size and values from 0 to 1. No random one moves
-        the image alone, if another field has places in it."""
-        places = next(filter(has_places, others), "")
-        is_grey = self.grey == len(self.sizes)
-        exif = {"exif": "apply"} if self.turned else {}
-        lines = [step("decode_image", field=field, channels=1 if is_grey else 3, **exif)]
+    def steps(
+        self, field: str, others: Sequence[str], *, is_for_training: bool
+    ) -> list[dict[str, Any]]:
+        """Returns transforms to one size and values from 0 to 1. No random one moves the image
+        alone, if another field has places in it."""
+        decode: dict[str, Any] = {"channels": 1 if self.grey == len(self.sizes) else 3}
+        decode |= {"exif": "apply"} if self.turned else {}
         short = median(min(size) for size in self.sizes)
         side = next((side for side in _SIDES if side <= short), _SIDES[-1])
-        size: dict[str, Any] = {"field": field, "size": [side, side]}
-        if len({*self.sizes}) == 1 and max(self.sizes[0]) <= _MAX_KEPT:
-            size["size"] = [*self.sizes[0]]
-            lines.append(step("resize", "the size that they have; a batch needs one", **size))
-        elif places:
-            lines.append(step("resize", f"pixels in {places!r} fit no longer", **size))
-        elif is_for_training:
-            lines.append(step("random_resized_crop", "height, width", **size))
-        else:
-            lines.append(step("resize", field=field, short_side=side * 8 // 7, antialias=True))
-            lines.append(step("center_crop", "height, width", **size))
-        if places:
-            lines.append(f"# no crop or flip, which would not move {places!r}")
-        elif is_for_training:
-            lines.append(step("random_flip_left_right", FLIP, field=field))
-        usual = "# also usual: mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]"
-        return [*lines, normalize(field), *[usual] * (not is_grey)]
+        is_kept = len({*self.sizes}) == 1 and max(self.sizes[0]) <= _MAX_KEPT
+        size = [*self.sizes[0]] if is_kept else [side, side]
+        moves: dict[str, dict[str, Any]] = {"resize": {"size": size}}
+        if not is_kept and not _has_places(others):
+            crop: dict[str, dict[str, Any]] = {"random_resized_crop": {"size": size}}
+            resize = {"resize": {"short_side": side * 8 // 7, "antialias": True}}
+            moves = crop if is_for_training else {**resize, "center_crop": {"size": size}}
+        found = {"decode_image": decode, **moves}.items()
+        steps = [{name: {"field": field, **options}} for name, options in found]
+        return steps + array_steps(field, others if is_for_training else None)
 
 
-def has_places(name: str) -> bool:
-    """Returns whether a field, by its name, has places in an image."""
-    return not _PLACES.isdisjoint(words(name))
+def array_steps(field: str, others: Sequence[str] | None) -> list[dict[str, Any]]:
+    """Returns transforms of pixels to 0 to 1, and a flip, except for others with places in the
+    image, or for None."""
+    can_flip = others is not None and not _has_places(others)
+    flip: list[dict[str, Any]] = [{"random_flip_left_right": {"field": field}}]
+    return flip * can_flip + [{"normalize": {"field": field, "scale": 255.0}}]
 
 
-def step(name: str, about: str = "", **options: Any) -> str:
-    """Returns the line of a transform."""
-    return f"- {name}: {flow(options)}" + (f"  # {about}" if about else "")
-
-
-def normalize(field: str) -> str:
-    """Returns the line of the transform of pixels to 0 to 1."""
-    about = "to 0 to 1, in the trainer: images travel as uint8"
-    return step("normalize", about, field=field, scale=255.0)
+def _has_places(names: Sequence[str]) -> bool:
+    """Returns whether fields, by their names, have places in an image."""
+    return any(_PLACES.fullmatch(word) for name in names for word in words(name))
 
 
 def _header(image: str | bytes, size: int = 64 << 10) -> _Header | None:

@@ -91,7 +91,6 @@ def test_file_of_another_program_describes_nothing(
         (draft,) = drafts(tmp_path, **options).values()
         assert kind in draft.source
         assert draft.notes[-1] == f"files that are not used: 1 {Path(name).suffix}"
-    assert "label begins with 1; most losses count classes from 0" in draft.notes
 
 
 def test_words_in_cls_are_served_as_bytes(tmp_path: Path) -> None:
@@ -137,7 +136,7 @@ def test_image_column_with_a_null_is_kept(tmp_path: Path) -> None:
     assert draft.source["columns"] == ["image"]
     assert draft.bad == "image has nulls; others take their places"
     assert draft.notes == ["left out: gone: 8 of 8 rows have a null"]
-    assert draft.transforms[0].startswith("- decode_image")
+    assert "decode_image" in draft.transforms[0]
 
 
 def test_csv_of_numbers_is_a_source(tmp_path: Path) -> None:

@@ -19,8 +19,6 @@ from infeed_server.starter.detect import starter_for
 
 RIEGELI = bytes.fromhex("83af70d10d884a3f") + bytes(100)
 
-WINDOW = "    # mode: window needs fewer requests to a store\n"
-
 
 @pytest.fixture(scope="session")
 def described(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -45,7 +43,7 @@ def text(path: str) -> str:
 def assert_same(store: ObjectServer, root: Path, path: str) -> None:
     """Asserts that a starter differs from a local folder's in its paths and its order alone."""
     store.put_folder(root, "bkt")
-    remote = text(f"s3://bkt/{path}").replace(WINDOW, "").replace(", mode: window", "")
+    remote = text(f"s3://bkt/{path}").replace(", mode: window", "")
     local = text(f"{root}/{path}").replace("'", "")
     assert remote.replace("s3://bkt", str(root)).replace("'", "") == local
 
@@ -74,7 +72,6 @@ def test_shards_are_read_in_windows(store: ObjectServer, data: Path) -> None:
     store.put_folder(data, "bkt")
     train, val = text("s3://bkt/records").split("  val:\n")
     assert "shuffle: {seed: 0, mode: window}" in train
-    assert WINDOW in train
     assert "window" not in val
     assert "window" not in text("s3://bkt/folders")  # each image is a request of its own
 
