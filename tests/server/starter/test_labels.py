@@ -90,9 +90,7 @@ def test_column_that_is_not_clearly_the_label_is_not_guessed(
 )
 def test_names_that_differ_are_refused(names: list[str], cells: list[str]) -> None:
     table = rows("id,label", cells, [0, 1])
-    with pytest.raises(
-        SourceError, match=r"Unicode forms: .*; correct them, or"
-    ):
+    with pytest.raises(SourceError, match=r"Unicode forms: .*; correct them, or"):
         read(table, names)
     assert read(table, names, "none").label == "none"
 
