@@ -160,7 +160,7 @@ class ServerStates(dict[str, ServerState]):
             if state.lost:
                 state.returned_at = now
         state.lost = state.loss_logged = False
-        if not state.left_out:
+        if not state.left_out and stream.name not in state.faulty:
             state.backoff = 0.0
         if server not in self.connected:
             self.connected.append(server)

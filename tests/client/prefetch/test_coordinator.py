@@ -684,8 +684,15 @@ def test_a_protocol_error_of_one_connection_is_not_the_servers(
     coordinator.on_stream_accepted(again)
     coordinator.on_stream_ended(again, ProtocolError("bad checksum"))
     assert coordinator.lost_servers == set()
-    # An error of the second, too, is the server's.
+    # So is an error of the second, once the first has delivered.
+    first = coordinator.start_stream("a", 0)
+    coordinator.on_stream_accepted(first)
+    step = coordinator.next_request(first)
+    coordinator.on_batch(first, batch(step))
     coordinator.on_stream_ended(second, ProtocolError("bad checksum"))
+    assert coordinator.lost_servers == set()
+    # An error of the first, too, is the server's.
+    coordinator.on_stream_ended(first, ProtocolError("bad checksum"))
     assert coordinator.lost_servers == {"a"}
     assert coordinator.counters(0)["left_out"] == 1
 
