@@ -131,7 +131,7 @@ class Pad(FieldTransform):
             tf.stack([before, after], 1),
             constant_values=tf.cast(self.value, pixels.dtype),
         )
-        return tf.ensure_shape(padded, [*self.size, None])
+        return tf.ensure_shape(padded, [*self.size, pixels.shape[2]])
 
 
 def require_size(

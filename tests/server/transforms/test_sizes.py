@@ -117,6 +117,12 @@ def test_pad_equals_tf_image(run: Any, image: Any, size: tuple[int, int]) -> Non
     np.testing.assert_array_equal(result, tf.image.resize_with_crop_or_pad(image, *size))
 
 
+def test_pad_makes_images_of_any_size_one_shape(spec: Any) -> None:
+    unknown = tf.TensorSpec([None, None, 3], tf.uint8)
+    (field,) = spec(Pad(field="image", size=(8, 9)), {"image": unknown}).values()
+    assert field.shape == (8, 9, 3)
+
+
 @pytest.mark.parametrize(("dtype", "value"), [("uint8", 114.0), ("float32", -1.5)])
 def test_pad_has_the_value_around_the_image(run: Any, dtype: str, value: float) -> None:
     image = np.ones((2, 3, 1), dtype)
