@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import gc
 import importlib
 import os
 import pickle
@@ -162,9 +161,6 @@ def main(descriptor: int, parent: int) -> None:
         handle = getattr(importlib.import_module(module), attribute)(argument)
         while True:
             channel.send(_answer(handle, channel.receive()))
-    # Else the end would collect garbage among all that the user's code has imported: with
-    # TensorFlow or PyTorch for seconds, and the parent would kill it.
-    gc.freeze()
 
 
 def _answer(handle: Callable[[Any], Any], request: Any) -> Any:
