@@ -100,8 +100,13 @@ def _with_header(table: Table) -> list[list[str]]:
     rows = [[*row] for row in table.rows]
     if rows and rows[0][0].startswith("sep="):  # of Excel
         del rows[0]
-    if rows and len(rows[0]) == 2 and rows[0][0].lower().endswith(EXTENSIONS):
-        rows.insert(0, ["file", posixpath.basename(table.file).rpartition(".")[0]])
+    images = [cell.lower().endswith(EXTENSIONS) for cell in rows[0]] if rows else []
+    if any(images):  # the first line is no header
+        stem = posixpath.basename(table.file).rpartition(".")[0]
+        names = [stem] * 2 if len(images) == 2 else [f"column{n + 1}" for n in range(len(images))]
+        rows.insert(
+            0, ["file" if is_file else name for is_file, name in zip(images, names, strict=True)]
+        )
     return rows or [[]]
 
 

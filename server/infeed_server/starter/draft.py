@@ -19,6 +19,10 @@ from infeed_server.starter.looks import ImageLook, array_steps
 from infeed_server.storage.files import abbreviate
 
 _DEFAULT_BATCH = 64
+_LOOKED_AT = 8
+"""Samples of an array of pixels whose values are counted."""
+_MAX_CLASSES = 32
+"""Values in them up to which an array is taken for a mask: pixels of photos have more."""
 
 
 @dataclass
@@ -83,7 +87,15 @@ class Draft:
         kind = "bytes" if array.dtype.kind in "SU" else array.dtype.name
         values: Any = array if array.ndim == 1 and kind != "bytes" else ()
         self.add(name, f"{kind}[{', '.join(map(str, array.shape[1:]))}]", values, others)
-        if kind == "uint8" and array.ndim > 2:
+        if kind != "uint8" or array.ndim < 3:
+            return
+        values = np.unique(array[:_LOOKED_AT])
+        if 0 < len(values) <= _MAX_CLASSES:
+            self.notes.append(
+                f"{name}: {len(values)} values up to {values[-1]}, as of a mask: kept as they are; "
+                "if they are pixels, add normalize"
+            )
+        else:
             is_image = array.ndim == 4 and array.shape[-1] in (1, 3, 4)
             can_flip = self.is_for_training and is_image
             self.transforms += array_steps(name, others if can_flip else None)

@@ -225,9 +225,20 @@ def test_array_records(data: Path, tmp_path: Path) -> None:
 def test_images_with_boxes_are_not_moved_alone(data: Path, tmp_path: Path) -> None:
     train = definitions(data, "records")["train"]
     assert names(train) == ["decode_image", "resize", "normalize"]
-    image = np.zeros((4, 8, 8, 3), np.uint8)
+    image = np.arange(4 * 8 * 8 * 3).astype(np.uint8).reshape(4, 8, 8, 3)
     np.savez(tmp_path / "train.npz", image=image, gt_boxes=np.zeros((4, 2, 4)))
     assert names(definitions(tmp_path, "train.npz")["train"]) == ["normalize"]
+
+
+def test_an_array_of_few_values_is_kept_as_a_mask_is(tmp_path: Path) -> None:
+    image = np.arange(4 * 8 * 8 * 3).astype(np.uint8).reshape(4, 8, 8, 3)
+    np.savez(tmp_path / "train.npz", image=image, mask=np.eye(8, dtype=np.uint8)[[range(8)] * 4])
+    transforms = definitions(tmp_path, "train.npz")["train"]["transforms"]
+    assert transforms == [{"normalize": {"field": "image", "scale": 255.0}}]
+    notes = draft(tmp_path, "train.npz").notes
+    assert notes == [
+        "mask: 2 values up to 1, as of a mask: kept as they are; if they are pixels, add normalize"
+    ]
 
 
 def test_shards_named_by_numbers_have_a_glob(tmp_path: Path) -> None:

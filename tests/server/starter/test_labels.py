@@ -141,6 +141,13 @@ def test_table_without_labels_is_named_with_the_reason(table: list[list[str]], r
     assert found.notes[0].startswith(f"labels.csv is not used: {reason}")
 
 
+def test_a_first_line_that_names_an_image_is_no_header() -> None:
+    table = rows("0.jpg,n01,0,1", NAMES, ["n01", "n02"] * 3, range(6), range(6))[1:]
+    assert "labels.csv:column2" in options(table)
+    chosen = read(table, labels="labels.csv:column2")
+    assert chosen.values == ["n01", "n02"] * 3
+
+
 def test_first_line_of_excel_is_no_header() -> None:
     assert read([["sep=", ""], *rows("file,label", NAMES, COLOURS)]).values == COLOURS
 

@@ -138,7 +138,8 @@ def _has_type(texts: Any, kind: Any) -> bool:
         return False
     if kind == arrow.float64():
         others = arrow.compute.match_substring_regex(texts, _TEXT)
-        return not arrow.compute.any(others).as_py()
+        infinite = arrow.compute.is_inf(values)
+        return not arrow.compute.any(arrow.compute.or_(others, infinite)).as_py()
     return kind != arrow.int64() or bool(values.cast(arrow.string()).equals(texts))
 
 
