@@ -98,5 +98,5 @@ class TfIterator:
         # At interpreter exit no new thread runs, and starting one would block forever.
         if not sys.is_finalizing():
             thread = threading.Thread(target=self._only.clear, name="infeed-retire", daemon=True)
-            _retiring.add(thread)
             thread.start()
+            _retiring.add(thread)  # a thread that has not started cannot be joined
