@@ -60,7 +60,8 @@ class Reading:
             return f"{text}no label"
         names, images = sorted({*self.values}), sum(len(part.images) for part in self.parts)
         text += f"label is the {self.label}, {len(names)} for {len(self.values)} of {images} images"
-        return f"{text}: {abbreviate([name[:20] for name in names], 3)}"
+        near = f", if {self.column.near}" if self.column and self.column.near else ""
+        return f"{text}: {abbreviate([name[:20] for name in names], 3)}{near}"
 
 
 def number_alike(reading: Reading) -> None:

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from operator import itemgetter
 from typing import NamedTuple
 from unicodedata import normalize
 from urllib.parse import unquote
@@ -22,7 +21,6 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _MIN_SHARE = 0.5
 """Share of the rows that must name an image, or of the images that must be named: with less, a
 table of something else is taken for one of labels."""
-UNLIKE = " as they are, but for zeros, case, escapes of URLs or Unicode forms"
 _LABEL_WORDS = {"label", "labels", "class", "classes", "classname", "target", "targets"}
 _LABEL_WORDS |= {"category", "categories", "y"}
 """Words in the name of a column of labels, or of a file of two columns without a header."""
@@ -48,6 +46,8 @@ class Column:
     """Image → its label."""
     left_out: Counter[str]
     """What rows lack that are left out → the number of these rows."""
+    near: str = ""
+    """How the rows' names of images differ from the files' names, if they do."""
     paths: Sequence[str] = ()
     """The images of a table that the source `images` reads as it is, as its rows name them."""
     is_outside: bool = False
@@ -71,14 +71,12 @@ def find_columns(
         cells = [dict(zip_longest(header, row[: len(header)], fillvalue="")) for row in rows]
         scope = f"{table.folder}/" if table.folder else ""
         below = [image for image in images if image.startswith(scope)]
-        names = _names(below or images, scope if below else "")
-        name, named = _images(cells, names, root)
+        name, named, near = _images(cells, below or images, scope if below else "", root)
         is_chosen = option == table.file or option.startswith(f"{table.file}:")
         least = 1 if is_chosen else _MIN_SHARE * min(len(rows), len(images))
         if not name or len({*named} - {""}) < least:
             first = abbreviate([", ".join(row) for row in rows], 1) or "none"
-            why = f"its rows, such as {first}, name no images{_unlike(cells, names)}"
-            notes.append(f"{table.file} is not used: {why}")
+            notes.append(f"{table.file} is not used: its rows, such as {first}, name no images")
             continue
         for column in _columns(table, header, cells, name, named):
             before = found.get(key := (*header, column.name))
@@ -87,7 +85,8 @@ def find_columns(
                 column.name,
                 {**column.labels, **(before.labels if before else {})},
                 column.left_out + (before.left_out if before else Counter()),
-                () if before else column.paths,
+                near,
+                () if before or near else column.paths,
                 column.is_outside,
             )
     columns = [column for column in found.values() if len({*column.labels.values()}) > 1]
@@ -126,46 +125,49 @@ def _columns(
                 left_out["the label of an earlier row"] += 1
         is_read = (file, name) == ("file", "label") and not left_out.total()
         paths = [posixpath.normpath(row[file]) for row in cells] if is_read else ()
-        yield Column([table.file], name, labels, left_out, paths, table.folder is None)
+        yield Column([table.file], name, labels, left_out, "", paths, table.folder is None)
 
 
 def _images(
-    cells: Sequence[Mapping[str, str]], names: Mapping[str, str], root: str
-) -> tuple[str, list[str]]:
-    """Returns the column that names most images, empty if none does; and the image of each row."""
-    best: tuple[tuple[int, int], str, list[str]] = ((0, 0), "", [])
+    cells: Sequence[Mapping[str, str]], images: Sequence[str], scope: str, root: str
+) -> tuple[str, list[str], str]:
+    """Returns the column that names most images, empty if none does; the image of each row, or
+    none; and how the names differ, if they do."""
+    exact, near = _names(images, scope)
+    best: tuple[tuple[bool, int, int], str, list[str], str] = ((False, 0, 0), "", [], "")
     for name in cells[0] if cells else ():
         texts = [row[name] for row in cells]
-        found = _find(texts, names, root)
+        first = _find(texts, exact, root)
+        others = [near.get(fold(text), "") for text in texts]
+        # An image that a row names exactly is no other row's.
+        pairs = [(i, j if j not in first else "") for i, j in zip(first, others, strict=True)]
+        found = [image or other for image, other in pairs]
+        unlike = zip(texts, pairs, strict=True)
+        differs = next((f"{text!r} is {j}" for text, (i, j) in unlike if j and not i), "")
         named = [text for text, image in zip(texts, found, strict=True) if image]
         # Numbers of rows and of classes can be names without ending.
         is_number = has_label_word(name) or len(named) < _MIN_SHARE * len(texts)
         endings = sum("." in text and not is_number_text(text) for text in named)
-        best = max(
-            best, ((endings, 0 if is_number else len(named)), name, found), key=itemgetter(0)
-        )
+        count = (any(first), endings, 0 if is_number else len(named))
+        if count > best[0] and any(count[1:]):
+            best = (count, name, found, differs)
     return best[1:]
 
 
-def _names(images: Sequence[str], scope: str) -> dict[str, str]:
-    """Returns image by its path, and by its name where no other has it; with and without ending."""
-    names: dict[str, str] = {}
+def _names(images: Sequence[str], scope: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Returns image by its path, and by its name where no other has it; with and without ending;
+    and by these as `fold` returns them."""
+    exact: dict[str, str] = {}
+    near: dict[str, str] = {}
     paths = {normalize("NFC", image.removeprefix(scope)): image for image in images}
     for path, image in paths.items():
         name = posixpath.basename(path)
         for key in {name, name.rpartition(".")[0], path.rpartition(".")[0]}:
-            names[key] = "" if key in names else image
-    return names | paths  # a path is always the name of one image
-
-
-def _unlike(cells: Sequence[Mapping[str, str]], names: Mapping[str, str]) -> str:
-    """Returns in what the rows' names of images differ from the files', if they are like them."""
-    near = {fold(name): image for name, image in names.items() if image}
-    for column in cells[0] if cells else ():
-        found = [text for row in cells if fold(text := row[column]) in near]
-        if len(found) > _MIN_SHARE * len(cells) and not has_label_word(column):
-            return f"{UNLIKE}: {found[0]!r} is {near[fold(found[0])]}"
-    return ""
+            exact[key] = "" if key in exact else image
+        for key in {fold(name), fold(name.rpartition(".")[0]), fold(path)}:
+            near[key] = "" if key in near else image
+    # A path is always the name of one image.
+    return exact | paths, near
 
 
 def _find(texts: Sequence[str], names: Mapping[str, str], root: str) -> list[str]:

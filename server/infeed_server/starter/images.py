@@ -23,6 +23,7 @@ from infeed_server.starter.readings import (
     VALUES,
     Tree,
     choose,
+    common_folder,
 )
 from infeed_server.storage.files import absolute_path, expand_globs, is_file
 
@@ -87,10 +88,19 @@ def _read(file: str, folder: str | None) -> Table:
 
 
 def _draft(root: str, part: Part, reading: Reading, target: Path) -> Draft:
-    images = part.images
+    labels, images = part.labels, part.images
     folder = posixpath.join(root, part.folder).rstrip("/")
+    notes = []
+    inner = common_folder([*labels]) if labels else ""
+    if inner and len(labels) < len(images):
+        # Images of another folder have no label: others would take their places.
+        images = [image for image in images if image.startswith(f"{inner}/")]
+        notes.append(f"left out: {len(part.images) - len(images)} images outside of {inner}")
+        images = [image.removeprefix(f"{inner}/") for image in images]
+        labels = {image.removeprefix(f"{inner}/"): label for image, label in labels.items()}
+        folder = f"{folder}/{inner}"
     name = pipeline_name(f"{posixpath.basename(root)}-{part.folder}")
-    draft = Draft(name, {"images": relative(folder, target)}, len(images))
+    draft = Draft(name, {"images": relative(folder, target)}, len(images), notes=notes)
     chosen = [f"{folder}/{images[number]}" for number in spread(len(images))]
     look = ImageLook.at(chosen)
     if look is None:
@@ -101,8 +111,8 @@ def _draft(root: str, part: Part, reading: Reading, target: Path) -> Draft:
         draft.notes.append(f"{damaged} of {len(chosen)} images looked at cannot be opened")
     draft.add_image("image", look, ())
     draft.label = "none"
-    if part.labels:
-        _add_labels(draft, part.labels, reading, target)
+    if labels:
+        _add_labels(draft, labels, reading, target)
     return draft
 
 

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from infeed.shared.errors import SourceError
 from infeed_server.starter.class_folders import Part, Reading, number_alike, same_name
 from infeed_server.starter.csv_tables import (
-    UNLIKE,
     Column,
     Table,
     find_columns,
@@ -25,8 +24,8 @@ from infeed_server.starter.csv_tables import (
 from infeed_server.starter.listing import UnclearError, role
 from infeed_server.storage.files import abbreviate
 
-VALUES = FOLDERS, NONE = "folders", "none"
-"""Values of --labels and --parts, beside names."""
+VALUES = FOLDERS, PATHS, NONE = "folders", "paths", "none"
+"""Values of --labels, beside tables; --parts has the first and the last."""
 
 
 class Tree(NamedTuple):
@@ -94,35 +93,36 @@ def _readings(
 ) -> list[Reading]:
     """Returns the readings of some parts, one of which is true. Raises `SourceError`."""
 
-    def reading(value: str, label: str, of: Callable[[str, str], str]) -> Reading:
-        """Returns a reading; `of` has the label of an image by its path, and in its part."""
+    def reading(value: str, label: str, of: Callable[[str], str], deep: bool = True) -> Reading:
         found = []
         for folder in folders:
             start = f"{folder}/" if folder else ""
-            names = [path[len(start) :] for path in tree.images if path.startswith(start)]
-            texts = {name: of(start + name, name) for name in names}
-            found.append(Part(folder, names, {name: text for name, text in texts.items() if text}))
+            images = [path for path in tree.images if path.startswith(start)]
+            names = [path[len(start) :] for path in images]
+            texts = [of(name if deep else path) for path, name in zip(images, names, strict=True)]
+            labels = {name: text for name, text in zip(names, texts, strict=True) if text}
+            found.append(Part(folder, names, labels))
         return Reading({**({"parts": parts} if parts else {}), "labels": value}, found, label)
 
     def of_column(column: Column) -> Reading:
         files = ", ".join(map(posixpath.basename, column.files))
         option, label = f"{column.files[0]}:{column.name}", f"column {column.name} of {files}"
-        made = reading(option, label, lambda path, _: column.labels.get(path, ""))
+        made = reading(option, label, lambda path: column.labels.get(path, ""), deep=False)
         made.column, lacks = column, column.left_out.items()
         made.notes += [f"rows of {files} that lack {lack}: {n}" for lack, n in lacks if n]
         return made
 
-    nested = reading("", "", lambda _, name: posixpath.dirname(name))
-    by_folder = reading(FOLDERS, "class folder", lambda _, n: n.partition("/")[0] * ("/" in n))
-    if len({*nested.values}) > len({*by_folder.values}):
-        by_folder.doubts.append("the folders of the images are nested in folders")
-    number_alike(by_folder)
-    none = reading(NONE, "none", lambda *_: "")
-    if labels == NONE:
-        return [none]
-    if labels == FOLDERS and by_folder.values:
-        return [by_folder]
-    if labels == FOLDERS:
+    by_folder = reading(FOLDERS, "class folder", lambda n: n.partition("/")[0] * ("/" in n))
+    by_path = reading(PATHS, "path of the folder", lambda n: n.rpartition("/")[0])
+    none = reading(NONE, "none", lambda _: "")
+    is_nested = len({*by_path.values}) > len({*by_folder.values})
+    for made in [by_folder, by_path] if is_nested else [by_folder]:
+        number_alike(made)
+    by_folder.doubts += ["the folders of the images are nested in folders"] * is_nested
+    if labels in VALUES:
+        made = {FOLDERS: by_folder, PATHS: by_path if is_nested else by_folder, NONE: none}[labels]
+        if labels == NONE or made.values:
+            return [made]
         raise SourceError(
             f"--labels {labels}: the images below {tree.name} are in no class folders, such as "
             f"{tree.images[0]}; move them"
@@ -139,14 +139,12 @@ def _readings(
         known = "; ".join([*notes, *(made.options["labels"] for _, made in columns)])
         raise SourceError(f"--labels {labels}: no such column of labels; there is: {known}")
     if not by_folder.values:
-        if unlike := [note for note in notes if UNLIKE in note]:
-            raise SourceError(f"{unlike[0]}; correct them, or give --labels none")
         clear = [made for column, made in columns if _is_clear(column, made.parts)]
         return clear if len(clear) == 1 else [*(made for _, made in columns), none]
     same = [column.files for column, made in columns if _agree(made.parts, by_folder.parts)]
     rivals = [made for column, made in columns if column.files not in same]
     is_certain = not by_folder.doubts and not rivals
-    return [by_folder] if is_certain else [by_folder, *rivals, none]
+    return [by_folder] if is_certain else [by_folder, *[by_path] * is_nested, *rivals, none]
 
 
 def _agree(columns: Sequence[Part], folders: Sequence[Part]) -> bool:
@@ -161,7 +159,7 @@ def _agree(columns: Sequence[Part], folders: Sequence[Part]) -> bool:
 def _is_clear(column: Column, parts: Sequence[Part]) -> bool:
     """Returns whether a column is the label without doubt: it says so, each image of a labelled
     part has one label, and tables of several parts are not joined."""
-    lacking = column.left_out["the label of an earlier row"]
+    lacking = column.left_out["the label of an earlier row"] + bool(column.near)
     lacking += column.left_out["an image"] * column.is_outside
     lacking += sum(len(part.labels) not in (0, len(part.images)) for part in parts)
     is_joined = len({*map(role, column.files)}) > 1 and len(parts) == 1

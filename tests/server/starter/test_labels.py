@@ -84,15 +84,16 @@ def test_column_that_is_not_clearly_the_label_is_not_guessed(
         (["0001.jpg", "0002.jpg"], ["1", "2"]),
         (["0001.jpg", "0002.jpg"], ["1.0", "2.0"]),
         (["A.JPG", "b.jpg"], ["a.jpg", "B.JPG"]),
-        (["a b.jpg", "c d.jpg"], ["a%20b.jpg", "c%20d.jpg"]),
+        (["a b.jpg", "c.jpg"], ["a%20b.jpg", "c.jpg"]),
     ],
     ids=["zeros", "pandas", "case", "URL"],
 )
-def test_names_that_differ_are_refused(names: list[str], cells: list[str]) -> None:
-    table = rows("id,label", cells, [0, 1])
-    with pytest.raises(SourceError, match=r"Unicode forms: .*; correct them, or"):
-        read(table, names)
-    assert read(table, names, "none").label == "none"
+def test_names_that_differ_are_asked_for(names: list[str], cells: list[str]) -> None:
+    with pytest.raises(UnclearError) as caught:
+        read(rows("id,label", cells, [0, 1]), names)
+    (_, text), _ = caught.value.choices
+    assert "2 for " in text
+    assert text.endswith(f", if {cells[0]!r} is {names[0]}")
 
 
 def test_names_in_another_unicode_form_are_found() -> None:
@@ -162,14 +163,16 @@ def test_text_labels_of_parts_are_numbered_alike(tmp_path: Path) -> None:
     assert val.files["pets-val-labels.infeed.csv"].splitlines()[1:3] == ["0.jpg,1", "1.jpg,1"]
 
 
-def test_images_outside_of_the_labelled_folder_are_bad(tmp_path: Path) -> None:
+def test_images_outside_of_the_labelled_folder_are_left_out(tmp_path: Path) -> None:
     data = write_images(
         tmp_path / "d", *(f"{part}/{part}{name}" for part in "ab" for name in NAMES)
     )
     (data / "l.csv").write_text("".join(f"a{name},{n % 2}\n" for n, name in enumerate(NAMES)))
     (draft,) = drafts(data, labels=f"{data}/l.csv")
-    assert draft.samples == 12
-    assert draft.bad == "6 without a label; others take their places"
+    assert draft.source["images"] == "d/a"
+    assert draft.samples == 6
+    assert "left out: 6 images outside of a" in draft.notes
+    assert not draft.bad
 
 
 def test_parts_with_different_folders_have_one_numbering(tmp_path: Path) -> None:
