@@ -43,8 +43,8 @@ def init(
         str | None,
         typer.Option(
             metavar="FILE[:COLUMN]",
-            help="Labels of images: a CSV and the name of its column, 'folders', 'paths' (of nested "
-            "folders) or 'none'. Default: what names of files and CSVs leave no doubt of.",
+            help="Labels of images: a CSV and the name of its column, 'folders', 'paths' (of "
+            "nested folders) or 'none'. Default: what names of files and CSVs leave no doubt of.",
         ),
     ] = None,
     parts: Annotated[
