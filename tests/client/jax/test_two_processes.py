@@ -88,11 +88,13 @@ def test_programs_over_all_devices_have_the_same_result(results: list[dict[str, 
 
 
 def test_state_is_the_same_on_every_process(results: list[dict[str, Any]]) -> None:
-    states = [
-        result[name]["state"] for result in results for name in ("two groups each", "replicas")
-    ]
-    assert all(state == states[0] for state in states)
-    assert states[0]["position"] == STEPS * ROWS
+    first, second = results
+    for name in ("two groups each", "replicas"):
+        state = first[name]["state"]
+        assert second[name]["state"] == state
+        assert (
+            state["position"] == state["batch_size"] * state["world_size"] * STEPS == STEPS * ROWS
+        )
 
 
 @pytest.mark.filterwarnings("ignore")  # of Orbax
