@@ -47,7 +47,6 @@ def run_load(
     channel = open_transport(target, connection.get("token"), connection.get("tls"), None)
     with contextlib.closing(channel):
         spec = channel.get_pipeline(pipeline, plan.timeout)
-    spec.check_batch_size(plan.batch_size or spec.batch_size)
     tally = Tally(plan, spec)
     names = ("timeout", "batch_size", "prefetch_batches")
     options = {name: getattr(plan, name) for name in names}

@@ -93,7 +93,7 @@ class PipelineNotFoundError(InfeedError, reason="PIPELINE_NOT_FOUND", code="NOT_
 class InvalidRequestError(
     InfeedError, ValueError, reason="INVALID_REQUEST", code="INVALID_ARGUMENT"
 ):
-    """An argument is invalid: batch larger than the data set, rank out of range, no port.
+    """An argument is invalid: no complete step, rank out of range, no port.
 
     Remedy: correct the option.
     """

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
+from infeed.shared.errors import ConfigError
 from infeed.shared.spec import MAX_BATCH_SIZE, OnError, Remainder
 from infeed.shared.spec.segment import MAX_SEGMENTS
 from infeed_server.config.model import Definition, as_tuple
@@ -81,6 +82,15 @@ class BatchOptions(Definition):
     remainder: Remainder = "drop"
     """At the end of the last epoch: drop the samples that do not fill a batch on every rank, or pad
     with empty slots; a trainer may choose the other."""
+
+    def check(self, sample_count: int) -> None:
+        """Raises `ConfigError` if an epoch has no batch."""
+        if self.remainder == "drop" and self.size > sample_count:
+            raise ConfigError(
+                f"batch.size: {self.size} is larger than the data set, which has {sample_count} "
+                f"samples; take a smaller one, or batch: {{size: {self.size}, remainder: pad}} for "
+                "a batch with empty slots"
+            )
 
 
 def _with_size(value: Any) -> Any:

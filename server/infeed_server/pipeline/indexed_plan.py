@@ -97,11 +97,7 @@ def plan_indexed(
         raise ConfigError("batch: missing; add for example batch: {size: 64}")
     removed = removed_samples(definition.remove, source)
     order = sample_order(definition, len(source), removed)
-    if definition.batch.size > order.length:
-        raise ConfigError(
-            f"batch.size: {definition.batch.size} is larger than the data set, "
-            f"which has {order.length} samples"
-        )
+    definition.batch.check(order.length)
     transforms = name_draws(definition.transforms)
     definition = definition.model_copy(update={"transforms": transforms})
     steps, cache = take_cache(transforms)

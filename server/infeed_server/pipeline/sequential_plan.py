@@ -62,10 +62,8 @@ def plan_sequential(name: str, definition: Pipeline, source: DatasetSource) -> S
     finish = _finish(definition, wire_spec)
     cardinality = int(dataset.cardinality())
     count = cardinality if cardinality >= 0 else None
-    if not batched and count is not None and batch_size > count:
-        raise ConfigError(
-            f"batch.size: {batch_size} is larger than the data set, which has {count} samples"
-        )
+    if definition.batch and count is not None:
+        definition.batch.check(count)
     deterministic = source.is_deterministic(dataset)
     spec = PipelineSpec(
         name=name,

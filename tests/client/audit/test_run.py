@@ -222,7 +222,7 @@ def test_a_report_converts_to_json(fake: FakeTransport) -> None:
         ({"world_size": (2, 3)}, r"with resume_every several, not \(2, 3\)"),
         ({"resume_every": 0}, "resume_every must be from 1 to .*, not 0"),
         ({"epochs": 0}, "epochs must be from 1 to"),
-        ({"batch_size": 51}, "larger than the data set"),
+        ({"batch_size": 51, "remainder": "drop"}, "no complete step"),
         ({"remainder": "keep"}, '"drop" or "pad"'),
         ({"remainder": "drop", "world_size": 13}, "no complete step: 13 ranks"),
         ({"bad_samples": {1}}, "on_error: raise"),

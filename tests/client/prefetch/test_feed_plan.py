@@ -46,11 +46,13 @@ def test_cursor_of_another_run_is_refused() -> None:
         plan_of(SPEC, state=cursor)
 
 
-def test_batch_size_is_bounded_by_the_data_set() -> None:
+def test_a_batch_larger_than_the_data_set_is_padded_or_spans_epochs() -> None:
     spec = replace(SPEC, batch_stride=0)
-    assert plan_of(spec, batch_size=100).shard_plan.stride == 100
-    with pytest.raises(InvalidRequestError, match="batch size 101 is larger than the data set"):
-        plan_of(spec, batch_size=101)
+    padded = plan_of(spec, batch_size=101, epochs=1, remainder="pad").shard_plan
+    assert [padded.batch_range(step) for step in range(padded.steps or 0)] == [(0, 100)]
+    assert plan_of(spec, batch_size=101, epochs=2, remainder="drop").shard_plan.steps == 1
+    with pytest.raises(InvalidRequestError, match=r"no complete step.*100; use smaller .*pad"):
+        plan_of(spec, batch_size=101, epochs=1, remainder="drop")
 
 
 def test_batches_made_by_the_dataset_have_a_fixed_size() -> None:

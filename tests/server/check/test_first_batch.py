@@ -98,6 +98,7 @@ def test_what_a_server_refuses_is_a_problem(folder: Path, text: str, expected: s
 @pytest.mark.parametrize(
     "text",
     [
+        "source: {arrays: x.npz}\n    batch: {size: 9, remainder: pad}",
         PHOTOS + "[decode_image: {field: image}, resize: {field: image, size: [4, 4]}]",
         "source: {arrays: x.npz}\n    batch: 2",
         "source: {dataset: modules_of_first_batch:numbers}\n    batch: 2",

@@ -83,7 +83,7 @@ def test_uncached_has_the_source_behind_the_cache() -> None:
     ("batch", "message"),
     [
         (None, "^batch: missing; add for example batch: {size: 64}$"),
-        ({"size": 11}, "^batch.size: 11 is larger than the data set, which has 10 samples$"),
+        ({"size": 11}, "^batch.size: 11 is larger .* 10 samples; .* {size: 11, remainder: pad}"),
     ],
 )
 def test_impossible_batch_is_refused(batch: Any, message: str) -> None:

@@ -116,19 +116,19 @@ def test_arrays_of_every_dtype_equal_local_engine(assert_equal: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shuffle", "epochs", "remainder"),
+    ("shuffle", "epochs", "remainder", "size"),
     [
-        ({"mode": "global"}, 1, "pad"),
-        ({"mode": "global"}, 3, "drop"),
-        ({"mode": "window", "block": 3, "window": 9}, 3, "pad"),
-        ({"mode": "none"}, 3, "drop"),
+        ({"mode": "global"}, 1, "pad", 2 * N),
+        ({"mode": "global"}, 3, "drop", 7),
+        ({"mode": "window", "block": 3, "window": 9}, 3, "pad", 7),
+        ({"mode": "none"}, 3, "drop", N + 1),
     ],
 )
 def test_every_order_and_remainder_equals_local_engine(
-    assert_equal: Any, shuffle: Any, epochs: int, remainder: Any
+    assert_equal: Any, shuffle: Any, epochs: int, remainder: Any, size: int
 ) -> None:
-    batches = assert_equal(numbers(shuffle=shuffle), Variant(7, 9, epochs, remainder))
-    assert len(batches) == (-(-N * epochs // 7) if remainder == "pad" else N * epochs // 7)
+    batches = assert_equal(numbers(shuffle=shuffle), Variant(size, 9, epochs, remainder))
+    assert len(batches) == (-(-N * epochs // size) if remainder == "pad" else N * epochs // size)
 
 
 def test_endless_variant_continues_the_epochs(graph_batches: Any) -> None:

@@ -8,6 +8,7 @@ from dataclasses import astuple, dataclass, replace
 
 import tensorflow as tf
 
+from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import Guarantee, PipelineSpec, Remainder, RemainderScope
 from infeed_server.pipeline.fingerprint import fingerprint
 
@@ -59,7 +60,14 @@ class DataServicePlan:
         int64[slots], -1 for an empty slot. Raises `InvalidRequestError` for a variant that is not
         available.
         """
-        replace(self.spec, sample_count=self.sample_count).check_batch_size(variant.batch_size)
+        self.spec.check_batch_size(variant.batch_size)
+        positions = variant.epochs * (self.sample_count or 0)
+        if variant.remainder == "drop" and 0 < positions < variant.batch_size:
+            raise InvalidRequestError(
+                f"no complete batch: {variant.batch_size} samples are needed for one of "
+                f"{self.spec.name!r}, and there are {positions}; use smaller batches or "
+                'remainder="pad"'
+            )
         return self.build(variant)
 
     def dataset_id(self, variant: Variant, compression: str) -> str:

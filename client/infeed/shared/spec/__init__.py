@@ -177,16 +177,12 @@ class PipelineSpec:
 
     def check_batch_size(self, size: int) -> None:
         """Raises `InvalidRequestError` for a batch size that the pipeline cannot have."""
-        count = self.sample_count
         if self.batch_stride and size != self.batch_size:
-            problem = (
-                f"not available: the dataset of {self.name!r} makes batches of {self.batch_size}"
+            raise InvalidRequestError(
+                f"batch size {size} is not available: the dataset of {self.name!r} makes batches "
+                f"of {self.batch_size}",
+                batch_size=size,
             )
-        elif not self.batch_stride and count is not None and size > count:
-            problem = f"larger than the data set: pipeline {self.name!r} has {count} samples"
-        else:
-            return
-        raise InvalidRequestError(f"batch size {size} is {problem}", batch_size=size)
 
     def to_proto(self) -> spec_pb2.Pipeline:
         return to_message(

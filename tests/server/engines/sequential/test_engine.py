@@ -131,6 +131,12 @@ def test_endless_feed_continues_over_epochs(server: Any, make: Make) -> None:
     assert received[2].sample_ids.tolist() == [8, 9, 0, 1]
 
 
+@pytest.mark.parametrize("make", [numbers, unknown_length])
+def test_a_batch_larger_than_the_data_is_padded(server: Any, make: Make) -> None:
+    (batch,) = read(server, make.__name__, batch_size=16, epochs=1, remainder="pad")
+    assert batch.sample_ids.tolist() == [*range(N), *[-1] * (16 - N)]
+
+
 @pytest.mark.parametrize("make", [batches, unknown_length_batches])
 def test_batched_dataset_keeps_its_elements(server: Any, make: Make) -> None:
     with infeed.connect(str(server.address), make.__name__, epochs=2) as feed:
