@@ -55,6 +55,23 @@ def test_batches_hold_the_samples_of_the_arrays(fake: FakeTransport, arrays: Any
     until(lambda: not infeed_threads())
 
 
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        ({}, 7),
+        ({"remainder": "pad"}, 7),
+        ({"epochs": 1}, 7),
+        ({"epochs": 1, "remainder": "pad"}, 8),
+        ({"epochs": 3, "remainder": "pad"}, 7),
+        ({"epochs": 1, "remainder": "pad", "batch_size": 64}, 1),
+    ],
+)
+def test_an_epoch_has_its_padded_step(fake: FakeTransport, options: Any, steps: int) -> None:
+    with connect(fake, **{"batch_size": 7, **options}) as feed:
+        assert feed.spec.sample_count == 50
+        assert feed.steps_per_epoch == steps
+
+
 def test_resume_at_every_step(fake: FakeTransport) -> None:
     whole, states = [], []
     with connect(fake, epochs=1, remainder="pad") as feed:

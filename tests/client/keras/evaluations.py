@@ -64,7 +64,7 @@ def test_an_evaluation_is_exact(count: int, data: Any) -> None:
     with connect(samples) as feed:
         assert model.evaluate(data(feed), verbose=0) == pytest.approx(exact(samples))
     with connect(samples) as feed:
-        assert len(model.predict(data(feed), verbose=0)) == count
+        assert len(model.predict(data(feed), steps=feed.steps_per_epoch, verbose=0)) == count
 
 
 @pytest.mark.parametrize("training", DATA)
