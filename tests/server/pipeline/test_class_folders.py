@@ -42,6 +42,17 @@ def test_pipelines_that_number_classes_differently_are_refused(tmp_path: Path) -
     load(tmp_path, "{folders: [ant, cat, dog]}")
 
 
+def test_unrelated_classes_get_a_list_each(tmp_path: Path) -> None:
+    write(tmp_path, "train/cat", "train/dog", "val/1", "val/2")
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path)
+    assert str(caught.value).endswith(
+        f"label 0 is '1', not 'cat' as in {tmp_path}/train; they have no class in common, so "
+        "give each its own list: here labels: {folders: ['1', '2']}, there labels: {folders: "
+        "[cat, dog]}"
+    )
+
+
 def test_classes_that_only_some_pipelines_have_at_the_end_are_fine(tmp_path: Path) -> None:
     write(tmp_path, "train/cat", "train/dog", "val/cat")
     (tmp_path / "val" / "annotations").mkdir()
