@@ -60,6 +60,7 @@ class Server:
         self.pipelines = {fake.spec.name: fake for fake in pipelines}
         self.address = address
         self.opens: list[stream_pb2.StreamOpen] = []
+        self.broken: dict[str, str] = {}
         self._server: grpc.Server | None = None
         self.start()
 
@@ -110,6 +111,7 @@ class Server:
         return service.ListPipelinesResponse(
             pipelines=[self.pipelines[name].spec.to_proto() for name in names[first:last]],
             next_page_token=str(last) if last < len(names) else "",
+            broken=self.broken,
         )
 
     def _get(

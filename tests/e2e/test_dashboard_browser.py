@@ -100,6 +100,8 @@ def test_the_page_has_the_figures_of_the_api(browser: Browser) -> None:
         (pipelines,), (bad,) = texts(browser, "#pipelines"), texts(browser, "#bad")
         assert "; refused for its data: 1 batch, the last at " in pipelines
         assert SOURCE_ERROR.message in pipelines
+        assert "label: int64[] (4 classes: cat, <b>dog</b>, owl, …)" in pipelines
+        assert texts(browser, "#broken") == ["scans is not served: <b>no</b> file"]
         assert BAD_SAMPLE["error"] in bad
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,9 +43,10 @@ def fake_engine(name: str, **values: Any) -> Any:
     transport = FakeTransport(
         rows, name=name, batch_size=4, seed=3, finish_transforms=[Cast("image", "float32")]
     )
+    classes = {"label": ("cat", "<b>dog</b>", "owl", "pig")}
     states = {"no_request": 0.0, "no_budget": 0.0, "source": 0.0, "transform": 0.0, "repair": 0.0}
     return SimpleNamespace(
-        spec=transport.spec,
+        spec=replace(transport.spec, classes=classes),
         states=states,
         state_seconds=lambda: dict(states),
         python_work=PythonWork,
@@ -62,7 +64,8 @@ def observed(*names: str, bad: Sequence[dict[str, Any]] = (BAD_SAMPLE,)) -> Obse
     """Returns an observer of pipelines; ranks 0 and 1 of three read the first one, and rank 1 waits
     half of its time for transforms. Each second has two batches."""
     clock = ManualClock()
-    observer = Observer("1.2.3", Metrics("1.2.3", "2.21.0"), clock)
+    broken = {"scans": "<b>no</b> file"}
+    observer = Observer("1.2.3", Metrics("1.2.3", "2.21.0"), clock, broken=broken)
     engines = {name: fake_engine(name, bad=list(bad)) for name in names or ("photos",)}
     for name, engine in engines.items():
         observer.watch(name, engine)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -26,12 +26,22 @@ DIFFERENT_STATUS = 1
 _MIN_WIDTH = 140
 """Characters of a line that is not written to a terminal: fields and guarantees fit into it."""
 
+_MAX_CLASSES = 3
+"""Classes of a field whose names are shown."""
+
 _MAX_THREADS = 16
 """Servers that are asked at the same time: with fewer, each that does not answer delays others."""
 
 
-Listed = Mapping[str, Sequence[PipelineSpec] | InfeedError]
-"""The pipelines of each server, sorted by name, or the error of asking for them."""
+class Served(NamedTuple):
+    """The pipelines of a server, sorted by name, and why it cannot serve the others."""
+
+    pipelines: Sequence[PipelineSpec]
+    broken: Mapping[str, str]
+
+
+Listed = Mapping[str, Served | InfeedError]
+"""What each server serves, or the error of asking for it."""
 
 
 @with_models
@@ -58,9 +68,14 @@ def list_pipelines(
     found = differences(listed)
     if as_json:
         servers = [
-            {"server": server, "error": answer.message, "pipelines": []}
+            {"server": server, "error": answer.message, "pipelines": [], "broken": {}}
             if isinstance(answer, InfeedError)
-            else {"server": server, "error": None, "pipelines": list(map(spec_to_json, answer))}
+            else {
+                "server": server,
+                "error": None,
+                "pipelines": list(map(spec_to_json, answer.pipelines)),
+                "broken": answer.broken,
+            }
             for server, answer in listed.items()
         ]
         print_json({"target": target, "servers": servers, "differences": found})
@@ -81,9 +96,11 @@ def _ask(target: str, connection: Connection, timeout: float) -> Listed:
     arguments = connection.arguments()
     credentials = Credentials(arguments.get("token"), arguments.get("tls"))
 
-    def ask(single: GrpcTransport) -> Sequence[PipelineSpec] | InfeedError:
+    def ask(single: GrpcTransport) -> Served | InfeedError:
         try:
-            return single.list_pipelines(timeout)
+            listed = single.list_pipelines(timeout)  # without the names of classes
+            specs = [single.get_pipeline(spec.name, timeout) for spec in listed]
+            return Served(specs, single.broken_pipelines(timeout))
         except InfeedError as error:
             return error
 
@@ -116,6 +133,9 @@ def _print(listed: Listed, found: Sequence[str]) -> None:
         console.print(table)
     else:
         console.print("no pipeline, or none that this token has access to")
+    for server, answer in listed.items():
+        for name, reason in () if isinstance(answer, InfeedError) else answer.broken.items():
+            print_line(console, f"broken: {name} at {server}: {reason}")
     for line in found:
         print_line(console, f"differs: {line}")
     if len(listed) > 1 and not found:
@@ -126,8 +146,11 @@ def _row(spec: PipelineSpec) -> tuple[str, ...]:
     values = spec_to_json(spec)
     fields = []
     for field, value in zip(spec.element_spec, values["fields"], strict=True):
-        is_same = value["sent_as"] in (None, value["data_type"])
-        fields.append(printable(f"{field}" if is_same else f"{field}, sent as {value['sent_as']}"))
+        sent_as = value["sent_as"]
+        text = f"{field}" + f", sent as {sent_as}" * (sent_as not in (None, field.data_type))
+        if names := spec.classes.get(field.name):
+            text += f", {_class_text(names)}"
+        fields.append(printable(text))
     engine = "" if spec.engine == "local" else f"\n{values['engine']}"
     return (
         f"{printable(spec.source_kind) or '?'}\n{values['access']}{engine}",
@@ -140,11 +163,17 @@ def _row(spec: PipelineSpec) -> tuple[str, ...]:
     )
 
 
+def _class_text(names: Sequence[str]) -> str:
+    more = ", ..." if len(names) > _MAX_CLASSES else ""
+    plural = "es" if len(names) > 1 else ""
+    return f"{len(names)} class{plural}: {', '.join(names[:_MAX_CLASSES])}{more}"
+
+
 def _by_name(listed: Listed) -> dict[str, dict[str, PipelineSpec]]:
     """Returns the spec of each pipeline by server: name → server → spec, sorted by name."""
     result: dict[str, dict[str, PipelineSpec]] = {}
     for server, answer in listed.items():
-        for spec in () if isinstance(answer, InfeedError) else answer:
+        for spec in () if isinstance(answer, InfeedError) else answer.pipelines:
             result.setdefault(spec.name, {})[server] = spec
     return dict(sorted(result.items()))
 
@@ -166,6 +195,7 @@ def differences(listed: Listed) -> list[str]:
                 words = {
                     "fields": ", ".join(map(str, spec.element_spec)),
                     "guarantee": spec.guarantee,
+                    "classes": ", ".join(map(_class_text, spec.classes.values())),
                 }
                 value = words.get(label, values[server][label])
                 servers.setdefault("unknown" if value is None else str(value), []).append(server)

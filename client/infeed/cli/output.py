@@ -90,6 +90,7 @@ def spec_to_json(spec: PipelineSpec) -> dict[str, Any]:
             }
             for field in spec.element_spec
         ],
+        "classes": {name: list(names) for name, names in spec.classes.items()},
         "finish_transforms": list(map(str, spec.finish_transforms)),
         "shuffle": spec.shuffle_mode or None,
         "guarantee": asdict(spec.guarantee),

@@ -116,7 +116,6 @@ def _print(console: Console, spec: PipelineSpec, document: dict[str, Any]) -> No
 
 def _to_json(feed: infeed.Feed, batch: Batch) -> dict[str, Any]:
     document = spec_to_json(feed.spec)
-    document["classes"] = {name: list(names) for name, names in feed.classes.items()}
     # The zeros of empty slots are in no sample.
     slots = batch.mask if batch.mask.any() else slice(None)
     for field in document["fields"]:

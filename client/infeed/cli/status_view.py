@@ -52,6 +52,9 @@ def status_view(url: str, status: Mapping[str, Any], width: int, note: str = "")
             count, name = pipeline["totals"]["source_errors"], printable(pipeline["name"])
             text = f"batches refused for their data: {count:.0f}, last: {refused['error']}"
             parts.append(Text.assemble((f"{name}: ", "bold"), (printable(text), "red")))
+    for name, reason in status.get("broken", {}).items():  # an older server has none
+        problem = (printable(f"not served: {reason}"), "red")
+        parts.append(Text.assemble((f"{printable(name)}: ", "bold"), problem))
     for pipeline in pipelines:
         for job in pipeline["jobs"]:
             parts.append(_job_line(pipeline, job))

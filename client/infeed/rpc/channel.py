@@ -101,9 +101,18 @@ class GrpcTransport:
 
     def control_plane(self, timeout: float = 20.0) -> str:
         """Returns the URL at which the server's control plane listens; "" if it tells none."""
-        request = service.ListPipelinesRequest(page_size=1)
-        page = self._call_unary("ListPipelines", request, service.ListPipelinesResponse, timeout)
-        return str(page.control_plane)
+        return str(self._first_page(timeout).control_plane)
+
+    def broken_pipelines(self, timeout: float = 20.0) -> dict[str, str]:
+        """Returns why the server cannot serve some of its pipelines, by name."""
+        return dict(self._first_page(timeout).broken)
+
+    def _first_page(self, timeout: float) -> service.ListPipelinesResponse:
+        request, response = service.ListPipelinesRequest(page_size=1), service.ListPipelinesResponse
+        page: service.ListPipelinesResponse = self._call_unary(
+            "ListPipelines", request, response, timeout
+        )
+        return page
 
     def get_pipeline(self, name: str, timeout: float = 20.0) -> PipelineSpec:
         request = service.GetPipelineRequest(name=name)

@@ -29,14 +29,23 @@ class ListPipelinesRequest(_message.Message):
     def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListPipelinesResponse(_message.Message):
-    __slots__ = ("pipelines", "next_page_token", "control_plane")
+    __slots__ = ("pipelines", "next_page_token", "control_plane", "broken")
+    class BrokenEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     PIPELINES_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     CONTROL_PLANE_FIELD_NUMBER: _ClassVar[int]
+    BROKEN_FIELD_NUMBER: _ClassVar[int]
     pipelines: _containers.RepeatedCompositeFieldContainer[_spec_pb2.Pipeline]
     next_page_token: str
     control_plane: str
-    def __init__(self, pipelines: _Optional[_Iterable[_Union[_spec_pb2.Pipeline, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., control_plane: _Optional[str] = ...) -> None: ...
+    broken: _containers.ScalarMap[str, str]
+    def __init__(self, pipelines: _Optional[_Iterable[_Union[_spec_pb2.Pipeline, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., control_plane: _Optional[str] = ..., broken: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class GetPipelineRequest(_message.Message):
     __slots__ = ("name",)

@@ -51,8 +51,8 @@ class Health:
         # reentrant, so that a subscriber may read the current state.
         self._lock = threading.RLock()
         self._pipelines: dict[str, Readiness] = {}
-        self._broken: set[str] = set()
-        """Pipelines that the server goes without."""
+        self.broken: dict[str, str] = {}
+        """The pipelines that the server goes without, and why."""
         self._subscribers: list[Subscriber] = []
         self._draining = False
         self._shown = {"": self.overall}
@@ -71,7 +71,7 @@ class Health:
     def go_without(self, name: str, reason: str) -> None:
         """Makes a pipeline unready for good; the server's own readiness no longer depends on it."""
         with self._lock:
-            self._broken.add(name)
+            self.broken[name] = reason
             self.set(name, ready=False, reason=reason, level=logging.ERROR)
 
     def drain(self) -> None:
@@ -87,7 +87,7 @@ class Health:
             return Readiness(False, SHUTTING_DOWN)
         with self._lock:
             parts = {
-                name: part for name, part in self._pipelines.items() if name not in self._broken
+                name: part for name, part in self._pipelines.items() if name not in self.broken
             }
         if not parts:
             return Readiness(False, "no pipeline is loaded yet")

@@ -20,6 +20,9 @@ from infeed_server.storage.requests import traffic
 UPDATE_INTERVAL_SECONDS = 1.0
 """Seconds: a longer interval makes figures older, a shorter one costs more."""
 
+_MAX_CLASSES = 3
+"""Classes of a field whose names the status has."""
+
 _QUEUES = ("queued_requests", "unsent_batches", "unsent_bytes", "window_bytes", "cache_bytes")
 """Methods of an engine, which are figures of the status and metrics."""
 
@@ -28,9 +31,16 @@ class Observer:
     """Observes the pipelines and trainers of a process. `update` is called every second."""
 
     def __init__(
-        self, version: str, metrics: Metrics, clock: Callable[[], float] = time.monotonic
+        self,
+        version: str,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        broken: Mapping[str, str] | None = None,
     ) -> None:
+        """`broken` has the pipelines that are not served, and why."""
         self.metrics = metrics
+        self._broken = {} if broken is None else broken
         self._version = version
         self._clock = clock
         self._started_at = clock()
@@ -101,7 +111,7 @@ class Observer:
             "peak_memory_bytes": self._peak_bytes,
             "memory_limit_bytes": process.memory_limit_bytes,
         }
-        return [{"server": server, "pipelines": pipelines}]
+        return [{"server": server, "pipelines": pipelines, "broken": dict(self._broken)}]
 
     def bad_samples(self, pipeline: str) -> list[list[Document]]:
         """Returns the last bad samples of a pipeline in a list, which is empty without it."""
@@ -141,6 +151,10 @@ def _spec_json(spec: PipelineSpec) -> dict[str, Any]:
     return {
         **{name: getattr(spec, name) for name in names},
         "guarantee": str(spec.guarantee),
+        "classes": {
+            name: {"count": len(names), "first": names[:_MAX_CLASSES]}
+            for name, names in spec.classes.items()
+        },
         "element_spec": [str(field) for field in spec.element_spec],
         "wire_spec": [str(field) for field in spec.wire_spec],
         "finish_transforms": [type(transform).__name__ for transform in spec.finish_transforms],

@@ -91,6 +91,7 @@ class Status:
             "server": {**server, **state(""), "desired_servers": self.desired_servers},
             "verdict": _worst_verdict([job["verdict"] for job in jobs]),
             "pipelines": pipelines,
+            "broken": dict(chain.from_iterable(one["broken"].items() for one in documents)),
         }
 
     def bad_samples(self, pipeline: str) -> list[Document] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,8 +19,6 @@ from infeed_server.imports import load_tensorflow
 from infeed_server.pipeline.class_folders import class_folder_problems
 from infeed_server.pipeline.definition import Pipeline
 
-log = logging.getLogger(__name__)
-
 Pipelines = Mapping[str, Pipeline]
 
 
@@ -34,19 +31,21 @@ class FilePipelines(dict[str, Pipeline]):
         super().__init__(pipelines)
         self.document = doc
         self.problems = sorted(problems, key=lambda problem: problem.line)
+        self.broken: dict[str, str] = {}
+        """The pipelines that are left out, and what is wrong with them."""
 
     def without_broken(self) -> FilePipelines:
-        """Returns the pipelines without a problem, and the problems that concern all; logs the
-        problems of the other pipelines. Returns all if none is left."""
+        """Returns the pipelines without a problem, and the problems that concern all. Returns all
+        if none is left."""
         broken = {name: self._problems_of(name) for name in definitions(self.document)}
         good = {name: pipeline for name, pipeline in self.items() if not broken[name]}
         if not good:
             return self
         skipped = [problem for problems in broken.values() for problem in problems]
-        for problem in skipped:
-            log.error("%s; the pipeline is not served", problem)
         others = [problem for problem in self.problems if problem not in skipped]
-        return FilePipelines(good, self.document, others)
+        result = FilePipelines(good, self.document, others)
+        result.broken = {name: "; ".join(map(str, bad)) for name, bad in broken.items() if bad}
+        return result
 
     def _problems_of(self, name: str) -> list[Problem]:
         path = format_path(("pipelines", name))

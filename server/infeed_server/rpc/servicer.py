@@ -17,6 +17,7 @@ from infeed.wire.chunk import checksum
 from infeed_server.engines.base import Engine
 from infeed_server.rpc.batch_stream import BatchStreams
 from infeed_server.rpc.call import ServerCall
+from infeed_server.rpc.status import to_client_text
 from infeed_server.serving import data_order
 from infeed_server.serving.catalog import Catalog
 
@@ -51,14 +52,15 @@ class FeedServicer(grpc.GenericRpcHandler):
         size = min(request.page_size or _DEFAULT_PAGE_SIZE, _MAX_PAGE_SIZE)
         if size < 0:
             raise InvalidRequestError(f"page_size {size} is negative")
-        specs = self._catalog.visible_to(call.caller).specs()
-        remaining = [spec for spec in specs if spec.name > request.page_token]
+        catalog = self._catalog.visible_to(call.caller)
+        remaining = [spec for spec in catalog.specs() if spec.name > request.page_token]
         page = remaining[:size]
         return messages.ListPipelinesResponse(
             # The names of thousands of classes each would be more than a message may have.
             pipelines=[replace(spec, classes={}).to_proto() for spec in page],
             next_page_token=page[-1].name if len(remaining) > len(page) else "",
             control_plane=self._control_plane,
+            broken={name: to_client_text(reason) for name, reason in catalog.broken.items()},
         )
 
     def _get(self, request: messages.GetPipelineRequest, call: ServerCall) -> Message:

@@ -22,7 +22,7 @@ from infeed_server.observe.observer import UPDATE_INTERVAL_SECONDS, Observer
 from infeed_server.observe.preview import Previews
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.followed_classes import warn_of_other_classes
-from infeed_server.pipeline.load import Pipelines, located
+from infeed_server.pipeline.load import FilePipelines, Pipelines, located
 from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.rpc.batch_stream import Trace
 from infeed_server.rpc.server import RpcServer
@@ -56,7 +56,7 @@ class Server:
         self._tls = tls_files(options)
         self.health = Health(options.readiness.value)
         self.metrics = Metrics(version=VERSION, tensorflow=tf.__version__)
-        self.observer = Observer(VERSION, self.metrics)
+        self.observer = Observer(VERSION, self.metrics, broken=self.health.broken)
         self._engines: dict[str, Engine] = {}
         self._warm_up = WarmUp(self.health, self._engines, self.metrics.source_errors)
         self._remote: RemoteEngine | None = None
@@ -166,6 +166,9 @@ class Server:
             "infeed_shared_memory_bytes": lambda: {(): budget.reserved},
         }
         self.metrics.read(memory)
+        if isinstance(pipelines, FilePipelines):
+            for name, reason in pipelines.broken.items():
+                self.health.go_without(name, reason)
         for name, definition in pipelines.items():
             self.health.set(name, ready=False, reason="opening its source")
             self.metrics.add_pipeline(name)
@@ -177,7 +180,7 @@ class Server:
                 is_alone = not self._engines and name == [*pipelines][-1]
                 if is_alone or not self._options.skip_broken:
                     raise
-                self.health.go_without(name, f"it cannot be opened: {error}")
+                self.health.go_without(name, str(error))
             else:
                 self._engines[name] = engine
                 self.observer.watch(name, engine)
@@ -200,7 +203,7 @@ class Server:
         options = self._options
         listen = options.listen_address()
         self._rpc = rpc = RpcServer(
-            Catalog(self._engines, self._warm_up.string_bytes),
+            Catalog(self._engines, self._warm_up.string_bytes, self.health.broken),
             self.metrics,
             limits=options,
             authenticator=TokenAuthenticator(options.tokens) if options.tokens else None,

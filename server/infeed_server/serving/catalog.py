@@ -32,10 +32,13 @@ class Catalog:
         self,
         engines: Mapping[str, Engine],
         string_bytes: Mapping[str, int] | None = None,
+        broken: Mapping[str, str] | None = None,
     ) -> None:
-        """`string_bytes` has, by pipeline, the bytes of a sample's byte strings once known."""
+        """`string_bytes` has, by pipeline, the bytes of a sample's byte strings once known, and
+        `broken` why a pipeline is not served."""
         self._engines = dict(sorted(engines.items()))
         self._string_bytes = {} if string_bytes is None else string_bytes
+        self.broken = broken or {}
 
     def specs(self) -> list[PipelineSpec]:
         """Returns the specs of all pipelines, sorted by name."""
@@ -43,16 +46,19 @@ class Catalog:
 
     def visible_to(self, caller: Caller) -> Catalog:
         """Returns a catalog of the pipelines that the caller has access to."""
-        engines = self._engines.items()
-        visible = {name: engine for name, engine in engines if caller.has_access(name)}
-        return Catalog(visible, self._string_bytes)
+        engines = {n: engine for n, engine in self._engines.items() if caller.has_access(n)}
+        broken = {n: reason for n, reason in self.broken.items() if caller.has_access(n)}
+        return Catalog(engines, self._string_bytes, broken)
 
     def engine(self, name: str) -> Engine:
         """Returns a pipeline's engine. Raises `PipelineNotFoundError` with the known names."""
         if name not in self._engines:
             known = ", ".join(self._engines)
+            problem = f"no pipeline {name!r}"
+            if name in self.broken:
+                problem = f"the pipeline {name!r} is broken: {self.broken[name]}"
             raise PipelineNotFoundError(
-                f"no pipeline {name!r}; this server has: {known}", pipeline=name, known=known
+                f"{problem}; this server has: {known}", pipeline=name, known=known
             )
         return self._engines[name]
 

@@ -60,6 +60,20 @@ def test_table_has_what_a_server_serves(serve: Any) -> None:
         assert text in numbers_row
 
 
+def test_classes_and_broken_pipelines_are_listed(serve: Any) -> None:
+    names = ("cat", "dog\x1b", "owl", "pig")
+    server = serve(fake(classes={"label": names}))
+    server.broken = {"scans": "no file"}
+    result = run(server.address)
+    assert result.exit_code == 0, result.output
+    assert "label: int64[], 4 classes: cat, dog\\x1b, owl, ..." in result.output
+    assert f"broken: scans at {server.address}: no file" in result.output
+    (listed,) = json.loads(run(server.address, "--json").stdout)["servers"]
+    assert listed["broken"] == {"scans": "no file"}
+    assert listed["pipelines"][0]["classes"] == {"label": [*names]}
+    assert run(f"{server.address},{serve(fake()).address}").output.count("classes differs: ") == 1
+
+
 def test_json_has_the_whole_spec(serve: Any) -> None:
     server = serve(fake())
     result = run(server.address, "--json")

@@ -62,6 +62,7 @@ STATUS: dict[str, Any] = {
         "peak_memory_bytes": 1_500_000_000,
     },
     "verdict": VERDICT,
+    "broken": {"scans": "no file"},
     "pipelines": [
         {
             "name": "photos [bold]\x1b[2J",
@@ -145,6 +146,7 @@ def test_tables_have_verdict_pipelines_and_trainers(serve_http: Serve) -> None:
     lines = result.output.splitlines()
     assert f"http://{address}  ready  infeed 1.2.3, up 1 h 2 min, 25 % of 4 processors" in lines[0]
     assert VERDICT["text"] in lines
+    assert "scans: not served: no file" in lines
     assert run(address).output == result.output  # no terminal
     assert json.loads(run(address, "--json").output) == STATUS
     # Markup and control characters of a name are text.

@@ -63,6 +63,7 @@ def process(cores: int, ranks: dict[int, float], busy: float, **server: float) -
                 "jobs": [job] if ranks else [],
             }
         ],
+        "broken": {"q": "no file"},
     }
 
 

@@ -205,7 +205,8 @@ def start() -> Iterator[Callable[..., RunningServer]]:
         held = FakeEngine("held")
         metrics = Metrics("1", "2")
         metrics.add_pipeline("held")
-        catalog = Catalog({"held": held, "other": FakeEngine("other")})
+        broken = {"lost": "no file matches '/data/secret/a.npz'"}
+        catalog = Catalog({"held": held, "other": FakeEngine("other")}, broken=broken)
         server = RpcServer(catalog, metrics, **options)
         server.open(Address.parse("127.0.0.1:0"), credentials)
         server.set_serving(True)

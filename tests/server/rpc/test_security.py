@@ -178,8 +178,10 @@ def presented_to(live: Any, pki: Any) -> bytes | None:
 def test_valid_tokens_of_both_clients(
     secure_server: Any, transports: Any, channels: Any, open_call: Any
 ) -> None:
-    for token, visible in ((ALL, ["held", "other"]), (HELD, ["held"])):
+    broken = {"lost": "no file matches 'a.npz'"}  # without the folders of the server
+    for token, visible, lost in ((ALL, ["held", "other"], broken), (HELD, ["held"], {})):
         transport = transports(secure_server, token)
+        assert transport.broken_pipelines() == lost
         assert [spec.name for spec in transport.list_pipelines()] == visible
         assert transport.get_pipeline("held").name == "held"
         channel = channels(secure_server, token)

@@ -7,7 +7,7 @@ import { byId, h, icon, render, setAttribute, setText } from "./dom.js";
 import * as format from "./format.js";
 import { showPath } from "./path.js";
 import { Preview } from "./preview.js";
-import { samplesPerSecond, showJobs, showPipelines } from "./tables.js";
+import { samplesPerSecond, showBroken, showJobs, showPipelines } from "./tables.js";
 import { showVerdict } from "./verdict.js";
 
 const MAX_SECONDS = 600;
@@ -84,6 +84,7 @@ function show() {
   byId("main").dataset.empty = !pipeline;
   if (!pipeline) return;
   showPipelines(status.pipelines, pipeline.name, select);
+  showBroken(status.broken);
   for (const each of document.querySelectorAll("[data-pipeline]")) {
     setText(each, pipeline.name);
     setAttribute(each, "title", pipeline.name);

@@ -50,6 +50,13 @@ export function showPipelines(pipelines, selected, select) {
   })));
 }
 
+// The pipelines that the server cannot serve, and why.
+export function showBroken(broken) {
+  render(byId("broken"), Object.entries(broken).map(([name, reason]) => (
+    h("p", { key: name, class: "notice" }, icon("i-high"), h("span", {}, `${name} is not served: ${reason}`))
+  )));
+}
+
 // Of batches that were refused since the start, the last reason.
 function stateOf({ ready, reason, source_error: refused, totals }) {
   const state = ready ? "ready" : `not ready: ${reason}`;
@@ -61,9 +68,18 @@ function stateOf({ ready, reason, source_error: refused, totals }) {
 function definition(pipeline) {
   const samples = pipeline.sample_count === null
     ? "unknown length" : format.plural(pipeline.sample_count, "sample");
-  const fields = pipeline.element_spec.join(", ");
+  const fields = pipeline.element_spec.map((field) => field + classesOf(pipeline, field)).join(", ");
   return `${samples}, batch ${pipeline.batch_size}, seed ${pipeline.seed}; ${fields}; `
     + `${pipeline.fingerprint.slice(0, 12)}`;
+}
+
+// The classes of a field such as `label: int64[]`.
+function classesOf({ classes }, field) {
+  const name = field.slice(0, field.lastIndexOf(": "));
+  const found = Object.hasOwn(classes, name) && classes[name];
+  if (!found) return "";
+  const more = found.count > found.first.length ? ", …" : "";
+  return ` (${format.plural(found.count, "class", "classes")}: ${found.first.join(", ")}${more})`;
 }
 
 const RANK_COLUMNS = [
