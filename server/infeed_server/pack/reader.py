@@ -43,7 +43,7 @@ class SampleReader:
         try:
             columns = self.source.read(np.array(indices, np.int64))
             if self._function is not None:
-                fields = self._function({name: tf.constant(rows) for name, rows in columns.items()})
+                fields = self._function(columns, np.zeros((len(indices), 2), np.int64))
                 columns = {name: np.asarray(tensor) for name, tensor in fields.items()}
         except (SampleError, tf.errors.InvalidArgumentError) as error:
             if len(indices) == 1:

@@ -195,7 +195,8 @@ class CachedSource(WrappedSource):
 
     def _make(self, indices: list[int]) -> dict[int, bytes]:
         """Makes the records of samples, and puts them into the store."""
-        columns = self._run(self.source.read(np.array(indices, np.int64)))
+        keys = np.zeros((len(indices), 2), np.int64)
+        columns = self._run(self.source.read(np.array(indices, np.int64)), keys)
         rows = {name: np.asarray(value) for name, value in columns.items()}
         records = {index: self._format.encode(rows, row) for row, index in enumerate(indices)}
         for index, record in records.items():

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from infeed.shared.errors import ConfigError, UserCodeError
-from infeed.shared.spec import DATA_TYPES, FieldSpec, Spec
+from infeed.shared.spec import DATA_TYPES, Array, FieldSpec, Spec
 from infeed_server.sources.base import Columns, Sample, Source
 from infeed_server.transforms.base import (
     Step,
@@ -20,6 +20,9 @@ from infeed_server.transforms.base import (
 
 SampleFunction = Callable[[Sample, tf.Tensor], Sample]
 """(columns, key) → fields."""
+
+ColumnsFunction = Callable[[Columns, Array], Mapping[str, tf.Tensor]]
+"""(columns, keys) → fields, of any number of samples."""
 
 Specs = dict[str, tf.TensorSpec]
 """Field name → tensor spec of one sample."""
@@ -56,21 +59,20 @@ def sample_function(source: Source, steps: Sequence[Step]) -> SampleFunction:
     return transform
 
 
-def columns_function(
-    source: Source, function: SampleFunction
-) -> Callable[[Columns], Mapping[str, tf.Tensor]]:
-    """Returns a traced function from columns of any number of samples, under a key of zeros."""
+def columns_function(source: Source, function: SampleFunction) -> ColumnsFunction:
+    """Returns the traced function of any number of samples. They are made as the graph of batches
+    makes them, so it has the same bits."""
     signature = {
         name: tf.TensorSpec([None, *spec.shape], spec.dtype)
         for name, spec in source.columns.items()
     }
-    key = tf.zeros([2], tf.int64)
+    specs = [signature, tf.TensorSpec([None, 2], tf.int64)]
 
-    @tf.function(input_signature=[signature], autograph=False)  # type: ignore[untyped-decorator]
-    def run(columns: Sample) -> Sample:
-        count = tf.shape(next(iter(columns.values())), out_type=tf.int64)[0]
-        samples = tf.data.Dataset.from_tensor_slices(columns)
-        mapped = samples.map(lambda sample: function(sample, key), tf.data.AUTOTUNE)
+    @tf.function(input_signature=specs, autograph=False)  # type: ignore[untyped-decorator]
+    def run(columns: Sample, keys: tf.Tensor) -> Sample:
+        count = tf.shape(keys, out_type=tf.int64)[0]
+        samples = tf.data.Dataset.from_tensor_slices((columns, keys))
+        mapped = samples.map(tf.autograph.experimental.do_not_convert(function), tf.data.AUTOTUNE)
         fields: Sample = mapped.batch(count).get_single_element()
         return fields
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from infeed import InfeedError
-from infeed_server.engines.indexed.bad_samples import find_bad_sample
+from infeed_server.engines.indexed.examination import find_bad_sample
 from infeed_server.pipeline.load import parse
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:%b\nsize 12345\n" % (b"0" * 64)

@@ -2,9 +2,6 @@
 
     queue → read columns by index (threads) → unbatch → map(sample function) → batch → prefetch
 
-With substitutes for bad samples, each batch has its own `map`, which leaves out a sample that
-fails and keeps the others: only the substitute comes back to the queue.
-
 All streams of a batch size share one pipeline, so it is traced, warmed up and autotuned once, and
 its memory has one bound.
 """
@@ -18,30 +15,26 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from infeed.shared.errors import InfeedError, ServerError
 from infeed.shared.spec import Array
-from infeed.shared.tensorflow.from_callable import from_callable
-from infeed_server.engines.base import Answer, shutting_down
+from infeed_server.engines.base import Answer, HostBatch, shutting_down
 from infeed_server.engines.indexed.bad_samples import BadSampleHandler
+from infeed_server.engines.indexed.batch_graph import Rows, batch_dataset
 from infeed_server.engines.indexed.batch_queue import BatchQueue
 from infeed_server.engines.indexed.fair_queue import BatchTask, complete
 from infeed_server.engines.indexed.shared_batches import SharedBatches
 from infeed_server.engines.memory_budget import StreamQuota
 from infeed_server.engines.monitor import Monitor, record_stage
 from infeed_server.engines.state_clock import PipelineState, StateClock
-from infeed_server.engines.tf_data import TfIterator, graph_options, unbatched
+from infeed_server.engines.tf_data import TfIterator
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.sources.base import READ_THREADS, Columns, array_bytes
 
 log = logging.getLogger(__name__)
-
-_GRAPH_BATCHES = 2
-"""Batches whose samples are made at a time: with one, processors idle while its last is made."""
 
 _READ_AHEAD_BATCHES = 4
 """Batches of encoded samples that are read before the graph needs them."""
@@ -66,9 +59,7 @@ class BatchPipeline:
         self._bad_samples = bad_samples
         self._monitor = monitor
         self._keeps_good = plan.spec.on_error != "raise"
-        """Whether the graph keeps the good samples of a batch with a bad one. That takes processor
-        time of each sample, 10 to 20 µs: nothing to the decoding of a photo, but much to a cheap
-        transform."""
+        """Whether the graph keeps the good samples of a batch with a bad one."""
         self.queue = BatchQueue(shared)
         self.users = 0
         self._reads: deque[tuple[BatchTask, Future[Columns]]] = deque()
@@ -77,7 +68,7 @@ class BatchPipeline:
         self._in_graph: deque[BatchTask] = deque()
         """A task is in one of the two until its result is set or it fails."""
         self._repairs: set[BatchTask] = set()
-        """Those that have failed, until they are tried again or refused."""
+        """Those that have failed, until they are completed."""
         self.clock = StateClock(self._state)
         self._failure: InfeedError | None = None
         self._lock = threading.Lock()
@@ -133,7 +124,9 @@ class BatchPipeline:
             self._fail_all(shutting_down())
 
     def _run_graph(self) -> None:
-        with contextlib.closing(TfIterator(self._dataset())) as batches:
+        keeps_good = self._keeps_good
+        dataset = batch_dataset(self._plan, self.slots, self._read_batches(), keeps_good=keeps_good)
+        with contextlib.closing(TfIterator(dataset)) as batches:
             while True:
                 try:
                     slots, index, arrays = next(batches)
@@ -167,48 +160,7 @@ class BatchPipeline:
         self.clock.update()
         return task
 
-    def _dataset(self) -> tf.data.Dataset:
-        """Returns the dataset of the rows that the graph makes of each batch: slots, indices and
-        fields."""
-        sample_function = self._plan.sample_function()
-
-        # `map` converts the user's functions itself; this package's need no AutoGraph.
-        @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-        def transform(row: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
-            return row["slot"], row["index"], sample_function(row["columns"], row["key"])
-
-        @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-        def good_rows(batch: dict[str, Any]) -> Any:
-            rows = tf.data.Dataset.from_tensor_slices(batch)
-            good = rows.map(transform, num_parallel_calls=tf.data.AUTOTUNE).ignore_errors()
-            # A last row, of zeros: a batch without a good sample is an element, too.
-            end = tf.nest.map_structure(lambda x: tf.zeros(x.shape, x.dtype), good.element_spec)
-            ended = good.concatenate(tf.data.Dataset.from_tensors(end))
-            return ended.batch(self.slots + 1).get_single_element()
-
-        batches = self._read_batches()
-        read = from_callable(lambda _: next(batches, None), self._signature())
-        if self._keeps_good:
-            made = read.map(good_rows, num_parallel_calls=_GRAPH_BATCHES)
-        else:
-            mapped = unbatched(read).map(transform, num_parallel_calls=tf.data.AUTOTUNE)
-            made = mapped.batch(self.slots, drop_remainder=True)
-        return made.prefetch(2).with_options(graph_options())
-
-    def _signature(self) -> dict[str, Any]:
-        """Returns the tensor specs of the elements of `_read_batches`."""
-        columns = self._plan.source.columns
-        return {
-            "slot": tf.TensorSpec([None], tf.int64),
-            "index": tf.TensorSpec([None], tf.int64),
-            "key": tf.TensorSpec([None, 2], tf.int64),
-            "columns": {
-                name: tf.TensorSpec([None, *spec.shape], spec.dtype)
-                for name, spec in columns.items()
-            },
-        }
-
-    def _read_batches(self) -> Iterator[dict[str, Any]]:
+    def _read_batches(self) -> Iterator[Rows]:
         for task, columns in self._read_columns():
             left = task.left
             index, key = task.index[left], task.key[left]
@@ -251,14 +203,10 @@ class BatchPipeline:
 
     def _on_failed(self, task: BatchTask, error: Exception | None) -> None:
         self._repairs.add(task)
-        self._bad_samples.handle(task, error, self._on_examined)
+        self._bad_samples.handle(task, error, self._on_repaired)
 
-    def _on_examined(self, task: BatchTask, error: InfeedError | None) -> None:
-        """Tries a task again whose bad samples have substitutes, or refuses it."""
-        if error is None:
-            self.queue.retry(task)
-        else:
-            complete(task, error)
+    def _on_repaired(self, task: BatchTask, result: HostBatch | InfeedError) -> None:
+        complete(task, result)
         self._repairs.discard(task)
         self.clock.update()
 
@@ -271,11 +219,10 @@ class BatchPipeline:
         complete(task, self._failure)
 
     def _read(self, task: BatchTask) -> Columns:
-        if not task.assigned:  # or it is a retry, with its substitutes
-            task.assign_samples()
-            self._bad_samples.substitute_known(task)
+        task.assign_samples()
+        self._bad_samples.substitute_known(task)
         begin = time.perf_counter()
-        columns = self._plan.read(task.index[task.left], task.key[task.left])
+        columns = self._plan.read(task.index, task.key)
         record_stage(self._monitor, self._plan.spec.name, "read", begin, task.request.span)
         return columns
 

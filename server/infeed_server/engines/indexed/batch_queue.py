@@ -42,11 +42,6 @@ class BatchQueue:
             complete(task, shutting_down())
         self.serve_shared(task.quota)
 
-    def retry(self, task: BatchTask) -> None:
-        """Adds a task or work that was taken, before all others."""
-        if not self._tasks.requeue(task):
-            complete(task, shutting_down())
-
     def on_sent(self, quota: StreamQuota) -> None:
         """Uses the room that a stream has after a batch of it is sent."""
         self._tasks.wake()
@@ -56,14 +51,12 @@ class BatchQueue:
         """Completes a stream's next tasks whose batches are kept, or makes them wait for those in
         the making. They need no work, so they need no turn either."""
         while task := self._tasks.take_of(quota, self._shared.has):
-            if not self._shared.join(task, make=False):
-                self.retry(task)
+            if not self._shared.join(task, make=False) and not self._tasks.requeue(task):
+                complete(task, shutting_down())
 
     def take(self, *, wait: bool) -> BatchTask | None:
         """Returns the next work. Returns None if there is none and not `wait`, or when closed."""
         while task := self._tasks.take(wait=wait):
-            if task.assigned:  # work that is tried again
-                return task
             if not self._shared.join(task, make=True):
                 work = replace(task, future=Future())
                 work.future.add_done_callback(partial(self._settle, task))

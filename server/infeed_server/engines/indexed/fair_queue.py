@@ -52,13 +52,10 @@ class BatchTask:
     """int64[n]: the slots whose samples have no result yet, in order."""
     arrays: dict[str, Array] = field(default_factory=dict)
     """The results of the other slots, if there is any."""
-    assigned: bool = False
     future: Future[Answer] = field(default_factory=Future)
     substitutions: int = 0
     entered_at: float = 0.0
     """The `time.perf_counter` at which the batch entered the graph."""
-    retries: int = 0
-    """Retries after failures without a bad sample."""
 
     def assign_samples(self) -> None:
         """Assigns a sample to each slot; slots behind the request's `count` repeat its last one."""
@@ -69,7 +66,6 @@ class BatchTask:
         self.mask = np.arange(request.slots) < request.count
         self.epoch = int(slots.epoch[0])
         self.left = np.arange(request.slots)
-        self.assigned = True
 
     @property
     def sample_ids(self) -> Array:

@@ -21,7 +21,8 @@ from infeed.shared.errors import (
 from infeed.shared.spec import Array
 from infeed.v1 import feed_service_pb2 as service
 from infeed_server.engines.base import RunKey
-from infeed_server.engines.indexed.bad_samples import BadSampleHandler, find_bad_sample
+from infeed_server.engines.indexed.bad_samples import BadSampleHandler
+from infeed_server.engines.indexed.examination import find_bad_sample
 from infeed_server.order import Order, as_run
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.indexed_plan import IndexedPlan

@@ -9,7 +9,7 @@ import numpy as np
 
 from infeed.shared.errors import InfeedError, SampleError, UserCodeError
 from infeed.shared.spec import Array
-from infeed_server.engines.indexed.bad_samples import SampleFailure, find_bad_sample
+from infeed_server.engines.indexed.examination import SampleFailure, find_bad_sample
 from infeed_server.order import Order
 from infeed_server.sources import Source
 from infeed_server.sources.base import Columns

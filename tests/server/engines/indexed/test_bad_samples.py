@@ -15,7 +15,8 @@ import infeed
 from infeed.shared.errors import SampleError
 from infeed_server.engines.base import Request
 from infeed_server.engines.indexed import bad_samples
-from infeed_server.engines.indexed.bad_samples import BadSampleHandler, find_bad_sample
+from infeed_server.engines.indexed.bad_samples import BadSampleHandler
+from infeed_server.engines.indexed.examination import find_bad_sample
 from infeed_server.engines.indexed.fair_queue import BatchTask
 from infeed_server.engines.indexed.quarantine import Quarantine
 from infeed_server.engines.memory_budget import MemoryBudget

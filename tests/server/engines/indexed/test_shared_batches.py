@@ -227,13 +227,12 @@ def test_batch_that_is_dropped_before_a_stream_takes_it_is_made(
     assert read(one.open(), 0).mask.all()
 
 
-@pytest.mark.parametrize("add", [BatchQueue.put, BatchQueue.retry])
-def test_closed_queue_fails_tasks(add: Any) -> None:
+def test_closed_queue_fails_tasks() -> None:
     budget = MemoryBudget(1)
     queue = BatchQueue(SharedBatches(budget))
     queue.close()
     task = BatchTask(Request(5, 0, 8, 8), SampleOrder(N, 5, "global"), budget.open_quota("rows"))
-    add(queue, task)
+    queue.put(task)
     with pytest.raises(InfeedError, match="shutting down"):
         task.future.result(10)
 
