@@ -7,11 +7,13 @@ the folders of two files are two modules.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -83,6 +85,7 @@ def find_module(name: str) -> ModuleSpec | None:
             name=name,
         )
     _refuse_another(module.partition(".")[0], folders)
+    _refuse_late_imports()
     return spec
 
 
@@ -120,7 +123,7 @@ def _folder_of(module: ModuleType) -> str:
 def _refuse_another(module: str, folders: Sequence[str]) -> None:
     """Raises `ConfigError` if a module of the first level is in one of the folders, but the one
     that is imported is another."""
-    own = next((spec.origin for spec in _specs(module, folders) if spec.origin), None)
+    own = _origin(module, folders)
     loaded = getattr(sys.modules.get(module), "__dict__", {}).get("__file__")
     spec = find_spec(module)
     found = loaded or (spec and spec.origin) or "Python itself"
@@ -132,10 +135,44 @@ def _refuse_another(module: str, folders: Sequence[str]) -> None:
         )
 
 
-def _specs(module: str, folders: Sequence[str]) -> Iterator[ModuleSpec]:
-    for folder in folders:
-        if spec := PathFinder.find_spec(module, [folder]):
-            yield spec
+def _refuse_late_imports() -> None:
+    """Raises `ConfigError` for a module that is put apart if one of its functions imports, when it
+    runs, a module of its folder that a folder searched now has, too: it would get that one."""
+    for folder, modules in _apart.items():
+        for file in filter(None, (vars(module).get("__file__") for module in modules.values())):
+            for name in _imported_late(file):
+                own, other = _origin(name, [folder]), _origin(name, _searched)
+                if own and other and own != other:
+                    raise ConfigError(
+                        f"{file}: a function imports {name!r}, and would get {other} instead of "
+                        f"{own} in this process; import it at the top of the file",
+                        name=name,
+                    )
+
+
+@lru_cache
+def _imported_late(file: str) -> tuple[str, ...]:
+    """Returns the modules of the first level that the functions of a file import."""
+    if not file.endswith(".py"):
+        return ()
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    tree = ast.parse(Path(file).read_bytes())
+    inside = [
+        part for node in ast.walk(tree) if isinstance(node, functions) for part in ast.walk(node)
+    ]
+    names = [alias.name for part in inside if isinstance(part, ast.Import) for alias in part.names]
+    names += [
+        part.module
+        for part in inside
+        if isinstance(part, ast.ImportFrom) and part.module and not part.level
+    ]
+    return tuple({name.partition(".")[0] for name in names})
+
+
+def _origin(module: str, folders: Sequence[str]) -> str | None:
+    """Returns the file of a module of the first level in the first folder that has it."""
+    specs = (PathFinder.find_spec(module, [folder]) for folder in folders)
+    return next((spec.origin for spec in specs if spec and spec.origin), None)
 
 
 def missing_name(name: str, step: str, names: Iterable[str]) -> ConfigError:

@@ -80,6 +80,24 @@ def test_modules_of_one_name_in_two_folders_are_two(tmp_path: Path, module: str)
         assert loaded == [0, 1, 0]
 
 
+def test_function_that_would_import_another_module_is_refused(tmp_path: Path, module: str) -> None:
+    names = []
+    for number in range(2):
+        names.append(written(tmp_path / str(number), f"{module}_late", number))
+        file = tmp_path / str(number) / f"{module}_late.py"
+        file.write_text(
+            f"def value():\n    from {module}_late_helper import value\n    return value\n"
+        )
+    assert importer.load(names[0])() == 0
+    with pytest.raises(ConfigError) as caught:
+        importer.load(names[1])
+    helpers = [f"{tmp_path}/{number}/{module}_late_helper/__init__.py" for number in range(2)]
+    assert str(caught.value) == (
+        f"{tmp_path}/0/{module}_late.py: a function imports '{module}_late_helper', and would get "
+        f"{helpers[1]} instead of {helpers[0]} in this process; import it at the top of the file"
+    )
+
+
 @pytest.mark.parametrize("name", ["queue", "pdb", "tensorflow", "sys"])
 def test_no_module_takes_the_place_of_another(tmp_path: Path, module: str, name: str) -> None:
     own = tmp_path / f"{name}.py"

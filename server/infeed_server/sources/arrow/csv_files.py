@@ -22,6 +22,9 @@ _NUMBER = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?")
 _TEXT = r"^[+-]?(0[0-9]|[0-9]{19}|[^-+0-9.])"
 """What a cast makes a float64 of: a code such as 007, an integer beyond int64, nan."""
 
+_LONG = "^[+-]?[0-9]{16,}$"
+"""Integers that may be beyond 2^53, up to which a float64 has them all."""
+
 _Columns = str | Annotated[list[str], Field(min_length=1)]
 """A column, or several that become one array."""
 
@@ -63,6 +66,8 @@ class CsvRows(TableReader):
         chosen: Mapping[str, _Columns] = columns or {name: name for name in names}
         require_names([name for value in chosen.values() for name in _names(value)], names, first)
         kinds = {field: _type_of(whole, value) for field, value in chosen.items()}
+        for field, value in chosen.items():
+            _refuse_losses(first, whole, value, kinds[field])
         self.set_types(kinds, None if columns is None else [*columns], {}, first)
         served = {field.name: chosen[field.name] for field in self.fields}
         described = [(field.name, str(field), served[field.name]) for field in self.fields]
@@ -86,6 +91,7 @@ def _read_texts(path: str, content: bytes) -> Any:
     try:
         with arrow.csv.open_csv(arrow.BufferReader(content), parse_options=parse) as head:
             names = head.schema.names
+        parse.ignore_empty_lines = len(names) > 1  # of one column, such a line is an empty cell
         convert = arrow.csv.ConvertOptions(
             column_types=dict.fromkeys(names, arrow.string()),
             null_values=[""],
@@ -141,6 +147,24 @@ def _has_type(texts: Any, kind: Any) -> bool:
         infinite = arrow.compute.is_inf(values)
         return not arrow.compute.any(arrow.compute.or_(others, infinite)).as_py()
     return kind != arrow.int64() or bool(values.cast(arrow.string()).equals(texts))
+
+
+def _refuse_losses(path: str, table: Any, value: _Columns, kind: Any) -> None:
+    """Raises `SourceError` for cells that would not keep their value in the columns' type: integers
+    among fractions, and numbers among truth values."""
+    arrow = pyarrow()
+    cell = kind if isinstance(value, str) else getattr(kind, "value_type", None)
+    for name in _names(value) if cell in (arrow.float64(), arrow.bool_()) else ():
+        texts = table.column(name)
+        if cell == arrow.bool_():
+            found = arrow.compute.is_in(texts, arrow.array(["0", "1"]))
+            problem = "is a number among truth values; write either 0 and 1, or false and true"
+        else:
+            found = arrow.compute.match_substring_regex(texts, _LONG)
+            problem = "would lose digits among fractions; leave it out, or write it as text: id-7"
+        for text in texts.filter(found).to_pylist():
+            if cell == arrow.bool_() or abs(int(text)) > 2**53:
+                raise SourceError(f"{path}: column {name!r}: {text} {problem}", file=path)
 
 
 def _array(table: Any, value: _Columns, kind: Any) -> Any:

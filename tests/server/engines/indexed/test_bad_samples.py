@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +15,17 @@ from tests.harness.datasets import jpeg
 
 import infeed
 from infeed.shared.errors import SampleError
-from infeed_server.engines.base import Request
+from infeed_server.engines.base import HostBatch, Request, Trainer
 from infeed_server.engines.indexed import bad_samples
 from infeed_server.engines.indexed.bad_samples import BadSampleHandler
 from infeed_server.engines.indexed.examination import find_bad_sample
 from infeed_server.engines.indexed.fair_queue import BatchTask
 from infeed_server.engines.indexed.quarantine import Quarantine
 from infeed_server.engines.memory_budget import MemoryBudget
+from infeed_server.engines.monitor import Monitor
 from infeed_server.order import SampleOrder
 from infeed_server.pipeline.load import parse
+from infeed_server.runtime.engine_factory import build
 from infeed_server.transforms.decode import fuse_decode_and_crop
 
 
@@ -82,6 +86,37 @@ def test_bad_sample_costs_no_other_of_its_batch(
         ]
     for of_four, alone in zip(delivered[4], delivered[1], strict=True):
         assert np.array_equal(of_four, alone)
+
+
+def test_each_good_sample_is_made_once(numbers: Any, tmp_path: Path) -> None:
+    made: Counter[int] = Counter()
+
+    def count(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        def check(x: tf.Tensor) -> int:
+            made[int(x)] += 1
+            if int(x) in (3, 17, 18):
+                raise KeyError(f"no entry for {int(x)}")
+            return int(x)
+
+        return {"x": tf.ensure_shape(tf.py_function(check, [sample["x"]], tf.int64), [])}
+
+    pipeline = numbers(
+        transforms=[{"map": {"function": count}}],
+        on_error="substitute",
+        quarantine=str(tmp_path / "bad.jsonl"),
+    )
+    with closing(build("n", pipeline, Monitor())) as engine:
+        session = engine.open(8, 0, Trainer())
+        made.clear()
+        delivered: Counter[int] = Counter()
+        for start in range(0, 40, 8):
+            batch = session.submit(Request(5, start, 8, 8)).result(60)
+            assert isinstance(batch, HostBatch)
+            assert batch.arrays["x"].tolist() == batch.sample_ids.tolist()
+            delivered.update(batch.sample_ids.tolist())
+            session.on_sent()
+        session.close()
+    assert {sample: made[sample] for sample in delivered} == delivered
 
 
 def test_source_without_a_good_sample_fails(

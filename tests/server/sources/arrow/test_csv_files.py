@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,8 @@ def test_types_are_of_all_files_and_rows(tmp_path: Path) -> None:
         ("01 2", tf.string),
         ("1.5 -01", tf.string),
         ("1 nan", tf.string),
-        ("1 true", tf.bool),
+        ("False true", tf.bool),
+        (f"{2**53} .5", tf.float64),
     ],
 )
 def test_cells_decide_the_type(tmp_path: Path, cells: str, data_type: tf.DType) -> None:
@@ -95,6 +97,29 @@ def test_cells_decide_the_type(tmp_path: Path, cells: str, data_type: tf.DType) 
         "a": tf.TensorSpec((), data_type),
         "x": tf.TensorSpec((2,), data_type),
     }
+
+
+@pytest.mark.parametrize(
+    ("cells", "problem"),
+    [
+        ((2**53 + 1, 0.5), f"'a': {2**53 + 1} would lose digits among fractions; leave"),
+        (("true", 1), "'a': 1 is a number among truth values; write either 0 and 1, or"),
+    ],
+)
+def test_cells_that_would_change_are_refused(tmp_path: Path, cells: Any, problem: str) -> None:
+    path = write(tmp_path, "a,b\n" + "".join(f"{cell},{cells[1]}\n" for cell in cells))
+    for columns in ("a", ["a", "b"]):
+        with pytest.raises(SourceError, match=re.escape(problem)):
+            opened(path, {"x": columns})
+    assert rows(opened(path, ["b"]), 0)["b"] == [cells[1]]
+
+
+def test_an_empty_line_of_one_column_is_an_empty_cell(tmp_path: Path) -> None:
+    source = opened(write(tmp_path, "a\n1\n\n3\n"))
+    assert rows(source, 0, 2) == {"a": [1, 3]}
+    with pytest.raises(SampleError, match="row 1: its column 'a' is null"):
+        source.read(np.array([1]))
+    assert len(opened(write(tmp_path, "a,b\n1,2\n\n3,4\n"))) == 2
 
 
 def test_an_empty_cell_is_a_bad_sample(tmp_path: Path) -> None:
