@@ -147,7 +147,7 @@ def summarize(tally: Tally) -> Summary:
         trainers=tuple(trainer_figures(*pair, plan.step_seconds) for pair in pairs),
         servers=servers,
         audits=tuple(_audits(tally)),
-        verdict=judge(ranks, plan.trainers, there, tally.missing),
+        verdict=judge(ranks, plan.trainers, there, dict.fromkeys(tally.missing, "does not serve")),
         demand=None if demand == math.inf else demand,
         capacity=able,
         series=time_series(tally),

@@ -66,11 +66,15 @@ class Coordinator:
         return lost | {name for name, state in items if state.left_out}
 
     @property
-    def interrupted_servers(self) -> set[str]:
-        """The lost servers, and the ones that returned within the last seconds of a report."""
-        since = self._clock() - WINDOW_SECONDS - SAMPLE_INTERVAL_SECONDS
-        items = list(self._servers.items())
-        return self.lost_servers | {name for name, state in items if state.returned_at > since}
+    def missing_servers(self) -> dict[str, str]:
+        """The lost servers, and the ones that returned within the last seconds of a report, with
+        what happened to each."""
+        since, lost = self._clock() - WINDOW_SECONDS - SAMPLE_INTERVAL_SECONDS, self.lost_servers
+        return {
+            name: self._servers.absence(name) if name in lost else "has just returned"
+            for name, state in list(self._servers.items())
+            if name in lost or state.returned_at > since
+        }
 
     @property
     def server_count(self) -> int:

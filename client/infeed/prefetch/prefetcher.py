@@ -79,7 +79,7 @@ class Prefetcher:
 
     def stats(self, *, has_ended: bool, closed: bool = False) -> Stats:
         """Returns the statistics so far, as of the end of the feed if that was before."""
-        lost, interrupted = self._coordinator.lost_servers, self._coordinator.interrupted_servers
+        lost, missing = self._coordinator.lost_servers, self._coordinator.missing_servers
         report = self.reporter.report(has_ended=has_ended or closed)
         if self.recorder.earlier is not None:
             report = report.after(self.recorder.earlier.report)
@@ -95,7 +95,7 @@ class Prefetcher:
             report=report,
             server_reports=reports,
             lost_servers=tuple(sorted(lost)),
-            assessment=judge(ranks, shard.world_size, servers, interrupted),
+            assessment=judge(ranks, shard.world_size, servers, missing),
         )
 
     def blocking_server(self) -> tuple[str, str]:

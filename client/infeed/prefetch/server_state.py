@@ -219,6 +219,12 @@ class ServerStates(dict[str, ServerState]):
             log.warning("%s is left out of the feed for now: %s", server, reason)
         state.lost, state.left_out, state.error, state.failed_step = False, True, error, step
 
+    def absence(self, server: str) -> str:
+        """Returns what has happened to a server that does not serve, as the end of a sentence."""
+        if self[server].left_out:
+            return "is left out for its error"
+        return "is lost" if server in self.connected else "was never reached"
+
     def has_turn(self, server: str) -> bool:
         """Returns whether the server is the one to connect to, where only one may serve: the first
         healthy one by name, so that all ranks of a job share its pass over the data set."""

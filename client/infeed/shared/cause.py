@@ -29,7 +29,7 @@ _MAX_GROWTH = 16.0
 """The most by which more worker processes are advised at a time."""
 
 Cause = Literal[
-    "lost server",
+    "missing server",
     "bad samples",
     "storage",
     "Python workers",
@@ -51,8 +51,8 @@ HELPED_BY_SERVERS: frozenset[Cause] = frozenset(
 """The causes that more servers remove."""
 
 _ADVICE: dict[Cause, str] = {
-    "lost server": "start it again if it is gone (its log and its host say why), or leave it out "
-    "of the target",
+    "missing server": "start it (its log and its host say why one is gone), or leave it out of the "
+    "target",
     "bad samples": "find them (infeed check --scan, or the quarantine log), and mend them or leave "
     "them out (remove)",
     "storage": "read from nearer or faster storage, pack small files into TFRecords, or shuffle in "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -66,9 +66,10 @@ def judge(
     ranks: Collection[RankReport],
     world_size: int,
     servers: Collection[ServerReport],
-    lost: Collection[str] = (),
+    missing: Mapping[str, str] | None = None,
 ) -> Verdict:
-    """Returns the verdict on a job by its worst rank, from the last report of each server."""
+    """Returns the verdict on a job by its worst rank, from the last report of each server.
+    `missing` has what happened to the servers that do not serve, by name."""
     taken = [rank for rank in ranks if rank.report.steps]
     measured = [rank for rank in taken if rank.report.seconds >= MIN_SECONDS]
     if not measured:
@@ -84,12 +85,11 @@ def judge(
     share = worst.report.wait_share
     verdict = Verdict(_level(share), share, worst.rank, world_size)
     reports = [server for server in servers if server.seconds]
-    if not verdict.is_input_bound or not (reports or lost):
+    if not verdict.is_input_bound or not (reports or missing):
         return verdict
-    if lost:
-        cause: Cause = "lost server"
-        verb = "is lost or has" if len(lost) == 1 else "are lost or have"
-        detail = f"{', '.join(sorted(lost))} {verb} just returned"
+    if missing:
+        cause: Cause = "missing server"
+        detail = ", ".join(f"{name} {problem}" for name, problem in sorted(missing.items()))
     else:
         cause, detail = find_cause(worst.report, reports)
     demand = consumption(measured, world_size)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import redirect_stdout
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -68,13 +68,14 @@ def check(
         typer.Option(min=0, help="Bad samples to list of each pipeline.", rich_help_panel=SCAN),
     ] = 10,
     max_bad: Annotated[
-        int,
+        str,
         typer.Option(
-            min=0,
-            help="Bad samples of a pipeline that are no problem, as with 'on_error: substitute'.",
+            metavar="NUMBER",
+            help="Bad samples of a pipeline that are no problem, as with 'on_error: substitute': "
+            "a number such as 5, or a part of the samples such as 2% or 0.02.",
             rich_help_panel=SCAN,
         ),
-    ] = 0,
+    ] = "0",
 ) -> None:
     """Checks a file of pipelines, and with --scan the data of each sample.
 
@@ -97,6 +98,7 @@ def check(
     from infeed_server.processes.signals import exit_after_interrupt
 
     started = time.monotonic()
+    accepted = _parse_max_bad(max_bad)
     pipelines = parse_yaml(str(file))
     problems = file_problems(pipelines)
     names = pipeline or list(pipelines)
@@ -116,7 +118,7 @@ def check(
             classes, problems = _first_batches(pipelines, names, scan)
             if scan and not problems:
                 reports, problems = _scan(pipelines, names, limit, show)
-    good = not problems and all(report.bad_samples <= max_bad for report in reports)
+    good = not problems and all(one.bad_samples <= accepted(one.scanned) for one in reports)
     if as_json:
         document = {
             "file": str(file),
@@ -144,6 +146,22 @@ def check(
         typer.echo(f"{file}: {result}")
     if not good:
         raise typer.Exit(PROBLEMS_STATUS if pipelines.document.readable else UNREADABLE_STATUS)
+
+
+def _parse_max_bad(text: str) -> Callable[[int], float]:
+    """Returns how many bad ones are accepted of a number of samples."""
+    is_percent = text.endswith("%")
+    with suppress(ValueError):
+        if not is_percent and text.isdecimal():
+            return lambda _: int(text)
+        share = float(text.removesuffix("%")) / (100 if is_percent else 1)
+        if 0 <= share < 1:
+            return lambda samples: share * samples
+    raise typer.BadParameter(
+        f"{text!r} is neither a number of samples, such as 5, nor a part of them, such as 2% or "
+        "0.02",
+        param_hint="--max-bad",
+    )
 
 
 def _first_batches(

@@ -288,28 +288,37 @@ def test_returned_server_counts_as_interrupted_for_a_report(
         coordinator.on_stream_accepted(stream)
     coordinator.on_stream_ended(second, LOST)
     coordinator.on_stream_accepted(coordinator.start_stream("a", 1))
-    assert coordinator.interrupted_servers == set(), "it has served all the time"
+    assert coordinator.missing_servers == {}, "it has served all the time"
     coordinator.on_stream_ended(b, LOST)
-    assert coordinator.interrupted_servers == coordinator.lost_servers == {"b"}
+    assert coordinator.lost_servers == {"b"}
+    assert coordinator.missing_servers == {"b": "is lost"}
     clock.now += 30
     connect(coordinator, "b")
     clock.now += 10.9
-    assert (coordinator.interrupted_servers, coordinator.lost_servers) == ({"b"}, set())
+    assert coordinator.lost_servers == set()
+    assert coordinator.missing_servers == {"b": "has just returned"}
     clock.now += 0.1
-    assert coordinator.interrupted_servers == set()
+    assert coordinator.missing_servers == {}
+
+
+def test_server_that_was_never_reached_is_not_called_lost(new_coordinator: Any) -> None:
+    coordinator = new_coordinator("ab")
+    coordinator.on_stream_ended(coordinator.start_stream("b"), LOST)
+    assert coordinator.missing_servers == {"b": "was never reached"}
 
 
 def test_server_that_was_left_out_counts_as_interrupted(new_coordinator: Any, clock: Clock) -> None:
     coordinator = new_coordinator("ab")
     sick, _ = connect(coordinator, "a", "b")
     coordinator.on_stream_ended(sick, SourceError("no such file"))
+    assert coordinator.missing_servers == {"a": "is left out for its error"}
     clock.now += 5
     (again,) = connect(coordinator, "a")
     assert coordinator.next_request(again) == 0
     coordinator.on_batch(again, batch(0))
-    assert coordinator.interrupted_servers == {"a"}
+    assert coordinator.missing_servers == {"a": "has just returned"}
     clock.now += 11
-    assert coordinator.interrupted_servers == set()
+    assert coordinator.missing_servers == {}
 
 
 STEP_FAILURES = [SampleError("a"), UserCodeError("b"), CursorError("c"), InvalidRequestError("d")]

@@ -85,10 +85,10 @@ def test_unexpected_error_of_a_later_resolution_ends_the_feed(
 def test_verdict_knows_the_servers_that_have_just_returned(
     fake: FakeTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Coordinator, "interrupted_servers", {"a:1"})
+    monkeypatch.setattr(Coordinator, "missing_servers", {"a:1": "is lost"})
     monkeypatch.setattr(prefetcher_module, "judge", lambda *arguments: arguments)
     with infeed.connect("-", "fake", transport=fake) as feed:
-        assert feed.stats().assessment[-1] == {"a:1"}  # type: ignore[index]
+        assert feed.stats().assessment[-1] == {"a:1": "is lost"}  # type: ignore[index]
 
 
 def test_overdue_streams_are_cancelled(

@@ -148,7 +148,7 @@ def test_cause_states_the_counters_of_the_situation(situation: str) -> None:
 
 def test_every_cause_has_a_situation() -> None:
     built = {cause for cause, *_ in SITUATIONS.values()}
-    assert built == {rule.cause for rule in RULES} == {*get_args(Cause)} - {"lost server"}
+    assert built == {rule.cause for rule in RULES} == {*get_args(Cause)} - {"missing server"}
 
 
 CONTRADICTIONS: dict[str, Any] = {

@@ -172,14 +172,14 @@ def test_verdict_needs_some_seconds() -> None:
     assert judge([rank(young), rank(replace(WAITING, seconds=3.0), 1)], 2, [SERVER]).rank == 1
 
 
-def test_lost_server_comes_first() -> None:
-    loaded = replace(BUSY, transform_seconds=10.0)
-    one = judge([rank(WAITING)], 1, [loaded], ["b:1"])
-    assert (one.cause, one.servers) == ("lost server", None)
-    assert "cause: lost server (b:1 is lost or has just returned); first: start it" in str(one)
-    both = judge([rank(WAITING)], 1, [], ["b:1", "a:1"])
-    assert both.detail == "a:1, b:1 are lost or have just returned"
-    fed = judge([rank(replace(WAITING, wait_seconds=0.0))], 1, [loaded], ["b:1"])
+def test_missing_server_comes_first() -> None:
+    loaded, lost = replace(BUSY, transform_seconds=10.0), {"b:1": "is lost"}
+    one = judge([rank(WAITING)], 1, [loaded], lost)
+    assert (one.cause, one.servers) == ("missing server", None)
+    assert "cause: missing server (b:1 is lost); first: start it" in str(one)
+    both = judge([rank(WAITING)], 1, [], {**lost, "a:1": "was never reached"})
+    assert both.detail == "a:1 was never reached, b:1 is lost"
+    fed = judge([rank(replace(WAITING, wait_seconds=0.0))], 1, [loaded], lost)
     assert fed.cause is None
 
 
