@@ -23,6 +23,7 @@ from infeed.v1 import feed_service_pb2 as service
 from infeed_server.engines.base import RunKey
 from infeed_server.engines.indexed.bad_samples import BadSampleHandler
 from infeed_server.engines.indexed.examination import find_bad_sample
+from infeed_server.engines.indexed.sample_search import find_samples
 from infeed_server.order import Order, as_run
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.indexed_plan import IndexedPlan
@@ -91,7 +92,7 @@ class OrderQueries:
         end = time.monotonic() + _MAX_SECONDS  # also of waiting for other calls
         limit = max(1, min(_MAX_FOUND, _MAX_FOUND_POSITIONS // epochs))
         with self._reading:
-            found = [*islice(self._matching(sample), limit + 1)]
+            found = [*islice(find_samples(self._plan, sample), limit + 1)]
         if not found:
             raise SampleNotFoundError(
                 f"{self._plan.spec.name!r} has no sample {sample!r}: give an index from 0 to "
@@ -169,29 +170,6 @@ class OrderQueries:
         for path, drawn in seen.draws:
             slot.draws.add(transform=path, parameters=_to_json(drawn))
 
-    def _matching(self, text: str) -> Iterator[int]:
-        """Yields the samples of an index, of files, or of a label."""
-        source = self._plan.source
-        field, separator, value = text.partition(":")
-        if text.isdecimal() and int(text) < len(source):
-            yield int(text)
-        elif separator and (field == "label" or field in source.known_fields()):
-            values = source.whole_field(field)
-            if values is None:
-                raise InvalidRequestError(
-                    f"{self._plan.spec.name!r}: the field {field!r} is not known without reading "
-                    "all samples; give an index, or the end of a file's path",
-                    sample=text,
-                )
-            names = source.classes.get(field, ())
-            yield from map(int, np.flatnonzero(_equal(values, value, names)))
-        else:
-            path, _, offset = text.rpartition("@") if _has_offset(text) else (text, "", "")
-            for samples in source.samples_in(path.lstrip("/")):
-                for index in samples:
-                    if not offset or source.provenance(index).offset == int(offset):
-                        yield index
-
 
 class _Seen:
     """What is seen of a sample while it is read and transformed: its small fields, and draws."""
@@ -242,22 +220,3 @@ def _shown(name: str, value: Any) -> Any:
 def _text(path: str) -> str:
     """Returns a path without lone surrogates, which a message cannot have."""
     return path.encode(errors="replace").decode()
-
-
-def _has_offset(text: str) -> bool:
-    return text.rpartition("@")[2].isdecimal()
-
-
-def _equal(values: Array, text: str, names: Sequence[str]) -> Array:
-    """Returns whether each value is the one in a text, which can be the name of a class."""
-    if values.dtype.kind in "SUO":
-        return np.asarray(values == (text if values.dtype.kind == "U" else text.encode()))
-    try:
-        number = names.index(text) if text in names else _number(text)
-    except ValueError:
-        return np.zeros(0, bool)
-    return np.asarray(values == number)
-
-
-def _number(text: str) -> float:
-    return int(text) if text.lstrip("-").isdecimal() else float(text)

@@ -15,7 +15,7 @@ from tests.harness.pictures import encode
 
 from infeed.shared.errors import InvalidRequestError, SampleError, SampleNotFoundError
 from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
-from infeed_server.engines.indexed import order_queries
+from infeed_server.engines.indexed import order_queries, sample_search
 from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.load import parse
 from infeed_server.runtime.engine_factory import build
@@ -227,17 +227,17 @@ def test_one_search_at_a_time_compares_all_samples(
     held: list[bool] = []
     clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
     monkeypatch.setattr(order_queries, "time", clock)
-    equal = order_queries._equal
+    equal = sample_search._equal
 
     def noted(*args: Any) -> Any:
         held.append(engine._queries._reading.locked())
         return equal(*args)
 
-    monkeypatch.setattr(order_queries, "_equal", noted)
+    monkeypatch.setattr(sample_search, "_equal", noted)
     assert len(engine.find_sample(RUN, "label:0", 1).samples) == 90
     assert held == [True]
     monkeypatch.setattr(
-        order_queries, "_equal", lambda *args: vars(clock).update(now=60) or equal(*args)
+        sample_search, "_equal", lambda *args: vars(clock).update(now=60) or equal(*args)
     )
     with pytest.raises(InvalidRequestError, match="ask for fewer epochs"):
         engine.find_sample(RUN, "label:0", 1)

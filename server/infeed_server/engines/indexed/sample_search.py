@@ -1,0 +1,55 @@
+"""Search of samples by their index, the end of a file's path, or a label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import Array
+from infeed_server.pipeline.indexed_plan import IndexedPlan
+
+
+def find_samples(plan: IndexedPlan, text: str) -> Iterator[int]:
+    """Yields the samples of an index, of files, or of a label. Raises `InvalidRequestError` for a
+    field that is not known."""
+    source = plan.source
+    field, separator, value = text.partition(":")
+    if text.isdecimal() and int(text) < len(source):
+        yield int(text)
+    elif separator and (field == "label" or field in source.known_fields()):
+        values = source.whole_field(field)
+        if values is None:
+            raise InvalidRequestError(
+                f"{plan.spec.name!r}: the field {field!r} is not known without reading "
+                "all samples; give an index, or the end of a file's path",
+                sample=text,
+            )
+        names = source.classes.get(field, ())
+        yield from map(int, np.flatnonzero(_equal(values, value, names)))
+    else:
+        path, _, offset = text.rpartition("@") if _has_offset(text) else (text, "", "")
+        for samples in source.samples_in(path.lstrip("/")):
+            for index in samples:
+                if not offset or source.provenance(index).offset == int(offset):
+                    yield index
+
+
+def _has_offset(text: str) -> bool:
+    return text.rpartition("@")[2].isdecimal()
+
+
+def _equal(values: Array, text: str, names: Sequence[str]) -> Array:
+    """Returns whether each value is the one in a text, which can be the name of a class."""
+    if values.dtype.kind in "SUO":
+        return np.asarray(values == (text if values.dtype.kind == "U" else text.encode()))
+    try:
+        number = names.index(text) if text in names else _number(text)
+    except ValueError:
+        return np.zeros(0, bool)
+    return np.asarray(values == number)
+
+
+def _number(text: str) -> float:
+    return int(text) if text.lstrip("-").isdecimal() else float(text)
