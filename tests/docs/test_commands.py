@@ -82,7 +82,7 @@ class Shell:
     def _run_infeed(self, words: list[str]) -> None:
         if words[0] == "loadtest":
             # The load that the page asks for, shorter, and whatever this machine makes of it.
-            words = [*words, "--duration", "1"]
+            words = [*words, "--duration", "1", "--trainers", "2"]
         elif words[0] == "profile":
             words = [*words, "--seconds", "0.5"]
         elif words[0] == "init":
