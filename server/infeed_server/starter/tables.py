@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NamedTuple
@@ -53,32 +53,60 @@ class Column:
         return option in (*self.files, *(f"{file}:{self.name}" for file in self.files))
 
 
+class _Row(NamedTuple):
+    """A cell of a column: the image that its row names, or none, and how."""
+
+    table: Table
+    image: str
+    given: str
+    text: str
+
+
 def find_columns(
     tables: Sequence[Table], images: Sequence[str], *, is_chosen: bool = False
 ) -> tuple[list[Column], list[str]]:
     """Returns the columns beside those that name images, and why tables are not used. Tables of the
     same columns are one; a table that is chosen may name few of the images."""
-    groups: dict[tuple[str, ...], list[tuple[Table, str, Sequence[str]]]] = defaultdict(list)
+    found: dict[tuple[str, ...], list[_Row]] = defaultdict(list)
+    notes, names = [], _Names(images)
     for table in tables:
-        header, *below = _with_header(table)
-        groups[tuple(header)] += [(table, table.folder or "", row) for row in below]
-    columns, notes = [], []
-    for names, rows in groups.items():
-        files = [*dict.fromkeys(table.file for table, _, _ in rows)]
-        cells = zip_longest(*(row for _, _, row in rows), fillvalue="")
-        texts = dict(zip(names, cells, strict=False))
-        name, named = _named_by(texts, [folder for _, folder, _ in rows], images)
-        if len({*named} - {""}) < (is_chosen or _MIN_SHARE * min(len(rows), len(images))):
-            first = abbreviate([", ".join(row) for _, _, row in rows], 1)
-            notes.append(f"{files[0]} is not used: its rows, such as {first}, name no images")
+        header, *rows = _with_header(table)
+        texts = dict(zip(header, zip_longest(*rows, fillvalue=""), strict=False))
+        name, named = names.best(texts, table.folder or "")
+        if len({*named} - {""}) < (is_chosen or _MIN_SHARE * min(len(rows), len(images)) or 1):
+            first = abbreviate([", ".join(row) for row in rows], 1) or "none"
+            notes.append(f"{table.file} is not used: its rows, such as {first}, name no images")
             continue
-        is_outside = any(table.folder is None for table, _, _ in rows)
-        others = [other for other in texts if other != name]
-        made = [_column(n, files, texts[name], named, texts[n], is_outside) for n in others]
-        columns += [column for column in made if len({*column.labels.values()}) > 1]
-        if not any(len({*column.labels.values()}) > 1 for column in made):
-            notes.append(f"{files[0]} is not used: all images have the same values, or several")
-    return columns, notes
+        for other in [other for other in texts if other != name]:
+            cells = zip(named, texts[name], texts[other], strict=True)
+            key = (*header, other)
+            found[key] += [_Row(table, *cell) for cell in cells]
+    columns = [_column(name, rows) for (*_, name), rows in found.items()]
+    used = [column for column in columns if len({*column.labels.values()}) > 1]
+    if columns and not used:
+        text = "all images have the same values, or several"
+        notes.append(f"{columns[0].files[0]} is not used: {text}")
+    return used, notes
+
+
+def _column(name: str, rows: Sequence[_Row]) -> Column:
+    """Returns a column of tables that have the same columns."""
+    texts: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        texts[row.image].update([row.text] * bool(row.text))
+    labels = {image: min(found) for image, found in texts.items() if image and len(found) == 1}
+    lacking = Counter(
+        "name no image" if not row.image else "contradict others" if row.text else "lack a label"
+        for row in rows
+        if row.image not in labels or not row.text
+    )
+    files = [*dict.fromkeys(row.table.file for row in rows)]
+    shown = ", ".join(map(posixpath.basename, files))
+    left_out = [f"rows of {shown} that {what}: {count}" for what, count in lacking.items()]
+    near = next(filter(None, (_difference(row.given, row.image) for row in rows)), "")
+    is_outside = any(row.table.folder is None for row in rows)
+    is_wrong = near or lacking["contradict others"] or (is_outside and lacking["name no image"])
+    return Column(files, name, labels, near, left_out, has_label_word(name) and not is_wrong)
 
 
 def _with_header(table: Table) -> list[list[str]]:
@@ -92,60 +120,50 @@ def _with_header(table: Table) -> list[list[str]]:
     return rows or [[]]
 
 
-def _named_by(
-    texts: Mapping[str, Sequence[str]], folders: Sequence[str], images: Sequence[str]
-) -> tuple[str, Sequence[str]]:
-    """Returns the column that names the most images, and the image of each row, or none. Names are
-    the ends of paths that tell the images apart, with or without ending."""
-    paths = {image: fold(image).split("/") for image in images}
-    ends: dict[str, str] = {}
-    depth = 0
-    while len({*ends.values()}) < len(paths) and depth < max(map(len, paths.values())):
-        depth += 1
-        ends = {image: "/".join(path[-depth:]) for image, path in paths.items()}
-    known: dict[str, str] = {}
-    for image, end in ends.items():
-        for key in {end, end.rpartition(".")[0]}:
-            known[key] = "" if key in known else image
-    best: tuple[tuple[bool, int], str, Sequence[str]] = ((False, 0), "", ())
-    for name, cells in texts.items():
-        given = (
-            f"{folder}/{cell}".replace("\\", "/")
-            for folder, cell in zip(folders, cells, strict=True)
-        )
-        parts = (fold(posixpath.normpath(path)).split("/") for path in given)
-        named = [known.get("/".join(part[-depth:]), "") for part in parts]
-        has_endings = any(text.lower().endswith(EXTENSIONS) for text in cells)
-        # Numbers of rows and of classes can be names without ending.
-        is_number = has_label_word(name) or named.count("") > _MIN_SHARE * len(named)
-        score = has_endings, len({*named} - {""})
-        if score > best[0] and score[1] and (has_endings or not is_number):
-            best = (score, name, named)
-    return best[1:]
+class _Names:
+    """The names of images: the ends of paths that tell them apart, with or without ending."""
 
+    def __init__(self, images: Iterable[str]) -> None:
+        paths = {image: normalize("NFC", image).split("/") for image in images}
+        ends: dict[str, str] = {}
+        self._depth = 0
+        while len({*ends.values()}) < len(paths) and self._depth < max(map(len, paths.values())):
+            self._depth += 1
+            ends = {image: "/".join(path[-self._depth :]) for image, path in paths.items()}
+        self._exact: dict[str, str] = {}
+        self._near: dict[str, str] = {}
+        for image, end in ends.items():
+            for key in (end, end.rpartition(".")[0]):
+                self._exact[key] = "" if key in self._exact else image
+                self._near[fold(key)] = "" if fold(key) in self._near else image
 
-def _column(
-    name: str,
-    files: Sequence[str],
-    given: Sequence[str],
-    named: Sequence[str],
-    texts: Sequence[str],
-    is_outside: bool,
-) -> Column:
-    """Returns a column of tables whose rows name images, as they are given."""
-    pairs = [(image, text) for image, text in zip(named, texts, strict=True) if image and text]
-    counts = Counter(image for image, _ in {*pairs})
-    labels = {image: text for image, text in pairs if counts[image] == 1}
-    lacking = {
-        "name no image": named.count(""),
-        "lack a label": len(named) - named.count("") - len(pairs),
-        "contradict others": sum(counts[image] > 1 for image, _ in pairs),
-    }
-    shown = ", ".join(map(posixpath.basename, files))
-    left_out = [f"rows of {shown} that {what}: {count}" for what, count in lacking.items() if count]
-    near = next(filter(None, map(_difference, given, named)), "")
-    is_wrong = near or lacking["contradict others"] or (is_outside and lacking["name no image"])
-    return Column(files, name, labels, near, left_out, has_label_word(name) and not is_wrong)
+    def best(self, columns: Mapping[str, Sequence[str]], folder: str) -> tuple[str, Sequence[str]]:
+        """Returns the column that names the most images, and the image of each row, or none."""
+        best: tuple[tuple[bool, int], str, Sequence[str]] = ((False, 0), "", ())
+        for name, texts in columns.items():
+            named = self._find(texts, folder)
+            has_endings = any(text.lower().endswith(EXTENSIONS) for text in texts)
+            # Numbers of rows and of classes can be names without ending.
+            is_number = has_label_word(name) or named.count("") > _MIN_SHARE * len(named)
+            score = has_endings, len({*named} - {""})
+            if score > best[0] and score[1] and (has_endings or not is_number):
+                best = (score, name, named)
+        return best[1:]
+
+    def _find(self, texts: Sequence[str], folder: str) -> list[str]:
+        """Returns the image that each text names, as it is, or else folded without a folder."""
+        ends, near = [], []
+        for text in texts:
+            path = posixpath.normpath(f"{folder}/{text}".strip("/").replace("\\", "/"))
+            parts = normalize("NFC", path).split("/")
+            ends.append(self._exact.get("/".join(parts[-self._depth :]), ""))
+            near.append(self._near.get(fold(path), "") if len(parts) <= self._depth else "")
+        # An image that a row names as it is is no other row's.
+        named = {*ends}
+        return [
+            end or (image if image not in named else "")
+            for end, image in zip(ends, near, strict=True)
+        ]
 
 
 def _difference(text: str, image: str) -> str:
