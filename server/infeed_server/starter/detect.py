@@ -15,8 +15,8 @@ from infeed.shared.errors import InfeedError, SourceError
 from infeed_server.sources.arrow.saved_dataset import SPLITS, STATE
 from infeed_server.sources.images.listing import EXTENSIONS
 from infeed_server.sources.tfrecord.framing import HEADER_BYTES, masked_crc
+from infeed_server.starter.columns import COLUMN_DRAFTS
 from infeed_server.starter.draft import Starter
-from infeed_server.starter.formats import DRAFTS
 from infeed_server.starter.images import image_starter, names_images
 from infeed_server.starter.listing import (
     READ_THREADS,
@@ -27,6 +27,7 @@ from infeed_server.starter.listing import (
     shard_pattern,
     unused,
 )
+from infeed_server.starter.records import RECORD_DRAFTS
 from infeed_server.storage.files import (
     abbreviate,
     absolute_path,
@@ -39,6 +40,7 @@ from infeed_server.storage.files import (
 from infeed_server.storage.git_lfs import name_pointer
 
 _IMAGES, _TABLE = "images", "csv"
+_DRAFTS = {**COLUMN_DRAFTS, **RECORD_DRAFTS}
 _ENDINGS = {".tar": "webdataset", ".csv": _TABLE, ".npz": "arrays", ".npy": "arrays"}
 _ENDINGS |= {".parquet": "parquet", ".pq": "parquet", ".tfrecord": "tfrecord"}
 _ENDINGS |= dict.fromkeys(EXTENSIONS, _IMAGES)
@@ -54,26 +56,24 @@ _DESCRIBED: Mapping[str, tuple[str, set[str]]] = {
 """Name of a file that describes its folder → source of the folder, and keys that it has."""
 
 
-def starter_for(
-    path: str,
-    target: Path,
-    parts: str | None = None,
-    labels: str | None = None,
-    source: str | None = None,
-) -> Starter:
+def starter_for(path: str, target: Path, **options: str | None) -> Starter:
     """Looks at data and returns a starter for it; `target` is the folder of the file to be written.
     The options are the ones of `init`. Raises `SourceError` for data of an unknown kind or that no
     pipeline can serve, `UnclearError` where an option must be chosen, and `MissingExtraError` for
     Parquet, Arrow and ArrayRecords without their libraries."""
     try:
-        return _starter(path, target, parts, labels, source)
+        return _starter(path, target, **options)
     except InfeedError as error:
         name_pointer(error)
         raise
 
 
 def _starter(
-    path: str, target: Path, parts: str | None, labels: str | None, source: str | None
+    path: str,
+    target: Path,
+    parts: str | None = None,
+    labels: str | None = None,
+    source: str | None = None,
 ) -> Starter:
     folder = absolute_path(path).rstrip("/") if is_folder(path) else ""
     files = expand_globs([f"{glob.escape(folder)}/**" if folder else path])
@@ -92,7 +92,7 @@ def _starter(
         return image_starter(root, files, target, parts, labels)
     if labels or parts:
         raise SourceError(f"--labels, --parts: {path} is no folder of images; leave them out")
-    if source not in DRAFTS:
+    if source not in _DRAFTS:
         raise _unknown(files[0])
     if is_remote(path) and source in ("arrayrecord", "huggingface"):
         raise SourceError(
@@ -101,7 +101,7 @@ def _starter(
         )
     is_apart = source in {"arrays", *(name for name, _ in _DESCRIBED.values())}
     sets = data_sets(found[source], target, "" if folder else path, apart=is_apart)
-    drafts = [draft for data in sets for draft in DRAFTS[source](data)]
+    drafts = [draft for data in sets for draft in _DRAFTS[source](data)]
     for draft in drafts if is_remote(path) and source != "arrays" else ():
         draft.shuffle.setdefault("mode", "window")  # needs fewer requests
     used = {*found[source]}
@@ -172,10 +172,9 @@ def _chosen(found: Mapping[str, Sequence[str]], source: str | None, path: str) -
 def _unknown(file: str) -> SourceError:
     """Returns the error for a file that no starter knows."""
     with reading(file):
-        is_empty = not read_head(file)
+        head = read_head(file)
     problem = "has an unknown kind of data; see docs/data.md, Data that init knows"
+    problem = problem if head else "is empty: it has no bytes; write it again"
     if file.lower().endswith(EXTENSIONS):
         problem = f"is one image; give its folder: {posixpath.dirname(file)}"
-    elif is_empty:
-        problem = "is empty: it has no bytes; write it again"
     return SourceError(f"{file} {problem}", file=file)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,6 @@ from infeed_server.starter.looks import (
 from infeed_server.storage.files import abbreviate
 
 _DEFAULT_BATCH = 64
-_RENAME = "- rename: {fields: {NAME: label}}"
 
 
 @dataclass
@@ -98,6 +97,16 @@ class Draft:
         found["batch"] = {"size": size} | ({} if self.is_for_training else {"remainder": "pad"})
         return found | ({"on_error": "substitute"} if self.bad else {})
 
+    def all_notes(self) -> Iterator[str]:
+        """Yields the notes, and what the fields make necessary elsewhere."""
+        yield from self.notes
+        if self.bad:
+            yield f"{self.bad}: others take their places; infeed check --scan needs --max-bad"
+        lacking = [name for name in ("image", "label") if name not in self.fields]
+        if lacking and len(self.fields) > 1:
+            rename = f"- rename: {{fields: {{NAME: {lacking[-1]}}}}}"
+            yield f"programs in the docs take {' and '.join(lacking)}; to name fields so: {rename}"
+
     def row(self) -> list[list[str]]:
         """Returns the lines of each cell of the table, but for the name."""
         classes = [f"{number} {text}" for number, text in enumerate(self.classes)]
@@ -124,8 +133,7 @@ class Starter:
         """Returns a starter; pipelines of one name are numbered."""
         named: dict[str, Draft] = {}
         for draft in drafts:
-            others = [other for other in drafts if other.name == draft.name]
-            number = next(n for n, other in enumerate(others, 1) if other is draft)
+            number = 1 + sum(other.name == draft.name for other in named.values())
             named[f"{draft.name}-{number}" if number > 1 else draft.name] = draft
         return cls(named, about)
 
@@ -158,13 +166,7 @@ class Starter:
         """Returns what else a user must know, each with the pipelines that it is of."""
         names: dict[str, list[str]] = {}
         for name, draft in self.drafts.items():
-            bad = f"{draft.bad}: others take their places; infeed check --scan needs --max-bad"
-            lacking = [field for field in ("image", "label") if field not in draft.fields]
-            other = (
-                f"programs in the docs take {' and '.join(lacking)}; to name fields so: {_RENAME}"
-            )
-            is_other = len(draft.fields) > 1 and bool(lacking)
-            for note in [*draft.notes, *[bad] * bool(draft.bad), *[other] * is_other]:
+            for note in draft.all_notes():
                 names.setdefault(note, []).append(name)
         own = [f"{abbreviate(found)}: {note}" for note, found in names.items()]
         return [printable(note) for note in (*own, *self.about)]
