@@ -53,18 +53,18 @@ def _arrays(data: Files) -> Iterator[Draft]:
         source: dict[str, Any] = {"arrays": next(iter(paths.values())) if is_one else paths}
         source |= {"fields": fields} if is_npz and part else {}
         draft = Draft(pipeline_name(f"{data.name}-{part}"), source, len(reader))
+        kinds: dict[str, tuple[str, Any]] = {}
         values = {**reader.read(np.array(spread(len(reader)))), **reader.known_fields()}
-        draft.add({n: (_kind(spec), values[n]) for n, spec in reader.columns.items()})
+        for name, spec in reader.columns.items():
+            kind = BYTES if spec.dtype == tf.string else spec.dtype.name
+            kinds[name] = describe(kind, tuple(spec.shape)), values[name]
+        draft.add(kinds)
         yield draft
 
 
 def _without_role(name: str) -> str:
     """Returns the name of a field without its part: `x` of `x_train`."""
     return "_".join(part for part in re.split(r"[\W_]+", name) if not role(part)) or name
-
-
-def _kind(spec: tf.TensorSpec) -> str:
-    return describe(BYTES if spec.dtype == tf.string else spec.dtype.name, tuple(spec.shape))
 
 
 def _columns(kind: str, data: Files) -> Iterator[Draft]:

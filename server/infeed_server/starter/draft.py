@@ -102,21 +102,13 @@ class Draft:
         yield from self.notes
         if self.bad:
             yield f"{self.bad}: others take their places; infeed check --scan needs --max-bad"
-        lacking = [name for name in ("image", "label") if name not in self.fields]
+        images = [options["field"] for step in self.transforms for options in step.values()]
+        names = {**dict(zip(("image",), images, strict=False)), "label": "NAME"}
+        lacking = {new: old for new, old in names.items() if new not in self.fields}
         if lacking and len(self.fields) > 1:
-            rename = f"- rename: {{fields: {{NAME: {lacking[-1]}}}}}"
+            pairs = ", ".join(f"{old}: {new}" for new, old in lacking.items())
+            rename = f"- rename: {{fields: {{{pairs}}}}}"
             yield f"programs in the docs take {' and '.join(lacking)}; to name fields so: {rename}"
-
-    def row(self) -> list[list[str]]:
-        """Returns the lines of each cell of the table, but for the name."""
-        classes = [f"{number} {text}" for number, text in enumerate(self.classes)]
-        return [
-            [f"{self.samples:,}" if self.is_counted else f"{self.samples:,} or more"],
-            [": ".join(item) for item in self.fields.items()],
-            [self.label],
-            [f"{len(classes)}: {abbreviate(classes)}"] * bool(classes),
-            [*self.examples],
-        ]
 
 
 @dataclass(frozen=True)
@@ -158,8 +150,12 @@ class Starter:
         table = Table(*titles, box=box.SIMPLE_HEAD)
         table.columns[-1].no_wrap = has_labels
         for name, draft in self.drafts.items():
-            cells = [[name], *draft.row()][: len(titles)]
-            table.add_row(*(Text("\n".join(map(printable, cell))) for cell in cells))
+            classes = [f"{number} {text}" for number, text in enumerate(draft.classes)]
+            cells = [[name], [f"{draft.samples:,}" + " or more" * (not draft.is_counted)]]
+            cells += [[": ".join(item) for item in draft.fields.items()], [draft.label]]
+            cells += [[f"{len(classes)}: {abbreviate(classes)}"] * bool(classes), [*draft.examples]]
+            shown = ["\n".join(map(printable, cell)) for cell in cells[: len(titles)]]
+            table.add_row(*map(Text, shown))
         return table
 
     def notes(self) -> list[str]:

@@ -6,6 +6,7 @@ import csv
 import glob
 import io
 import posixpath
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -31,10 +32,8 @@ from infeed_server.starter.readings import (
     Reading,
     Tree,
     choose,
-    is_number,
-    is_whole,
 )
-from infeed_server.starter.tables import Table, find_columns
+from infeed_server.starter.tables import Table, find_columns, is_number, is_whole
 from infeed_server.storage.files import absolute_path, expand_globs, is_file
 
 _EXAMPLES = 5
@@ -70,7 +69,11 @@ def image_starter(
     about += [f"{name}: no images in this folder" for name in listing.empty_folders]
     left = [file for file in files if not file.lower().endswith((*EXTENSIONS, _WRITTEN))]
     left = [file for file in left if file not in tables]
-    about += [*unused(left, root), *_hints(left, files)]
+    bare = [part for part in reading.parts if not part.labels]
+    unlabelled = [
+        posixpath.join(root, part.folder, image) for part in bare for image in part.images
+    ]
+    about += [*unused(left, root), *_hints(left, unlabelled)]
     if role(tree.name) and reading.classes:
         about.append(
             f"{tree.name} has the classes; to number all parts alike, give the folder above"
@@ -85,11 +88,11 @@ def names_images(file: str, images: Sequence[str]) -> bool:
     return bool(find_columns([_read(file, None)], paths, is_chosen=True)[0])
 
 
-def _hints(left: Iterable[str], files: Iterable[str]) -> Iterator[str]:
+def _hints(left: Iterable[str], images: Iterable[str]) -> Iterator[str]:
     """Yields a command for each text file that names the images around it."""
     for file in (file for file in left if file.endswith(".txt")):
         folder = posixpath.dirname(file)
-        around = [f for f in files if f.startswith(f"{folder}/") and f.lower().endswith(EXTENSIONS)]
+        around = [image for image in images if image.startswith(f"{folder}/")]
         with suppress(SourceError):
             if around and names_images(file, around):
                 shown, table = relative(folder, Path.cwd()), relative(file, Path.cwd())
@@ -165,8 +168,10 @@ def _add_labels(draft: Draft, labels: Mapping[str, str], reading: Reading, targe
     if is_folder and all(sorted(names) == classes for names in parts if names):
         draft.source["labels"] = FOLDERS
         return
-    if wrong := next((text for text in [*classes, *labels] if not _is_utf8(text)), None):
-        raise SourceError(f"{wrong!r} has a name that is not UTF-8; rename it")
+    if wrong := re.search(
+        r"[^/]*[\ud800-\udfff][^/]*", "/".join(classes if is_folder else [*classes, *labels])
+    ):
+        raise SourceError(f"{wrong[0]!r} has a name that is not UTF-8; rename it")
     if is_folder:
         draft.source["labels"] = {FOLDERS: [*classes]}
         return
@@ -180,10 +185,6 @@ def _add_labels(draft: Draft, labels: Mapping[str, str], reading: Reading, targe
     texts = {*labels.values()}
     if not classes and all(map(is_number, texts)) and not all(map(is_whole, texts)):
         draft.transforms.append({"string_to_number": {"field": "label"}})
-
-
-def _is_utf8(text: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _is_read(file: str, labels: Sequence[tuple[str, str]]) -> bool:

@@ -17,13 +17,11 @@ from unicodedata import normalize
 
 from infeed.shared.errors import SourceError
 from infeed_server.starter.listing import UnclearError, common_folder, role
-from infeed_server.starter.tables import Column, Table, find_columns, has_label_word
+from infeed_server.starter.tables import Column, Table, find_columns, has_label_word, is_number
 from infeed_server.storage.files import abbreviate
 
 VALUES = FOLDERS, PATHS, NONE = "folders", "paths", "none"
 """Values of --labels, beside tables; --parts has the first and the last."""
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-"""A number as TensorFlow reads it, which takes neither `1_000` nor Python's other forms."""
 
 
 class Tree(NamedTuple):
@@ -236,16 +234,6 @@ def _is_clear(reading: Reading) -> bool:
     is_full = all(len(part.labels) in (0, len(part.images)) for part in parts)
     is_joined = column and len({*map(role, column.files)}) > 1 and len(parts) == 1
     return bool(column and column.is_clear and is_full and not is_joined)
-
-
-def is_number(text: str) -> bool:
-    """Returns whether a label is a number, of 64 bits if it is an integer."""
-    is_small = not is_whole(text) or -(1 << 63) <= int(text) < 1 << 63
-    return bool(_NUMBER.fullmatch(text)) and is_small
-
-
-def is_whole(text: str) -> bool:
-    return text.lstrip("+-").isdecimal()
 
 
 def _fold(name: str) -> str:

@@ -16,6 +16,8 @@ from infeed_server.sources.images.listing import EXTENSIONS
 from infeed_server.starter.listing import words
 from infeed_server.storage.files import abbreviate
 
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+"""A number as TensorFlow reads it, which takes neither `1_000` nor Python's other forms."""
 _MIN_SHARE = 0.5
 """Share of the rows that must name an image, or of the images that must be named: with less, a
 table of something else is taken for one of labels."""
@@ -182,3 +184,13 @@ def fold(name: str) -> str:
 def has_label_word(name: str) -> bool:
     """Returns whether a name, such as `class_id` or `ClassId`, has the word of a label."""
     return not _LABEL_WORDS.isdisjoint(words(name))
+
+
+def is_number(text: str) -> bool:
+    """Returns whether a label is a number, of 64 bits if it is an integer."""
+    is_small = not is_whole(text) or -(1 << 63) <= int(text) < 1 << 63
+    return bool(_NUMBER.fullmatch(text)) and is_small
+
+
+def is_whole(text: str) -> bool:
+    return text.lstrip("+-").isdecimal()
