@@ -6,7 +6,6 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,7 +23,7 @@ from infeed_server.storage.files import write_atomically
 if TYPE_CHECKING:
     from infeed_server.starter.draft import Starter
 
-_STDOUT = "-"
+_DEFAULT, _STDOUT = "pipelines.yaml", "-"
 
 
 def init(
@@ -38,7 +37,7 @@ def init(
     ],
     output: Annotated[
         str, typer.Option("--output", "-o", help="The file to write; '-' is standard output.")
-    ] = "pipelines.yaml",
+    ] = _DEFAULT,
     labels: Annotated[
         str | None,
         typer.Option(
@@ -85,23 +84,20 @@ def init(
             f"{len(path)} paths, such as {path[0]} and {path[1]}, but one pattern or folder is "
             "needed; put a pattern in quotes, so that the shell leaves it as it is"
         )
-    file = Path("pipelines.yaml" if output == _STDOUT else output)
-    given = {"path": path[0], "parts": parts, "labels": labels, "source": source}
-    options, starter = _starter(
-        given, file, {} if output == "pipelines.yaml" else {"output": output}
-    )
+    file = Path(_DEFAULT if output == _STDOUT else output)
+    given = {"path": path[0], "output": output, "parts": parts, "labels": labels, "source": source}
+    options, starter = _starter(given, file.parent)
     shown = shlex.quote(str(file))
-    texts = {file: starter.text(_command(options), shown)}
-    if output == _STDOUT and starter.files:
-        raise ConfigError(
-            f"--output -: {', '.join(starter.files)} must be written beside the pipelines; "
-            "give --output a file"
-        )
-    texts |= {file.parent / name: made for name, made in starter.files.items()}
+    text = starter.text(_command({**options, "output": _DEFAULT}), shown)
     report_console(sys.stderr).print(starter.table())
     if output == _STDOUT:
-        typer.echo(texts[file], nl=False)
+        if starter.files:
+            names = ", ".join(starter.files)
+            problem = f"{names} must be written beside the pipelines; give --output a file"
+            raise ConfigError(f"--output -: {problem}")
+        typer.echo(text, nl=False)
         return
+    texts = {file: text} | {file.parent / name: made for name, made in starter.files.items()}
     contents = {target: _content(target, text, force) for target, text in texts.items()}
     for target, content in contents.items():
         _write(target, content)
@@ -115,50 +111,46 @@ def init(
         print_line(console, line)
 
 
-def _starter(
-    options: dict[str, Any], file: Path, output: dict[str, Any]
-) -> tuple[dict[str, Any], Starter]:
+def _starter(options: dict[str, Any], target: Path) -> tuple[dict[str, Any], Starter]:
     """Returns the options that are chosen, on a terminal by a question, and the starter. Raises
     `ConfigError` with the commands that choose them."""
     from infeed_server.starter.detect import starter_for
     from infeed_server.starter.listing import UnclearError
 
+    names = ("path", "parts", "labels", "source")
     try:
-        return options, starter_for(target=file.parent, **options)
+        return options, starter_for(target=target, **{name: options[name] for name in names})
     except UnclearError as error:
-        commands = [
-            f"{_command({**output, **options, **choice})}  # {printable(text)}"
-            for choice, text in error.choices
-        ]
+        choices = [{**options, **choice} for choice, _ in error.choices]
+        described = zip(choices, error.choices, strict=True)
+        lines = [f"{_command(choice)}  # {printable(text)}" for choice, (_, text) in described]
         if not _is_interactive():
-            lines = [f"{error.message}:", *commands]
-            raise ConfigError("\n  ".join(lines)) from None
-        for number, command in enumerate([f"{error.message}:", *commands]):
-            print_line(console, f"  {number}  {command}" if number else command)
-        numbers = [str(number + 1) for number in range(len(commands))]
-        number = IntPrompt.ask("number", console=console, choices=numbers)
-        return _starter({**options, **error.choices[number - 1][0]}, file, output)
-
-
-def _command(options: Mapping[str, Any]) -> str:
-    """Returns the command with these options."""
-    given = [(f"--{name}", value) for name, value in options.items() if value and name != "path"]
-    return shlex.join(["infeed", "init", options["path"], *chain.from_iterable(given)])
+            raise ConfigError("\n  ".join([f"{error.message}:", *lines])) from None
+        print_line(console, f"{error.message}:")
+        for number, line in enumerate(lines, 1):
+            print_line(console, f"  {number}  {line}")
+        numbers = [str(number + 1) for number in range(len(lines))]
+        chosen = IntPrompt.ask("number", console=console, choices=numbers)
+        return _starter(choices[chosen - 1], target)
 
 
 def _is_interactive() -> bool:
     return sys.stdin.isatty() and console.is_terminal
 
 
+def _command(options: Mapping[str, Any]) -> str:
+    """Returns the command with these options."""
+    words = ["infeed", "init", options["path"]]
+    for name, value in options.items():
+        if value and name != "path" and (name, value) != ("output", _DEFAULT):
+            words += [f"--{name}", value]
+    return shlex.join(words)
+
+
 def _content(path: Path, text: str, force: bool) -> bytes:
     """Returns the content of a file. Raises `ConfigError` for one that has another, unless by
-    force, and for names that are not UTF-8."""
-    try:
-        content = text.encode()
-    except UnicodeEncodeError as error:
-        name = text[max(0, error.start - 20) : error.end + 20]
-        problem = f"{name!r} has a name that is not UTF-8; rename it"
-        raise ConfigError(f"{path} cannot be written: {problem}", file=path) from error
+    force."""
+    content = text.encode()
     is_same = path.is_file() and path.read_bytes() == content
     if os.path.lexists(path) and not is_same and not force:
         raise ConfigError(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,14 +14,16 @@ from rich.text import Text
 
 from infeed.shared.printable import printable
 from infeed_server.starter.listing import role
-from infeed_server.starter.looks import ImageLook, array_steps
+from infeed_server.starter.looks import (
+    ImageLook,
+    are_pixels,
+    describe,
+    has_places,
+    pixel_steps,
+)
 from infeed_server.storage.files import abbreviate
 
 _DEFAULT_BATCH = 64
-_LOOKED_AT = 8
-"""Samples of an array of pixels whose values are counted."""
-_MAX_CLASSES = 32
-"""Values in them up to which an array is taken for a mask: pixels of photos have more."""
 
 
 @dataclass
@@ -52,53 +53,35 @@ class Draft:
     """Name → content of files that are written beside the pipelines."""
 
     @property
-    def count(self) -> str:
-        return f"{self.samples:,}" if self.is_counted else f"{self.samples:,} or more"
-
-    @property
     def is_for_training(self) -> bool:
         """Whether the data is shuffled and augmented."""
         return role(self.name) in ("", "train")
 
-    def add(self, name: str, kind: str, values: Sequence[Any], others: Sequence[str]) -> None:
-        """Adds a field of some values, with the transforms for images; `others` are all fields."""
-        look = None
-        if len(values) and all(isinstance(value, bytes) for value in values):
-            look = ImageLook.at(values)
-            look = look if look and len(look.sizes) == len(values) else None
-        about = str(look or _describe(values)) if len(values) else ""
-        self.fields[name] = f"{kind}, {about}" if about else kind
-        if look:
-            self.add_image(name, look, others)
+    def add(self, fields: Mapping[str, tuple[str, Any]]) -> None:
+        """Adds fields: their types, and some values, of which images get transforms."""
+        for name, (kind, values) in fields.items():
+            others = fields.keys() - {name}
+            is_bytes = len(values) > 0 and all(isinstance(value, bytes) for value in values)
+            look = ImageLook.at(values) if is_bytes else None
+            if look and len(look.sizes) == len(values):
+                self.add_image(name, kind, look, others)
+                continue
+            self.fields[name] = ", ".join(filter(None, (kind, describe(values))))
+            if are_pixels(values):
+                is_image = np.ndim(values) == 4 and np.shape(values)[-1] in (1, 3, 4)
+                can_flip = is_image and self.is_for_training and not has_places(others)
+                self.transforms += pixel_steps(name, can_flip=can_flip)
 
-    def add_image(self, name: str, look: ImageLook, others: Sequence[str]) -> None:
-        """Adds the transforms for the first field of images."""
+    def add_image(self, name: str, kind: str, look: ImageLook, others: Iterable[str]) -> None:
+        """Adds a field of encoded images, with transforms for the first one."""
+        self.fields[name] = ", ".join(filter(None, (kind, str(look))))
         if look.undecoded:
             self.notes.append(
                 f"{name} has images in {look.undecoded}, which decode_image does not read; decode "
                 "them by a map with python: true, for example with Pillow"
             )
         elif not self.transforms:
-            others = [other for other in others if other != name]
             self.transforms = look.steps(name, others, is_for_training=self.is_for_training)
-
-    def add_array(self, name: str, array: np.ndarray[Any, Any], others: Sequence[str]) -> None:
-        """Adds a field of an array, the first dimension of which counts the samples."""
-        kind = "bytes" if array.dtype.kind in "SU" else array.dtype.name
-        values: Any = array if array.ndim == 1 and kind != "bytes" else ()
-        self.add(name, f"{kind}[{', '.join(map(str, array.shape[1:]))}]", values, others)
-        if kind != "uint8" or array.ndim < 3:
-            return
-        values = np.unique(array[:_LOOKED_AT])
-        if 0 < len(values) <= _MAX_CLASSES:
-            self.notes.append(
-                f"{name}: {len(values)} values up to {values[-1]}, as of a mask: kept as they are; "
-                "if they are pixels, add normalize"
-            )
-        else:
-            is_image = array.ndim == 4 and array.shape[-1] in (1, 3, 4)
-            can_flip = self.is_for_training and is_image
-            self.transforms += array_steps(name, others if can_flip else None)
 
     def leave_out(self, reasons: Mapping[str, str]) -> None:
         """Notes that fields are not served."""
@@ -114,6 +97,19 @@ class Draft:
         found["batch"] = {"size": size} | ({} if self.is_for_training else {"remainder": "pad"})
         return found | ({"on_error": "substitute"} if self.bad else {})
 
+    def all_notes(self) -> Iterator[str]:
+        """Yields the notes, and what the fields make necessary elsewhere."""
+        yield from self.notes
+        if self.bad:
+            yield f"{self.bad}: others take their places; infeed check --scan needs --max-bad"
+        images = [options["field"] for step in self.transforms for options in step.values()]
+        names = {**dict(zip(("image",), images, strict=False)), "label": "NAME"}
+        lacking = {new: old for new, old in names.items() if new not in self.fields}
+        if lacking and len(self.fields) > 1:
+            pairs = ", ".join(f"{old}: {new}" for new, old in lacking.items())
+            rename = f"- rename: {{fields: {{{pairs}}}}}"
+            yield f"programs in the docs take {' and '.join(lacking)}; to name fields so: {rename}"
+
 
 @dataclass(frozen=True)
 class Starter:
@@ -121,14 +117,17 @@ class Starter:
 
     drafts: dict[str, Draft]
     """Name → pipeline."""
+    about: Sequence[str]
+    """What a user must know of the whole."""
 
     @classmethod
-    def of(cls, drafts: Sequence[Draft]) -> Starter:
+    def of(cls, drafts: Sequence[Draft], about: Sequence[str]) -> Starter:
         """Returns a starter; pipelines of one name are numbered."""
-        names = [draft.name for draft in drafts]
-        counts = [names[: number + 1].count(name) for number, name in enumerate(names)]
-        named = [f"{n}-{count}" if count > 1 else n for n, count in zip(names, counts, strict=True)]
-        return cls(dict(zip(named, drafts, strict=True)))
+        named: dict[str, Draft] = {}
+        for draft in drafts:
+            number = 1 + sum(other.name == draft.name for other in named.values())
+            named[f"{draft.name}-{number}" if number > 1 else draft.name] = draft
+        return cls(named, about)
 
     @property
     def files(self) -> dict[str, str]:
@@ -140,47 +139,30 @@ class Starter:
         next_steps = f"infeed check {file} --scan, then infeed serve {file}"
         about = [f"Written by: {command}", f"Next: {next_steps}", *self.notes()]
         found = {name: draft.definition() for name, draft in self.drafts.items()}
-        text = yaml.safe_dump(
-            {"pipelines": found},
-            sort_keys=False,
-            default_flow_style=None,
-            width=1000,
-            allow_unicode=True,
-        )
+        form: dict[str, Any] = {"default_flow_style": None, "width": 1000, "allow_unicode": True}
+        text = str(yaml.safe_dump({"pipelines": found}, sort_keys=False, **form))
         return "".join(f"# {printable(' '.join(line.split()))}\n" for line in about) + text
 
     def table(self) -> Table:
         """Returns what was understood of the data."""
-        table = Table("pipeline", "samples", "fields", box=box.SIMPLE_HEAD)
         has_labels = any(draft.label for draft in self.drafts.values())
-        for title in ("label", "classes", "examples") if has_labels else ():
-            table.add_column(title, no_wrap=title == "examples")
+        titles = ["pipeline", "samples", "fields", *["label", "classes", "examples"] * has_labels]
+        table = Table(*titles, box=box.SIMPLE_HEAD)
+        table.columns[-1].no_wrap = has_labels
         for name, draft in self.drafts.items():
             classes = [f"{number} {text}" for number, text in enumerate(draft.classes)]
-            cells = [[name], [draft.count], [": ".join(item) for item in draft.fields.items()]]
-            cells += [[draft.label], [f"{len(classes)}: {abbreviate(classes)}"] * bool(classes)]
-            cells = [*cells, [*draft.examples]][: len(table.columns)]
-            table.add_row(*(Text("\n".join(map(printable, cell))) for cell in cells))
+            cells = [[name], [f"{draft.samples:,}" + " or more" * (not draft.is_counted)]]
+            cells += [[": ".join(item) for item in draft.fields.items()], [draft.label]]
+            cells += [[f"{len(classes)}: {abbreviate(classes)}"] * bool(classes), [*draft.examples]]
+            shown = ["\n".join(map(printable, cell)) for cell in cells[: len(titles)]]
+            table.add_row(*map(Text, shown))
         return table
 
     def notes(self) -> list[str]:
         """Returns what else a user must know, each with the pipelines that it is of."""
         names: dict[str, list[str]] = {}
         for name, draft in self.drafts.items():
-            for note in [*draft.notes, draft.bad] if draft.bad else draft.notes:
+            for note in draft.all_notes():
                 names.setdefault(note, []).append(name)
-        return [printable(f"{abbreviate(found)}: {note}") for note, found in names.items()]
-
-
-def _describe(values: Sequence[Any]) -> str:
-    """Returns a text about some values of a field."""
-    if not all(isinstance(value, bytes) for value in values):
-        is_array = isinstance(values, np.ndarray)
-        numbers = np.asarray(values) if is_array else np.concatenate([*map(np.ravel, values)])
-        return f"{numbers.min():g} to {numbers.max():g}" if numbers.dtype.kind in "biuf" else ""
-    with suppress(UnicodeDecodeError):
-        texts = sorted({value.decode() for value in values})
-        if all(map(str.isprintable, texts)):
-            return "text: " + abbreviate([text[:20] for text in texts], 3)
-    lengths = sorted(map(len, values))
-    return f"{lengths[0]} to {lengths[-1]} bytes"
+        own = [f"{abbreviate(found)}: {note}" for note, found in names.items()]
+        return [printable(note) for note in (*own, *self.about)]

@@ -1,4 +1,4 @@
-"""Drafts for a folder of images: what its only reading says, or the user's options."""
+"""The starter for a folder of images: what its only reading says, or the user's options."""
 
 from __future__ import annotations
 
@@ -6,25 +6,34 @@ import csv
 import glob
 import io
 import posixpath
-from collections.abc import Mapping, Sequence
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from infeed.shared.errors import SourceError
 from infeed_server.sources.images.listing import EXTENSIONS, list_images
-from infeed_server.sources.images.table import read_csv, read_json_lines
-from infeed_server.starter.class_folders import Part, Reading
-from infeed_server.starter.csv_tables import Table, is_fraction, is_number_text
-from infeed_server.starter.draft import Draft
-from infeed_server.starter.listing import pipeline_name, relative, role, spread, unused
+from infeed_server.sources.images.table import read_csv, read_json_lines, read_rows
+from infeed_server.starter.draft import Draft, Starter
+from infeed_server.starter.listing import (
+    common_folder,
+    pipeline_name,
+    relative,
+    role,
+    spread,
+    unused,
+)
 from infeed_server.starter.looks import ImageLook
 from infeed_server.starter.readings import (
     FOLDERS,
     VALUES,
+    Part,
+    Reading,
     Tree,
     choose,
-    common_folder,
 )
+from infeed_server.starter.tables import Table, find_columns, is_number, is_whole
 from infeed_server.storage.files import absolute_path, expand_globs, is_file
 
 _EXAMPLES = 5
@@ -34,13 +43,13 @@ _WRITTEN = "-labels.infeed.csv"
 user's, nor one of the user's for it."""
 
 
-def image_drafts(
+def image_starter(
     root: str, files: Sequence[str], target: Path, parts: str | None, labels: str | None
-) -> list[Draft]:
+) -> Starter:
     """Returns a draft for each part of a folder of images, which has these files. Raises
     `SourceError`, and `UnclearError` for what can be read in several ways."""
     listing = list_images(root)
-    tables, notes = _tables(root, files)
+    tables, about = _tables(root, files)
     if labels is not None and labels not in VALUES:
         file, column = (labels, "") if is_file(labels) else labels.rpartition(":")[::2]
         if not is_file(file):
@@ -48,38 +57,67 @@ def image_drafts(
             raise SourceError(
                 f"--labels {labels}: no such file; give a CSV, CSV:COLUMN, or one of {values}"
             )
-        table = tables.get(absolute_path(file)) or _read(absolute_path(file), None)
-        tables[absolute_path(file)] = table
-        labels = table.file + (f":{column}" if column else "")
-    tree = Tree(posixpath.basename(root), [image.path for image in listing.images])
-    reading = choose(tree._replace(tables=[*tables.values()]), parts, labels)
+        path = absolute_path(file)
+        tables.setdefault(path, _read(path, _folder(path, root)))
+        labels = tables[path].file + (f":{column}" if column else "")
+    images = [image.path for image in listing.images]
+    tree = Tree(posixpath.basename(root), images, [*tables.values()])
+    reading = choose(tree, parts, labels)
     drafts = [_draft(root, part, reading, target) for part in reading.parts]
-    others = [file for file in files if not file.lower().endswith((*EXTENSIONS, _WRITTEN))]
-    notes += [f"{name}: no images in this folder" for name in listing.empty_folders]
-    notes += unused([file for file in others if file not in tables])
+    if lacking := len(images) - sum(len(part.images) for part in reading.parts):
+        about.append(f"left out: {lacking} images, which are in no part")
+    about += [f"{name}: no images in this folder" for name in listing.empty_folders]
+    left = [file for file in files if not file.lower().endswith((*EXTENSIONS, _WRITTEN))]
+    left = [file for file in left if file not in tables]
+    bare = [part for part in reading.parts if not part.labels]
+    unlabelled = [
+        posixpath.join(root, part.folder, image) for part in bare for image in part.images
+    ]
+    about += [*unused(left, root), *_hints(left, unlabelled)]
     if role(tree.name) and reading.classes:
-        notes.append(
+        about.append(
             f"{tree.name} has the classes; to number all parts alike, give the folder above"
         )
-    drafts[0].notes += [*reading.notes, *notes]
-    return drafts
+    return Starter.of(drafts, [*reading.notes, *about])
 
 
-def _tables(root: str, files: Sequence[str]) -> tuple[dict[str, Table], list[str]]:
+def names_images(file: str, images: Sequence[str]) -> bool:
+    """Returns whether a CSV has labels of images. Raises `SourceError`."""
+    root = common_folder(images)
+    paths = [image.removeprefix(f"{root}/") for image in images]
+    return bool(find_columns([_read(file, None)], paths, is_chosen=True)[0])
+
+
+def _hints(left: Iterable[str], images: Iterable[str]) -> Iterator[str]:
+    """Yields a command for each text file that names the images around it."""
+    for file in (file for file in left if file.endswith(".txt")):
+        folder = posixpath.dirname(file)
+        around = [image for image in images if image.startswith(f"{folder}/")]
+        with suppress(SourceError):
+            if around and names_images(file, around):
+                shown, table = relative(folder, Path.cwd()), relative(file, Path.cwd())
+                command = shlex.join(["infeed", "init", shown, "--labels", table])
+                yield f"{table} names images; for its labels: {command}"
+
+
+def _tables(root: str, files: Iterable[str]) -> tuple[dict[str, Table], list[str]]:
     """Returns the tables in a folder and beside it, by their paths, and why others are not used."""
     found, notes = [*files], []
     with suppress(SourceError):  # there is none
         found += expand_globs([f"{glob.escape(posixpath.dirname(root))}/*.[ctj]s*"])
     tables = {}
     for file in dict.fromkeys(file for file in found if file.lower().endswith(_TABLES)):
-        is_inside = file.startswith(f"{root}/")
-        folder = posixpath.dirname(file[len(root) + 1 :]) if is_inside else None
         try:
             if not file.endswith(_WRITTEN):
-                tables[file] = _read(file, folder)
+                tables[file] = _read(file, _folder(file, root))
         except SourceError as error:  # a file of something else
-            notes += [f"{posixpath.basename(file)} is not used: {error}"] * is_inside
+            notes.append(f"{posixpath.basename(file)} is not used: {error}")
     return tables, notes
+
+
+def _folder(file: str, root: str) -> str | None:
+    is_inside = file.startswith(f"{root}/")
+    return posixpath.dirname(file[len(root) + 1 :]) if is_inside else None
 
 
 def _read(file: str, folder: str | None) -> Table:
@@ -103,13 +141,12 @@ def _draft(root: str, part: Part, reading: Reading, target: Path) -> Draft:
     draft = Draft(name, {"images": relative(folder, target)}, len(images), notes=notes)
     chosen = [f"{folder}/{images[number]}" for number in spread(len(images))]
     look = ImageLook.at(chosen)
-    if look is None:
+    if not look.sizes:
         first = f"none of {len(chosen)} images can be opened, such as {chosen[0]}"
         raise SourceError(f"{folder!r}: {first}", file=chosen[0])
-    draft.fields["image"] = str(look)
+    draft.add_image("image", "", look, ())
     if damaged := len(chosen) - len(look.sizes):
         draft.notes.append(f"{damaged} of {len(chosen)} images looked at cannot be opened")
-    draft.add_image("image", look, ())
     draft.label = "none"
     if labels:
         _add_labels(draft, labels, reading, target)
@@ -117,29 +154,43 @@ def _draft(root: str, part: Part, reading: Reading, target: Path) -> Draft:
 
 
 def _add_labels(draft: Draft, labels: Mapping[str, str], reading: Reading, target: Path) -> None:
+    """Adds the label: of the folders or the user's table, else of a table that is written."""
     classes, column = reading.classes, reading.column
     numbers = {name: str(number) for number, name in enumerate(classes)}
-    texts = {image: numbers.get(text, text) for image, text in labels.items()}
-    draft.classes = classes
-    draft.label = reading.label
-    draft.label += "" if classes else f": {len({*labels.values()})} different values"
-    some = [[*labels][number] for number in spread(len(labels), _EXAMPLES)]
-    draft.examples = [f"{image}: {texts[image][:40]}" for image in some]
-    is_folder = all(image.partition("/")[0] == text for image, text in labels.items())
-    is_same = all(sorted(part.names) == classes for part in reading.parts if part.labels)
-    # A list in YAML has no names that are not UTF-8.
-    is_written = is_same or "".join(classes).isprintable()
-    if column is None and is_folder and is_written and len(labels) == draft.samples:
-        draft.source["labels"] = FOLDERS if is_same else {FOLDERS: [*classes]}
-    elif column and not classes and sorted(column.paths) == sorted(labels):
-        draft.source["labels"] = relative(absolute_path(column.files[0]), target)
-    else:
-        values = texts.values()
-        if any(map(is_fraction, values)) and all(map(is_number_text, values)):
-            draft.transforms.append({"string_to_number": {"field": "label"}})
-        file, out = f"{draft.name}{_WRITTEN}", io.StringIO()
-        csv.writer(out, lineterminator="\n").writerows([("file", "label"), *sorted(texts.items())])
-        draft.files[file] = out.getvalue()
-        draft.source["labels"] = file
+    draft.label, draft.classes = reading.label, classes
+    named = sorted(labels.items())
+    shown = [named[number] for number in spread(len(named), _EXAMPLES)]
+    draft.examples = [f"{image}: {numbers.get(text, text)}" for image, text in shown]
     if missing := draft.samples - len(labels):
-        draft.bad = f"{missing} without a label; others take their places"
+        draft.bad = f"{missing} without a label"
+    parts = [{name.partition("/")[0] for name in part.labels} for part in reading.parts]
+    is_folder = reading.options["labels"] == FOLDERS and not missing
+    if is_folder and all(sorted(names) == classes for names in parts if names):
+        draft.source["labels"] = FOLDERS
+        return
+    if wrong := re.search(
+        r"[^/]*[\ud800-\udfff][^/]*", "/".join(classes if is_folder else [*classes, *labels])
+    ):
+        raise SourceError(f"{wrong[0]!r} has a name that is not UTF-8; rename it")
+    if is_folder:
+        draft.source["labels"] = {FOLDERS: [*classes]}
+        return
+    files = column.files if column else ()
+    table = next((relative(file, target) for file in files if _is_read(file, named)), "")
+    if not table:
+        table, out = f"{draft.name}{_WRITTEN}", io.StringIO()
+        csv.writer(out, lineterminator="\n").writerows([("file", "label"), *named])
+        draft.files[table] = out.getvalue()
+    draft.source["labels"] = {"table": table, "classes": [*classes]} if classes else table
+    texts = {*labels.values()}
+    if not classes and all(map(is_number, texts)) and not all(map(is_whole, texts)):
+        draft.transforms.append({"string_to_number": {"field": "label"}})
+
+
+def _is_read(file: str, labels: Sequence[tuple[str, str]]) -> bool:
+    """Returns whether the source reads these labels of a file as it is."""
+    with suppress(SourceError):
+        return sorted((posixpath.normpath(name), text) for _, name, text in read_rows(file)) == [
+            *labels
+        ]
+    return False

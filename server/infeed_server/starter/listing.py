@@ -6,12 +6,13 @@ import glob
 import os
 import posixpath
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from infeed.shared.errors import SourceError
+from infeed_server.sources.shards import list_shards, warn_of_missing
 from infeed_server.storage.files import abbreviate, expand_globs, is_remote
 from infeed_server.storage.handles import FileHandle
 
@@ -20,14 +21,12 @@ READ_THREADS = 16
 
 _VARIES = re.compile(
     r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-    r"|(?<!of-)(?<![a-z0-9])(?=[a-f]*[0-9])[0-9a-f]{6,}(?![a-z0-9])"
-    r"|(?<!of)(?<!of-)(?<![0-9])[0-9]+)",
+    r"|(?<![a-z0-9])(?=[a-f]*[0-9])[0-9a-f]{6,}(?![a-z0-9])|[0-9]+)",
     re.IGNORECASE,
 )
-"""What differs in the names of shards: a UUID, a hash, a number, but not their total."""
+"""What differs in the names of shards: a UUID, a hash, a number."""
 _PARTITION = re.compile(r"(?<==)([^/=]+)(?=/|$)")
 """What differs in the folders of partitions: the value of `key=value`."""
-_TOTAL = re.compile(r"-?of-?([0-9]+)")
 _ROLE = re.compile(r"(train|test|val|dev|eval)(?:id|uation|elopment|val|test|ing|ation|set)*")
 
 
@@ -51,55 +50,39 @@ class Files:
 
     @property
     def pattern(self) -> str | list[str]:
-        """A glob that matches these files and no others, the given one if it does; or a list."""
+        """A glob that matches these files and no others, the given one if it does; or a list.
+        Raises `SourceError` for shards of several exports."""
         first = self.files[0]
         for pattern in (self.given, shard_pattern(first), shard_pattern(first, "[0-9]*")):
             if len(self.files) > 1 and pattern and expand_globs([pattern]) == sorted(self.files):
+                warn_of_missing(list_shards([pattern]))
                 return relative(pattern, self.target)
         paths = [relative(file, self.target) for file in self.files]
         return paths if len(paths) > 1 else paths[0]
 
-    @property
-    def missing(self) -> list[str]:
-        """A note if there are fewer shards than their names say."""
-        total = _TOTAL.search(posixpath.basename(self.files[0]))
-        lacking = int(total[1]) - len(self.files) if total else 0
-        return [f"{lacking} of {int(total[1])} shards are missing"] if total and lacking > 0 else []
 
-
-def data_sets(files: Sequence[str], target: Path, given: str) -> list[Files]:
+def data_sets(files: Sequence[str], target: Path, given: str, *, apart: bool) -> list[Files]:
     """Returns the data sets in files: all of a glob that is given, else files whose names differ in
-    numbers alone. Raises `UnclearError` for shards of several exports."""
+    numbers alone; each by itself if they are `apart`, but for `.npy`, which are one."""
     groups: dict[str, list[str]] = {}
-    exports: dict[str, set[str]] = {}
     for file in sorted(files):
-        pattern = shard_pattern(file)
-        groups.setdefault(pattern, []).append(file)
-        exports.setdefault(_TOTAL.sub("", pattern), set()).add(pattern)
-    for patterns in exports.values():
-        if len(patterns) > 1:
-            choices = [
-                ({"path": relative(pattern, Path.cwd())}, f"{len(groups[pattern])} files")
-                for pattern in sorted(patterns)
-            ]
-            raise UnclearError("shards of several exports are in one folder; choose one", choices)
-    sets = [sorted(files)] if given else [*groups.values()]
-    names = [_name(group[0]) for group in sets]
+        is_npy = file.lower().endswith(".npy")
+        key = "" if is_npy else file if apart else given or shard_pattern(file)
+        groups.setdefault(key, []).append(file)
+    names = [_name(group) for group in groups.values()]
     return [
-        Files(_name(group[0], names.count(name) > 1), group, target, given)
-        for name, group in zip(names, sets, strict=True)
+        Files(_name(group, names.count(name) > 1), group, target, given)
+        for name, group in zip(names, groups.values(), strict=True)
     ]
 
 
-def _name(file: str, of_folder: bool = False) -> str:
+def _name(files: Sequence[str], of_folder: bool = False) -> str:
     """Returns the name of a data set: what is in front of the number of a shard, or its folder."""
-    folder, name = posixpath.split(re.sub(r"/[^/]*=[^/]*(?=/)", "", file))
-    prefix, *numbers = _VARIES.split(name)
-    prefix = prefix if numbers else name.partition(".")[0]
-    has_letter = re.search(r"[a-zA-Z]", prefix)
-    parts = [posixpath.basename(folder)] * (of_folder or not has_letter) + [prefix] * bool(
-        has_letter
-    )
+    folder, name = posixpath.split(re.sub(r"/[^/]*=[^/]*(?=/)", "", files[0]))
+    prefix = _VARIES.split(name)[0] if len(files) > 1 else posixpath.splitext(name)[0]
+    prefix = "" if len(files) > 1 and name.endswith(".npy") else prefix
+    has_letter = bool(re.search(r"[a-zA-Z]", prefix))
+    parts = [posixpath.basename(folder)] * (of_folder or not has_letter) + [prefix] * has_letter
     return pipeline_name("-".join(parts))
 
 
@@ -114,16 +97,19 @@ def _star(varies: re.Pattern[str], text: str, star: str) -> str:
     return "".join(star if number % 2 else glob.escape(part) for number, part in parts)
 
 
-def files_below(folder: str) -> list[str]:
-    """Returns all files below a folder, without hidden ones. Raises `SourceError`."""
-    return expand_globs([f"{glob.escape(folder)}/**"])
+def common_folder(paths: Sequence[str]) -> str:
+    """Returns the deepest folder that has all files below it."""
+    parts = [path.split("/")[:-1] for path in paths]
+    return "/".join(os.path.commonprefix(parts))  # noqa: RUF071 - of lists
 
 
-def unused(files: Iterable[str]) -> list[str]:
-    """Returns a note about files that no pipeline serves, if there are any."""
-    endings = Counter(posixpath.splitext(file)[1] or posixpath.basename(file) for file in files)
-    counts = [f"{count} {ending}" for ending, count in endings.most_common()]
-    return [f"files that are not used: {abbreviate(counts)}"] if counts else []
+def unused(files: Iterable[str], folder: str) -> list[str]:
+    """Returns a note for each ending of the files that no pipeline serves."""
+    named: dict[str, list[str]] = defaultdict(list)
+    for file in sorted(files):
+        ending = posixpath.splitext(file)[1] or posixpath.basename(file)
+        named[ending].append(file.removeprefix(f"{folder}/"))
+    return [f"not used: {len(n)} {ending}: {abbreviate(n)}" for ending, n in named.items()]
 
 
 def read_head(path: str, size: int = 16) -> bytes:
@@ -161,8 +147,3 @@ def spread(count: int, most: int = 64) -> list[int]:
     """Returns at most so many indices, evenly spread from the first to the last."""
     most = min(count, most)
     return [number * (count - 1) // max(most - 1, 1) for number in range(most)]
-
-
-def some_files(files: Sequence[str]) -> list[str]:
-    """Returns the files of a data set that are looked at: more find more of the fields."""
-    return [files[number] for number in spread(len(files), 4)]

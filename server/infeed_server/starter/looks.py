@@ -1,50 +1,54 @@
-"""Look at encoded images: their formats, sizes and channels, and the transforms that fit them."""
+"""Look at the values of fields: what they are, and the transforms that fit images."""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from PIL import ExifTags, Image
 
 from infeed_server.starter.listing import READ_THREADS, read_head, words
+from infeed_server.storage.files import abbreviate
 
 _DECODED = {"JPEG", "MPO", "PNG", "GIF", "BMP", "WEBP"}
 _SIDES = (224, 192, 160, 128, 96, 64, 48, 32, 24, 16, 8)
 """Heights and widths that are suggested; models are built for them."""
 _MAX_KEPT = 128
 """Pixels. Images of one size, and not larger, are small on purpose: they keep their size."""
+_MAX_CLASSES = 32
+"""Values in an array of pixels up to which it is taken for a mask: photos have more."""
+_LOOKED_AT = 8
+"""Arrays of pixels whose values are counted."""
 _PLACES = re.compile(
     r"b?box(es)?|[xy](min|max)|(polygon|keypoint|landmark|point|mask)s?|pose|segmentation|depth"
 )
 """Words in the name of a field that has places in an image."""
 _MAX_HEAD = 16 << 20
 
-_Header = tuple[str, tuple[int, int], bool, bool]
-"""Format, height and width, whether it is grey, and turned or mirrored by EXIF."""
+Steps = list[dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class ImageLook:
+class ImageLook(NamedTuple):
     """What is known of some images; `sizes` are height and width."""
 
-    formats: frozenset[str]
+    formats: set[str]
     sizes: Sequence[tuple[int, int]]
     grey: int
     turned: int
 
     @classmethod
-    def at(cls, images: Sequence[str | bytes]) -> ImageLook | None:
-        """Reads the headers of images, given as contents or paths; None if none is an image."""
+    def at(cls, images: Sequence[str | bytes]) -> ImageLook:
+        """Reads the headers of images, given as contents or paths, of those that are images."""
         with ThreadPoolExecutor(READ_THREADS) as pool:
             found = [header for header in pool.map(_header, images) if header]
         formats, sizes, grey, turned = zip(*found, strict=True) if found else [()] * 4
-        return cls(frozenset(formats), sizes, sum(grey), sum(turned)) if sizes else None
+        return cls({*formats}, sizes, sum(grey), sum(turned))
 
     def __str__(self) -> str:
         sides = []
@@ -60,58 +64,70 @@ class ImageLook:
         """The formats that `decode_image` does not read."""
         return "/".join(sorted(self.formats - _DECODED))
 
-    def steps(
-        self, field: str, others: Sequence[str], *, is_for_training: bool
-    ) -> list[dict[str, Any]]:
+    def steps(self, field: str, others: Iterable[str], *, is_for_training: bool) -> Steps:
         """Returns transforms to one size and values from 0 to 1. No random one moves the image
         alone, if another field has places in it."""
         decode: dict[str, Any] = {"channels": 1 if self.grey == len(self.sizes) else 3}
         decode |= {"exif": "apply"} if self.turned else {}
-        short = median(min(size) for size in self.sizes)
+        short = median(map(min, self.sizes))
         side = next((side for side in _SIDES if side <= short), _SIDES[-1])
         is_kept = len({*self.sizes}) == 1 and max(self.sizes[0]) <= _MAX_KEPT
         size = [*self.sizes[0]] if is_kept else [side, side]
         moves: dict[str, dict[str, Any]] = {"resize": {"size": size}}
-        if not is_kept and not _has_places(others):
+        if not is_kept and not has_places(others):
             crop: dict[str, dict[str, Any]] = {"random_resized_crop": {"size": size}}
             resize = {"resize": {"short_side": side * 8 // 7, "antialias": True}}
             moves = crop if is_for_training else {**resize, "center_crop": {"size": size}}
         found = {"decode_image": decode, **moves}.items()
         steps = [{name: {"field": field, **options}} for name, options in found]
-        return steps + array_steps(field, others if is_for_training else None)
+        return steps + pixel_steps(field, can_flip=is_for_training and not has_places(others))
 
 
-def array_steps(field: str, others: Sequence[str] | None) -> list[dict[str, Any]]:
-    """Returns transforms of pixels to 0 to 1, and a flip, except for others with places in the
-    image, or for None."""
-    can_flip = others is not None and not _has_places(others)
-    flip: list[dict[str, Any]] = [{"random_flip_left_right": {"field": field}}]
+def pixel_steps(field: str, *, can_flip: bool) -> Steps:
+    """Returns transforms of pixels to values from 0 to 1, and a flip."""
+    flip: Steps = [{"random_flip_left_right": {"field": field}}]
     return flip * can_flip + [{"normalize": {"field": field, "scale": 255.0}}]
 
 
-def _has_places(names: Sequence[str]) -> bool:
+def has_places(names: Iterable[str]) -> bool:
     """Returns whether fields, by their names, have places in an image."""
     return any(_PLACES.fullmatch(word) for name in names for word in words(name))
 
 
-def _header(image: str | bytes, size: int = 64 << 10) -> _Header | None:
-    """Returns the header of an image, given as content or path, in its first bytes."""
+def are_pixels(values: Sequence[Any]) -> bool:
+    """Returns whether values are arrays of pixels, no masks."""
+    array = np.asarray(values[:_LOOKED_AT])
+    return array.dtype == np.uint8 and array.ndim > 2 and len(np.unique(array)) > _MAX_CLASSES
+
+
+def describe(values: Sequence[Any]) -> str:
+    """Returns a text about some values of a field."""
+    if not all(isinstance(value, bytes) for value in values):
+        numbers = np.concatenate([*map(np.ravel, values)]) if len(values) else np.empty(0)
+        is_range = numbers.dtype.kind in "biuf" and len(numbers)
+        return f"{numbers.min():g} to {numbers.max():g}" if is_range else ""
+    with suppress(UnicodeDecodeError):
+        texts = sorted({value.decode() for value in values})
+        if all(map(str.isprintable, texts)):
+            return "text: " + abbreviate([text[:20] for text in texts], 3)
+    lengths = sorted(map(len, values))
+    return f"{lengths[0]} to {lengths[-1]} bytes"
+
+
+def _header(
+    image: str | bytes, size: int = 64 << 10
+) -> tuple[str, tuple[int, int], bool, bool] | None:
+    """Returns format, height and width of an image, given as content or path, whether it is grey,
+    and turned or mirrored by EXIF: what its first bytes say."""
     try:
         content = image if isinstance(image, bytes) else read_head(image, size)
         with Image.open(io.BytesIO(content)) as opened:
-            turn = _orientation(opened)
-            shape = opened.size if turn > 4 else opened.size[::-1]
-            return str(opened.format), shape, opened.mode[0] in "1LIF", turn != 1
+            turn: Any = 1
+            with suppress(Exception):  # invalid EXIF counts as none, whatever Pillow raises for it
+                if opened.format in ("JPEG", "MPO"):  # of others, decode_image reads none
+                    turn = opened.getexif().get(ExifTags.Base.Orientation, 1)
+            shape = opened.size if turn in range(5, 9) else opened.size[::-1]
+            return str(opened.format), shape, opened.mode[0] in "1LIF", turn in range(2, 9)
     except (OSError, ValueError, Image.DecompressionBombError):
         # A long profile or preview can be in front.
         return None if isinstance(image, bytes) or size >= _MAX_HEAD else _header(image, _MAX_HEAD)
-
-
-def _orientation(image: Image.Image) -> int:
-    if image.format not in ("JPEG", "MPO"):  # of the others, decode_image reads no EXIF
-        return 1
-    try:
-        found = int(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # noqa: BLE001 - invalid EXIF counts as none, whatever Pillow raises for it
-        return 1
-    return found if found in range(1, 9) else 1

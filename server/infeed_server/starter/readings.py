@@ -6,22 +6,18 @@ be a part of the data, or only divides its files, is never taken for a class.
 
 from __future__ import annotations
 
-import os
 import posixpath
-from collections import Counter
-from collections.abc import Callable, Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
+from unicodedata import normalize
 
 from infeed.shared.errors import SourceError
-from infeed_server.starter.class_folders import Part, Reading, number_alike, same_name
-from infeed_server.starter.csv_tables import (
-    Column,
-    Table,
-    find_columns,
-    fold,
-    has_label_word,
-)
-from infeed_server.starter.listing import UnclearError, role
+from infeed_server.starter.listing import UnclearError, common_folder, role
+from infeed_server.starter.tables import Column, Table, find_columns, has_label_word, is_number
 from infeed_server.storage.files import abbreviate
 
 VALUES = FOLDERS, PATHS, NONE = "folders", "paths", "none"
@@ -36,20 +32,68 @@ class Tree(NamedTuple):
     tables: Sequence[Table] = ()
 
 
+class Part(NamedTuple):
+    """A folder below the tree's, empty for all of it; images and their labels by paths in it."""
+
+    folder: str
+    images: Sequence[str]
+    labels: dict[str, str]
+
+    @property
+    def names(self) -> set[str]:
+        return {*self.labels.values()}
+
+
+@dataclass
+class Reading:
+    """Parts, and what their label is."""
+
+    options: dict[str, str]
+    parts: Sequence[Part]
+    label: str
+    doubts: list[str]
+    """Why another reading may be true."""
+    notes: Sequence[str]
+    column: Column | None = None
+
+    @property
+    def values(self) -> list[str]:
+        """The labels of all images that have one."""
+        return [text for part in self.parts for text in part.labels.values()]
+
+    @property
+    def classes(self) -> list[str]:
+        """The names of the labels, by number; none for numbers and free text of a table."""
+        names, values = sorted({*self.values}), self.values
+        if self.column and (len(names) * 2 > len(values) or all(map(is_number, names))):
+            return []
+        return sorted(names, key=int) if all(map(str.isdecimal, names)) else names
+
+    def describe(self) -> str:
+        """Returns the reading as a choice."""
+        parts = [part.folder for part in self.parts if part.folder]
+        text = f"parts: {abbreviate(parts)}; " if len(parts) > 1 else ""
+        names, images = sorted({*self.values}), sum(len(part.images) for part in self.parts)
+        if not names:
+            return f"{text}no label"
+        text += f"label is the {self.label}, {len(names)} for {len(self.values)} of {images} images"
+        near = f", if {self.column.near}" if self.column and self.column.near else ""
+        return f"{text}: {abbreviate([name[:20] for name in names], 3)}{near}"
+
+
 def choose(tree: Tree, parts: str | None = None, labels: str | None = None) -> Reading:
     """Returns the only reading that the options allow. Raises `UnclearError` if there are several,
     and `SourceError` if there is none."""
     structures = _structures(tree.images, parts)
-    found = [
-        reading
-        for option, folders in structures
-        for reading in _readings(tree, folders, labels, option if len(structures) > 1 else parts)
-    ]
+    doubts = [f"{abbreviate([*structures[0][1]])} could be parts of the data"] * (
+        len(structures) > 1
+    )
+    found = []
+    for option, folders in structures:
+        given = {"parts": option} if parts or len(structures) > 1 else {}
+        found += _readings(tree, folders, given, labels)
     if len(found) == 1:
-        if left := len(tree.images) - sum(len(part.images) for part in found[0].parts):
-            found[0].notes.append(f"left out: {left} images, which are in no part")
         return found[0]
-    doubts = [f"{abbreviate(structures[0][1])} could be parts of the data"] * (len(structures) > 1)
     doubts += dict.fromkeys(doubt for reading in found for doubt in reading.doubts)
     reason = "; ".join(doubts) or "it is not certain which folders or column are the label"
     choices = [(reading.options, reading.describe()) for reading in found]
@@ -59,108 +103,139 @@ def choose(tree: Tree, parts: str | None = None, labels: str | None = None) -> R
 def _structures(images: Sequence[str], chosen: str | None) -> list[tuple[str, list[str]]]:
     """Returns the ways in which folders can be parts: the value of --parts, and the folders."""
     whole = common_folder(images)
-    inner: dict[str, set[str]] = {}
+    inner: dict[str, set[str]] = defaultdict(set)
     for path in images:
         top, *below = path.removeprefix(f"{whole}/").split("/")
         if below:
-            inner.setdefault(top, set()).update(map(same_name, below[:-1][:1]))
+            inner[top].update(map(_fold, below[:-1][:1]))
     counts = Counter(name for names in inner.values() for name in names)
-    # Folders that share the names of their subfolders, or are named like parts.
-    alike = {top for top, names in inner.items() if sum(counts[name] > 1 for name in names) > 1}
-    found = [top for top in inner if top in alike or role(top)]
+    # Folders that are named like parts, or share the names of their subfolders.
+    found = [top for top in inner if role(top) or sum(counts[name] > 1 for name in inner[top]) > 1]
     roles = {role(top) for top in inner}
+    is_certain = chosen is not None or ("" not in roles and len(roles) > 1)
     if chosen not in (None, NONE):
         found = [*inner] if chosen == FOLDERS else str(chosen).split(",")
         if wrong := [name for name in found if name not in inner]:
             known = abbreviate([*inner], 20) or "no folder of images"
             raise SourceError(f"--parts: there are no images in {wrong[0]!r}; there is: {known}")
-    elif not found or chosen == NONE:
-        return [(NONE, [whole])]
     parts = [(",".join(found), [posixpath.join(whole, top) for top in found])]
-    is_certain = chosen is not None or ("" not in roles and len(roles) > 1)
-    return parts if is_certain else [*parts, (NONE, [whole])]
-
-
-def common_folder(paths: Sequence[str]) -> str:
-    """Returns the deepest folder that has all files below it."""
-    folders = {path.rpartition("/")[0] for path in paths}
-    parts = [folder.split("/") for folder in folders]
-    return "/".join(os.path.commonprefix(parts))  # noqa: RUF071 - of lists
+    if not found or chosen == NONE:
+        parts = []
+    return parts if parts and is_certain else [*parts, (NONE, [whole])]
 
 
 def _readings(
-    tree: Tree, folders: Sequence[str], labels: str | None, parts: str | None
+    tree: Tree, folders: Sequence[str], options: Mapping[str, str], labels: str | None
 ) -> list[Reading]:
     """Returns the readings of some parts, one of which is true. Raises `SourceError`."""
-
-    def reading(value: str, label: str, of: Callable[[str], str], deep: bool = True) -> Reading:
-        found = []
-        for folder in folders:
-            start = f"{folder}/" if folder else ""
-            images = [path for path in tree.images if path.startswith(start)]
-            names = [path[len(start) :] for path in images]
-            texts = [of(name if deep else path) for path, name in zip(images, names, strict=True)]
-            labels = {name: text for name, text in zip(names, texts, strict=True) if text}
-            found.append(Part(folder, names, labels))
-        return Reading({**({"parts": parts} if parts else {}), "labels": value}, found, label)
-
-    def of_column(column: Column) -> Reading:
-        files = ", ".join(map(posixpath.basename, column.files))
-        option, label = f"{column.files[0]}:{column.name}", f"column {column.name} of {files}"
-        made = reading(option, label, lambda path: column.labels.get(path, ""), deep=False)
-        made.column, lacks = column, column.left_out.items()
-        made.notes += [f"rows of {files} that lack {lack}: {n}" for lack, n in lacks if n]
-        return made
-
-    by_folder = reading(FOLDERS, "class folder", lambda n: n.partition("/")[0] * ("/" in n))
-    by_path = reading(PATHS, "path of the folder", lambda n: n.rpartition("/")[0])
-    none = reading(NONE, "none", lambda _: "")
-    is_nested = len({*by_path.values}) > len({*by_folder.values})
-    for made in [by_folder, by_path] if is_nested else [by_folder]:
-        number_alike(made)
-    by_folder.doubts += ["the folders of the images are nested in folders"] * is_nested
+    is_table = labels is not None and labels not in VALUES
+    columns, unused = find_columns(tree.tables, tree.images, is_chosen=is_table)
+    found: dict[str, Reading] = {}
+    for value, label in ((FOLDERS, "class folder"), (PATHS, "path of the folder"), (NONE, "none")):
+        made = [_part(tree, folder, value) for folder in folders]
+        doubts = [*_judge(made)] if value != NONE else []
+        found[value] = Reading({**options, "labels": value}, made, label, doubts, unused)
+    for column in columns:
+        label = f"column {column.name} of {', '.join(map(posixpath.basename, column.files))}"
+        made = [_part(tree, folder, "", column) for folder in folders]
+        option = {**options, "labels": f"{column.files[0]}:{column.name}"}
+        notes = [*unused, *column.left_out]
+        found[option["labels"]] = Reading(option, made, label, [], notes, column)
     if labels in VALUES:
-        made = {FOLDERS: by_folder, PATHS: by_path if is_nested else by_folder, NONE: none}[labels]
-        if labels == NONE or made.values:
-            return [made]
+        if labels == NONE or found[labels].values:
+            return [found[labels]]
         raise SourceError(
             f"--labels {labels}: the images below {tree.name} are in no class folders, such as "
             f"{tree.images[0]}; move them"
         )
-    found, notes = find_columns(tree.tables, tree.images, tree.name, labels or "")
-    columns = [(column, of_column(column)) for column in found]
-    for made in [none, by_folder, *(made for _, made in columns)]:
-        made.notes += notes
+    of_columns = [made for made in found.values() if made.column]
     if labels:
-        named = [(c, made) for c, made in columns if labels in (*c.files, *c.options)]
-        clear = [made for column, made in named if has_label_word(column.name)]
-        if named:
-            return clear if len(clear) == 1 else [made for _, made in named]
-        known = "; ".join([*notes, *(made.options["labels"] for _, made in columns)])
-        raise SourceError(f"--labels {labels}: no such column of labels; there is: {known}")
-    if not by_folder.values:
-        clear = [made for column, made in columns if _is_clear(column, made.parts)]
-        return clear if len(clear) == 1 else [*(made for _, made in columns), none]
-    same = [column.files for column, made in columns if _agree(made.parts, by_folder.parts)]
-    rivals = [made for column, made in columns if column.files not in same]
-    is_certain = not by_folder.doubts and not rivals
-    return [by_folder] if is_certain else [by_folder, *[by_path] * is_nested, *rivals, none]
+        named = [made for made in of_columns if made.column and made.column.is_named(labels)]
+        clear = [made for made in named if made.column and has_label_word(made.column.name)]
+        if not named:
+            known = "; ".join([*unused, *(made.options["labels"] for made in of_columns)])
+            raise SourceError(f"--labels {labels}: no such column of labels; there is: {known}")
+        return clear if len(clear) == 1 else named
+    by_folder = found[FOLDERS]
+    if len({*found[PATHS].values}) > len({*by_folder.values}):
+        by_folder.doubts.append("the folders of the images are nested in folders")
+    else:
+        del found[PATHS]
+    clear = [made for made in of_columns if _is_clear(made)]
+    if by_folder.values:
+        certain = [] if of_columns or by_folder.doubts else [by_folder]
+    else:
+        certain = clear if of_columns else [found[NONE]]
+    rivals = [made for made in found.values() if made.values]
+    return certain if len(certain) == 1 else [*rivals, found[NONE]]
 
 
-def _agree(columns: Sequence[Part], folders: Sequence[Part]) -> bool:
-    """Returns whether a column names the folders of its images."""
-    return all(
-        fold(folder.labels.get(image, text)) == fold(text)
-        for folder, column in zip(folders, columns, strict=True)
-        for image, text in column.labels.items()
-    )
+def _part(tree: Tree, folder: str, labels: str, column: Column | None = None) -> Part:
+    start = f"{folder}/" if folder else ""
+    images = [path.removeprefix(start) for path in tree.images if path.startswith(start)]
+    found = {}
+    for image in images:
+        if column:
+            found[image] = column.labels.get(start + image, "")
+        elif labels != NONE and "/" in image:
+            path = normalize("NFC", image.rpartition("/")[0])
+            found[image] = path if labels == PATHS else path.partition("/")[0]
+    return Part(folder, images, {image: text for image, text in found.items() if text})
 
 
-def _is_clear(column: Column, parts: Sequence[Part]) -> bool:
+def _judge(parts: Sequence[Part]) -> Iterator[str]:
+    """Takes the labels of parts without class folders, and yields why folders may be no classes."""
+    first = max(parts, key=lambda part: len(part.names))
+    known = {*map(_fold, first.names)}
+    for part in parts:
+        is_other = known.isdisjoint(map(_fold, part.names))
+        if len(first.names) < 2 or (is_other and len(part.names) < 2):
+            part.labels.clear()
+        elif is_other:
+            yield f"{part.folder} has no class folder of {first.folder}"
+        elif loose := [image for image in part.images if image not in part.labels]:
+            yield f"{len(loose)} images are in no class folder, such as {loose[0]}"
+    names = {name for part in parts for name in part.names}
+    if len({*map(_fold, names)}) < len(names):
+        yield "names of folders differ in case, spaces or Unicode form only"
+    if like := [name for name in sorted(names) if role(name)]:
+        yield f"{abbreviate(like)} could be parts of the data"
+    matches = [re.fullmatch(r"(.*[a-zA-Z].*?)(\d+)", name) for name in names]
+    numbers = sorted(int(match[2]) for match in matches if match)
+    is_alike = len({match and match[1] for match in matches}) == 1 < len(numbers)
+    if is_alike and numbers == [*range(numbers[0], numbers[-1] + 1)]:
+        yield f"folders numbered as {min(names)} could only divide the files"
+    yield from _pairs(first)
+
+
+def _pairs(part: Part) -> Iterator[str]:
+    """Yields why folders may be images and their masks: files of the same names."""
+    stems: dict[str, set[str]] = defaultdict(set)
+    endings: dict[str, set[str]] = defaultdict(set)
+    for image, name in part.labels.items():
+        stem, ending = posixpath.splitext(posixpath.basename(image))
+        stems[name].add(stem)
+        endings[name].add(ending)
+    names = sorted(stems, key=lambda name: len(stems[name]))
+    is_same = len({frozenset(found) for found in stems.values()}) == 1
+    for one, other in pairwise(names):
+        if is_same or (stems[one] <= stems[other] and endings[one].isdisjoint(endings[other])):
+            yield (
+                f"files in {one} and {other} have the same names, as images and their masks: for "
+                "pairs, write a source python (docs/pipelines.md); for one of them, give its folder"
+            )
+            return
+
+
+def _is_clear(reading: Reading) -> bool:
     """Returns whether a column is the label without doubt: it says so, each image of a labelled
-    part has one label, and tables of several parts are not joined."""
-    lacking = column.left_out["the label of an earlier row"] + bool(column.near)
-    lacking += column.left_out["an image"] * column.is_outside
-    lacking += sum(len(part.labels) not in (0, len(part.images)) for part in parts)
-    is_joined = len({*map(role, column.files)}) > 1 and len(parts) == 1
-    return has_label_word(column.name) and not lacking and not is_joined
+    part has a label, and tables of several parts are not joined."""
+    column, parts = reading.column, reading.parts
+    is_full = all(len(part.labels) in (0, len(part.images)) for part in parts)
+    is_joined = column and len({*map(role, column.files)}) > 1 and len(parts) == 1
+    return bool(column and column.is_clear and is_full and not is_joined)
+
+
+def _fold(name: str) -> str:
+    """Returns a name without case, spaces around it and its form in Unicode."""
+    return normalize("NFC", name).casefold().strip()

@@ -11,12 +11,11 @@ from PIL import Image
 from tests.harness.datasets import jpeg
 
 from infeed.shared.errors import SourceError
-from infeed_server.starter.class_folders import Reading
-from infeed_server.starter.csv_tables import Table, classes_of, is_number_text
 from infeed_server.starter.detect import starter_for
 from infeed_server.starter.draft import Draft
 from infeed_server.starter.listing import UnclearError
-from infeed_server.starter.readings import Tree, choose
+from infeed_server.starter.readings import Reading, Tree, choose
+from infeed_server.starter.tables import Table, is_number
 
 PICTURE = jpeg(0)
 NAMES = [f"{number}.jpg" for number in range(6)]
@@ -116,15 +115,18 @@ def test_names_in_another_unicode_form_are_found() -> None:
     ],
 )
 def test_words_are_classes_and_numbers_are_none(values: list[str], classes: list[str]) -> None:
-    assert classes_of(values) == classes
-    assert not is_number_text("\u0661")
+    table = rows("file,label", NAMES, values)
+    assert read(table, labels="labels.csv:label").classes == classes
+    assert not is_number("\u0661")
 
 
-def test_row_of_another_folder_names_no_image() -> None:
-    cells = [*(f"other/{name}" for name in NAMES), *(f"flat/{name}" for name in NAMES)]
-    found = read(rows("file,label", cells, [*range(10, 16), *range(6)]))
-    assert found.values == [*"012345"]
-    assert found.notes == ["rows of labels.csv that lack an image: 6"]
+def test_rows_that_contradict_give_no_label() -> None:
+    cells = [*(f"other/{name}" for name in NAMES[:2]), *(f"flat/{name}" for name in NAMES)]
+    table = rows("file,label", cells, [*range(10, 12), *range(6)])
+    assert options(table) == ["labels.csv:label", "none"]
+    found = read(table, labels="labels.csv")
+    assert found.values == [*"2345"]
+    assert found.notes == ["rows of labels.csv that contradict others: 4"]
 
 
 @pytest.mark.parametrize(
@@ -160,7 +162,8 @@ def test_text_labels_of_parts_are_numbered_alike(tmp_path: Path) -> None:
         (folder / "l.csv").write_text(f"file,label\n{cells}")
     train, val = drafts(tmp_path / "pets")
     assert train.classes == val.classes == ["a", "b", "c"]
-    assert val.files["pets-val-labels.infeed.csv"].splitlines()[1:3] == ["0.jpg,1", "1.jpg,1"]
+    assert val.source["labels"] == {"table": "pets/val/l.csv", "classes": ["a", "b", "c"]}
+    assert not val.files
 
 
 def test_images_outside_of_the_labelled_folder_are_left_out(tmp_path: Path) -> None:
@@ -191,14 +194,26 @@ def test_folders_of_numbers_are_in_their_order(tmp_path: Path) -> None:
 def test_what_is_not_used_is_said(tmp_path: Path) -> None:
     data = write_images(tmp_path / "d", "cat/0.jpg", "dog/1.jpg", "notes/a.txt", "b.json")
     (data / "l.csv").write_bytes("file,label\n0.jpg,caf\xe9\n".encode("cp1252"))
-    (draft,) = drafts(data)
+    (data / "cat" / "names.txt").write_text("0.jpg\tx\n1.jpg\ty\n")
+    starter = starter_for(str(data), tmp_path)
+    (draft,) = starter.drafts.values()
     assert draft.source["labels"] == "folders"
-    assert draft.notes[-2:] == [
-        "notes: no images in this folder",
-        "files that are not used: 1 .json, 1 .csv, 1 .txt",
-    ]
-    assert draft.notes[0].startswith("l.csv is not used: ")
-    assert draft.notes[0].endswith("is not UTF-8 text; save it as UTF-8")
+    *_, reason, empty, json, txt, csv = starter.about
+    assert reason.startswith("l.csv is not used: ")
+    assert reason.endswith("is not UTF-8 text; save it as UTF-8")
+    assert empty == "notes: no images in this folder"
+    assert json == "not used: 1 .json: b.json"
+    assert csv == "not used: 1 .csv: l.csv"
+    assert txt == "not used: 2 .txt: cat/names.txt, notes/a.txt"
+
+
+def test_text_that_names_images_has_a_command(tmp_path: Path) -> None:
+    data = write_images(
+        tmp_path / "tiny", "train/a/0.jpg", "train/b/1.jpg", "val/2.jpg", "val/3.jpg"
+    )
+    (data / "val" / "val.txt").write_text("2.jpg\ta\t3\n3.jpg\tb\t4\n")
+    about = starter_for(str(data), tmp_path).about
+    assert about[-1].endswith(f"infeed init {data}/val --labels {data}/val/val.txt")
 
 
 def test_photos_that_exif_turns_are_turned(tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
 from infeed.shared.errors import SourceError
 from infeed_server.config.model import Definition, as_tuple, did_you_mean
 from infeed_server.sources.images.listing import ImageListing
 from infeed_server.sources.images.table import read_rows
-from infeed_server.storage.files import abbreviate
+from infeed_server.storage.files import PathString, abbreviate
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class Labels:
     missing: frozenset[int] = frozenset()
     """Indices of the images without a label."""
     class_names: tuple[str, ...] = ()
-    """The name of each class, for labels from folders or file names."""
+    """The name of each class, where the labels are numbers of names."""
 
 
 class FileNameLabels(Definition):
@@ -77,32 +77,45 @@ def labels_from_file_names(pattern: str, listing: ImageListing) -> Labels:
     return Labels(values.astype(np.int64), class_names=tuple(classes.tolist()))
 
 
+def _check_different(classes: tuple[str, ...]) -> tuple[str, ...]:
+    for number, name in enumerate(classes):
+        if name in classes[:number]:
+            raise ValueError(f"has {name!r} twice")
+    return classes
+
+
+_Classes = Annotated[
+    tuple[Annotated[str, Field(min_length=1)], ...],
+    Field(min_length=1),
+    BeforeValidator(as_tuple),
+    AfterValidator(_check_different),
+]
+
+
 class FolderLabels(Definition):
     """Labels from folders, numbered as they are listed: `{folders: [cat, dog]}`."""
 
-    folders: Annotated[
-        tuple[Annotated[str, Field(min_length=1)], ...],
-        Field(min_length=1),
-        BeforeValidator(as_tuple),
-    ]
+    folders: _Classes
 
-    @field_validator("folders")
-    @classmethod
-    def _check(cls, folders: tuple[str, ...]) -> tuple[str, ...]:
-        for number, name in enumerate(folders):
-            if name in folders[:number]:
-                raise ValueError(f"has {name!r} twice")
-        return folders
+
+class TableLabels(Definition):
+    """Labels from a table of names, numbered as they are listed: `{table: labels.csv, classes:
+    [cat, dog]}`."""
+
+    table: PathString
+    classes: _Classes = ()
 
 
 def choose_kind(value: Any) -> Any:
     """Returns labels from a mapping: of a union, pydantic would report the errors of each kind."""
     if not isinstance(value, dict):
         return value
-    for kind in (FolderLabels, FileNameLabels):
+    for kind in (FolderLabels, FileNameLabels, TableLabels):
         if not value.keys().isdisjoint(kind.model_fields):
             return kind.model_validate(value)
-    raise ValueError("should have the key folders, a list of them, or file_name, a pattern")
+    raise ValueError(
+        "should have the key folders, a list of them, file_name, a pattern, or table and classes"
+    )
 
 
 def labels_from_folders(listing: ImageListing, classes: Sequence[str] = ()) -> Labels:
@@ -164,10 +177,11 @@ def _class_number(folder: str, classes: _Names, listing: ImageListing) -> int:
     )
 
 
-def labels_from_table(path: str, listing: ImageListing) -> Labels:
+def labels_from_table(path: str, listing: ImageListing, classes: Sequence[str] = ()) -> Labels:
     """Reads labels from a CSV or JSON lines with the columns file and label; a CSV may have no
-    header. Labels are int64 if all are integers, else byte strings. Raises `SourceError`, with a
-    line, for a row that names no image, a second row of an image, and a row of the wrong width."""
+    header. Labels are their numbers in `classes`; without these, int64 if all are integers, else
+    byte strings. Raises `SourceError`, with a line, for a row that names no image, a second row of
+    an image, a row of the wrong width, and a label that is none of the classes."""
     names = _Names([image.path for image in listing.images])
     lines: dict[int, int] = {}
     texts = [""] * len(listing.images)
@@ -194,7 +208,17 @@ def labels_from_table(path: str, listing: ImageListing) -> Labels:
     if not lines:
         raise SourceError(f"{path} contains no label; it needs rows file,label", file=path)
     missing = frozenset(number for number in range(len(texts)) if number not in lines)
-    return Labels(_to_array(texts, path), missing)
+    if not classes:
+        return Labels(_to_array(texts, path), missing)
+    class_names = _Names(classes)
+    values = np.zeros(len(texts), np.int64)
+    for number, line in lines.items():
+        if len(found := class_names.find(texts[number])) != 1:
+            near = did_you_mean(texts[number], [*classes])
+            problem = f"the label {texts[number][:_MAX_SHOWN]!r} is none of the classes{near}"
+            raise SourceError(f"{path}, line {line}: {problem}; add it at the end", file=path)
+        values[number] = found[0]
+    return Labels(values, missing, tuple(classes))
 
 
 def _to_array(texts: Sequence[str], path: str) -> npt.NDArray[Any]:

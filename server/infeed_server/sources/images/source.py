@@ -7,12 +7,14 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 from pydantic import BeforeValidator
+from typing_extensions import Self
 
 from infeed.shared.errors import SampleError
 from infeed_server.config.model import Finding
@@ -26,10 +28,16 @@ from infeed_server.sources.base import (
     find_missing,
 )
 from infeed_server.sources.images import labels as images_labels
-from infeed_server.sources.images.labels import FileNameLabels, FolderLabels, Labels, choose_kind
+from infeed_server.sources.images.labels import (
+    FileNameLabels,
+    FolderLabels,
+    Labels,
+    TableLabels,
+    choose_kind,
+)
 from infeed_server.sources.images.listing import ImageListing, list_images, require_images
 from infeed_server.storage import files
-from infeed_server.storage.files import PathString, absolute_path, is_remote
+from infeed_server.storage.files import PathString, absolute_path, is_remote, rebase
 from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.stamp import FileStamp, StoredFile
 
@@ -51,7 +59,8 @@ class ImagesSource(IndexedDefinition):
     images: PathString
     """Directory of the files."""
     labels: Annotated[
-        PathString | FolderLabels | FileNameLabels | None, BeforeValidator(choose_kind)
+        PathString | FolderLabels | FileNameLabels | TableLabels | None,
+        BeforeValidator(choose_kind),
     ] = None
     """Source of the field `label`: `folders`, a table of files and labels, or a pattern of file
     names, see below; without it, `image` is the only field."""
@@ -59,9 +68,20 @@ class ImagesSource(IndexedDefinition):
     """What of the files is part of the fingerprint, besides names and labels: see below; the
     default is `size`, in an object store `modified`, which is the etag there."""
 
-    def paths(self) -> dict[str, Any]:
-        labels = {} if self.numbers_folders else {"labels": self.labels}
-        return {"images": self.images, **labels}
+    def resolve(self, base: Path) -> Self:
+        labels: Any = self.labels
+        if isinstance(labels, TableLabels):
+            labels = labels.model_copy(update={"table": rebase(labels.table, base)})
+        elif not self.numbers_folders:
+            labels = rebase(labels, base)
+        return self.model_copy(update={"images": rebase(self.images, base), "labels": labels})
+
+    @property
+    def _table(self) -> TableLabels | None:
+        """The table of labels, if there is one."""
+        if isinstance(self.labels, str) and not self.numbers_folders:
+            return TableLabels(table=self.labels)
+        return self.labels if isinstance(self.labels, TableLabels) else None
 
     @property
     def numbers_folders(self) -> bool:
@@ -77,9 +97,8 @@ class ImagesSource(IndexedDefinition):
         if not is_remote(self.images):
             root = absolute_path(self.images)
             yield from find_missing(("images",), partial(require_images, root))
-        labels = self.labels
-        if isinstance(labels, str) and not self.numbers_folders and not is_remote(labels):
-            for path, problem in find_missing(("labels",), partial(files.expand_globs, [labels])):
+        if (of := self._table) and not is_remote(of.table):
+            for path, problem in find_missing(("labels",), partial(files.expand_globs, [of.table])):
                 yield path, f"{problem}; give a CSV of file,label, or: {_FOLDERS}"
 
     def open(self, progress: ProgressCallback | None = None, **_: bool) -> ImageReader:  # noqa: ARG002
@@ -95,9 +114,9 @@ class ImagesSource(IndexedDefinition):
             labels = images_labels.labels_from_folders(listing, self.labels.folders)
         elif self.numbers_folders:
             labels = images_labels.labels_from_folders(listing)
-        elif self.labels is not None:
-            csv = absolute_path(self.labels)
-            labels = images_labels.labels_from_table(csv, listing)
+        elif of := self._table:
+            csv = absolute_path(of.table)
+            labels = images_labels.labels_from_table(csv, listing, of.classes)
             if labels.missing:
                 names = [listing.images[number].path for number in sorted(labels.missing)]
                 log.warning(

@@ -134,7 +134,8 @@ def test_folder_outside_of_the_list_is_refused(folder: Path) -> None:
     [
         ({"folders": ["cat", "dog", "cat"]}, "labels.folders: has 'cat' twice"),
         ({"folders": ["cat", 0]}, "labels.folders[1]: should be a valid string, not 0"),
-        ({"folder": ["cat"]}, "labels: should have the key folders, a list of them, or file_name"),
+        ({"folder": ["cat"]}, "labels: should have the key folders, a list of them, file_name, a"),
+        ({"table": "x", "classes": ["a", "a"]}, "labels.classes: has 'a' twice"),
         ({"file_name": "("}, "labels.file_name: is not a valid regular expression"),
     ],
 )
@@ -194,6 +195,25 @@ def test_names_are_found_in_another_form_of_unicode(folder: Path) -> None:
         (folder / f"{form}.jpg").touch()
     with pytest.raises(SourceError, match="which 2 images are called in other Unicode forms"):
         open_images_with_csv(folder, "\u1ec7.jpg,1\n")
+
+
+def test_names_of_a_table_are_numbered_as_they_are_listed(folder: Path) -> None:
+    csv = folder.parent / "labels.csv"
+    csv.write_text("cat/deep/x.png,cat\ncat/y.Jpg,cat\ndog/a.JPEG,dog\n")
+    labels = {"table": "labels.csv", "classes": ["dog", "ant", "cat"]}
+    definition = ImagesSource.model_validate({"images": "photos", "labels": labels})
+    definition = definition.resolve(folder.parent)
+    source = definition.open()
+    assert source.classes == {"label": ("dog", "ant", "cat")}
+    assert source.read(np.arange(3))["label"].tolist() == [2, 2, 0]
+    with pytest.raises(SampleError, match="sample 3 has no label"):
+        source.read(np.array([3]))
+    csv.write_text("cat/y.Jpg,cat\ndog/a.JPEG,dogs\n")
+    message = (
+        r"labels\.csv, line 2: the label 'dogs' is none of the classes \(did you mean 'dog'\?\)"
+    )
+    with pytest.raises(SourceError, match=message):
+        definition.open()
 
 
 def test_csv_labels_not_all_integers_are_strings(folder: Path, parse: Parse) -> None:
