@@ -147,10 +147,10 @@ def _row(spec: PipelineSpec) -> tuple[str, ...]:
     fields = []
     for field, value in zip(spec.element_spec, values["fields"], strict=True):
         sent_as = value["sent_as"]
-        text = f"{field}" + f", sent as {sent_as}" * (sent_as not in (None, field.data_type))
+        other = f", sent as {sent_as}" * (sent_as not in (None, field.data_type))
+        fields.append(printable(f"{field}{other}"))
         if names := spec.classes.get(field.name):
-            text += f", {_class_text(names)}"
-        fields.append(printable(text))
+            fields.append(printable(f"  {_class_text(names)}"))
     engine = "" if spec.engine == "local" else f"\n{values['engine']}"
     return (
         f"{printable(spec.source_kind) or '?'}\n{values['access']}{engine}",
