@@ -79,7 +79,7 @@ def test_demo_takes_the_folder_of_an_earlier_one(tmp_path: Path) -> None:
 def test_what_the_demo_prints_works_when_pasted(
     new_address: Callable[[], str], tmp_path: Path
 ) -> None:
-    for _ in shapes.write_images(tmp_path / "shapes" / "train", 100, seed=0):
+    for _ in shapes.write_images(tmp_path / "shapes" / "train", 30, seed=0):
         pass
     printed = commands(Path("shapes"), "shapes-train")
     address, http = new_address(), new_address()
