@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from infeed.batch import Batch
-from infeed.prefetch.feed_plan import FeedPlan, FeedView
+from infeed.prefetch.feed_plan import FeedPlan
+from infeed.prefetch.feed_view import FeedView
 from infeed.prefetch.prefetcher import Prefetcher
 from infeed.prefetch.ready_batches import EndOfFeed, ReadyItem
 from infeed.shared.arguments import check_integer, check_seconds, refuse_copy

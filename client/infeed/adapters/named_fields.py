@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from infeed.batch import Batch
-from infeed.prefetch.feed_plan import FeedView
+from infeed.prefetch.feed_view import FeedView
 from infeed.shared.arguments import check_text
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import Array
