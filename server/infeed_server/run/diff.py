@@ -3,8 +3,6 @@ draws of the sample stream do. Nothing is decoded."""
 
 from __future__ import annotations
 
-import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,13 +15,12 @@ from infeed.run import Run, load_run
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec.segment import Lineage
 from infeed_server.order import RunOrder
-from infeed_server.order.permutation import Positions
 from infeed_server.pipeline.lineage import segment_order
 from infeed_server.pipeline.load import Pipelines
-from infeed_server.run.changes import Change, common_parts, definition_changes
-from infeed_server.run.definitions import Definitions, Opened, split_name
+from infeed_server.run.changes import Change, definition_changes
+from infeed_server.run.definitions import Definitions, split_name
+from infeed_server.run.equal_samples import sample_codes
 from infeed_server.run.samples import Samples, Side
-from infeed_server.sources.base import Provenance
 
 MAX_POSITIONS = 1_000_000
 """Positions that are compared unless a range is given."""
@@ -34,9 +31,6 @@ SHOWN = 10
 _TOGETHER = 1 << 16
 
 _Sizes = tuple[int | None, int | None]
-
-_FEW = 10_000
-"""Samples whose names are compared in any case where the sources differ."""
 
 
 @dataclass(frozen=True)
@@ -227,7 +221,7 @@ def _position(lineage: Lineage, step: int) -> int:
 
 def _compare(one: Side, other: Side, result: Difference, options: DiffOptions) -> None:
     same_source = one.opened.source.identity == other.opened.source.identity
-    codes, result.compared = _codes(one.opened, other.opened, options)
+    codes, result.compared = sample_codes(one.opened, other.opened, names=options.names)
     if same_source and one.key == other.key:
         return
     for first in range(result.begin, result.end, _TOGETHER):
@@ -259,57 +253,6 @@ def _removed(one: Side, other: Side, a: Samples, b: Samples) -> np.ndarray:
     for side, samples in ((one, b), (other, a)):
         reason |= side.run.last.removed.contains(samples.index)
     return reason
-
-
-def _codes(one: Opened, other: Opened, options: DiffOptions) -> tuple[Any, str]:
-    """Returns functions from the ids of each side to numbers that are equal for equal samples, and
-    what is compared."""
-
-    def same(index: Positions) -> Positions:
-        return index
-
-    common = common_parts(one, other)
-    if common == len(one.parts) == len(other.parts):
-        return (same, same), "samples by id, of the same source"
-    known = sum(map(len, one.parts[:common]))
-    if common:
-
-        def apart(index: Positions) -> Positions:
-            return np.where(index < known, index, -1 - index)
-
-        return (same, apart), f"samples by id: 0 to {known - 1} are the same, later ones are not"
-    if not (options.names or max(len(one.source), len(other.source)) <= _FEW):
-        text = "samples by id alone, of different sources; give names to compare their files"
-        return (same, same), text
-    numbers: dict[tuple[Provenance, int], int] = {}
-    places = [
-        [*map(opened.source.provenance, range(len(opened.source)))] for opened in (one, other)
-    ]
-    text = "samples by file and their place in it"
-    if {place.file for place in places[0]}.isdisjoint(place.file for place in places[1]):
-        places = [*map(_below, places)]
-        text = "samples by file below the folder of all, and their place in it"
-    tables = [_numbered(every, numbers) for every in places]
-    return tuple(table.__getitem__ for table in tables), text
-
-
-def _below(places: Sequence[Provenance]) -> list[Provenance]:
-    """Returns places with their files' paths below the folder that all are in: a copy of the data
-    has the same."""
-    start = os.path.commonpath([place.file.rpartition("/")[0] for place in places])
-    return [replace(place, file=place.file[len(start) :]) for place in places]
-
-
-def _numbered(
-    places: Sequence[Provenance], numbers: dict[tuple[Provenance, int], int]
-) -> Positions:
-    """Returns a number of each sample, equal for samples at equal places of all sources."""
-    found = []
-    seen: Counter[Provenance] = Counter()  # of many samples, the place may be the file's alone
-    for place in places:
-        found.append(numbers.setdefault((place, seen[place]), len(numbers)))
-        seen[place] += 1
-    return np.array(found, np.int64)
 
 
 def _slot(
