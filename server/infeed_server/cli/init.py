@@ -105,7 +105,7 @@ def init(
     for line in (
         *starter.notes(),
         f"written: {', '.join(map(str, texts))}: {count} pipeline{'s' * (count > 1)}",
-        f"next: infeed check {shown} --scan",
+        f"next: {starter.check(shown)}",
         f"then: infeed serve {shown}",
     ):
         print_line(console, line)

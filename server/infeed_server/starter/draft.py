@@ -49,6 +49,8 @@ class Draft:
     transforms: list[dict[str, Any]] = field(default_factory=list)
     bad: str = ""
     """Why bad samples are expected; empty if they are not."""
+    missing: int = 0
+    """Samples without a label."""
     files: dict[str, str] = field(default_factory=dict)
     """Name → content of files that are written beside the pipelines."""
 
@@ -101,7 +103,7 @@ class Draft:
         """Yields the notes, and what the fields make necessary elsewhere."""
         yield from self.notes
         if self.bad:
-            yield f"{self.bad}: others take their places; infeed check --scan needs --max-bad"
+            yield f"{self.bad}: others take their places; see infeed check --max-bad"
         images = [options["field"] for step in self.transforms for options in step.values()]
         names = {**dict(zip(("image",), images, strict=False)), "label": "NAME"}
         lacking = {new: old for new, old in names.items() if new not in self.fields}
@@ -134,9 +136,14 @@ class Starter:
         """Name → content."""
         return {name: text for draft in self.drafts.values() for name, text in draft.files.items()}
 
+    def check(self, file: str) -> str:
+        """Returns the command that checks the file, and allows for what is bad already."""
+        most = max(draft.missing for draft in self.drafts.values())
+        return f"infeed check {file} --scan" + f" --max-bad {most}" * bool(most)
+
     def text(self, command: str, file: str) -> str:
         """Returns the YAML of the file; `command` is the one that makes it."""
-        next_steps = f"infeed check {file} --scan, then infeed serve {file}"
+        next_steps = f"{self.check(file)}, then infeed serve {file}"
         about = [f"Written by: {command}", f"Next: {next_steps}", *self.notes()]
         found = {name: draft.definition() for name, draft in self.drafts.items()}
         form: dict[str, Any] = {"default_flow_style": None, "width": 1000, "allow_unicode": True}

@@ -162,7 +162,7 @@ def _add_labels(draft: Draft, labels: Mapping[str, str], reading: Reading, targe
     shown = [named[number] for number in spread(len(named), _EXAMPLES)]
     draft.examples = [f"{image}: {numbers.get(text, text)}" for image, text in shown]
     if missing := draft.samples - len(labels):
-        draft.bad = f"{missing} without a label"
+        draft.bad, draft.missing = f"{missing} without a label", missing
     parts = [{name.partition("/")[0] for name in part.labels} for part in reading.parts]
     is_folder = reading.options["labels"] == FOLDERS and not missing
     if is_folder and all(sorted(names) == classes for names in parts if names):

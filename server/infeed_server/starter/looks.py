@@ -101,10 +101,12 @@ def are_pixels(values: Sequence[Any]) -> bool:
 
 
 def describe(values: Sequence[Any]) -> str:
-    """Returns a text about some values of a field."""
+    """Returns a text about some values of a field, if there are any."""
+    if not len(values):
+        return ""
     if not all(isinstance(value, bytes) for value in values):
-        numbers = np.concatenate([*map(np.ravel, values)]) if len(values) else np.empty(0)
-        is_range = numbers.dtype.kind in "biuf" and len(numbers)
+        numbers = np.concatenate([*map(np.ravel, values)])
+        is_range = numbers.dtype.kind in "iuf" and len(numbers)
         return f"{numbers.min():g} to {numbers.max():g}" if is_range else ""
     with suppress(UnicodeDecodeError):
         texts = sorted({value.decode() for value in values})

@@ -97,7 +97,8 @@ def test_csv_with_other_columns_is_converted(data: Path) -> None:
     assert pipeline["on_error"] == "substitute"
     written = text(data, "other-csv/table.csv")
     assert "# rows of table.csv that name no image: 1\n" in written
-    assert "# pictures: 2 without a label: others take their places; infeed check" in written
+    assert "# pictures: 2 without a label: others take their places; see infeed check" in written
+    assert starter.check("f.yaml") == "infeed check f.yaml --scan --max-bad 2"
     found = draft(data, "other-csv/table.csv")
     assert found.label == "column class of table.csv"
     assert found.classes == classes
