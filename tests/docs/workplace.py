@@ -44,6 +44,8 @@ def fill(folder: Path) -> None:
     """Writes the files into a folder."""
     data = folder / "data"
     _write_images(data / "photos", PHOTOS)
+    _write_images(data / "pairs", [f"images/{number}.jpg" for number in range(20)])
+    _write_images(data / "pairs", [f"masks/{number}.png" for number in range(20)])
     _write_labels(data / "labels.csv", PHOTOS)
     breeds = [f"{name},{('beagle', 'boxer')[i % 2]}" for i, name in enumerate(PHOTOS)]
     (data / "table.csv").write_text("\n".join(["file,breed", *breeds]) + "\n")

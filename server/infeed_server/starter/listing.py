@@ -53,12 +53,15 @@ class Files:
         """A glob that matches these files and no others, the given one if it does; or a list.
         Raises `SourceError` for shards of several exports."""
         first = self.files[0]
+        if len(self.files) == 1:
+            if "-of-" in posixpath.basename(first):
+                warn_of_missing(list_shards([first]))
+            return relative(first, self.target)
         for pattern in (self.given, shard_pattern(first), shard_pattern(first, "[0-9]*")):
-            if len(self.files) > 1 and pattern and expand_globs([pattern]) == sorted(self.files):
+            if pattern and expand_globs([pattern]) == sorted(self.files):
                 warn_of_missing(list_shards([pattern]))
                 return relative(pattern, self.target)
-        paths = [relative(file, self.target) for file in self.files]
-        return paths if len(paths) > 1 else paths[0]
+        return [relative(file, self.target) for file in self.files]
 
 
 def data_sets(files: Sequence[str], target: Path, given: str, *, apart: bool) -> list[Files]:

@@ -73,6 +73,8 @@ def test_shards_of_two_exports_are_refused(
     (draft,) = drafts(tmp_path / "t-*-of-00004").values()
     assert draft.source["tfrecord"] == "t-*-of-00004"
     assert "3 of 4 shards are there; missing: 2" in caplog.text
+    drafts(tmp_path / "t-00001-of-00002")
+    assert "1 of 2 shards are there; missing: 0" in caplog.text
 
 
 @pytest.mark.parametrize(
