@@ -16,7 +16,7 @@ BIN := $(VENV)/bin
 # Created last, so that an interrupted set-up runs again.
 READY := $(VENV)/.infeed-ready
 FRAMEWORKS_READY := $(VENV)/.infeed-frameworks-ready
-CODE := client server tfdata tests examples benchmarks deploy tools
+CODE := client server tfdata native tests examples benchmarks deploy tools
 
 # The same default as in `infeed`: TensorFlow's relevant errors are raised as exceptions.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
@@ -130,7 +130,7 @@ soak: $(READY) ## Check that memory does not grow (eight minutes); see benchmark
 lint: $(READY) ## Check style, types, prose, the .proto files and the generated stubs.
 	@$(BIN)/ruff check $(wildcard $(CODE))
 	@$(BIN)/ruff format --check $(wildcard $(CODE))
-	@$(BIN)/mypy client/infeed server/infeed_server tfdata/infeed_tfdata
+	@$(BIN)/mypy client/infeed server/infeed_server tfdata/infeed_tfdata native/infeed_jpeg
 	@$(BIN)/python tools/prose.py
 	@$(BIN)/python -m tools.docs --check
 	@$(BIN)/buf lint
