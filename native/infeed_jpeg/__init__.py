@@ -103,7 +103,7 @@ def decode_batch(
     flips: NDArray[np.uint8],
     out: NDArray[np.uint8],
     threads: int,
-) -> NDArray[np.int32]:
+) -> NDArray[np.uint8]:
     """Decodes a window of each picture, resizes it, and mirrors it if its flip is 1.
 
     records  encoded pictures
@@ -124,7 +124,7 @@ def decode_batch(
     if not out.flags.writeable:
         raise ValueError("out: a read-only array; needs one that can be written")
     addresses, sizes = _records(records)
-    status = np.empty(n, np.int32)
+    status = np.empty(n, np.uint8)
     batch = _Batch(
         count=n,
         height=out.shape[1],

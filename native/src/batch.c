@@ -20,7 +20,7 @@ typedef struct {
   const Window *windows;
   const uint8_t *flips;
   uint8_t *out;
-  int32_t *status;
+  uint8_t *status;
   int next;
 } Batch;
 

@@ -68,9 +68,10 @@ static void transform_pair(const int16_t *coefficients, const int16_t *quant, ui
   transpose(t);
   transform_columns(t, m);
   transpose(m);
-  for (int r = 0; r < 8; r++) {
-    u8x16 pixels = __builtin_convertvector(clamp((m[r] >> 5) + 128), u8x16);
+  for (int r = 0; r < 8; r += 2) {
+    u8x32 pixels = join((m[r] >> 5) + 128, (m[r + 1] >> 5) + 128);
     memcpy(out + r * stride, &pixels, 16);
+    memcpy(out + (r + 1) * stride, (char *)&pixels + 16, 16);
   }
 }
 

@@ -44,18 +44,10 @@ static bool start_columns(Columns *c, Decoder *d, int in, int out, bool flip) {
   return true;
 }
 
-VECTOR f32x8 load_two(const uint32_t *a, const uint32_t *b) {
-  uint32_t pixels[2] = {*a, *b};
-  typedef uint8_t u8x8 __attribute__((vector_size(8)));
-  u8x8 bytes;
-  memcpy(&bytes, pixels, 8);
-  return __builtin_convertvector(__builtin_convertvector(bytes, i32x8), f32x8);
-}
-
 static void interpolate_row(const Columns *c, const uint32_t *source, float *out) {
   for (int i = 0; i < c->padded; i += 2) {
     const uint32_t *a = source + c->offsets[i], *b = source + c->offsets[i + 1];
-    f32x8 left = load_two(a, b), right = load_two(a + 1, b + 1);
+    f32x8 left = to_floats(a[0], b[0]), right = to_floats(a[1], b[1]);
     f32x8 weight = *(const f32x8 *)(c->weights + 4 * i);
     *(f32x8 *)(out + 4 * i) = left + (right - left) * weight;
   }
