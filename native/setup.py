@@ -15,6 +15,7 @@ FLAGS = [
     "-fPIC",
     "-fvisibility=hidden",
     "-ffp-contract=off",
+    "-fwrapv",
     "-Wall",
     "-Wextra",
 ]

@@ -25,7 +25,7 @@ typedef struct {
 typedef struct { int top, left, height, width; } Window;
 
 enum {
-  LOOK = 10,    // bits of a look-up of AC codes: more miss the first cache
+  LOOK = 11,    // bits of a look-up of AC codes: more miss the first cache
   DC_LOOK = 9,
   CHUNK = 16,   // MCUs between Huffman and IDCT: their coefficients stay in the first cache
   MARGIN = 64,  // bytes around each row, for neighbours and whole vectors
@@ -36,8 +36,8 @@ typedef struct {
   uint8_t counts[16], symbols[256];
   int32_t max_code[17], offset[17];
   uint16_t dc[1 << DC_LOOK];  // size << 8 | length; 0: longer
-  uint32_t ac[1 << LOOK];     // see tables.c
-  uint16_t skips[1 << LOOK];  // advance << 8 | length, of several symbols; 0: none
+  uint32_t ac[1 << LOOK];     // see entropy.h
+  uint16_t skips[1 << LOOK];  // the same of several symbols at once: advance << 8 | length
 } Table;
 
 typedef struct {
@@ -53,7 +53,7 @@ typedef struct {
   const Table *dc, *ac;
   int prediction;
   int16_t *blocks;  // coefficients of a chunk: v rows
-  uint8_t *last;    // of each block, the place of its last coefficient
+  bool *is_flat;    // of each block: only its first coefficient may differ from 0
   uint8_t *plane;   // a ring of pixel rows; column 0 is the first MCU's
   size_t stride;
   int rows;

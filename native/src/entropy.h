@@ -4,12 +4,15 @@
 
 #include "decoder.h"
 
-// An AC entry: value << 16 | advance << 8 | length; the advance is the run and 1, or END after the
-// last coefficient. With SLOW the bits of the value follow (size << 16); with LONG the code does not
-// fit into the look-up.
-enum { SLOW = 0x80, LONG = 0x40, LENGTH = 0x3f, END = 128 };
+// An AC entry: value << 16 | advance << 8 | length. The advance is the run and 1, END after the last
+// coefficient, or UNFIT if the value does not fit into the look-up (size << 24 | advance << 16 |
+// UNFIT << 8 | length), or not even the code (length 0). INVALID is the advance of no symbol.
+enum { INVALID = 64, END = 128, UNFIT = 255 };
 
+#define ADVANCE(entry) ((int)((entry) >> 8 & 255))
 #define INLINE static inline __attribute__((always_inline))
+
+INLINE int advance_of(int symbol) { return symbol & 15 || symbol == 0xf0 ? (symbol >> 4) + 1 : END; }
 
 // At least 56 bits are in the buffer after it.
 INLINE void refill(Bits *bits) {

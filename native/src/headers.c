@@ -92,10 +92,10 @@ static Status read_scan_header(Picture *p, const Application *a, const uint8_t *
 }
 
 Status read_headers(Picture *picture, const uint8_t *data, size_t size) {
-  const uint8_t *at = data + 2, *end = data + size;
   Application application = {0};
   *picture = (Picture){0};
   if (size < 4 || data[0] != 0xff || data[1] != SOI) return DAMAGED;
+  const uint8_t *at = data + 2, *end = data + size;
   for (;;) {
     if (end - at < 4 || at[0] != 0xff) return DAMAGED;
     int marker = at[1], n = number(at + 2) - 2;

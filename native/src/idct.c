@@ -84,9 +84,9 @@ VECTOR uint64_t flat_row(int16_t dc) {
 // and MARGIN takes its pixels.
 void transform_blocks(const Component *c, int count, int y, uint8_t *out) {
   const int16_t *blocks = c->blocks + y * CHUNK * c->h * 64;
-  const uint8_t *last = c->last + y * CHUNK * c->h;
+  const bool *is_flat = c->is_flat + y * CHUNK * c->h;
   for (int x = 0; x < count; x += 2, blocks += 128, out += 16) {
-    if (last[x] || (x + 1 < count && last[x + 1])) {
+    if (!is_flat[x] || (x + 1 < count && !is_flat[x + 1])) {
       transform_pair(blocks, c->quant, out, c->stride);
       continue;
     }

@@ -39,7 +39,7 @@ static bool place_component(Decoder *d, int i) {
   uint8_t *plane = reserve(d, PLANES + i, c->stride * c->rows);
   void *upsampled = reserve(d, CHROMA + i, d->window.width + 2 * MARGIN);
   if (!coefficients || !plane || !upsampled) return false;
-  c->blocks = (int16_t *)coefficients, c->last = coefficients + blocks * 128;
+  c->blocks = (int16_t *)coefficients, c->is_flat = (bool *)(coefficients + blocks * 128);
   c->plane = plane + MARGIN;
   return true;
 }

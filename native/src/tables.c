@@ -2,12 +2,11 @@
 #include "entropy.h"
 
 static uint32_t ac_entry(uint32_t key, int symbol, int length) {
-  int size = symbol & 15, run = symbol >> 4;
-  if (size == 0) return (run == 15 ? 16 : END) << 8 | length;
-  if (length + size > LOOK) return size << 16 | (run + 1) << 8 | SLOW | length;
+  int size = symbol & 15, advance = advance_of(symbol);
+  if (length + size > LOOK) return size << 24 | advance << 16 | UNFIT << 8 | length;
   int bits = key >> (LOOK - length - size) & ((1 << size) - 1);
-  int value = bits < 1 << (size - 1) ? bits - (1 << size) + 1 : bits;
-  return (uint32_t)(uint16_t)value << 16 | (run + 1) << 8 | (length + size);
+  int value = bits < 1 << size >> 1 ? bits - (1 << size) + 1 : bits;
+  return (uint32_t)(uint16_t)value << 16 | advance << 8 | (length + size);
 }
 
 static bool is_same(const Table *table, const uint8_t *counts, int symbols) {
@@ -25,7 +24,7 @@ bool build_table(Table *table, const uint8_t *definition, bool is_dc) {
   memset(table->symbols, 0, sizeof table->symbols);
   memcpy(table->symbols, definition + 16, symbols);
   memset(table->dc, 0, sizeof table->dc);
-  for (int i = 0; i < 1 << LOOK; i++) table->ac[i] = SLOW | LONG;
+  for (int i = 0; i < 1 << LOOK; i++) table->ac[i] = UNFIT << 8;
   uint32_t code = 0;
   for (int length = 1, at = 0; length <= 16; length++, code <<= 1) {
     const int count = table->counts[length - 1];
@@ -54,11 +53,11 @@ void build_skips(Table *table) {
     int length = 0, advance = 0;
     while (advance < END) {
       uint32_t entry = table->ac[key << length & ((1 << LOOK) - 1)];
-      int step = entry >> 8 & 255, bits = entry & LENGTH;
-      if (entry & SLOW || length + bits > LOOK || (step < END && advance + step > 63)) break;
+      int step = ADVANCE(entry), bits = entry & 255;
+      if (step == UNFIT || length + bits > LOOK || (step < END && advance + step > 63)) break;
       length += bits, advance += step;
     }
-    table->skips[key] = advance << 8 | length;
+    table->skips[key] = length ? advance << 8 | length : UNFIT << 8;
   }
   table->has_skips = true;
 }
