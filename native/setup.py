@@ -50,5 +50,6 @@ class AnyPython(bdist_wheel):
 
 setup(
     ext_modules=[Extension("infeed_jpeg._decoder", SOURCES, depends=["src/decoder.h"])],
+    options={"build": {"build_base": "../build/native"}},  # of the repository, not of the code
     cmdclass={"build_ext": BuildLibrary, "bdist_wheel": AnyPython},
 )

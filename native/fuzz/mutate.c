@@ -44,6 +44,7 @@ int main(int count, char **arguments) {
   const time_t end = time(NULL) + atol(arguments[1]);
   state = strtoull(arguments[2], NULL, 10);
   long inputs = 0;
+  fprintf(stderr, "seed %s\n", arguments[2]);  // which repeats the inputs
   for (; time(NULL) < end;) {
     uint8_t *data = malloc(1 << 20);
     FILE *file = fopen(arguments[3 + below(count - 3)], "rb");

@@ -6,6 +6,7 @@ A picture that is unusual or damaged is refused by its status; TensorFlow decide
 from __future__ import annotations
 
 import ctypes
+import platform
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -64,9 +65,9 @@ def unavailable() -> str | None:
     try:
         library = _library()
     except OSError as error:
-        return f"its library does not load: {error}"
+        return f"the library does not load: {error}"
     if not library.infeed_jpeg_decode(_Batch()):
-        return "the processor has no AVX2"
+        return f"{platform.machine()}: the decoder needs an x86-64 processor with AVX2 and BMI2"
     return None
 
 
@@ -113,9 +114,8 @@ def decode_batch(
     threads  the most threads that decode at once
 
     Returns a status for each picture: 0, or the place in `STATUS` of the reason for a refusal,
-    which leaves its part of `out` undefined. The pixels are those of
-    `tf.io.decode_jpeg(channels=3)` of the whole picture, cropped, then of `tf.image.resize`,
-    `tf.round` and a cast to uint8.
+    which leaves its part of `out` undefined. The pixels are what `tf.io.decode_jpeg(channels=3)`
+    makes of the whole picture, cropped, then `tf.image.resize`, `tf.round` and a cast to uint8.
     """
     n = len(records)
     _require("windows", windows, np.int32, (n, 4))
