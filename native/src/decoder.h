@@ -26,6 +26,7 @@ typedef struct { int top, left, height, width; } Window;
 
 enum {
   LOOK = 11,    // bits of a look-up of AC codes: more miss the first cache
+  MAX_SKIP = 14,  // bits of an entry of `skips`: four of them are in the buffer
   DC_LOOK = 9,
   CHUNK = 16,   // MCUs between Huffman and IDCT: their coefficients stay in the first cache
   MARGIN = 64,  // bytes around each row, for neighbours and whole vectors

@@ -89,12 +89,12 @@ INLINE bool skip_block(Bits *from, const Component *c, int *prediction) {
   for (;;) {
     int skip, next, step = 0, value;
     refill(&bits);
-    for (; step < 5; step++, at = next) {
+    for (; step < 4; step++, at = next) {  // 4 × MAX_SKIP bits
       skip = c->ac->skips[peek(&bits, LOOK)], next = at + (skip >> 8);
       if (__builtin_expect(next >= 63, 0)) break;
       drop(&bits, skip & 255);
     }
-    if (step == 5) continue;
+    if (step == 4) continue;
     int advance = END;
     if (next >= END && next < END + 63) drop(&bits, skip & 255);
     else advance = read_symbol(&bits, c->ac, &value);

@@ -1,4 +1,6 @@
 // Huffman tables: one look-up gives the run, the value and the length of most symbols.
+#include <stdlib.h>
+
 #include "entropy.h"
 
 static uint32_t ac_entry(uint32_t key, int symbol, int length) {
@@ -46,15 +48,20 @@ bool build_table(Table *table, const uint8_t *definition, bool is_dc) {
   return table->is_built = true;
 }
 
-// Each entry has all whole symbols of its bits, so that a block nobody needs takes few look-ups.
+// Each entry has all symbols whose codes are in its bits, so that a block that is not needed takes few
+// look-ups; the bits of the last value may be behind.
 void build_skips(Table *table) {
   if (table->has_skips) return;
   for (uint32_t key = 0; key < 1 << LOOK; key++) {
     int length = 0, advance = 0;
-    while (advance < END) {
+    while (advance < END && length < LOOK) {
       uint32_t entry = table->ac[key << length & ((1 << LOOK) - 1)];
-      int step = ADVANCE(entry), bits = entry & 255;
-      if (step == UNFIT || length + bits > LOOK || (step < END && advance + step > 63)) break;
+      int step = ADVANCE(entry), bits = entry & 255, value = abs((int16_t)(entry >> 16));
+      int size = value ? 32 - __builtin_clz(value) : 0;
+      if (step == UNFIT && bits == 0) break;
+      if (step == UNFIT) step = entry >> 16 & 255, size = entry >> 24, bits += size;
+      if (length + bits - size > LOOK || length + bits > MAX_SKIP) break;
+      if (step < END && advance + step > 63) break;
       length += bits, advance += step;
     }
     table->skips[key] = length ? advance << 8 | length : UNFIT << 8;
