@@ -28,9 +28,21 @@ COPY server server
 COPY tfdata tfdata
 RUN python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /dist .
 
+# --- native: the JPEG decoder of the server ---------------------------------------------------
+FROM build AS native
+RUN apt-get update -qq \
+ && apt-get install --yes -qq --no-install-recommends gcc libc6-dev >/dev/null
+RUN python -m pip install --quiet --constraint requirements/dev.txt setuptools
+COPY native native
+RUN python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /native ./native
+
 # --- code: infeed alone, for a last layer that is small ---------------------------------------
 FROM build AS code
 RUN python -m pip --python /opt/venv install --quiet --no-deps /dist/*.whl
+
+FROM code AS server-code
+COPY --from=native /native /native
+RUN python -m pip --python /opt/venv install --quiet --no-deps /native/*.whl
 
 # --- packages: before the code, so that a change of the code does not install TensorFlow again ---
 FROM ${BASE_IMAGE} AS packages
@@ -84,7 +96,7 @@ LABEL org.opencontainers.image.title="infeed-trainer" \
 # --- server ----------------------------------------------------------------------------------
 FROM base AS server
 COPY --from=server-packages /opt/venv /opt/venv
-COPY --from=code /opt/venv /opt/venv
+COPY --from=server-code /opt/venv /opt/venv
 COPY deploy/healthcheck.py /opt/infeed/
 # /tmp is the only folder that TensorFlow needs to write to; the root can be read-only.
 ENV INFEED_CACHE_DIR=/tmp/infeed \

@@ -14,9 +14,10 @@ SHELL := bash
 VENV := .venv
 BIN := $(VENV)/bin
 # Created last, so that an interrupted set-up runs again.
-READY := $(VENV)/.infeed-ready
+INSTALLED := $(VENV)/.infeed-ready
+READY := $(VENV)/.infeed-native-ready
 FRAMEWORKS_READY := $(VENV)/.infeed-frameworks-ready
-CODE := client server tfdata tests examples benchmarks deploy tools
+CODE := client server tfdata native tests examples benchmarks deploy tools
 
 # The same default as in `infeed`: TensorFlow's relevant errors are raised as exceptions.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
@@ -28,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## Show this list of targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-$(READY): requirements/dev.txt pyproject.toml
+$(INSTALLED): requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else \
 	  "make needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + "; try make PYTHON=python3.12")'
 	@echo "Setting up $(VENV) from requirements/dev.txt (TensorFlow is large: about a minute, and 2 GB of disk)"
@@ -36,6 +37,13 @@ $(READY): requirements/dev.txt pyproject.toml
 	@$(BIN)/python -m pip install --quiet --requirement requirements/dev.txt
 	@# The build requirements are pinned in dev.txt, so nothing else is downloaded.
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# The JPEG decoder is optional: without it TensorFlow decodes, with the same bits.
+$(READY): $(INSTALLED) $(wildcard native/*.* native/src/* native/infeed_jpeg/*.py)
+	@if ! command -v $(CC) >/dev/null; then echo "No C compiler ($(CC)): TensorFlow decodes JPEGs"; \
+	elif ! CC=$(CC) $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation ./native; then \
+	  echo "native/ does not compile: TensorFlow decodes JPEGs"; fi
 	@touch $@
 
 .PHONY: setup
@@ -118,9 +126,10 @@ proxies: $(READY) ## Test deploy/proxies with each proxy that is installed (two 
 	@$(BIN)/python -m pytest -n 0 -rsP tests/proxies tests/foreign
 
 .PHONY: fuzz
-fuzz: $(READY) ## Send 180,000 malformed inputs to a server and a client (twenty minutes).
+fuzz: $(READY) ## Send malformed inputs to a server, a client and the JPEG decoder (twenty minutes).
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --hypothesis-profile=fuzz -m 'not slow' \
 	  tests/stress/fuzz $(FUZZ)
+	@$(BIN)/python -m pytest -n 0 --hypothesis-profile=fuzz tests/native/test_fuzz.py
 
 .PHONY: soak
 soak: $(READY) ## Check that memory does not grow (eight minutes); see benchmarks/README.md.
@@ -130,7 +139,7 @@ soak: $(READY) ## Check that memory does not grow (eight minutes); see benchmark
 lint: $(READY) ## Check style, types, prose, the .proto files and the generated stubs.
 	@$(BIN)/ruff check $(wildcard $(CODE))
 	@$(BIN)/ruff format --check $(wildcard $(CODE))
-	@$(BIN)/mypy client/infeed server/infeed_server tfdata/infeed_tfdata
+	@$(BIN)/mypy client/infeed server/infeed_server tfdata/infeed_tfdata native/infeed_jpeg
 	@$(BIN)/python tools/prose.py
 	@$(BIN)/python -m tools.docs --check
 	@$(BIN)/buf lint
@@ -171,5 +180,5 @@ sbom: $(READY) ## The same with the server and TensorFlow; list what it contains
 
 .PHONY: clean
 clean: ## Remove .venv, caches and build output.
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find client server tfdata tests examples benchmarks deploy tools -name __pycache__ -prune -exec rm -rf {} +
+	rm -rf $(VENV) build dist native/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find client server tfdata native tests examples benchmarks deploy tools -name __pycache__ -prune -exec rm -rf {} +

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = (
     *("client", "server", "tfdata", "proto", "tests", "examples", "benchmarks", "deploy"),
-    *("tools", "docs", "requirements", ".ci"),
+    *("native", "tools", "docs", "requirements", ".ci"),
 )
 GENERATED = "client/infeed/v1/"
 

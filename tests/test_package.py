@@ -115,10 +115,11 @@ def test_workflows_give_rights_and_names_to_no_branch() -> None:
 @pytest.mark.slow  # four builds
 def test_file_that_git_does_not_have_changes_the_build(tmp_path: Path) -> None:
     built = package.build(tmp_path / "out")
+    assert package.check_native(built[2]) == []
     assert package.compare_builds(*built) == []
     copy = tmp_path / "copy"
     shutil.copytree(package.ROOT / "client", copy / "client")
-    for path in ("server", "tfdata", "proto"):
+    for path in ("server", "tfdata", "proto", "native"):
         shutil.copytree(package.ROOT / path, copy / path)
     for path in ("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE"):
         shutil.copy(package.ROOT / path, copy)

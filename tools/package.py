@@ -3,16 +3,16 @@
     python -m tools.package [--out dist] [--python PYTHON]... [--server PYTHON]... [--sbom]
                             [--release TAG] [--repository URL]
 
-Builds the sdist, and the wheel from the unpacked sdist, so that the sdist is complete; builds both
-again from a copy of the tracked files elsewhere, which must give the same bytes; and checks their
-contents, and their metadata by `twine check`. With each `--python`, installs the wheel alone into
-a new environment, measures the import, trains on a fake, and runs the command of the extra `cli`;
-with each `--server`, installs it with the server's extra and trains on a real server. `--sbom`
-writes a CycloneDX list of what the last environment contains, `infeed.cdx.json`. `--release` and
-`--repository` check what only a release has to have: a tag of this version, a dated section of the
-changelog, and the repository's address.
+Builds the sdist, the wheel from the unpacked sdist, so that the sdist is complete, and the wheel of
+`native/`; builds all again from a copy of the tracked files elsewhere, which must give the same
+bytes; and checks their contents, and their metadata by `twine check`. With each `--python`,
+installs the wheel alone into a new environment, measures the import, trains on a fake, and runs the
+command of the extra `cli`; with each `--server`, installs it with the server's extra and trains on
+a real server. `--sbom` writes a CycloneDX list of what the last environment contains,
+`infeed.cdx.json`. `--release` and `--repository` check what only a release has to have: a tag of
+this version, a dated section of the changelog, and the repository's address.
 
-Needs hatchling, and the network or a cache of pip: TensorFlow is large.
+Needs hatchling, a C compiler, and the network or a cache of pip: TensorFlow is large.
 """
 
 from __future__ import annotations
@@ -41,6 +41,13 @@ PACKAGES = ("client/infeed", "server/infeed_server", "tfdata/infeed_tfdata")
 
 SBOM_TOOL = "cyclonedx-bom==7.5.0"
 TWINE = "twine==7.0.0"
+
+_BUILT = shutil.ignore_patterns("*.egg-info", "*.so")
+
+_NATIVE_FILES = ("__init__.py", "_decoder.so", "py.typed")
+
+MAX_NATIVE_KIB = 64
+"""Bound on the wheel of `native/`, which links no library."""
 
 MAX_IMPORT_SECONDS = 0.5
 """Bound on `import infeed`, the shortest of five: others load the machine, too."""
@@ -98,10 +105,10 @@ def run(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:
     return result.stdout
 
 
-def build(out: Path, root: Path = ROOT) -> tuple[Path, Path]:
-    """Builds sdist and wheel into a folder, with the time of the last commit, and returns them."""
+def build(out: Path, root: Path = ROOT) -> tuple[Path, Path, Path]:
+    """Builds sdist, wheel and native wheel into a folder, with the time of the last commit."""
     out.mkdir(parents=True, exist_ok=True)
-    for old in (*out.glob("infeed-*.tar.gz"), *out.glob("infeed-*.whl")):
+    for old in (*out.glob("infeed-*.tar.gz"), *out.glob("infeed[-_]*.whl")):
         old.unlink()
     epoch = run("git", "log", "-1", "--format=%ct", cwd=ROOT).strip()
     hatchling = (sys.executable, "-m", "hatchling", "build", "--directory", out)
@@ -112,8 +119,13 @@ def build(out: Path, root: Path = ROOT) -> tuple[Path, Path]:
             archive.extractall(folder, filter="data")
         (unpacked,) = Path(folder).iterdir()
         run(*hatchling, "--target", "wheel", cwd=unpacked, SOURCE_DATE_EPOCH=epoch)
+    with tempfile.TemporaryDirectory() as folder:  # the build writes into its folder
+        copy = Path(shutil.copytree(root / "native", Path(folder, "native"), ignore=_BUILT))
+        wheels = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", out)
+        run(*wheels, "--no-build-isolation", copy, SOURCE_DATE_EPOCH=epoch)
     (wheel,) = out.glob("infeed-*.whl")
-    return sdist, wheel
+    (native,) = out.glob("infeed_jpeg-*.whl")
+    return sdist, wheel, native
 
 
 def digest(package: Path) -> str:
@@ -201,6 +213,24 @@ def check(sdist: Path, wheel: Path, release: str | None, repository: str | None)
     return problems
 
 
+def check_native(native: Path) -> list[str]:
+    """Returns what the wheel of `native/` has too much: bytes, files or exported symbols."""
+    with zipfile.ZipFile(native) as archive, tempfile.TemporaryDirectory() as folder:
+        code = [name for name in archive.namelist() if ".dist-info/" not in name]
+        library = archive.extract("infeed_jpeg/_decoder.so", folder)
+        symbols = run("nm", "--dynamic", "--defined-only", library).split()[2::3]
+    problems = []
+    if not re.search(r"-py3-none-linux_\w+\.whl$", native.name):
+        problems.append(f"{native.name}: not for each Python 3 on Linux")
+    if native.stat().st_size > MAX_NATIVE_KIB << 10:
+        problems.append(f"{native.name}: more than {MAX_NATIVE_KIB} KiB")
+    if sorted(code) != [f"infeed_jpeg/{file}" for file in _NATIVE_FILES]:
+        problems.append(f"{native.name}: {code}")
+    if sorted(symbols) != ["infeed_jpeg_decode", "infeed_jpeg_read_headers"]:
+        problems.append(f"{native.name}: exports {symbols}")
+    return problems
+
+
 def check_metadata(*packages: Path) -> None:
     """Runs `twine check` in an environment of its own. Raises `CalledProcessError`."""
     with tempfile.TemporaryDirectory() as name:
@@ -271,16 +301,16 @@ def main() -> int:
     parser.add_argument("--release", metavar="TAG", help="check what a release has to have")
     parser.add_argument("--repository", metavar="URL", help="address that the packages must name")
     options = parser.parse_args()
-    sdist, wheel = build(options.out.absolute())
-    for package in (sdist, wheel):
+    sdist, wheel, native = build(options.out.absolute())
+    for package in (sdist, wheel, native):
         print(f"built {package.name}, {package.stat().st_size >> 10} KiB", flush=True)
         print(f"  sha256 {digest(package)}", flush=True)
     problems = check(sdist, wheel, options.release, options.repository)
-    problems += compare_builds(sdist, wheel)
+    problems += check_native(native) + compare_builds(sdist, wheel, native)
     if problems:
         print("\n".join(problems))
         return 1
-    check_metadata(sdist, wheel)
+    check_metadata(sdist, wheel, native)
     trials = [(python, "", TRAINING) for python in options.python]
     trials += [(python, "[server]", SERVING) for python in options.server]
     for python, _, _ in trials:

@@ -12,8 +12,8 @@ HEADER = """\
 # Requires Python 3.11 or newer.
 """
 
-# This distribution, and the installer.
-EXCLUDED = {"infeed", "pip"}
+# These distributions, and the installer.
+EXCLUDED = {"infeed", "infeed-jpeg", "pip"}
 
 # Requirements of a single target, excluded too.
 OTHERS = [Path(__file__).parent.parent / "requirements" / "frameworks.txt"]

@@ -18,7 +18,9 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 
-CODE = ("client", "server", "tfdata", "tests", "examples", "benchmarks", "deploy", "tools")
+CODE = (
+    *("client", "server", "tfdata", "native", "tests", "examples", "benchmarks", "deploy", "tools"),
+)
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "docs", "proto", "benchmarks", "deploy", "examples")
 GENERATED = ("client/infeed/v1/",)
 SELF = "tools/prose.py"

@@ -1,0 +1,129 @@
+"""CPU time of the compiled JPEG decoder, compared with plain tf.data.
+
+    .venv/bin/python -m benchmarks.jpeg
+
+Three cases: `resize` (decode, resize, flip), `crop` (a random window of each photo, resized), and
+`packed` (the same of photos packed to a short side of 256). Both sides make the same batches, of
+64 photos to 224 x 224 pixels, which are compared before. They take turns batch by batch, with one
+thread and with two; the result is the median of the ratios of the turns. tf.data has its default
+optimizations off, which cost more than they save here.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from benchmarks.crop import SIDE, draw_windows, read_photos
+from benchmarks.photos import describe
+
+import infeed_jpeg
+from infeed_server.pack.images import shrink
+from infeed_server.pack.options import PackOptions
+
+BATCH = 64
+BATCHES = 3
+"""Batches of a turn, always the same."""
+
+TURNS = 15
+
+Batch = Callable[[], npt.NDArray[np.uint8]]
+Windows = npt.NDArray[np.int32]
+
+
+def by_tensorflow(photos: list[bytes], windows: Windows | None, threads: int) -> Batch:
+    flips = np.arange(len(photos)) % 2 == 1
+
+    def load(contents: tf.Tensor, window: tf.Tensor, flip: tf.Tensor) -> tf.Tensor:
+        if windows is None:
+            pixels = tf.io.decode_jpeg(contents, channels=3)
+        else:
+            pixels = tf.io.decode_and_crop_jpeg(contents, window, channels=3)
+        pixels = tf.cast(tf.round(tf.image.resize(pixels, [SIDE, SIDE])), tf.uint8)
+        return tf.cond(flip, lambda: tf.reverse(pixels, [1]), lambda: pixels)
+
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = threads
+    options.threading.max_intra_op_parallelism = 1
+    options.autotune.enabled = False
+    options.experimental_optimization.apply_default_optimizations = False
+    table = np.zeros((len(photos), 4), np.int32) if windows is None else windows
+    samples = tf.data.Dataset.from_tensor_slices((photos, table, flips)).repeat()
+    batches = samples.map(load, num_parallel_calls=threads).batch(BATCH)
+    iterator = iter(batches.with_options(options))
+    return lambda: next(iterator).numpy()
+
+
+def by_infeed_jpeg(photos: list[bytes], windows: Windows | None, threads: int) -> Batch:
+    if windows is None:
+        sizes = infeed_jpeg.read_headers(photos)
+        windows = np.hstack([np.zeros_like(sizes), sizes])
+    flips = (np.arange(len(photos)) % 2).astype(np.uint8)
+
+    def batches() -> Iterator[npt.NDArray[np.uint8]]:
+        while True:
+            for begin in range(0, len(photos), BATCH):
+                part = slice(begin, begin + BATCH)
+                out = np.empty((BATCH, SIDE, SIDE, 3), np.uint8)
+                statuses = infeed_jpeg.decode_batch(
+                    photos[part], windows[part], flips[part], out, threads
+                )
+                assert not statuses.any()
+                yield out
+
+    return batches().__next__
+
+
+def seconds(batch: Batch) -> tuple[float, float]:
+    """Returns the CPU time and the duration of a turn's batches, for each photo."""
+    cpu, begin = time.process_time(), time.perf_counter()
+    for _ in range(BATCHES):
+        batch()
+    count = BATCH * BATCHES
+    return (time.process_time() - cpu) / count, (time.perf_counter() - begin) / count
+
+
+def compare(title: str, photos: list[bytes], windows: Windows | None, threads: int) -> None:
+    theirs, ours = (make(photos, windows, threads) for make in (by_tensorflow, by_infeed_jpeg))
+    for _ in range(BATCHES):
+        if windows is None:  # windows: TensorFlow's have other pixels at their edges
+            np.testing.assert_array_equal(ours(), theirs())
+        else:
+            ours(), theirs()
+    turns = [(seconds(theirs), seconds(ours)) for _ in range(TURNS)]
+    text = [f"{title:7} {threads} thread{'s' * (threads > 1)}:"]
+    for kind, name in enumerate(("CPU", "wall")):
+        ratios = sorted(other[kind] / own[kind] for other, own in turns)
+        least = [min(side[kind] for side in sides) * 1e6 for sides in zip(*turns, strict=True)]
+        text.append(
+            f"{name} {statistics.median(ratios):.2f} [{ratios[0]:.2f}-{ratios[-1]:.2f}]"
+            f" ({least[0]:.0f} and {least[1]:.0f} µs)"
+        )
+    print("  ".join(text), flush=True)
+
+
+def accepted(photos: list[bytes]) -> list[bytes]:
+    """Returns whole batches of the photos that the decoder takes, and prints their share."""
+    sizes = infeed_jpeg.read_headers(photos)
+    taken = [photo for photo, size in zip(photos, sizes, strict=True) if size.all()]
+    print(f"{len(taken)} of {len(photos)} photos are decoded by infeed_jpeg")
+    return taken[: BATCH * BATCHES]
+
+
+def main() -> None:
+    print(f"{describe()}; tf.data ÷ infeed_jpeg, and the least of each for a photo:")
+    photos = accepted(read_photos())
+    options = PackOptions(short_side=256)
+    packed = accepted([shrink(photo, options).content for photo in photos])
+    for threads in (1, 2):
+        compare("resize", photos, None, threads)
+        for title, some in (("crop", photos), ("packed", packed)):
+            compare(title, some, np.array(draw_windows(some), np.int32), threads)
+
+
+if __name__ == "__main__":
+    main()

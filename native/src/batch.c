@@ -1,0 +1,110 @@
+// Batches of pictures on several threads: what the library exports. Compiled for any processor.
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "decoder.h"
+
+#define EXPORTED __attribute__((visibility("default")))
+
+enum {
+  MAX_THREADS = 64,
+  MAX_KEPT = 64,             // decoders kept for the next call
+  MAX_KEPT_BYTES = 8 << 20,  // of each; larger ones are freed
+};
+
+// infeed_jpeg/__init__.py has the same fields.
+typedef struct {
+  int32_t count, height, width, threads;
+  const uint8_t *const *records;
+  const size_t *sizes;
+  const Window *windows;
+  const uint8_t *flips;
+  uint8_t *out;
+  uint8_t *status;
+  int next;
+} Batch;
+
+// A fork may copy the lock while another thread has it. So it is only tried, and without it a
+// decoder is made and freed.
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static Decoder *kept[MAX_KEPT];
+static int kept_count;
+
+static Decoder *take_decoder(void) {
+  Decoder *d = NULL;
+  if (pthread_mutex_trylock(&lock) == 0) {
+    if (kept_count) d = kept[--kept_count];
+    pthread_mutex_unlock(&lock);
+  }
+  if (!d && (d = aligned_alloc(64, (sizeof *d + 63) & ~(size_t)63))) *d = (Decoder){0};
+  return d;
+}
+
+static void return_decoder(Decoder *d) {
+  size_t bytes = 0;
+  for (int i = 0; i < BUFFERS; i++) bytes += d->buffers[i].size;
+  if (bytes <= MAX_KEPT_BYTES && pthread_mutex_trylock(&lock) == 0) {
+    if (kept_count < MAX_KEPT) kept[kept_count++] = d, d = NULL;
+    pthread_mutex_unlock(&lock);
+  }
+  if (!d) return;
+  for (int i = 0; i < BUFFERS; i++) free(d->buffers[i].data);
+  free(d);
+}
+
+static bool is_inside(Window w, const Picture *p) {
+  return w.top >= 0 && w.left >= 0 && w.height > 0 && w.width > 0 &&
+         w.height <= p->height - w.top && w.width <= p->width - w.left;
+}
+
+static Status decode(Decoder *d, const Batch *b, int i) {
+  Picture picture;
+  Status status = read_headers(&picture, b->records[i], b->sizes[i]);
+  if (status != DECODED) return status;
+  if (!is_inside(b->windows[i], &picture)) return WINDOW;
+  uint8_t *out = b->out + (size_t)i * b->height * b->width * 3;
+  return resize(d, &picture, b->windows[i], b->flips[i], out, b->height, b->width);
+}
+
+static void *work(void *argument) {
+  Batch *b = argument;
+  Decoder *d = take_decoder();
+  for (int i; (i = __atomic_fetch_add(&b->next, 1, __ATOMIC_RELAXED)) < b->count;)
+    b->status[i] = d ? decode(d, b, i) : MEMORY;
+  if (d) return_decoder(d);
+  return NULL;
+}
+
+// Elsewhere the code compiles, but no test has compared its bits with TensorFlow's.
+static bool is_supported(void) {
+#ifdef __x86_64__
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2");
+#else
+  return false;
+#endif
+}
+
+// Returns false, and does nothing, on a processor that the rest is not for.
+EXPORTED bool infeed_jpeg_decode(Batch *batch) {
+  pthread_t threads[MAX_THREADS];
+  int started = 0, wanted = batch->threads < batch->count ? batch->threads : batch->count;
+  if (!is_supported()) return false;
+  batch->next = 0;
+  while (started < wanted - 1 && started < MAX_THREADS &&
+         pthread_create(&threads[started], NULL, work, batch) == 0)
+    started++;
+  work(batch);
+  while (started) pthread_join(threads[--started], NULL);
+  return true;
+}
+
+// Writes the height and the width of each picture, or zeros where decode refuses its headers.
+EXPORTED void infeed_jpeg_read_headers(int32_t count, const uint8_t *const *records,
+                                       const size_t *sizes, int32_t (*out)[2]) {
+  for (int i = 0; i < count; i++) {
+    Picture picture;
+    bool is_read = read_headers(&picture, records[i], sizes[i]) == DECODED;
+    out[i][0] = is_read ? picture.height : 0;
+    out[i][1] = is_read ? picture.width : 0;
+  }
+}

@@ -1,0 +1,153 @@
+// Huffman decoder of baseline scans: coefficients of the window's blocks, the rest in large steps.
+#include "entropy.h"
+
+const uint8_t NATURAL_ORDER[64] = {
+  0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48,
+  41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
+  30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
+
+// Returns symbol << 8 | length of a code that is longer than its look-up, or -1.
+static __attribute__((noinline)) int long_symbol(const Table *table, uint64_t buffer, int length) {
+  for (; length <= 16; length++) {
+    int code = buffer >> (64 - length);
+    if (code <= table->max_code[length])
+      return table->symbols[(table->offset[length] + code) & 255] << 8 | length;
+  }
+  return -1;
+}
+
+// Adds a block's difference to the prediction. Refuses what libjpeg cannot store.
+INLINE bool read_dc(Bits *bits, const Table *table, int *prediction) {
+  refill(bits);
+  int entry = table->dc[peek(bits, DC_LOOK)];
+  if (__builtin_expect(entry == 0, 0)) entry = long_symbol(table, bits->buffer, DC_LOOK + 1);
+  if (entry < 0) return false;
+  drop(bits, entry & 255);
+  *prediction += read_value(bits, entry >> 8);
+  return *prediction == (int16_t)*prediction;
+}
+
+// Reads an AC symbol of any kind, and its value. Returns the advance, or INVALID.
+INLINE int read_symbol(Bits *bits, const Table *table, int *value) {
+  refill(bits);
+  uint32_t entry = table->ac[peek(bits, LOOK)];
+  int advance = ADVANCE(entry), length = entry & 255, size = entry >> 24;
+  if (advance != UNFIT) {
+    drop(bits, length);
+    *value = (int16_t)(entry >> 16);
+    return advance;
+  }
+  advance = entry >> 16 & 255;
+  if (length == 0) {
+    int found = long_symbol(table, bits->buffer, LOOK + 1), symbol = found >> 8;
+    if (found < 0) return INVALID;
+    size = symbol & 15, length = found & 255;
+    advance = advance_of(symbol);
+  }
+  drop(bits, length);
+  *value = read_value(bits, size);
+  return advance;
+}
+
+// Returns false for bits that are no block. `is_flat`: only the first coefficient may differ from 0.
+INLINE bool read_block(Bits *from, const Component *c, int16_t *out, bool *is_flat,
+                       int *prediction) {
+  Bits bits = *from;
+  int at = 0;
+  if (!read_dc(&bits, c->dc, prediction)) return false;
+  out[0] = *prediction;
+  for (;;) {
+    uint32_t entry;
+    int step = 0, value;
+    refill(&bits);
+    for (int next; step < 5; step++, at = next) {  // 5 × LOOK bits are in the buffer
+      entry = c->ac->ac[peek(&bits, LOOK)], next = at + ADVANCE(entry);
+      if (__builtin_expect(next >= 63, 0)) break;
+      out[NATURAL_ORDER[next]] = entry >> 16;
+      drop(&bits, entry & 255);
+    }
+    if (step == 5) continue;
+    int advance = ADVANCE(entry);
+    if (advance == END) drop(&bits, entry & 255);
+    else advance = read_symbol(&bits, c->ac, &value);
+    if (advance == END) break;
+    at += advance;
+    if (at > 63) return false;
+    out[NATURAL_ORDER[at]] = value;
+    if (at == 63) break;
+  }
+  *is_flat = at == 0;
+  *from = bits;
+  return true;
+}
+
+// Returns false for bits that are no block.
+INLINE bool skip_block(Bits *from, const Component *c, int *prediction) {
+  Bits bits = *from;
+  int at = 0;
+  if (!read_dc(&bits, c->dc, prediction)) return false;
+  for (;;) {
+    int skip, next, step = 0, value;
+    refill(&bits);
+    for (; step < 4; step++, at = next) {  // 4 × MAX_SKIP bits
+      skip = c->ac->skips[peek(&bits, LOOK)], next = at + (skip >> 8);
+      if (__builtin_expect(next >= 63, 0)) break;
+      drop(&bits, skip & 255);
+    }
+    if (step == 4) continue;
+    int advance = END;
+    if (next >= END && next < END + 63) drop(&bits, skip & 255);
+    else advance = read_symbol(&bits, c->ac, &value);
+    if (advance == END) break;
+    at += advance;
+    if (at > 63) return false;
+    if (at == 63) break;
+  }
+  *from = bits;
+  return true;
+}
+
+// Decodes the MCU that comes next; the coefficients are kept if `column`, its place in the chunk,
+// is not negative.
+INLINE bool read_mcu(Decoder *d, Bits *bits, int column) {
+  if (__builtin_expect(bits->at > d->limit, 0)) return false;
+  if (d->interval && d->to_go-- == 0) {
+    d->bits = *bits;
+    if (is_overrun(d) || d->segment + 1 >= d->segments) return false;
+    start_segment(d, d->segment + 1);
+    d->to_go--, *bits = d->bits;
+  }
+  for (Component *c = d->component; c < d->component + d->components; c++) {
+    for (int y = 0; y < c->v; y++) {
+      for (int x = 0; x < c->h; x++) {
+        if (column < 0) {
+          if (!skip_block(bits, c, &c->prediction)) return false;
+          continue;
+        }
+        int block = y * CHUNK * c->h + column * c->h + x;
+        int16_t *out = c->blocks + block * 64;
+        if (!read_block(bits, c, out, &c->is_flat[block], &c->prediction)) return false;
+      }
+    }
+  }
+  return true;
+}
+
+bool decode_mcus(Decoder *d, int count) {
+  Bits bits = d->bits;
+  for (Component *c = d->component; c < d->component + d->components; c++)
+    for (int y = 0; y < c->v; y++)  // and the block beside the last one: the IDCT takes two
+      memset(c->blocks + y * CHUNK * c->h * 64, 0, (count * c->h + 1) * 128);
+  for (int column = 0; column < count; column++)
+    if (!read_mcu(d, &bits, column)) return false;
+  d->bits = bits, d->mcu += count;
+  return true;
+}
+
+bool skip_mcus(Decoder *d, int count) {
+  Bits bits = d->bits;
+  for (int i = 0; i < count; i++)
+    if (!read_mcu(d, &bits, -1)) return false;
+  d->bits = bits, d->mcu += count;
+  return true;
+}

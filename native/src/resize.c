@@ -1,0 +1,102 @@
+// Bilinear resize with the bits of tf.image.resize, tf.round and a cast: float32 without FMA.
+#include <math.h>
+
+#include "decoder.h"
+#include "simd.h"
+
+typedef struct { int32_t low; float weight; } Tap;
+
+// Of an output pixel, the left (or upper) source pixel and the weight of the next; 0 at the ends.
+static Tap tap(int i, int out, int in) {
+  const float scale = in / (float)out;
+  const float at = ((float)i + 0.5f) * scale - 0.5f, floor_at = floorf(at);
+  int low = (int)floor_at, high = (int)ceilf(at);
+  if (low < 0) low = 0;
+  if (high > in - 1) high = in - 1;
+  return (Tap){low, high > low ? at - floor_at : 0.0f};
+}
+
+// Pixels are kept as four floats, and those of eight in this order, so that blend_rows has four
+// neighbours in each half of a vector.
+static const uint8_t ORDER[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+
+typedef struct {
+  int width, padded;
+  int32_t *offsets;   // of source pixels
+  float *weights;     // four of each pixel
+  float *rows[2];     // row r of the window at r & 1
+  int row_at[2];
+} Columns;
+
+static bool start_columns(Columns *c, Decoder *d, int in, int out, bool flip) {
+  c->width = out, c->padded = (out + 7) & ~7;
+  char *memory = reserve(d, RESIZE, (size_t)c->padded * (4 + 3 * 16));
+  if (!memory) return false;
+  c->weights = (float *)memory;
+  for (int i = 0; i < 2; i++) c->rows[i] = c->weights + 4 * c->padded * (i + 1), c->row_at[i] = -1;
+  c->offsets = (int32_t *)(c->weights + 12 * c->padded);
+  for (int i = 0; i < c->padded; i++) {
+    int x = (i & ~7) + ORDER[i & 7];
+    Tap t = x < out ? tap(flip ? out - 1 - x : x, out, in) : (Tap){0, 0};
+    c->offsets[i] = t.low;
+    for (int k = 0; k < 4; k++) c->weights[4 * i + k] = t.weight;
+  }
+  return true;
+}
+
+static void interpolate_row(const Columns *c, const uint32_t *source, float *out) {
+  for (int i = 0; i < c->padded; i += 2) {
+    const uint32_t *a = source + c->offsets[i], *b = source + c->offsets[i + 1];
+    f32x8 left = to_floats(a[0], b[0]), right = to_floats(a[1], b[1]);
+    f32x8 weight = *(const f32x8 *)(c->weights + 4 * i);
+    *(f32x8 *)(out + 4 * i) = left + (right - left) * weight;
+  }
+}
+
+// Adding it rounds to even as tf.round does, and leaves the integer in the lower bits.
+static const float ROUND = 12582912.0f;
+
+static void blend_rows(const Columns *c, const float *top, const float *bottom, float weight,
+                       uint8_t *out) {
+  for (int x = 0; x < c->padded; x += 8) {
+    i32x8 bytes = {0};
+    for (int k = 0; k < 4; k++) {
+      f32x8 t = *(const f32x8 *)(top + 4 * x + 8 * k), b = *(const f32x8 *)(bottom + 4 * x + 8 * k);
+      f32x8 rounded = t + (b - t) * weight + ROUND;
+      bytes |= ((i32x8)rounded & 255) << 8 * k;
+    }
+    u8x32 pixels = __builtin_shufflevector((u8x32)bytes, (u8x32)bytes, 0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11,
+      12, 12, 12, 12, 16, 20, 24, 17, 21, 25, 18, 22, 26, 19, 23, 27, 28, 28, 28, 28);
+    uint8_t *at = out + 3 * x, edge[28];
+    bool fits = x + 10 <= c->width;  // 28 bytes
+    memcpy(fits ? at : edge, &pixels, 16);
+    memcpy((fits ? at : edge) + 12, (char *)&pixels + 16, 16);
+    if (!fits) memcpy(at, edge, x + 8 <= c->width ? 24 : 3 * (c->width - x));
+  }
+}
+
+static const float *interpolated_row(Columns *c, Decoder *d, int row) {
+  float *out = c->rows[row & 1];
+  uint32_t *source = d->buffers[ROW].data;
+  if (c->row_at[row & 1] == row) return out;
+  if (!make_row(d, d->window.top + row, source)) return NULL;
+  interpolate_row(c, source, out);
+  c->row_at[row & 1] = row;
+  return out;
+}
+
+Status resize(Decoder *d, const Picture *picture, Window window, bool flip, uint8_t *out, int height,
+              int width) {
+  Columns columns;
+  if (!start_columns(&columns, d, window.width, width, flip)) return MEMORY;
+  if (!reserve(d, ROW, 4 * window.width + 2 * MARGIN)) return MEMORY;
+  Status status = start_rows(d, picture, window, tap(0, height, window.height).low);
+  for (int y = 0; y < height && status == DECODED; y++, out += 3 * width) {
+    Tap t = tap(y, height, window.height);
+    const float *top = interpolated_row(&columns, d, t.low);
+    const float *bottom = top && t.weight > 0 ? interpolated_row(&columns, d, t.low + 1) : top;
+    if (bottom) blend_rows(&columns, top, bottom, t.weight, out);
+    else status = DAMAGED;
+  }
+  return status;
+}

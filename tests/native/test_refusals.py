@@ -1,0 +1,142 @@
+"""Refusals of the compiled decoder: what is unusual, and whatever TensorFlow refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.native.reference import (
+    Case,
+    cases,
+    decoded,
+    encode,
+    expected,
+    infeed_jpeg,
+    some_pixels,
+)
+
+PIXELS = some_pixels(40, 60, 3)
+RECORD = encode(PIXELS, quality=80, subsampling="4:2:0")
+WHOLE = (0, 0, 40, 60)
+
+
+def status_of(record: bytes, window: tuple[int, int, int, int] = WHOLE) -> str:
+    return decoded(Case(record, window, 0, (30, 50)))[1]
+
+
+def changed(marker: bytes, offset: int, value: int) -> bytes:
+    """Returns RECORD with another byte, counted from a marker."""
+    record = bytearray(RECORD)
+    record[record.index(marker) + offset] = value
+    return bytes(record)
+
+
+def cmyk() -> bytes:
+    return encode(np.array(Image.fromarray(PIXELS).convert("CMYK")))
+
+
+@pytest.mark.parametrize(
+    ("record", "status"),
+    [
+        pytest.param(encode(PIXELS, progressive=True), "progressive", id="progressive"),
+        pytest.param(encode(PIXELS, keep_rgb=True), "other colour space", id="RGB"),
+        pytest.param(changed(b"\xff\xc0", 1, 0xC9), "other coding", id="arithmetic"),
+        pytest.param(changed(b"\xff\xc0", 4, 12), "other precision", id="12 bits"),
+        pytest.param(changed(b"\xff\xc0", 11, 0x12), "other sampling", id="4:4:0"),
+        pytest.param(encode(PIXELS[:, :4]), "too small or too large", id="4 wide"),
+        pytest.param(changed(b"\xff\xc0", 6, 0), "too small or too large", id="no rows"),
+        pytest.param(b"", "damaged", id="empty"),
+        pytest.param(b"\x89PNG\r\n\x1a\n", "damaged", id="PNG"),
+    ],
+)
+def test_unusual_picture_is_refused_by_its_header(record: bytes, status: str) -> None:
+    assert status_of(record) == status
+    assert infeed_jpeg.read_headers([record]).tolist() == [[0, 0]]
+
+
+@pytest.mark.parametrize("window", [(-1, 0, 5, 5), (0, 0, 41, 5), (0, 56, 5, 5), (0, 0, 0, 5)])
+def test_window_outside_of_the_picture_is_refused(window: tuple[int, int, int, int]) -> None:
+    assert status_of(RECORD, window) == "window outside of the picture"
+
+
+def test_window_above_a_cut_is_refused() -> None:
+    assert status_of(RECORD, (0, 0, 8, 8)) == "decoded"
+    assert status_of(RECORD[:-2], (0, 0, 8, 8)) == "damaged"
+
+
+def test_every_cut_is_refused() -> None:
+    assert {status_of(RECORD[:size]) for size in range(len(RECORD))} == {"damaged"}
+
+
+def test_bytes_behind_the_picture_are_ignored() -> None:
+    case = Case(RECORD + b"\xff\xd8 more", WHOLE, 0, (40, 60))
+    pixels, status = decoded(case)
+    assert status == "decoded"
+    np.testing.assert_array_equal(pixels, expected(case))
+
+
+def damage(record: bytes, rng: np.random.Generator) -> bytes:
+    """Cuts a record, or changes one to three of its bytes."""
+    changed = bytearray(record)
+    if rng.random() < 0.2:
+        return record[: rng.integers(len(record))]
+    for _ in range(rng.integers(1, 4)):
+        place = rng.integers(2, len(record) if rng.random() < 0.5 else min(len(record), 700))
+        changed[place] = 255 if rng.random() < 0.2 else rng.integers(256)
+    return bytes(changed)
+
+
+def compare_damaged(records: list[bytes], count: int, seed: int) -> None:
+    """Fails if a damaged record is decoded that TensorFlow refuses, or to other pixels."""
+    rng = np.random.default_rng(seed)
+    accepted = 0
+    for number in range(count):
+        record = damage(records[number % len(records)], rng)
+        ((height, width),) = infeed_jpeg.read_headers([record]).tolist()
+        if not 0 < height * width < 4_000_000:
+            continue
+        for case in cases(record, height, width, number, 1):
+            pixels, status = decoded(case)
+            if status == "decoded":
+                accepted += 1
+                np.testing.assert_array_equal(pixels, expected(case), f"number {number}")
+    assert accepted > count / 20
+
+
+def some_records() -> list[bytes]:
+    options: list[dict[str, Any]] = [
+        {"subsampling": "4:4:4"},
+        {"subsampling": "4:2:2", "optimize": True},
+        {"subsampling": "4:2:0", "restart_marker_rows": 1},
+    ]
+    return [RECORD, encode(PIXELS[..., 0]), *(encode(PIXELS, **option) for option in options)]
+
+
+def test_damaged_pictures_have_tensorflows_pixels() -> None:
+    compare_damaged(some_records(), 500, 1)
+
+
+@pytest.mark.slow
+def test_10000_damaged_photos_have_tensorflows_pixels(photos: Any) -> None:
+    records = [(photos.folder / name).read_bytes() for name in photos.labels]
+    compare_damaged(records, 10_000, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("windows", np.zeros((1, 4), np.int64)),
+        ("flips", np.zeros(2, np.uint8)),
+        ("out", np.zeros((1, 3, 8, 8), np.uint8).transpose(0, 2, 3, 1)),
+    ],
+)
+def test_wrong_array_is_refused_by_name(name: str, array: Any) -> None:
+    arrays = {
+        "windows": np.array([WHOLE], np.int32),
+        "flips": np.zeros(1, np.uint8),
+        "out": np.zeros((1, 8, 8, 3), np.uint8),
+    } | {name: array}
+    with pytest.raises(ValueError, match=f"{name}: .*; needs a C-contiguous array"):
+        infeed_jpeg.decode_batch([RECORD], **arrays, threads=1)
