@@ -29,7 +29,7 @@ _STATE = (
 )
 _ORIGIN = "Samples of started requests, by origin: computed, shared or recomputed."
 _CACHE = "Samples that were looked up in the cache, by result: hits or misses."
-_PICTURES = "Pictures that were decoded, by decoder, where the native decoder can do the steps."
+_PICTURES = "Pictures by decoder, native or tensorflow, where the native one can do the steps."
 _REQUESTS = "Requests for bytes of objects in stores; obstore's own repetitions are not counted."
 _RECEIVED = "Bytes of objects that were received from stores."
 
