@@ -102,13 +102,11 @@ def double(monkeypatch: pytest.MonkeyPatch) -> Callable[..., DecoderDouble]:
 @pytest.mark.parametrize(
     ("steps", "kind", "on_error"),
     [
-        ("crop", "arrays", "raise"),
         ("crop", "tfrecord", "substitute"),
-        ("resize", "arrays", "mask"),
-        ("centre", "arrays", "substitute"),
+        ("resize", "arrays", "raise"),
+        ("behind", "tfrecord", "mask"),
         ("behind", "arrays", "raise"),
-        ("behind", "tfrecord", "substitute"),
-        ("cache before", "tfrecord", "mask"),
+        ("cache before", "arrays", "mask"),
     ],
 )
 def test_batches_are_those_of_tensorflow(
@@ -140,7 +138,7 @@ def test_installed_decoder_makes_the_same_batches(tmp_path: Path) -> None:
     pytest.importorskip("infeed_jpeg")
     definition = {
         "source": source_of("arrays", tmp_path),
-        "transforms": STEPS["crop"],
+        "transforms": STEPS["centre"],
         "on_error": "substitute",
     }
     expected, bad, _ = run(definition, tmp_path, "tensorflow")
