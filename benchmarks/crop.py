@@ -18,7 +18,8 @@ import numpy as np
 import tensorflow as tf
 from benchmarks.photos import PATTERN, describe, photo_folder
 
-from infeed_server.transforms.decode import DecodeImage, fuse_decode_and_crop
+from infeed_server.pipeline.picture_steps import fuse_decode_and_crop
+from infeed_server.transforms.decode import DecodeImage
 from infeed_server.transforms.geometry import RandomResizedCrop
 
 PAIRS = 7

@@ -22,10 +22,12 @@ down. A dataset that takes longer is called bad."""
 
 
 class FirstBatch(NamedTuple):
-    """What a server or trainer would refuse, and the names of the classes of fields."""
+    """What a server or trainer would refuse, the names of the classes of fields, and the decoder
+    of pictures."""
 
     problem: Problem | None = None
     classes: Mapping[str, Sequence[str]] = {}
+    decoder: str = ""
 
 
 def make_first_batch(
@@ -52,7 +54,7 @@ def _make(name: str, definition: Pipeline, progress: ProgressCallback) -> FirstB
     engine = build(name, definition, Monitor(), progress)
     try:
         engine.warm_up()
-        return FirstBatch(classes=engine.spec.classes)
+        return FirstBatch(classes=engine.spec.classes, decoder=engine.describe_decoder())
     finally:
         engine.close()
 

@@ -32,6 +32,8 @@ class PipelineReport:
     """Bad samples that have no label."""
     bad_examples: list[InfeedError] = field(default_factory=list)
     """The errors of the first bad samples."""
+    decoder: str = ""
+    """Which decoder makes the pictures, and why."""
     ranges: list[FieldRange] = field(default_factory=list)
     classes: list[ClassCounts] = field(default_factory=list)
     stages: dict[int, str] = field(default_factory=lambda: {SOURCE_STAGE: "source"})
@@ -75,6 +77,7 @@ class PipelineReport:
                     for error in self.bad_examples
                 ],
             },
+            "decoder": self.decoder,
             "image_sizes": {
                 name: {
                     side: dict(zip(("min", "median", "max"), sizes, strict=True))

@@ -167,7 +167,7 @@ def _parse_max_bad(text: str) -> Callable[[int], float]:
 def _first_batches(
     pipelines: FilePipelines, names: Sequence[str], scan: bool
 ) -> tuple[list[str], list[Problem]]:
-    """Returns a line for each field with named classes, and the problems."""
+    """Returns a line for each field with named classes and each decoder, and the problems."""
     from infeed_server.check.first_batch import make_first_batch
     from infeed_server.pipeline.followed_classes import warn_of_other_classes
 
@@ -182,6 +182,7 @@ def _first_batches(
         for name, first in found.items()
         for field, classes in first.classes.items()
     ]
+    lines += [f"{name}: {first.decoder}" for name, first in found.items() if first.decoder]
     return lines, [first.problem for first in found.values() if first.problem is not None]
 
 
@@ -202,6 +203,8 @@ def _print_report(report: PipelineReport) -> None:
     line = partial(print_line, out)
     of = "" if report.samples in (None, report.scanned) else f" of {report.samples}"
     line(f"{report.name}: {report.scanned}{of} samples, {report.bad_samples} bad")
+    if report.decoder:
+        line(f"  {report.decoder}")
     if report.without_label:
         line(f"  without a label: {report.without_label}")
     for error in report.bad_examples:

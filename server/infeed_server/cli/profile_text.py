@@ -72,6 +72,8 @@ def _rates(profile: Profile) -> Iterator[str]:
         f"{profile.cores} cores used, {run.cpu_seconds / samples * 1e6:,.0f} µs of CPU "
         f"time per sample, over {run.seconds:.1f} s"
     )
+    if profile.decoder:
+        yield f"          {profile.decoder}"
     others = run.cores - run.usable_cores
     if others > _MENTIONED_SHARE * profile.cores:
         yield f"          other processes of this host used {others:.2f} cores meanwhile"

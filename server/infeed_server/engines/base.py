@@ -218,6 +218,14 @@ class Engine(ABC):
         """Returns how its samples were got so far, by the names of `report.SAMPLE_COUNTS`."""
         return {}
 
+    def describe_decoder(self) -> str:
+        """Returns which decoder makes its pictures, and why; empty where none is decoded."""
+        return ""
+
+    def picture_counts(self) -> Mapping[str, int]:
+        """Returns the pictures that the native decoder was given, by status."""
+        return {}
+
     def bad_samples(self) -> list[dict[str, Any]]:
         """Returns the last bad samples for JSON, the last one first."""
         return []

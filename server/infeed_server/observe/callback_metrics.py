@@ -29,6 +29,7 @@ _STATE = (
 )
 _ORIGIN = "Samples of started requests, by origin: computed, shared or recomputed."
 _CACHE = "Samples that were looked up in the cache, by result: hits or misses."
+_PICTURES = "Pictures by decoder, native or tensorflow, where the native one can do the steps."
 _REQUESTS = "Requests for bytes of objects in stores; obstore's own repetitions are not counted."
 _RECEIVED = "Bytes of objects that were received from stores."
 
@@ -53,6 +54,7 @@ COUNTERS_READ: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("infeed_pipeline_state_seconds", _STATE, ("pipeline", "state")),
     ("infeed_requested_samples", _ORIGIN, ("pipeline", "origin")),
     ("infeed_cache_reads", _CACHE, ("pipeline", "result")),
+    ("infeed_pictures", _PICTURES, ("pipeline", "decoder")),
     ("infeed_store_requests", _REQUESTS, ()),
     ("infeed_store_received_bytes", _RECEIVED, ()),
 )

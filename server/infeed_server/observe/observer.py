@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from infeed_server.observe.jobs import Jobs
 from infeed_server.observe.metrics import Metrics
 from infeed_server.observe.pipeline_reports import PipelineReports
 from infeed_server.observe.status import Document, Status
+from infeed_server.pipeline.native_decoder import DECODED
 from infeed_server.storage.requests import traffic
 
 UPDATE_INTERVAL_SECONDS = 1.0
@@ -60,6 +62,7 @@ class Observer:
                 "infeed_pipeline_state_seconds": self._state_seconds,
                 "infeed_requested_samples": partial(self._sample_counts, is_cache=False),
                 "infeed_cache_reads": partial(self._sample_counts, is_cache=True),
+                "infeed_pictures": self._pictures,
                 "infeed_memory_limit_bytes": self._memory_limit,
                 "infeed_store_requests": lambda: {(): traffic()[0]},
                 "infeed_store_received_bytes": lambda: {(): traffic()[1]},
@@ -139,6 +142,13 @@ class Observer:
             for count, value in engine.sample_counts().items()
             if count.startswith("cache_") == is_cache
         }
+
+    def _pictures(self) -> LabelledValues:
+        pictures: Counter[tuple[str, ...]] = Counter()
+        for name, engine in list(self._engines.items()):
+            for status, count in dict(engine.picture_counts()).items():
+                pictures[name, "native" if status == DECODED else "tensorflow"] += count
+        return pictures
 
 
 def _labelled(values: Mapping[str, float | None]) -> LabelledValues:

@@ -19,6 +19,9 @@ from infeed_server.pipeline.draws import name_draws
 from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
 from infeed_server.pipeline.followed_classes import followed_classes
 from infeed_server.pipeline.lineage import MAX_STABLE, removed_ids, run_order, skip_lineage
+from infeed_server.pipeline.native_decoder import Decoder
+from infeed_server.pipeline.native_pictures import NativePictures, plan_pictures
+from infeed_server.pipeline.picture_steps import find_chain, fuse_decode_and_crop
 from infeed_server.pipeline.removal import removed_samples
 from infeed_server.pipeline.sample_cache import CachedSource, take_cache
 from infeed_server.pipeline.torn_pictures import refuse_torn_pictures
@@ -28,7 +31,6 @@ from infeed_server.sources.python.mapped import Keys, MappedSource, read_samples
 from infeed_server.sources.python.source import PythonReader
 from infeed_server.transforms import Map
 from infeed_server.transforms.base import Step, Transform
-from infeed_server.transforms.decode import fuse_decode_and_crop
 from infeed_server.transforms.finish_placement import plan_finish
 from infeed_server.version import VERSION
 
@@ -45,11 +47,19 @@ class IndexedPlan:
     steps: tuple[Step, ...]
     removed: tuple[int, ...] = ()
     """The samples that the definition removes, in its order."""
+    pictures: NativePictures | str = ""
+    """The native decoder's part of the steps, or why TensorFlow decodes; empty where no picture is
+    decoded."""
 
     @property
     def epoch_length(self) -> int:
         """The positions of an epoch."""
         return self._order.length
+
+    @property
+    def native(self) -> NativePictures | None:
+        """The native decoder's part of the steps, if it has one."""
+        return None if isinstance(self.pictures, str) else self.pictures
 
     @property
     def is_passthrough(self) -> bool:
@@ -88,11 +98,16 @@ class IndexedPlan:
 
 
 def plan_indexed(
-    name: str, definition: Pipeline, source: Source, *, cached: bool = True
+    name: str,
+    definition: Pipeline,
+    source: Source,
+    *,
+    cached: bool = True,
+    decoder: Decoder | str = "",
 ) -> IndexedPlan:
     """Plans a pipeline over an opened source. Raises `ConfigError` and `UserCodeError`. Unless
-    `cached`, a `cache` step is left out, which changes no bits. Closing the plan's source closes
-    `source`."""
+    `cached`, a `cache` step is left out, which changes no bits. `decoder` is of JPEGs, or why
+    TensorFlow decodes them. Closing the plan's source closes `source`."""
     if definition.batch is None:
         raise ConfigError("batch: missing; add for example batch: {size: 64}")
     removed = removed_samples(definition.remove, source)
@@ -119,6 +134,11 @@ def plan_indexed(
         if cache is not None and cached:
             kept = CachedSource(source, first, cache, name, in_graph=bool(rest))
             plan = replace(plan, source=kept, steps=rest)
+        behind = parts[1] if plan.cache else [*parts[0], *parts[1]]
+        pictures = plan_pictures(behind, plan.source, decoder)
+        if find_chain(parts[0]):
+            pictures = "the graph makes what cache keeps"
+        plan = replace(plan, pictures=pictures)
         undo.pop_all()
     return plan
 

@@ -18,6 +18,9 @@ class Cost(NamedTuple):
     cpu: float
     elapsed: float
 
+    def times(self, share: float) -> Cost:
+        return Cost(self.cpu * share, self.elapsed * share)
+
     def minus(self, other: Cost) -> Cost:
         """Returns what is left of a cost after another; never negative."""
         return Cost(max(0.0, self.cpu - other.cpu), max(0.0, self.elapsed - other.elapsed))
@@ -63,6 +66,8 @@ class Profile:
     bad_example: str = ""
     """The error of the first of them."""
     stages: list[Stage] = field(default_factory=list)
+    decoder: str = ""
+    """Which decoder makes the pictures, and why."""
     run: ServerReport | None = None
     """The whole pipeline, run as a server runs it, after a warm-up, always with requests."""
     wire_bytes: float | None = None

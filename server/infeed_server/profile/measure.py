@@ -17,6 +17,8 @@ from infeed_server.engines.monitor import Monitor
 from infeed_server.observe.pipeline_reports import PipelineReports
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import plan_indexed
+from infeed_server.pipeline.native_decoder import open_decoder
+from infeed_server.pipeline.native_pictures import describe_decoder
 from infeed_server.processes import cgroup
 from infeed_server.profile.figures import Profile
 from infeed_server.profile.stages import OnStep, StageProfile
@@ -53,8 +55,9 @@ def measure(
     profile.cores = cgroup.cpu_count()
     profile.source_kind = definition.source.kind
     definition = _with_batch_size(definition, options.batch_size)
+    decoder = "auto"
     if not isinstance(definition.source, DatasetSource):
-        _measure_stages(profile, definition, options, opening, on_step)
+        decoder = _measure_stages(profile, definition, options, opening, on_step)
     on_step("the whole pipeline")
     # Bad samples are left out and not logged, and each sample is made as in the first epoch.
     transforms = tuple(step for step in definition.transforms if not isinstance(step, Cache))
@@ -62,27 +65,34 @@ def measure(
     if isinstance(definition.source, DatasetSource):
         changes = {}
     with opening(profile.name) as on_open:
-        engine = build(profile.name, definition.model_copy(update=changes), Monitor(), on_open)
+        definition = definition.model_copy(update=changes)
+        engine = build(profile.name, definition, Monitor(), on_open, decoder=decoder)
     with closing(engine):
         profile.batch_size = engine.spec.batch_size
         sizes = [field.sample_bytes for field in engine.spec.wire_spec]
         if None not in sizes and profile.wire_bytes is None:
             profile.wire_bytes = float(sum(size or 0 for size in sizes))
         profile.run = _run_engine(engine, options.seconds)
+        if decoder == "native":  # now with the shares of the run
+            profile.decoder = engine.describe_decoder()
 
 
 def _measure_stages(
     profile: Profile, definition: Pipeline, options: Options, opening: Opening, on_step: OnStep
-) -> None:
+) -> str:
+    """Returns the decoder of what was measured."""
     with opening(profile.name) as on_open:
         source = definition.open(on_open)
     with ExitStack() as stack:
         stack.callback(source.close)
-        plan = plan_indexed(profile.name, definition, source, cached=False)
+        decoder = open_decoder("auto")
+        plan = plan_indexed(profile.name, definition, source, cached=False, decoder=decoder)
         stack.callback(plan.source.close)
         profile.batch_size = plan.spec.batch_size
         profile.source_samples = len(source) - len(plan.removed)
         StageProfile(profile, plan, options.seconds / 10, options.samples, on_step).measure()
+        profile.decoder = describe_decoder(plan.pictures)
+        return "native" if plan.native else "tensorflow"
 
 
 def _with_batch_size(definition: Pipeline, size: int | None) -> Pipeline:

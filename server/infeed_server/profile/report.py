@@ -19,6 +19,7 @@ def to_json(profile: Profile, *, complete: bool) -> dict[str, Any]:
         "batch_size": profile.batch_size,
         "samples": profile.samples,
         "bad_samples": {"count": profile.bad_samples, "first": profile.bad_example or None},
+        "decoder": profile.decoder or None,
         "stages": [_stage(stage) for stage in profile.stages],
         "wire_bytes": profile.wire_bytes,
         "run": run

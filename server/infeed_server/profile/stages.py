@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
 
@@ -17,11 +18,13 @@ from infeed.wire.batch import Payload, encode_batch
 from infeed_server.cache.records import RecordField, RecordFormat
 from infeed_server.engines.indexed.sample_reader import SampleReader
 from infeed_server.pipeline.indexed_plan import IndexedPlan, split_python_maps
+from infeed_server.pipeline.native_decoder import DECODED
 from infeed_server.pipeline.sample_graph import apply_step
+from infeed_server.processes import cgroup
 from infeed_server.profile.figures import Cost, Kind, Profile, Stage
 from infeed_server.profile.samples import KeptSamples, StepFunction, columns_bytes
 from infeed_server.profile.timing import median_cost, reading_cost
-from infeed_server.sources.base import Sample
+from infeed_server.sources.base import Columns, Sample
 from infeed_server.sources.python.mapped import MappedSource
 from infeed_server.transforms import Cache, Map
 from infeed_server.transforms.base import Step
@@ -61,7 +64,7 @@ class StageProfile:
         self._note_lost(len(self._index) - len(good), len(good))
         raw = KeptSamples.of_columns(columns, self._reader.keys(good))
         self._measure_reading(raw)
-        kept, cached = self._measure_transforms(raw)
+        kept, cached = self._measure_transforms(raw, columns, self._reader.keys(good))
         self._on_step("batches and messages")
         if not self._plan.is_passthrough:
             if self._cache >= 0 and cached.is_fixed:
@@ -104,8 +107,11 @@ class StageProfile:
             name, cost = ", ".join(map(_step_name, maps)), cost.minus(alone)
             self._add(Stage("map", name, cost, size, raw.bytes, cached=cached))
 
-    def _measure_transforms(self, raw: KeptSamples) -> tuple[KeptSamples, KeptSamples]:
-        """Measures the graph of the server. Returns the samples behind it, and behind `cache`."""
+    def _measure_transforms(
+        self, raw: KeptSamples, columns: Columns, keys: Array
+    ) -> tuple[KeptSamples, KeptSamples]:
+        """Measures the graph of the server, and the native decoder on `columns`. Returns the
+        samples behind it, and behind `cache`."""
         source = self._plan.source
 
         def parse(columns: Sample, _: tf.Tensor) -> Sample:
@@ -116,6 +122,7 @@ class StageProfile:
             cost, cached = raw.cost(parse, self._seconds), self._cache >= 0
             self._add(Stage("parse", "parse", cost, raw.bytes, kept.bytes, cached=cached))
         repeats = not getattr(source, "random", False)
+        native, left = self._measure_native(raw, columns, keys)
         for step in self._plan.steps:
             (number, transform), name = step, _step_name(step)
             function = partial(apply_step, step)
@@ -123,11 +130,14 @@ class StageProfile:
             before, kept = kept, self._after(kept, function)
             repeats = repeats and not transform.random
             cached = number < self._cache
+            share = left if number in native else 1.0
+            if not share:
+                continue
             self._add(
                 Stage(
                     "transform",
                     name,
-                    before.cost(function, self._seconds),
+                    before.cost(function, self._seconds).times(share),
                     before.bytes,
                     kept.bytes,
                     ordinal=number,
@@ -137,6 +147,25 @@ class StageProfile:
             )
             in_cache = kept if cached else in_cache
         return kept, in_cache
+
+    def _measure_native(
+        self, raw: KeptSamples, columns: Columns, keys: Array
+    ) -> tuple[Sequence[int], float]:
+        """Measures the native decoder. Returns the numbers of its steps, and the share of pictures
+        that it leaves to the graph."""
+        native = self._plan.native
+        if native is None:
+            return (), 1.0
+        self._on_step(native.name)
+        with ThreadPoolExecutor(cgroup.cpu_count(), "infeed-profile-decode") as threads:
+
+            def decode() -> int:
+                native.make(columns, keys, threads)
+                return len(keys)
+
+            cost = median_cost(decode, self._seconds)
+        self._add(Stage("transform", native.name, cost, raw.bytes, native.bytes))
+        return native.ordinals, 1 - native.counts[DECODED] / native.counts.total()
 
     def _measure_sending(self, last: KeptSamples) -> None:
         """Measures messages, with their checksums, and the transforms of the trainer."""

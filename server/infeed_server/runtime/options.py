@@ -25,6 +25,14 @@ class Readiness(str, Enum):
     ANY = "any"
 
 
+class Decoder(str, Enum):
+    """The values of `--decoder`."""
+
+    AUTO = "auto"
+    NATIVE = "native"
+    TENSORFLOW = "tensorflow"
+
+
 def _file(text: str) -> Any:
     return option(None, text, _SECURITY, metavar="FILE")
 
@@ -51,6 +59,11 @@ class GeneralOptions(Options):
     readiness: Readiness = option(
         Readiness.ALL,
         "Pipelines that must be ready for the server to be ready: all of them, or any.",
+    )
+    decoder: Decoder = option(
+        Decoder.AUTO,
+        "Decoder of JPEGs: native (infeed-jpeg, the same pixels in less time), tensorflow, or "
+        "auto, which is native where the machine has it.",
     )
     memory_limit: int | None = option(
         None,
@@ -108,6 +121,12 @@ class ServerOptions(ServeOptions):
             given = "key" if self.tls_key else "client-ca" if self.tls_client_ca else ""
             name = f"--tls-{given}" if given else "--http-tls"
             raise ConfigError(f"{name}: TLS needs the server's certificate too: --tls-cert")
+
+        if self.engine and self.decoder is Decoder.NATIVE:
+            raise ConfigError(
+                "--decoder native: the workers of another engine decode with TensorFlow; leave it "
+                "out, or use --engine local"
+            )
 
     @property
     def shares_port(self) -> bool:

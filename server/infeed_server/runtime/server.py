@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -36,6 +37,8 @@ from infeed_server.serving.auth import TokenAuthenticator
 from infeed_server.serving.catalog import Catalog
 from infeed_server.sources import ProgressCallback
 from infeed_server.version import VERSION
+
+_log = logging.getLogger(__name__)
 
 NamedProgress = Callable[[str], ProgressCallback]
 """Pipeline name → callback for the progress of its index, in bytes."""
@@ -193,7 +196,10 @@ class Server:
         if self._remote:
             engine = self._remote.build(name, definition, self._budget, on_progress)
         else:
-            engine = build(name, definition, self.metrics, on_progress, self._budget)
+            decoder = self._options.decoder.value
+            engine = build(name, definition, self.metrics, on_progress, self._budget, decoder)
+            if line := engine.describe_decoder():
+                _log.info("%s: %s", name, line)
         self._closing.callback(engine.close)
         if self._options.shares_port:
             _require_shareable(engine)

@@ -4,7 +4,6 @@ is decoded."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -16,7 +15,6 @@ from infeed_server.transforms.base import (
     Drawn,
     FieldTransform,
     Key,
-    Step,
     Transform,
     get_field,
     require_at_run_time,
@@ -178,27 +176,3 @@ class DecodeAndCrop(Transform):
 def _decode_whole(contents: tf.Tensor, key: Key, decoding: Decoding, crop: Crop) -> tf.Tensor:
     pixels = decode_traced(contents, decoding)
     return crop_to_window(pixels, crop.choose_window(tf.shape(pixels), key))
-
-
-def fuse_decode_and_crop(steps: Sequence[Step]) -> list[Step]:
-    """Fuses each `decode_image` with a crop of its field that directly follows. The fused step
-    keeps the crop's ordinal, and draws what the crop would have drawn."""
-    fused: list[Step] = []
-    for ordinal, step in steps:
-        previous = fused[-1][1] if fused else None
-        if (
-            isinstance(step, Crop)
-            and isinstance(previous, DecodeImage)
-            and _can_fuse(previous, step)
-        ):
-            fused[-1] = (ordinal, DecodeAndCrop(decode=previous, crop=step))
-        else:
-            fused.append((ordinal, step))
-    return fused
-
-
-def _can_fuse(decode: DecodeImage, crop: Crop) -> bool:
-    # Windows of JPEGs are decoded to 1 or 3 channels of uint8 only. With 0, the crop could not know
-    # the shape. TensorFlow decodes no window at a smaller scale.
-    is_supported = decode.channels in (1, 3) and decode.dtype == "uint8" and decode.scale == 1
-    return decode.field == crop.field and is_supported

@@ -28,7 +28,7 @@ _INT32_MAX = (1 << 31) - 1
 class Crop(FieldTransform):
     """A window of the image, which a subclass chooses from the image's shape and the key alone.
 
-    So a JPEG can be cropped while it is decoded: see `fuse_decode_and_crop`.
+    So a JPEG can be cropped while it is decoded: see `pipeline.picture_steps`.
     """
 
     size: Size
@@ -36,6 +36,16 @@ class Crop(FieldTransform):
 
     def choose_window(self, shape: tf.Tensor, key: Key) -> Window:
         """Returns the window in an image of that shape, int32[3]. Fails for too small an image."""
+        with tf.control_dependencies(require_size(self, self.size, shape)):
+            return self.place_window(shape[:2], self.draw_numbers(key))
+
+    def draw_numbers(self, key: Key) -> tf.Tensor:  # noqa: ARG002 - of those that are random
+        """Returns the random numbers that decide the window in an image of any size."""
+        return tf.zeros([0])
+
+    def place_window(self, image: tf.Tensor, numbers: tf.Tensor) -> Window:
+        """Returns the windows in images of these sizes, int32[..., 2], for the numbers of each.
+        Where an image is too small, its window is not inside of it."""
         raise NotImplementedError(type(self).__name__)
 
     def to_output(self, pixels: tf.Tensor) -> tf.Tensor:
@@ -61,9 +71,8 @@ class CenterCrop(Crop):
     """
 
     @override
-    def choose_window(self, shape: tf.Tensor, key: Key) -> Window:
-        with tf.control_dependencies(require_size(self, self.size, shape)):
-            return tf.concat([(shape[:2] - self.size) // 2, self.size], 0)
+    def place_window(self, image: tf.Tensor, numbers: tf.Tensor) -> Window:
+        return tf.concat([(image - self.size) // 2, tf.zeros_like(image) + self.size], -1)
 
 
 class RandomGeometry(RandomTransform, FieldTransform):
@@ -80,13 +89,15 @@ class RandomCrop(RandomGeometry, Crop):
     """
 
     @override
-    def choose_window(self, shape: tf.Tensor, key: Key) -> Window:
-        # The same window as tf.image.stateless_random_crop with this key. It draws an offset for
-        # each of the three dimensions; the offset of the channels is always 0.
-        with tf.control_dependencies(require_size(self, self.size, shape)):
-            offset_counts = shape[:2] - self.size + 1
-        drawn = tf.random.stateless_uniform([3], key, maxval=_INT32_MAX, dtype=tf.int32)
-        return tf.concat([drawn[:2] % offset_counts, self.size], 0)
+    def draw_numbers(self, key: Key) -> tf.Tensor:
+        # As tf.image.stateless_random_crop with this key. It draws an offset for each of the three
+        # dimensions; the offset of the channels is always 0.
+        return tf.random.stateless_uniform([3], key, maxval=_INT32_MAX, dtype=tf.int32)[:2]
+
+    @override
+    def place_window(self, image: tf.Tensor, numbers: tf.Tensor) -> Window:
+        offset_counts = tf.maximum(image - self.size + 1, 1)
+        return tf.concat([numbers % offset_counts, tf.zeros_like(image) + self.size], -1)
 
 
 def crop_to_window(pixels: tf.Tensor, window: Window) -> tf.Tensor:
@@ -101,15 +112,19 @@ class _RandomFlip(RandomGeometry):
 
     axis: ClassVar[int]
 
+    def is_flipped(self, key: Key) -> tf.Tensor:
+        return tf.random.stateless_uniform([], key) < 0.5
+
     @override
     def draw_field(self, x: tf.Tensor, key: Key) -> Drawn:
-        return {"flipped": tf.random.stateless_uniform([], key) < 0.5}
+        return {"flipped": self.is_flipped(key)}
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
         pixels = require_image(x, self)
-        flipped = self.draw_field(pixels, key)["flipped"]
-        result = tf.cond(flipped, lambda: tf.reverse(pixels, [self.axis]), lambda: pixels)
+        result = tf.cond(
+            self.is_flipped(key), lambda: tf.reverse(pixels, [self.axis]), lambda: pixels
+        )
         return tf.ensure_shape(result, pixels.shape)
 
 
@@ -173,35 +188,43 @@ class RandomResizedCrop(RandomGeometry, Crop):
 
     @override
     def choose_window(self, shape: tf.Tensor, key: Key) -> Window:
-        image = tf.cast(shape[:2], tf.float64)
+        return self.place_window(shape[:2], self.draw_numbers(key))  # it fits in any image
+
+    @override
+    def draw_numbers(self, key: Key) -> tf.Tensor:
         # float64: any offset in an image of any size is equally likely, to 50 bits. These are the
         # bits of `tf.random.stateless_uniform`; each operation adds to the time of a small image.
-        drawn = tf.raw_ops.StatelessRandomUniform(
-            shape=[2 * _TRIES + 2], seed=key, dtype=tf.float64
-        )
-        share, aspect, position = tf.split(drawn, [_TRIES, _TRIES, 2])
+        return tf.raw_ops.StatelessRandomUniform(shape=[2 * _TRIES + 2], seed=key, dtype=tf.float64)
+
+    @override
+    def place_window(self, image: tf.Tensor, numbers: tf.Tensor) -> Window:
+        image = tf.cast(image, tf.float64)
+        share, aspect, position = tf.split(numbers, [_TRIES, _TRIES, 2], axis=-1)
         sizes = self._draw_sizes(image, share, aspect)
         # The central window is the last, and always fits.
-        sizes = tf.concat([sizes, self._central_size(image)[tf.newaxis]], 0)
-        chosen = tf.argmax(tf.reduce_all((sizes >= 1) & (sizes <= image), axis=1))
-        size = tf.gather(sizes, chosen)
+        sizes = tf.concat([sizes, self._central_size(image)[..., tf.newaxis, :]], -2)
+        fits = (sizes >= 1) & (sizes <= image[..., tf.newaxis, :])
+        chosen = tf.argmax(tf.reduce_all(fits, axis=-1), axis=-1)
+        size = tf.gather(sizes, chosen, axis=-2, batch_dims=image.shape.rank - 1)
         space = image - size
-        offset = tf.where(chosen < _TRIES, position * (space + 1), space / 2)
-        return tf.cast(tf.concat([tf.floor(offset), size], 0), tf.int32)
+        is_drawn = chosen[..., tf.newaxis] < _TRIES
+        offset = tf.where(is_drawn, position * (space + 1), space / 2)
+        return tf.cast(tf.concat([tf.floor(offset), size], -1), tf.int32)
 
     def _draw_sizes(self, image: tf.Tensor, share: tf.Tensor, aspect: tf.Tensor) -> tf.Tensor:
-        """Returns whole heights and widths, float64[n, 2], for draws in [0, 1), float64[n]."""
+        """Returns whole heights and widths, float64[..., n, 2], for draws in [0, 1)."""
         least, most = self.scale
-        root = tf.sqrt(tf.reduce_prod(image) * (least + (most - least) * share))
+        area = tf.reduce_prod(image, axis=-1, keepdims=True)
+        root = tf.sqrt(area * (least + (most - least) * share))
         low, high = (math.log(ratio) / 2 for ratio in self.ratio)
         root_of_ratio = tf.exp(low + (high - low) * aspect)
-        return tf.round(tf.stack([root / root_of_ratio, root * root_of_ratio], axis=1))
+        return tf.round(tf.stack([root / root_of_ratio, root * root_of_ratio], axis=-1))
 
     def _central_size(self, image: tf.Tensor) -> tf.Tensor:
-        """Returns height and width, float64[2], of the largest window with an allowed ratio."""
+        """Returns height and width of the largest window with an allowed ratio."""
         low, high = self.ratio
         # The height for the width and the least ratio; the width for the height and the greatest.
-        opposite = tf.reverse(image, [0]) * [1 / low, high]
+        opposite = tf.reverse(image, [-1]) * [1 / low, high]
         return tf.maximum(tf.minimum(image, tf.round(opposite)), 1)
 
     @override

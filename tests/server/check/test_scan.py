@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from tests.harness.native_double import DecoderDouble
 
 from infeed_server.check.report import PipelineReport
 from infeed_server.check.scan import scan_pipeline
@@ -102,7 +104,8 @@ PHOTOS = """
 """
 
 
-def test_photos(folder: Path) -> None:
+def test_photos(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "infeed_jpeg", DecoderDouble())
     report, problems, progress = scan(folder, PHOTOS, show=2)
     assert (report.samples, report.scanned, report.bad_samples) == (70, 70, 3)
     assert (progress.total, progress.done) == (70, 70)
@@ -120,6 +123,8 @@ def test_photos(folder: Path) -> None:
     assert abs(decoded.mean - 127.5) < 1
     assert abs(decoded.std - 73.9) < 1
     assert ranges[2, "image"].maximum > 500
+    share = "infeed-jpeg decodes 0.0% of the pictures, TensorFlow the others: 69 refused"
+    assert report.decoder == report.to_json()["decoder"] == share
     (balance,) = report.balances()
     assert dict(balance.counts) == {0: 33, 1: 34}
     assert len(problems) == 1

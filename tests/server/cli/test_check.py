@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.harness.datasets import jpeg
 from typer.testing import CliRunner, Result
 
 from infeed.cli import new_app
@@ -69,15 +70,17 @@ def test_good_file_has_status_0(folder: Path) -> None:
     assert "--scan" in result.output
 
 
-def test_classes_and_their_order_are_printed(folder: Path) -> None:
+def test_classes_order_and_decoder_are_printed(folder: Path) -> None:
     for name in ("cat", "dog"):
         (folder / "photos" / name).mkdir(parents=True)
-        (folder / "photos" / name / "0.jpg").touch()
-    source = "source: {images: photos, labels: folders}"
+        (folder / "photos" / name / "0.jpg").write_bytes(jpeg(0))
+    steps = "[decode_image: {field: image, channels: 1}, center_crop: {field: image, size: [4, 4]}]"
+    source = f"source: {{images: photos, labels: folders}}, transforms: {steps}"
     (folder / "photos.yaml").write_text(f"pipelines: {{p: {{{source}, batch: 2}}}}\n")
     lines = run("photos.yaml").stdout.splitlines()
     assert lines[0] == "p: the classes of label are 0 cat, 1 dog"
-    assert lines[1].startswith("note: p: samples come class by class")
+    assert lines[1] == "p: TensorFlow decodes the pictures: decode_image has channels: 1"
+    assert lines[2].startswith("note: p: samples come class by class")
 
 
 def test_json_of_a_bad_file(folder: Path) -> None:

@@ -70,6 +70,8 @@ def test_figures_of_metrics_are_those_of_the_status() -> None:
     assert sample("infeed_wait_ratio", photos) == 0.5
     assert sample("infeed_wait_ratio", {"pipeline": "other"}) is None
     assert sample("infeed_queued_requests", photos) == 5
+    for decoder, pictures in (("native", 20), ("tensorflow", 4)):
+        assert sample("infeed_pictures_total", {**photos, "decoder": decoder}) == pictures
     state = {**photos, "state": "transform"}
     assert sample("infeed_pipeline_state_seconds_total", state) == 9
     assert sample("infeed_desired_servers") == observer.status.desired_servers > 0

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from infeed_server.pipeline.picture_steps import fuse_decode_and_crop
 from infeed_server.transforms import REGISTRY
-from infeed_server.transforms.decode import fuse_decode_and_crop
 
 SIZE = [97, 113]
 METHODS = (

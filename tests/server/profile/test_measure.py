@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from tests.harness.native_double import DecoderDouble
 
 from infeed.shared.errors import SampleError
 from infeed_server.pipeline.load import parse_yaml
@@ -70,15 +73,23 @@ def profile_of(
     return profile
 
 
-def test_fused_step_has_both_names_and_bytes_flow_on(folder: Path) -> None:
+@pytest.mark.parametrize("decoder", [None, DecoderDouble(), DecoderDouble(lambda _: True)])
+def test_fused_step_has_both_names_and_bytes_flow_on(
+    folder: Path, decoder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "infeed_jpeg", decoder)
     transforms = (
         "[decode_image: {field: image}, random_resized_crop: {field: image, size: [8, 8]}, "
         "normalize: {field: image, scale: 255}]"
     )
     profile = profile_of(folder, PHOTOS, transforms)
+    steps = "decode_image+random_resized_crop"
+    native = [("transform", f"{steps} (native)")] if decoder else []
+    in_graph = [] if decoder and not decoder.is_odd(b"") else [("transform", steps)]
     assert [(stage.kind, stage.name) for stage in profile.stages] == [
         ("read", "read images"),
-        ("transform", "decode_image+random_resized_crop"),
+        *native,
+        *in_graph,
         ("batch", "batch"),
         ("encode", "encode"),
         ("finish", "normalize image"),
@@ -89,7 +100,14 @@ def test_fused_step_has_both_names_and_bytes_flow_on(folder: Path) -> None:
     assert profile.wire_bytes == fused.bytes_out
     assert (profile.samples, profile.bad_samples) == (12, 0)
     assert profile.run_samples > 0
-    assert to_json(profile, complete=True)["run"]["samples"] > 0
+    document = to_json(profile, complete=True)
+    assert document["run"]["samples"] > 0
+    expected = r"TensorFlow decodes the pictures: the package infeed-jpeg is not installed"
+    if decoder:
+        expected = "infeed-jpeg decodes 100.0% of the pictures"
+    if decoder and in_graph:
+        expected = r"infeed-jpeg decodes 0.0% of the pictures, TensorFlow the others: \d+ odd"
+    assert re.fullmatch(expected, document["decoder"])
 
 
 def test_artificial_heavy_function_is_the_most_expensive_stage(folder: Path) -> None:

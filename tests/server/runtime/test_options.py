@@ -12,7 +12,7 @@ from infeed.cli.model_options import with_models
 from infeed.shared.errors import ConfigError
 from infeed_server.config.address import Address
 from infeed_server.runtime.multiprocess import _command
-from infeed_server.runtime.options import Readiness, ServeOptions, ServerOptions
+from infeed_server.runtime.options import Decoder, Readiness, ServeOptions, ServerOptions
 from infeed_server.serving.auth import hash_token
 
 OTHERS: dict[str, Any] = {
@@ -21,6 +21,7 @@ OTHERS: dict[str, Any] = {
     "http_hosts": ["a", "b"],
     "grace": 0.5,
     "readiness": Readiness.ANY,
+    "decoder": Decoder.TENSORFLOW,
     "memory_limit": 17,
     "skip_broken": True,
     "processes": 8,

@@ -12,6 +12,7 @@ from PIL import Image
 from tests.harness import pictures
 
 from infeed.shared.errors import ConfigError
+from infeed_server.pipeline.picture_steps import fuse_decode_and_crop
 from infeed_server.transforms import (
     CenterCrop,
     DecodeImage,
@@ -20,7 +21,7 @@ from infeed_server.transforms import (
     RandomResizedCrop,
     Rename,
 )
-from infeed_server.transforms.decode import DecodeAndCrop, fuse_decode_and_crop
+from infeed_server.transforms.decode import DecodeAndCrop
 
 CROPS = [
     CenterCrop(field="image", size=(60, 40)),

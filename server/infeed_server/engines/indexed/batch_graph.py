@@ -1,13 +1,13 @@
 """The tf.data graph of one batch size, from the columns of batches to the rows of their fields.
 
-With substitutes for bad samples, each batch has its own `map`, which leaves out a sample that
-fails and keeps the others. That takes processor time of each sample, 10 to 20 µs: nothing to the
-decoding of a photo, but much to a cheap transform.
+Each batch has its own `map` where it may have any number of samples: those that the native decoder
+leaves, and with substitutes for bad samples the good ones. That takes processor time of each
+sample, 10 to 20 µs: nothing to the decoding of a photo, but much to a cheap transform.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -15,7 +15,6 @@ import tensorflow as tf
 from infeed.shared.tensorflow.from_callable import from_callable
 from infeed_server.engines.tf_data import graph_options, unbatched
 from infeed_server.pipeline.indexed_plan import IndexedPlan
-from infeed_server.sources import Source
 
 _GRAPH_BATCHES = 2
 """Batches whose samples are made at a time: with one, processors idle while its last is made."""
@@ -24,11 +23,14 @@ Rows = dict[str, Any]
 """`slot`, `index`, `key` and `columns` of each sample of a batch."""
 
 
-def batch_dataset(
-    plan: IndexedPlan, slots: int, batches: Iterator[Rows], *, keeps_good: bool
-) -> tf.data.Dataset:
+def maps_each(plan: IndexedPlan) -> bool:
+    """Returns whether each batch has its own `map`; its rows then are one more than its samples."""
+    return _keeps_good(plan) or (plan.native is not None and plan.native.is_complete)
+
+
+def batch_dataset(plan: IndexedPlan, slots: int, batches: Iterator[Rows]) -> tf.data.Dataset:
     """Returns the dataset of the rows that are made of each batch: slots, indices and fields."""
-    sample_function = plan.sample_function()
+    sample_function = (plan.native or plan).sample_function()
 
     # `map` converts the user's functions itself; this package's need no AutoGraph.
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
@@ -36,31 +38,37 @@ def batch_dataset(
         return row["slot"], row["index"], sample_function(row["columns"], row["key"])
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def good_rows(batch: Rows) -> Any:
+    def map_batch(batch: Rows) -> Any:
         rows = tf.data.Dataset.from_tensor_slices(batch)
-        good = rows.map(transform, num_parallel_calls=tf.data.AUTOTUNE).ignore_errors()
+        mapped = rows.map(transform, num_parallel_calls=tf.data.AUTOTUNE)
+        mapped = mapped.ignore_errors() if _keeps_good(plan) else mapped
         # A last row, of zeros: a batch without a good sample is an element, too.
-        end = tf.nest.map_structure(lambda x: tf.zeros(x.shape, x.dtype), good.element_spec)
-        ended = good.concatenate(tf.data.Dataset.from_tensors(end))
+        end = tf.nest.map_structure(lambda x: tf.zeros(x.shape, x.dtype), mapped.element_spec)
+        ended = mapped.concatenate(tf.data.Dataset.from_tensors(end))
         return ended.batch(slots + 1).get_single_element()
 
-    read = from_callable(lambda _: next(batches, None), _signature(plan.source))
-    if keeps_good:
-        made = read.map(good_rows, num_parallel_calls=_GRAPH_BATCHES)
+    signature = _signature((plan.native or plan.source).columns)
+    read = from_callable(lambda _: next(batches, None), signature)
+    if maps_each(plan):
+        made = read.map(map_batch, num_parallel_calls=_GRAPH_BATCHES)
     else:
         mapped = unbatched(read).map(transform, num_parallel_calls=tf.data.AUTOTUNE)
         made = mapped.batch(slots, drop_remainder=True)
     return made.prefetch(2).with_options(graph_options())
 
 
-def _signature(source: Source) -> dict[str, Any]:
+def _keeps_good(plan: IndexedPlan) -> bool:
+    """Returns whether the good samples of a batch with a bad one are kept."""
+    return plan.spec.on_error != "raise"
+
+
+def _signature(columns: Mapping[str, tf.TensorSpec]) -> dict[str, Any]:
     """Returns the tensor specs of a batch that is read."""
     return {
         "slot": tf.TensorSpec([None], tf.int64),
         "index": tf.TensorSpec([None], tf.int64),
         "key": tf.TensorSpec([None, 2], tf.int64),
         "columns": {
-            name: tf.TensorSpec([None, *spec.shape], spec.dtype)
-            for name, spec in source.columns.items()
+            name: tf.TensorSpec([None, *spec.shape], spec.dtype) for name, spec in columns.items()
         },
     }

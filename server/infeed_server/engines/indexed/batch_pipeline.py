@@ -2,6 +2,7 @@
 
     queue → read columns by index (threads) → unbatch → map(sample function) → batch → prefetch
 
+The native decoder is between the first two: what it makes completely needs no graph.
 All streams of a batch size share one pipeline, so it is traced, warmed up and autotuned once, and
 its memory has one bound.
 """
@@ -23,7 +24,7 @@ from infeed.shared.errors import InfeedError, ServerError
 from infeed.shared.spec import Array
 from infeed_server.engines.base import Answer, HostBatch, shutting_down
 from infeed_server.engines.indexed.bad_samples import BadSampleHandler
-from infeed_server.engines.indexed.batch_graph import Rows, batch_dataset
+from infeed_server.engines.indexed.batch_graph import Rows, batch_dataset, maps_each
 from infeed_server.engines.indexed.batch_queue import BatchQueue
 from infeed_server.engines.indexed.fair_queue import BatchTask, complete
 from infeed_server.engines.indexed.shared_batches import SharedBatches
@@ -32,6 +33,8 @@ from infeed_server.engines.monitor import Monitor, record_stage
 from infeed_server.engines.state_clock import PipelineState, StateClock
 from infeed_server.engines.tf_data import TfIterator
 from infeed_server.pipeline.indexed_plan import IndexedPlan
+from infeed_server.pipeline.native_pictures import NativePictures
+from infeed_server.processes import cgroup
 from infeed_server.sources.base import READ_THREADS, Columns, array_bytes
 
 log = logging.getLogger(__name__)
@@ -58,8 +61,8 @@ class BatchPipeline:
         self.slots = slots
         self._bad_samples = bad_samples
         self._monitor = monitor
-        self._keeps_good = plan.spec.on_error != "raise"
-        """Whether the graph keeps the good samples of a batch with a bad one."""
+        self._extra_rows = int(maps_each(plan))
+        """Rows that the graph makes of a batch, besides its samples."""
         self.queue = BatchQueue(shared)
         self.users = 0
         self._reads: deque[tuple[BatchTask, Future[Columns]]] = deque()
@@ -67,12 +70,17 @@ class BatchPipeline:
         """Of the last batch that was read."""
         self._in_graph: deque[BatchTask] = deque()
         """A task is in one of the two until its result is set or it fails."""
+        self._decoding: set[BatchTask] = set()
+        """Tasks of `_reads` that are in the native decoder."""
         self._repairs: set[BatchTask] = set()
         """Those that have failed, until they are completed."""
         self.clock = StateClock(self._state)
         self._failure: InfeedError | None = None
         self._lock = threading.Lock()
         self._read_pool = ThreadPoolExecutor(READ_THREADS, f"infeed-read-{plan.spec.name}")
+        # In the order of batches, so that no thread idles while another makes a batch's last.
+        decode_threads = f"infeed-decode-{plan.spec.name}"
+        self._decode_pool = ThreadPoolExecutor(cgroup.cpu_count(), decode_threads)
         name = f"infeed-pipeline-{plan.spec.name}-{slots}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -98,9 +106,10 @@ class BatchPipeline:
             complete(task, shutting_down())
         self._thread.join()
         self._read_pool.shutdown()
+        self._decode_pool.shutdown()
 
     def _state(self) -> PipelineState:
-        if self._in_graph:
+        if self._in_graph or self._decoding:
             return "transform"
         if self._reads:
             return "source"
@@ -111,10 +120,7 @@ class BatchPipeline:
     def _run(self) -> None:
         try:
             if self._plan.is_passthrough:
-                for task, columns in self._read_columns():
-                    task.put(task.left, dict(columns))
-                    complete(task, task.to_batch())
-                    self._leave_graph()
+                deque(self._read_columns(), 0)
             else:
                 self._run_graph()
         except Exception as error:
@@ -124,8 +130,7 @@ class BatchPipeline:
             self._fail_all(shutting_down())
 
     def _run_graph(self) -> None:
-        keeps_good = self._keeps_good
-        dataset = batch_dataset(self._plan, self.slots, self._read_batches(), keeps_good=keeps_good)
+        dataset = batch_dataset(self._plan, self.slots, self._read_batches())
         with contextlib.closing(TfIterator(dataset)) as batches:
             while True:
                 try:
@@ -140,7 +145,7 @@ class BatchPipeline:
 
     def _on_rows(self, slots: Array, index: Array, arrays: dict[str, tf.Tensor]) -> None:
         task = self._in_graph[0]
-        count = len(slots) - self._keeps_good
+        count = len(slots) - self._extra_rows
         slots, index = slots[:count], index[:count]
         if not np.array_equal(index, task.index[slots]):
             raise ServerError(
@@ -167,7 +172,8 @@ class BatchPipeline:
             yield {"slot": left, "index": index, "key": key, "columns": columns}
 
     def _read_columns(self) -> Iterator[tuple[BatchTask, Columns]]:
-        """Yields the tasks in the queue's order with their columns; reads ahead on threads."""
+        """Yields the tasks in the queue's order with their columns, and completes those that need
+        no graph; reads ahead on threads."""
         while True:
             while len(self._reads) < self._read_ahead():
                 work = self.queue.take(wait=not self._reads)
@@ -186,15 +192,19 @@ class BatchPipeline:
                 if self._failure is not None:
                     return
                 self._reads.popleft()
-                if error is None:
+                if error is None and len(task.left):
                     task.entered_at = time.perf_counter()
                     self._in_graph.append(task)
             self.clock.update()
-            if error is None:
-                self._columns_bytes = sum(map(array_bytes, columns.values()))
+            if error is not None:
+                self._on_failed(task, error)
+                continue
+            arrays = (*columns.values(), *task.arrays.values())
+            self._columns_bytes = sum(map(array_bytes, arrays))
+            if len(task.left):
                 yield task, columns
             else:
-                self._on_failed(task, error)
+                complete(task, task.to_batch())
 
     def _read_ahead(self) -> int:
         """Returns the number of batches to read ahead, if all are like the last."""
@@ -224,7 +234,28 @@ class BatchPipeline:
         begin = time.perf_counter()
         columns = self._plan.read(task.index, task.key)
         record_stage(self._monitor, self._plan.spec.name, "read", begin, task.request.span)
+        if self._plan.is_passthrough:
+            task.put(task.left, dict(columns))
+        if self._plan.native is not None:
+            columns = self._decode(self._plan.native, task, columns)
         return columns
+
+    def _decode(self, native: NativePictures, task: BatchTask, columns: Columns) -> Columns:
+        """Puts the samples into a task that need no graph. Returns the columns of the others."""
+        begin = time.perf_counter()
+        self._decoding.add(task)
+        self.clock.update()
+        try:
+            made = native.make(columns, task.key, self._decode_pool)
+        finally:
+            self._decoding.discard(task)
+            self.clock.update()
+        if made.done.any():
+            task.put(task.left[made.done], made.fields)
+        if not len(task.left):
+            span = task.request.span
+            record_stage(self._monitor, self._plan.spec.name, "transform", begin, span)
+        return made.left
 
     def _fail_all(self, error: InfeedError) -> None:
         """Fails every task that is waiting or in progress, and all later ones. A failed graph's

@@ -25,8 +25,8 @@ from infeed_server.engines.memory_budget import MemoryBudget
 from infeed_server.engines.monitor import Monitor
 from infeed_server.order import SampleOrder
 from infeed_server.pipeline.load import parse
+from infeed_server.pipeline.picture_steps import fuse_decode_and_crop
 from infeed_server.runtime.engine_factory import build
-from infeed_server.transforms.decode import fuse_decode_and_crop
 
 
 def fails_on_3_17_and_18(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -11,8 +11,8 @@ from PIL import Image
 from pydantic import ValidationError
 from tests.harness import pictures
 
+from infeed_server.pipeline.picture_steps import fuse_decode_and_crop
 from infeed_server.transforms import CenterCrop, DecodeImage
-from infeed_server.transforms.decode import fuse_decode_and_crop
 
 SMALL = np.random.default_rng(4).integers(0, 256, (6, 8, 3), np.uint8)
 SMOOTH = Image.fromarray(SMALL).resize((91, 70), Image.Resampling.BICUBIC)

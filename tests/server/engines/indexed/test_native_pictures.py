@@ -1,0 +1,200 @@
+"""Tests of the native decoder in the engine: the same batches and bad samples as by TensorFlow."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.harness.datasets import jpeg
+from tests.harness.native_double import DecoderDouble
+from tests.harness.tfrecords import example, write_records
+
+import infeed
+from infeed.shared.errors import ConfigError, InfeedError
+from infeed_server.engines.base import HostBatch, Request, Trainer
+from infeed_server.engines.indexed.engine import IndexedEngine
+from infeed_server.engines.monitor import Monitor
+from infeed_server.pipeline.load import parse
+from infeed_server.runtime.engine_factory import build
+from infeed_server.runtime.options import ServerOptions
+from infeed_server.runtime.server import Server
+
+DECODE: dict[str, Any] = {"decode_image": {"field": "image"}}
+CROP: dict[str, Any] = {"random_resized_crop": {"field": "image", "size": [8, 9]}}
+FLIP: dict[str, Any] = {"random_flip_left_right": {"field": "image"}}
+RESIZE: dict[str, Any] = {"resize": {"field": "image", "size": [8, 9]}}
+BRIGHTNESS: dict[str, Any] = {"random_brightness": {"field": "image", "max_delta": 0.2}}
+CENTRE: dict[str, Any] = {"center_crop": {"field": "image", "size": [20, 30]}}
+
+STEPS: dict[str, list[dict[str, Any]]] = {
+    "crop": [DECODE, CROP, FLIP],
+    "resize": [DECODE, RESIZE, FLIP],
+    "centre": [DECODE, CENTRE],
+    "behind": [DECODE, CROP, FLIP, BRIGHTNESS],
+    "cache before": [{"cache": "memory"}, DECODE, CROP],
+}
+
+
+def pictures() -> list[bytes]:
+    """Returns 24 JPEGs; one is torn, one is no JPEG but a number, one has no pixels."""
+    sizes = [(40 + number, 30 + number % 7) for number in range(24)]
+    found = [jpeg(number, size, grey=number % 5 == 0) for number, size in enumerate(sizes)]
+    found[3], found[11], found[17] = found[3][:-200], b"7", jpeg(17, (12, 9))
+    return found
+
+
+def source_of(kind: str, root: Path) -> dict[str, Any]:
+    if kind == "arrays":
+        return {"arrays": {"image": np.array(pictures(), object), "label": np.arange(24)}}
+    records = [
+        example({"image": [content], "label": [number]})
+        for number, content in enumerate(pictures())
+    ]
+    records[20] = b"no example"
+    write_records(root / "a.tfrecord", records)
+    features = {"image": "bytes", "label": "int64"}
+    return {"tfrecord": str(root / "a.tfrecord"), "features": features}
+
+
+def run(
+    definition: dict[str, Any], root: Path, decoder: Any, size: int = 6
+) -> tuple[list[Any], list[Any], IndexedEngine]:
+    """Returns the batches of two epochs or their errors, and the bad samples."""
+    quarantine = str(root / "bad.jsonl")
+    pipeline = parse({**definition, "quarantine": quarantine, "batch": size})
+    engine = build("p", pipeline, Monitor(), decoder=decoder)
+    assert isinstance(engine, IndexedEngine)
+    answers: list[Any] = []
+    with closing(engine), closing(engine.open(size, 0, Trainer())) as session:
+        session.set_batch_bytes(1000)
+        futures = [session.submit(Request(3, start, size, size)) for start in range(0, 48, size)]
+        for future in futures:
+            try:
+                batch = future.result(60)
+            except InfeedError as error:
+                answers.append(str(error))
+            else:
+                assert isinstance(batch, HostBatch)
+                answers.append([batch.sample_ids, batch.mask, *batch.arrays.values()])
+            session.on_sent()
+    bad = [(one["sample_id"], one["stage"], one["error"]) for one in engine.bad_samples()]
+    return answers, sorted(bad), engine
+
+
+@pytest.fixture
+def double(monkeypatch: pytest.MonkeyPatch) -> Callable[..., DecoderDouble]:
+    """`double(is_odd)` is the native decoder of this machine."""
+
+    def make(*arguments: Any) -> DecoderDouble:
+        decoder = DecoderDouble(*arguments)
+        monkeypatch.setitem(sys.modules, "infeed_jpeg", decoder)  # type: ignore[arg-type]
+        return decoder
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("steps", "kind", "on_error"),
+    [
+        ("crop", "tfrecord", "substitute"),
+        ("resize", "arrays", "raise"),
+        ("behind", "tfrecord", "mask"),
+        ("behind", "arrays", "raise"),
+        ("cache before", "arrays", "mask"),
+    ],
+)
+def test_batches_are_those_of_tensorflow(
+    double: Any, tmp_path: Path, steps: str, kind: str, on_error: str
+) -> None:
+    double(lambda record: len(record) % 2)
+    definition = {
+        "source": source_of(kind, tmp_path),
+        "shuffle": {"seed": 5},
+        "transforms": STEPS[steps],
+        "on_error": on_error,
+    }
+    expected, bad, _ = run(definition, tmp_path, "tensorflow")
+    found, same_bad, engine = run(definition, tmp_path, "auto")
+    assert len(found) == len(expected) == 8
+    for batch, other in zip(found, expected, strict=True):
+        if isinstance(other, str):
+            assert batch == other
+        else:
+            assert all(map(np.array_equal, batch, other))
+            assert [array.dtype for array in batch] == [array.dtype for array in other]
+    assert same_bad == bad
+    assert bad
+    assert engine.picture_counts()["decoded"] > 8
+    assert not [t for t in threading.enumerate() if t.name.startswith("infeed-decode")]
+
+
+def test_installed_decoder_makes_the_same_batches(tmp_path: Path) -> None:
+    pytest.importorskip("infeed_jpeg")
+    definition = {
+        "source": source_of("arrays", tmp_path),
+        "transforms": STEPS["centre"],
+        "on_error": "substitute",
+    }
+    expected, bad, _ = run(definition, tmp_path, "tensorflow")
+    found, same_bad, engine = run(definition, tmp_path, "auto")
+    for batch, other in zip(found, expected, strict=True):
+        assert all(map(np.array_equal, batch, other))
+    assert same_bad == bad
+    assert {"decoded", "torn or of a wrong size"} < set(engine.picture_counts())
+
+
+def test_servers_with_either_decoder_serve_one_feed(
+    double: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    caplog.set_level("INFO", "infeed_server")
+    double(lambda record: len(record) % 5 == 0)
+    definition = parse(
+        {
+            "source": source_of("arrays", tmp_path),
+            "shuffle": {"seed": 1},
+            "transforms": STEPS["crop"],
+            "batch": 4,
+            "on_error": "mask",
+        }
+    )
+
+    def server(decoder: str) -> Server:
+        return Server({"p": definition}, ServerOptions("127.0.0.1:0", None, decoder=decoder))
+
+    def batches(*servers: Server) -> list[Any]:
+        addresses = ",".join(str(server.address) for server in servers)
+        with infeed.connect(addresses, "p", epochs=4) as feed:
+            return [(batch.sample_ids, batch.mask, batch["image"]) for batch in feed]
+
+    with server("tensorflow") as plain, server("native") as native:
+        expected = batches(plain)
+        for batch, other in zip(batches(plain, native), expected, strict=True):
+            assert all(map(np.array_equal, batch, other))
+        for batch, other in zip(batches(native), expected, strict=True):
+            assert all(map(np.array_equal, batch, other))
+    lines = [record.getMessage() for record in caplog.records]
+    assert "p: TensorFlow decodes the pictures: --decoder tensorflow" in lines
+    assert "p: infeed-jpeg decodes the JPEGs" in lines
+
+
+def test_native_is_refused_where_it_cannot_decode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    definition = {"source": source_of("arrays", tmp_path), "transforms": [DECODE, RESIZE]}
+    monkeypatch.setitem(sys.modules, "infeed_jpeg", None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="--decoder native: the package infeed-jpeg is not inst"):
+        run(definition, tmp_path, "native")
+    monkeypatch.setitem(sys.modules, "infeed_jpeg", DecoderDouble(unavailable="no AVX2"))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="--decoder native: infeed-jpeg: no AVX2"):
+        run(definition, tmp_path, "native")
+    monkeypatch.setitem(sys.modules, "infeed_jpeg", DecoderDouble())  # type: ignore[arg-type]
+    definition["transforms"] = [DECODE, {"resize": {**RESIZE["resize"], "antialias": True}}]
+    with pytest.raises(ConfigError, match="--decoder native: resize has antialias: True; leave"):
+        run(definition, tmp_path, "native")
