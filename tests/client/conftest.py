@@ -111,7 +111,7 @@ class Server:
         return service.ListPipelinesResponse(
             pipelines=[self.pipelines[name].spec.to_proto() for name in names[first:last]],
             next_page_token=str(last) if last < len(names) else "",
-            broken=self.broken,
+            broken=[service.BrokenPipeline(name=n, reason=why) for n, why in self.broken.items()],
         )
 
     def _get(

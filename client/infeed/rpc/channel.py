@@ -105,7 +105,7 @@ class GrpcTransport:
 
     def broken_pipelines(self, timeout: float = 20.0) -> dict[str, str]:
         """Returns why the server cannot serve some of its pipelines, by name."""
-        return dict(self._first_page(timeout).broken)
+        return {broken.name: broken.reason for broken in self._first_page(timeout).broken}
 
     def _first_page(self, timeout: float) -> service.ListPipelinesResponse:
         request, response = service.ListPipelinesRequest(page_size=1), service.ListPipelinesResponse

@@ -26,47 +26,45 @@ from infeed.v1 import spec_pb2 as infeed_dot_v1_dot_spec__pb2
 from infeed.v1 import stream_pb2 as infeed_dot_v1_dot_stream__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cinfeed/v1/feed_service.proto\x12\tinfeed.v1\x1a\x14infeed/v1/spec.proto\x1a\x16infeed/v1/stream.proto\"=\n\x14ListPipelinesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"\xdc\x01\n\x15ListPipelinesResponse\x12&\n\tpipelines\x18\x01 \x03(\x0b\x32\x13.infeed.v1.Pipeline\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x15\n\rcontrol_plane\x18\x03 \x01(\t\x12<\n\x06\x62roken\x18\x04 \x03(\x0b\x32,.infeed.v1.ListPipelinesResponse.BrokenEntry\x1a-\n\x0b\x42rokenEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\"\n\x12GetPipelineRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"N\n\x13GetPipelineResponse\x12%\n\x08pipeline\x18\x01 \x01(\x0b\x32\x13.infeed.v1.Pipeline\x12\x10\n\x08\x63hecksum\x18\x02 \x01(\x06\"\xe9\x01\n\x16RegisterDatasetRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x02 \x01(\t\x12\x12\n\nbatch_size\x18\x03 \x01(\x03\x12\x11\n\x04seed\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x0e\n\x06\x65pochs\x18\x05 \x01(\x03\x12\'\n\tremainder\x18\x06 \x01(\x0e\x32\x14.infeed.v1.Remainder\x12+\n\x0b\x63ompression\x18\x07 \x01(\x0e\x32\x16.infeed.v1.Compression\x12\x12\n\nshard_hint\x18\x08 \x01(\x08\x42\x07\n\x05_seed\"\xaf\x01\n\x17RegisterDatasetResponse\x12\x1a\n\x12\x64ispatcher_address\x18\x01 \x01(\t\x12\x12\n\ndataset_id\x18\x02 \x01(\t\x12\x1a\n\x12tensorflow_version\x18\x03 \x01(\t\x12\x0c\n\x04seed\x18\x04 \x01(\x03\x12\x12\n\nbatch_size\x18\x05 \x01(\x03\x12\x10\n\x08may_mask\x18\x06 \x01(\x08\x12\x14\n\x0clost_workers\x18\x07 \x03(\t\"m\n\x03Run\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x02 \x01(\t\x12\x11\n\x04seed\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12#\n\x07lineage\x18\x04 \x01(\x0b\x32\x12.infeed.v1.LineageB\x07\n\x05_seed\"`\n\x14\x44\x65scribeSlotsRequest\x12\x1b\n\x03run\x18\x01 \x01(\x0b\x32\x0e.infeed.v1.Run\x12\r\n\x05start\x18\x02 \x01(\x03\x12\r\n\x05\x63ount\x18\x03 \x01(\x03\x12\r\n\x05\x64raws\x18\x04 \x01(\x08\"7\n\x15\x44\x65scribeSlotsResponse\x12\x1e\n\x05slots\x18\x01 \x03(\x0b\x32\x0f.infeed.v1.Slot\"\xa5\x01\n\x04Slot\x12\x10\n\x08position\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12\x11\n\tsample_id\x18\x03 \x01(\x03\x12\x0c\n\x04\x66ile\x18\x04 \x01(\t\x12\x13\n\x06offset\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x0b\n\x03key\x18\x06 \x03(\x10\x12\x0e\n\x06\x66ields\x18\x07 \x01(\t\x12\x1e\n\x05\x64raws\x18\x08 \x03(\x0b\x32\x0f.infeed.v1.DrawB\t\n\x07_offset\"-\n\x04\x44raw\x12\x11\n\ttransform\x18\x01 \x01(\t\x12\x12\n\nparameters\x18\x02 \x01(\t\"P\n\x11\x46indSampleRequest\x12\x1b\n\x03run\x18\x01 \x01(\x0b\x32\x0e.infeed.v1.Run\x12\x0e\n\x06sample\x18\x02 \x01(\t\x12\x0e\n\x06\x65pochs\x18\x03 \x01(\x03\"K\n\x12\x46indSampleResponse\x12\'\n\x07samples\x18\x01 \x03(\x0b\x32\x16.infeed.v1.FoundSample\x12\x0c\n\x04more\x18\x02 \x01(\x08\"e\n\x0b\x46oundSample\x12\x11\n\tsample_id\x18\x01 \x01(\x03\x12\x0c\n\x04\x66ile\x18\x02 \x01(\t\x12\x11\n\tpositions\x18\x03 \x03(\x03\x12\x0e\n\x06\x65pochs\x18\x04 \x03(\x03\x12\x12\n\nis_removed\x18\x05 \x01(\x08*n\n\x0b\x43ompression\x12\x1b\n\x17\x43OMPRESSION_UNSPECIFIED\x10\x00\x12\x14\n\x10\x43OMPRESSION_NONE\x10\x01\x12\x16\n\x12\x43OMPRESSION_SNAPPY\x10\x02\x12\x14\n\x10\x43OMPRESSION_AUTO\x10\x03\x32\x80\x04\n\x0b\x46\x65\x65\x64Service\x12R\n\rListPipelines\x12\x1f.infeed.v1.ListPipelinesRequest\x1a .infeed.v1.ListPipelinesResponse\x12L\n\x0bGetPipeline\x12\x1d.infeed.v1.GetPipelineRequest\x1a\x1e.infeed.v1.GetPipelineResponse\x12V\n\rStreamBatches\x12\x1f.infeed.v1.StreamBatchesRequest\x1a .infeed.v1.StreamBatchesResponse(\x01\x30\x01\x12X\n\x0fRegisterDataset\x12!.infeed.v1.RegisterDatasetRequest\x1a\".infeed.v1.RegisterDatasetResponse\x12R\n\rDescribeSlots\x12\x1f.infeed.v1.DescribeSlotsRequest\x1a .infeed.v1.DescribeSlotsResponse\x12I\n\nFindSample\x12\x1c.infeed.v1.FindSampleRequest\x1a\x1d.infeed.v1.FindSampleResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cinfeed/v1/feed_service.proto\x12\tinfeed.v1\x1a\x14infeed/v1/spec.proto\x1a\x16infeed/v1/stream.proto\"=\n\x14ListPipelinesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"\x9a\x01\n\x15ListPipelinesResponse\x12&\n\tpipelines\x18\x01 \x03(\x0b\x32\x13.infeed.v1.Pipeline\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x15\n\rcontrol_plane\x18\x03 \x01(\t\x12)\n\x06\x62roken\x18\x04 \x03(\x0b\x32\x19.infeed.v1.BrokenPipeline\".\n\x0e\x42rokenPipeline\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\"\n\x12GetPipelineRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"N\n\x13GetPipelineResponse\x12%\n\x08pipeline\x18\x01 \x01(\x0b\x32\x13.infeed.v1.Pipeline\x12\x10\n\x08\x63hecksum\x18\x02 \x01(\x06\"\xe9\x01\n\x16RegisterDatasetRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x02 \x01(\t\x12\x12\n\nbatch_size\x18\x03 \x01(\x03\x12\x11\n\x04seed\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x0e\n\x06\x65pochs\x18\x05 \x01(\x03\x12\'\n\tremainder\x18\x06 \x01(\x0e\x32\x14.infeed.v1.Remainder\x12+\n\x0b\x63ompression\x18\x07 \x01(\x0e\x32\x16.infeed.v1.Compression\x12\x12\n\nshard_hint\x18\x08 \x01(\x08\x42\x07\n\x05_seed\"\xaf\x01\n\x17RegisterDatasetResponse\x12\x1a\n\x12\x64ispatcher_address\x18\x01 \x01(\t\x12\x12\n\ndataset_id\x18\x02 \x01(\t\x12\x1a\n\x12tensorflow_version\x18\x03 \x01(\t\x12\x0c\n\x04seed\x18\x04 \x01(\x03\x12\x12\n\nbatch_size\x18\x05 \x01(\x03\x12\x10\n\x08may_mask\x18\x06 \x01(\x08\x12\x14\n\x0clost_workers\x18\x07 \x03(\t\"m\n\x03Run\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x02 \x01(\t\x12\x11\n\x04seed\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12#\n\x07lineage\x18\x04 \x01(\x0b\x32\x12.infeed.v1.LineageB\x07\n\x05_seed\"`\n\x14\x44\x65scribeSlotsRequest\x12\x1b\n\x03run\x18\x01 \x01(\x0b\x32\x0e.infeed.v1.Run\x12\r\n\x05start\x18\x02 \x01(\x03\x12\r\n\x05\x63ount\x18\x03 \x01(\x03\x12\r\n\x05\x64raws\x18\x04 \x01(\x08\"7\n\x15\x44\x65scribeSlotsResponse\x12\x1e\n\x05slots\x18\x01 \x03(\x0b\x32\x0f.infeed.v1.Slot\"\xa5\x01\n\x04Slot\x12\x10\n\x08position\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12\x11\n\tsample_id\x18\x03 \x01(\x03\x12\x0c\n\x04\x66ile\x18\x04 \x01(\t\x12\x13\n\x06offset\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x0b\n\x03key\x18\x06 \x03(\x10\x12\x0e\n\x06\x66ields\x18\x07 \x01(\t\x12\x1e\n\x05\x64raws\x18\x08 \x03(\x0b\x32\x0f.infeed.v1.DrawB\t\n\x07_offset\"-\n\x04\x44raw\x12\x11\n\ttransform\x18\x01 \x01(\t\x12\x12\n\nparameters\x18\x02 \x01(\t\"P\n\x11\x46indSampleRequest\x12\x1b\n\x03run\x18\x01 \x01(\x0b\x32\x0e.infeed.v1.Run\x12\x0e\n\x06sample\x18\x02 \x01(\t\x12\x0e\n\x06\x65pochs\x18\x03 \x01(\x03\"K\n\x12\x46indSampleResponse\x12\'\n\x07samples\x18\x01 \x03(\x0b\x32\x16.infeed.v1.FoundSample\x12\x0c\n\x04more\x18\x02 \x01(\x08\"e\n\x0b\x46oundSample\x12\x11\n\tsample_id\x18\x01 \x01(\x03\x12\x0c\n\x04\x66ile\x18\x02 \x01(\t\x12\x11\n\tpositions\x18\x03 \x03(\x03\x12\x0e\n\x06\x65pochs\x18\x04 \x03(\x03\x12\x12\n\nis_removed\x18\x05 \x01(\x08*n\n\x0b\x43ompression\x12\x1b\n\x17\x43OMPRESSION_UNSPECIFIED\x10\x00\x12\x14\n\x10\x43OMPRESSION_NONE\x10\x01\x12\x16\n\x12\x43OMPRESSION_SNAPPY\x10\x02\x12\x14\n\x10\x43OMPRESSION_AUTO\x10\x03\x32\x80\x04\n\x0b\x46\x65\x65\x64Service\x12R\n\rListPipelines\x12\x1f.infeed.v1.ListPipelinesRequest\x1a .infeed.v1.ListPipelinesResponse\x12L\n\x0bGetPipeline\x12\x1d.infeed.v1.GetPipelineRequest\x1a\x1e.infeed.v1.GetPipelineResponse\x12V\n\rStreamBatches\x12\x1f.infeed.v1.StreamBatchesRequest\x1a .infeed.v1.StreamBatchesResponse(\x01\x30\x01\x12X\n\x0fRegisterDataset\x12!.infeed.v1.RegisterDatasetRequest\x1a\".infeed.v1.RegisterDatasetResponse\x12R\n\rDescribeSlots\x12\x1f.infeed.v1.DescribeSlotsRequest\x1a .infeed.v1.DescribeSlotsResponse\x12I\n\nFindSample\x12\x1c.infeed.v1.FindSampleRequest\x1a\x1d.infeed.v1.FindSampleResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'infeed.v1.feed_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LISTPIPELINESRESPONSE_BROKENENTRY']._loaded_options = None
-  _globals['_LISTPIPELINESRESPONSE_BROKENENTRY']._serialized_options = b'8\001'
-  _globals['_COMPRESSION']._serialized_start=1648
-  _globals['_COMPRESSION']._serialized_end=1758
+  _globals['_COMPRESSION']._serialized_start=1630
+  _globals['_COMPRESSION']._serialized_end=1740
   _globals['_LISTPIPELINESREQUEST']._serialized_start=89
   _globals['_LISTPIPELINESREQUEST']._serialized_end=150
   _globals['_LISTPIPELINESRESPONSE']._serialized_start=153
-  _globals['_LISTPIPELINESRESPONSE']._serialized_end=373
-  _globals['_LISTPIPELINESRESPONSE_BROKENENTRY']._serialized_start=328
-  _globals['_LISTPIPELINESRESPONSE_BROKENENTRY']._serialized_end=373
-  _globals['_GETPIPELINEREQUEST']._serialized_start=375
-  _globals['_GETPIPELINEREQUEST']._serialized_end=409
-  _globals['_GETPIPELINERESPONSE']._serialized_start=411
-  _globals['_GETPIPELINERESPONSE']._serialized_end=489
-  _globals['_REGISTERDATASETREQUEST']._serialized_start=492
-  _globals['_REGISTERDATASETREQUEST']._serialized_end=725
-  _globals['_REGISTERDATASETRESPONSE']._serialized_start=728
-  _globals['_REGISTERDATASETRESPONSE']._serialized_end=903
-  _globals['_RUN']._serialized_start=905
-  _globals['_RUN']._serialized_end=1014
-  _globals['_DESCRIBESLOTSREQUEST']._serialized_start=1016
-  _globals['_DESCRIBESLOTSREQUEST']._serialized_end=1112
-  _globals['_DESCRIBESLOTSRESPONSE']._serialized_start=1114
-  _globals['_DESCRIBESLOTSRESPONSE']._serialized_end=1169
-  _globals['_SLOT']._serialized_start=1172
-  _globals['_SLOT']._serialized_end=1337
-  _globals['_DRAW']._serialized_start=1339
-  _globals['_DRAW']._serialized_end=1384
-  _globals['_FINDSAMPLEREQUEST']._serialized_start=1386
-  _globals['_FINDSAMPLEREQUEST']._serialized_end=1466
-  _globals['_FINDSAMPLERESPONSE']._serialized_start=1468
-  _globals['_FINDSAMPLERESPONSE']._serialized_end=1543
-  _globals['_FOUNDSAMPLE']._serialized_start=1545
-  _globals['_FOUNDSAMPLE']._serialized_end=1646
-  _globals['_FEEDSERVICE']._serialized_start=1761
-  _globals['_FEEDSERVICE']._serialized_end=2273
+  _globals['_LISTPIPELINESRESPONSE']._serialized_end=307
+  _globals['_BROKENPIPELINE']._serialized_start=309
+  _globals['_BROKENPIPELINE']._serialized_end=355
+  _globals['_GETPIPELINEREQUEST']._serialized_start=357
+  _globals['_GETPIPELINEREQUEST']._serialized_end=391
+  _globals['_GETPIPELINERESPONSE']._serialized_start=393
+  _globals['_GETPIPELINERESPONSE']._serialized_end=471
+  _globals['_REGISTERDATASETREQUEST']._serialized_start=474
+  _globals['_REGISTERDATASETREQUEST']._serialized_end=707
+  _globals['_REGISTERDATASETRESPONSE']._serialized_start=710
+  _globals['_REGISTERDATASETRESPONSE']._serialized_end=885
+  _globals['_RUN']._serialized_start=887
+  _globals['_RUN']._serialized_end=996
+  _globals['_DESCRIBESLOTSREQUEST']._serialized_start=998
+  _globals['_DESCRIBESLOTSREQUEST']._serialized_end=1094
+  _globals['_DESCRIBESLOTSRESPONSE']._serialized_start=1096
+  _globals['_DESCRIBESLOTSRESPONSE']._serialized_end=1151
+  _globals['_SLOT']._serialized_start=1154
+  _globals['_SLOT']._serialized_end=1319
+  _globals['_DRAW']._serialized_start=1321
+  _globals['_DRAW']._serialized_end=1366
+  _globals['_FINDSAMPLEREQUEST']._serialized_start=1368
+  _globals['_FINDSAMPLEREQUEST']._serialized_end=1448
+  _globals['_FINDSAMPLERESPONSE']._serialized_start=1450
+  _globals['_FINDSAMPLERESPONSE']._serialized_end=1525
+  _globals['_FOUNDSAMPLE']._serialized_start=1527
+  _globals['_FOUNDSAMPLE']._serialized_end=1628
+  _globals['_FEEDSERVICE']._serialized_start=1743
+  _globals['_FEEDSERVICE']._serialized_end=2255
 # @@protoc_insertion_point(module_scope)

@@ -30,13 +30,6 @@ class ListPipelinesRequest(_message.Message):
 
 class ListPipelinesResponse(_message.Message):
     __slots__ = ("pipelines", "next_page_token", "control_plane", "broken")
-    class BrokenEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: str
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     PIPELINES_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     CONTROL_PLANE_FIELD_NUMBER: _ClassVar[int]
@@ -44,8 +37,16 @@ class ListPipelinesResponse(_message.Message):
     pipelines: _containers.RepeatedCompositeFieldContainer[_spec_pb2.Pipeline]
     next_page_token: str
     control_plane: str
-    broken: _containers.ScalarMap[str, str]
-    def __init__(self, pipelines: _Optional[_Iterable[_Union[_spec_pb2.Pipeline, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., control_plane: _Optional[str] = ..., broken: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    broken: _containers.RepeatedCompositeFieldContainer[BrokenPipeline]
+    def __init__(self, pipelines: _Optional[_Iterable[_Union[_spec_pb2.Pipeline, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., control_plane: _Optional[str] = ..., broken: _Optional[_Iterable[_Union[BrokenPipeline, _Mapping]]] = ...) -> None: ...
+
+class BrokenPipeline(_message.Message):
+    __slots__ = ("name", "reason")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    reason: str
+    def __init__(self, name: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class GetPipelineRequest(_message.Message):
     __slots__ = ("name",)

@@ -60,7 +60,10 @@ class FeedServicer(grpc.GenericRpcHandler):
             pipelines=[replace(spec, classes={}).to_proto() for spec in page],
             next_page_token=page[-1].name if len(remaining) > len(page) else "",
             control_plane=self._control_plane,
-            broken={name: to_client_text(reason) for name, reason in catalog.broken.items()},
+            broken=[
+                messages.BrokenPipeline(name=name, reason=to_client_text(reason))
+                for name, reason in catalog.broken.items()
+            ],
         )
 
     def _get(self, request: messages.GetPipelineRequest, call: ServerCall) -> Message:
