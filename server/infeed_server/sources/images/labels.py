@@ -78,9 +78,8 @@ def labels_from_file_names(pattern: str, listing: ImageListing) -> Labels:
 
 
 def _check_different(classes: tuple[str, ...]) -> tuple[str, ...]:
-    for number, name in enumerate(classes):
-        if name in classes[:number]:
-            raise ValueError(f"has {name!r} twice")
+    if twice := [name for number, name in enumerate(classes) if name in classes[:number]]:
+        raise ValueError(f"has {twice[0]!r} twice")
     return classes
 
 
@@ -99,8 +98,7 @@ class FolderLabels(Definition):
 
 
 class TableLabels(Definition):
-    """Labels from a table of names, numbered as they are listed: `{table: labels.csv, classes:
-    [cat, dog]}`."""
+    """Labels from a table, numbered as listed: `{table: labels.csv, classes: [cat, dog]}`."""
 
     table: PathString
     classes: _Classes = ()
@@ -121,16 +119,17 @@ def choose_kind(value: Any) -> Any:
 def labels_from_folders(listing: ImageListing, classes: Sequence[str] = ()) -> Labels:
     """Labels each image with the number of its top folder, in the order of `classes`, or sorted.
     Raises `SourceError` for an image in none of them."""
-    loose = [file.path for file in listing.images if "/" not in file.path]
-    if loose:
+    if loose := [file.path for file in listing.images if "/" not in file.path]:
         raise SourceError(
             f"labels: folders takes each image's label from its subfolder of {listing.root!r}, "
             f"but these are in none: {abbreviate(loose)}",
             file=f"{listing.root}/{loose[0]}",
         )
     if classes:
-        names = _Names(classes)
-        index = {folder: _class_number(folder, names, listing) for folder in listing.folders}
+        names, index = _Names(classes), dict[str, int]()
+        for folder in listing.folders:
+            subject = f"labels: the folder {folder!r} of {listing.root!r}"
+            index[folder] = _class_number(folder, names, subject)
         without = [name for n, name in enumerate(classes) if n not in index.values()]
     else:
         index = {name: number for number, name in enumerate(listing.folders)}
@@ -165,16 +164,12 @@ def _warn_of_wrong_folders(listing: ImageListing) -> None:
         )
 
 
-def _class_number(folder: str, classes: _Names, listing: ImageListing) -> int:
-    numbers = classes.find(folder)
+def _class_number(name: str, classes: _Names, subject: str) -> int:
+    numbers = classes.find(name)
     if len(numbers) == 1:
         return numbers[0]
-    near = did_you_mean(folder, [*classes.names])
-    raise SourceError(
-        f"labels: the folder {folder!r} of {listing.root!r} has images, and is not in the list "
-        f"of classes{near}; add it at the end, or move its images",
-        file=f"{listing.root}/{folder}",
-    )
+    near = f"{did_you_mean(name, [*classes.names])}; correct it, or add it at the end"
+    raise SourceError(f"{subject} is not in the list of classes{near}")
 
 
 def labels_from_table(path: str, listing: ImageListing, classes: Sequence[str] = ()) -> Labels:
@@ -182,12 +177,12 @@ def labels_from_table(path: str, listing: ImageListing, classes: Sequence[str] =
     header. Labels are their numbers in `classes`; without these, int64 if all are integers, else
     byte strings. Raises `SourceError`, with a line, for a row that names no image, a second row of
     an image, a row of the wrong width, and a label that is none of the classes."""
-    names = _Names([image.path for image in listing.images])
+    images = _Names([image.path for image in listing.images])
     lines: dict[int, int] = {}
     texts = [""] * len(listing.images)
     unknown = []
     for line, file, label in read_rows(path):
-        numbers = names.find(posixpath.normpath(file))
+        numbers = images.find(posixpath.normpath(file))
         if len(numbers) != 1:
             forms = f", which {len(numbers)} images are called in other Unicode forms"
             unknown.append(f"line {line}: {file!r}{forms * bool(numbers)}")
@@ -210,14 +205,10 @@ def labels_from_table(path: str, listing: ImageListing, classes: Sequence[str] =
     missing = frozenset(number for number in range(len(texts)) if number not in lines)
     if not classes:
         return Labels(_to_array(texts, path), missing)
-    class_names = _Names(classes)
-    values = np.zeros(len(texts), np.int64)
+    names, values = _Names(classes), np.zeros(len(texts), np.int64)
     for number, line in lines.items():
-        if len(found := class_names.find(texts[number])) != 1:
-            near = did_you_mean(texts[number], [*classes])
-            problem = f"the label {texts[number][:_MAX_SHOWN]!r} is none of the classes{near}"
-            raise SourceError(f"{path}, line {line}: {problem}; add it at the end", file=path)
-        values[number] = found[0]
+        subject = f"{path}, line {line}: the label {texts[number][:_MAX_SHOWN]!r}"
+        values[number] = _class_number(texts[number], names, subject)
     return Labels(values, missing, tuple(classes))
 
 
