@@ -112,10 +112,6 @@ class NativePictures:
         """The bytes of a picture."""
         return int(self._pixels.shape.num_elements())
 
-    @property
-    def name(self) -> str:
-        return f"{'+'.join(step.display_name for _, step in self.steps)} (native)"
-
     def make(self, columns: Columns, keys: Keys, threads: Executor) -> Made:
         """Decodes the pictures of a batch on threads. Where steps follow, no row is done, and the
         graph's columns have the pixels."""
