@@ -18,7 +18,7 @@ from infeed.wire.batch import Payload, encode_batch
 from infeed_server.cache.records import RecordField, RecordFormat
 from infeed_server.engines.indexed.sample_reader import SampleReader
 from infeed_server.pipeline.indexed_plan import IndexedPlan, split_python_maps
-from infeed_server.pipeline.native_decoder import DECODED
+from infeed_server.pipeline.native_pictures import DECODED
 from infeed_server.pipeline.sample_graph import apply_step
 from infeed_server.processes import cgroup
 from infeed_server.profile.figures import Cost, Kind, Profile, Stage
