@@ -56,7 +56,7 @@ def fake_engine(name: str, **values: Any) -> Any:
         window_bytes=lambda: 0,
         cache_bytes=lambda: 0,
         sample_counts=lambda: {"computed_samples": 30, "shared_samples": 10},
-        picture_counts=lambda: {"decoded": 20, "progressive": 3, "damaged": 1},
+        pictures=SimpleNamespace(counts={"decoded": 20, "progressive": 3, "damaged": 1}),
         bad_samples=lambda: values.get("bad", []),
     )
 

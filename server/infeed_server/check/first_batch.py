@@ -54,7 +54,7 @@ def _make(name: str, definition: Pipeline, progress: ProgressCallback) -> FirstB
     engine = build(name, definition, Monitor(), progress)
     try:
         engine.warm_up()
-        return FirstBatch(classes=engine.spec.classes, decoder=engine.describe_decoder())
+        return FirstBatch(classes=engine.spec.classes, decoder=str(engine.pictures))
     finally:
         engine.close()
 

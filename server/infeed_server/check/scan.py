@@ -22,8 +22,6 @@ from infeed_server.engines.tf_data import graph_options, unbatched
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed, split_python_maps
 from infeed_server.pipeline.load import FilePipelines, error_path
-from infeed_server.pipeline.native_decoder import open_decoder
-from infeed_server.pipeline.native_pictures import describe_decoder
 from infeed_server.pipeline.sequential_plan import plan_sequential
 from infeed_server.sources import DatasetSource, ProgressCallback
 
@@ -62,8 +60,7 @@ def scan_pipeline(
             with opening(name) as on_open:
                 source = definition.open(on_open)
             with closing(source):
-                decoder = open_decoder("auto")
-                plan = plan_indexed(name, definition, source, cached=False, decoder=decoder)
+                plan = plan_indexed(name, definition, source, cached=False, decoder="auto")
                 count = len(source) - len(plan.removed)
                 count = min(count, limit or count)
                 with closing(plan.source), scanning(name, count) as advance:
@@ -155,7 +152,7 @@ def _scan_indexed(
         advance(len(values))
     if faults:
         raise faults[0]
-    report.decoder = describe_decoder(plan.pictures)
+    report.decoder = str(plan.pictures)
     _add_bad_samples(report, reader, np.flatnonzero(bad), max_examples)
     advance(report.bad_samples)
     return report

@@ -18,6 +18,7 @@ from infeed.wire.batch import Payload
 from infeed_server.engines.memory_budget import MemoryBudget, StreamQuota
 from infeed_server.engines.state_clock import StateSeconds
 from infeed_server.order import Order
+from infeed_server.pipeline.native_pictures import NativePictures
 from infeed_server.sources.python.work_meter import PythonWork
 
 if TYPE_CHECKING:
@@ -143,6 +144,9 @@ class Session(ABC):
 class Engine(ABC):
     """Serves one pipeline. What only some engines know has an empty answer here."""
 
+    pictures: NativePictures | str = ""
+    """The native decoder's part, or a line why TensorFlow decodes; empty without pictures."""
+
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
 
@@ -216,14 +220,6 @@ class Engine(ABC):
 
     def sample_counts(self) -> dict[str, int]:
         """Returns how its samples were got so far, by the names of `report.SAMPLE_COUNTS`."""
-        return {}
-
-    def describe_decoder(self) -> str:
-        """Returns which decoder makes its pictures, and why; empty where none is decoded."""
-        return ""
-
-    def picture_counts(self) -> Mapping[str, int]:
-        """Returns the pictures that the native decoder was given, by status."""
         return {}
 
     def bad_samples(self) -> list[dict[str, Any]]:

@@ -19,9 +19,8 @@ from infeed_server.pipeline.draws import name_draws
 from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
 from infeed_server.pipeline.followed_classes import followed_classes
 from infeed_server.pipeline.lineage import MAX_STABLE, removed_ids, run_order, skip_lineage
-from infeed_server.pipeline.native_decoder import Decoder
-from infeed_server.pipeline.native_pictures import NativePictures, plan_pictures
-from infeed_server.pipeline.picture_steps import find_chain, fuse_decode_and_crop
+from infeed_server.pipeline.native_pictures import NativePictures, choose_chain
+from infeed_server.pipeline.picture_steps import fuse_decode_and_crop
 from infeed_server.pipeline.removal import removed_samples
 from infeed_server.pipeline.sample_cache import CachedSource, take_cache
 from infeed_server.pipeline.torn_pictures import refuse_torn_pictures
@@ -48,8 +47,8 @@ class IndexedPlan:
     removed: tuple[int, ...] = ()
     """The samples that the definition removes, in its order."""
     pictures: NativePictures | str = ""
-    """The native decoder's part of the steps, or why TensorFlow decodes; empty where no picture is
-    decoded."""
+    """The native decoder's part of the steps, or a line why TensorFlow decodes; empty where no
+    picture is decoded."""
 
     @property
     def epoch_length(self) -> int:
@@ -103,11 +102,11 @@ def plan_indexed(
     source: Source,
     *,
     cached: bool = True,
-    decoder: Decoder | str = "",
+    decoder: str = "tensorflow",
 ) -> IndexedPlan:
     """Plans a pipeline over an opened source. Raises `ConfigError` and `UserCodeError`. Unless
-    `cached`, a `cache` step is left out, which changes no bits. `decoder` is of JPEGs, or why
-    TensorFlow decodes them. Closing the plan's source closes `source`."""
+    `cached`, a `cache` step is left out, which changes no bits. `decoder` is the option of a
+    server. Closing the plan's source closes `source`."""
     if definition.batch is None:
         raise ConfigError("batch: missing; add for example batch: {size: 64}")
     removed = removed_samples(definition.remove, source)
@@ -130,14 +129,12 @@ def plan_indexed(
             spec = replace(spec, lineage=skip_lineage(spec, order, definition.skip))
         parts = cache.split(placed.host) if cache else ((), placed.host)
         first, rest = (tuple(fuse_decode_and_crop(part)) for part in parts)
+        chain = choose_chain(parts[0], parts[1] if cached else placed.host, decoder)
         plan = IndexedPlan(definition, spec, source, (*first, *rest), removed)
         if cache is not None and cached:
             kept = CachedSource(source, first, cache, name, in_graph=bool(rest))
             plan = replace(plan, source=kept, steps=rest)
-        behind = parts[1] if plan.cache else [*parts[0], *parts[1]]
-        pictures = plan_pictures(behind, plan.source, decoder)
-        if find_chain(parts[0]):
-            pictures = "the graph makes what cache keeps"
+        pictures = chain if isinstance(chain, str) else NativePictures(chain, plan.source)
         plan = replace(plan, pictures=pictures)
         undo.pop_all()
     return plan

@@ -11,14 +11,15 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import cached_property
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from infeed.shared.errors import ConfigError
 from infeed_server.pipeline import sample_graph
-from infeed_server.pipeline.native_decoder import DECODED, Decoder
 from infeed_server.pipeline.picture_steps import PictureChain, find_chain, fuse_decode_and_crop
 from infeed_server.pipeline.sample_graph import ColumnsFunction, SampleFunction, Specs
 from infeed_server.processes import cgroup
@@ -30,6 +31,9 @@ from infeed_server.transforms.images.jpeg import END_OF_IMAGE
 _PIXELS, _IS_DECODED = "native/pixels", "native/decoded"
 """Columns of the graph, besides the source's, where steps follow."""
 
+DECODED = "decoded"
+"""Status of a picture that the native decoder makes."""
+
 _OTHER = "torn or of a wrong size"
 """Status of a picture that the decoder is not given."""
 
@@ -37,28 +41,28 @@ _MAX_TOGETHER = 8
 """Pictures of one call, on one thread: more would leave other threads idle at a batch's end."""
 
 
-def plan_pictures(
-    steps: Sequence[Step], source: Source, decoder: Decoder | str
-) -> NativePictures | str:
-    """Returns what the decoder makes of steps, or why TensorFlow decodes; empty where no picture is
-    decoded."""
-    chain = find_chain(steps)
-    if isinstance(chain, str):
+def choose_chain(kept: Sequence[Step], steps: Sequence[Step], decoder: str) -> PictureChain | str:
+    """Returns the chain of steps that the native decoder makes, or a line why TensorFlow decodes;
+    empty where no picture is decoded. `kept` are the steps of a cache, `decoder` a value of
+    `--decoder`. Raises `ConfigError` for `native` where it cannot decode."""
+    chain = "the graph makes what cache keeps" if find_chain(kept) else find_chain(steps)
+    reason = chain if isinstance(chain, str) else _unavailable(decoder)
+    if not (chain and reason):
         return chain
-    return decoder if isinstance(decoder, str) else NativePictures(decoder, chain, source)
+    if decoder == "native":
+        raise ConfigError(f"--decoder native: {reason}; leave it out, and TensorFlow decodes")
+    return f"TensorFlow decodes the pictures: {reason}"
 
 
-def describe_decoder(pictures: NativePictures | str) -> str:
-    """Returns a line: which decoder makes the pictures of a plan, its share so far, and why not
-    all; empty where no picture is decoded."""
-    if isinstance(pictures, str):
-        return pictures and f"TensorFlow decodes the pictures: {pictures}"
-    counts = pictures.counts.copy()
-    if not (total := counts.total()):
-        return "infeed-jpeg decodes the JPEGs"
-    text = f"infeed-jpeg decodes {counts.pop(DECODED, 0) / total:.1%} of the pictures"
-    others = ", ".join(f"{count} {status}" for status, count in counts.most_common())
-    return f"{text}, TensorFlow the others: {others}" if others else text
+def _unavailable(decoder: str) -> str:
+    """Returns why the native decoder is not used; empty where it is."""
+    if decoder == "tensorflow":
+        return "--decoder tensorflow"
+    try:
+        reason = import_module("infeed_jpeg").unavailable()
+    except ImportError:
+        return "the package infeed-jpeg is not installed"
+    return f"infeed-jpeg: {reason}" if reason else ""
 
 
 class Made(NamedTuple):
@@ -73,17 +77,26 @@ class Made(NamedTuple):
 
 
 class NativePictures:
-    """Makes the pictures of a pipeline's batches. Thread-safe."""
+    """Makes the pictures of a pipeline's batches. Thread-safe. As text, it is a line with the share
+    that it has made."""
 
-    def __init__(self, decoder: Decoder, chain: PictureChain, source: Source) -> None:
+    def __init__(self, chain: PictureChain, source: Source) -> None:
         self.counts: Counter[str] = Counter()
         """Pictures by status: `decoded`, or why they are left to TensorFlow."""
-        self._decoder = decoder
+        self._decoder = import_module("infeed_jpeg")
         self._chain = chain
         self._source = source
         self._field = chain.decode.field
         self._pixels = tf.TensorSpec((*chain.size, 3), tf.uint8)
         self._lock = threading.Lock()
+
+    def __str__(self) -> str:
+        counts = self.counts.copy()
+        if not (total := counts.total()):
+            return "infeed-jpeg decodes the JPEGs"
+        text = f"infeed-jpeg decodes {counts.pop(DECODED, 0) / total:.1%} of the pictures"
+        others = ", ".join(f"{count} {status}" for status, count in counts.most_common())
+        return f"{text}, TensorFlow the others: {others}" if others else text
 
     @property
     def is_complete(self) -> bool:
@@ -111,10 +124,6 @@ class NativePictures:
     def bytes(self) -> int:
         """The bytes of a picture."""
         return int(self._pixels.shape.num_elements())
-
-    @property
-    def name(self) -> str:
-        return f"{'+'.join(step.display_name for _, step in self.steps)} (native)"
 
     def make(self, columns: Columns, keys: Keys, threads: Executor) -> Made:
         """Decodes the pictures of a batch on threads. Where steps follow, no row is done, and the
@@ -194,9 +203,8 @@ class NativePictures:
 
         def decode_some(begin: int) -> npt.NDArray[np.integer]:
             some = slice(begin, begin + together)
-            return self._decoder.decode_batch(
-                records[some], windows[some], flips[some], pixels[some], 1
-            )
+            arguments = (values[some] for values in (records, windows, flips, pixels))
+            return self._decoder.decode_batch(*arguments, 1)  # type: ignore[no-any-return]
 
         together = min(_MAX_TOGETHER, -(-len(records) // cgroup.cpu_count()))
         parts = threads.map(decode_some, range(0, len(records), together))

@@ -21,6 +21,7 @@ the shares of the stages say nothing about the run."""
 _HINTS = {
     "decode_image": "smaller images decode faster; of a crop right behind it, the window alone is "
     "decoded",
+    "native": "smaller images decode faster",
     "resize": "with a crop before it, only the window is resized",
     "batch": "smaller samples cost less to copy",
     "map": "make it cheaper, or do its work once, before training",

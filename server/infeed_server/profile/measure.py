@@ -17,8 +17,6 @@ from infeed_server.engines.monitor import Monitor
 from infeed_server.observe.pipeline_reports import PipelineReports
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import plan_indexed
-from infeed_server.pipeline.native_decoder import open_decoder
-from infeed_server.pipeline.native_pictures import describe_decoder
 from infeed_server.processes import cgroup
 from infeed_server.profile.figures import Profile
 from infeed_server.profile.stages import OnStep, StageProfile
@@ -74,7 +72,7 @@ def measure(
             profile.wire_bytes = float(sum(size or 0 for size in sizes))
         profile.run = _run_engine(engine, options.seconds)
         if decoder == "native":  # now with the shares of the run
-            profile.decoder = engine.describe_decoder()
+            profile.decoder = str(engine.pictures)
 
 
 def _measure_stages(
@@ -85,13 +83,12 @@ def _measure_stages(
         source = definition.open(on_open)
     with ExitStack() as stack:
         stack.callback(source.close)
-        decoder = open_decoder("auto")
-        plan = plan_indexed(profile.name, definition, source, cached=False, decoder=decoder)
+        plan = plan_indexed(profile.name, definition, source, cached=False, decoder="auto")
         stack.callback(plan.source.close)
         profile.batch_size = plan.spec.batch_size
         profile.source_samples = len(source) - len(plan.removed)
         StageProfile(profile, plan, options.seconds / 10, options.samples, on_step).measure()
-        profile.decoder = describe_decoder(plan.pictures)
+        profile.decoder = str(plan.pictures)
         return "native" if plan.native else "tensorflow"
 
 

@@ -18,7 +18,7 @@ from infeed.wire.batch import Payload, encode_batch
 from infeed_server.cache.records import RecordField, RecordFormat
 from infeed_server.engines.indexed.sample_reader import SampleReader
 from infeed_server.pipeline.indexed_plan import IndexedPlan, split_python_maps
-from infeed_server.pipeline.native_decoder import DECODED
+from infeed_server.pipeline.native_pictures import DECODED
 from infeed_server.pipeline.sample_graph import apply_step
 from infeed_server.processes import cgroup
 from infeed_server.profile.figures import Cost, Kind, Profile, Stage
@@ -31,6 +31,8 @@ from infeed_server.transforms.base import Step
 
 _FINISH_NAMES = {Cast: "cast", Normalize: "normalize", OneHot: "one_hot"}
 """The names of finish transforms in a definition."""
+
+_NATIVE = "native decoder"
 
 OnStep = Callable[[str], None]
 """Takes the name of what is measured next, such as "2: resize image"."""
@@ -156,7 +158,7 @@ class StageProfile:
         native = self._plan.native
         if native is None:
             return (), 1.0
-        self._on_step(native.name)
+        self._on_step(_NATIVE)
         with ThreadPoolExecutor(cgroup.cpu_count(), "infeed-profile-decode") as threads:
 
             def decode() -> int:
@@ -164,7 +166,7 @@ class StageProfile:
                 return len(keys)
 
             cost = median_cost(decode, self._seconds)
-        self._add(Stage("transform", native.name, cost, raw.bytes, native.bytes))
+        self._add(Stage("transform", _NATIVE, cost, raw.bytes, native.bytes))
         return native.ordinals, 1 - native.counts[DECODED] / native.counts.total()
 
     def _measure_sending(self, last: KeptSamples) -> None:

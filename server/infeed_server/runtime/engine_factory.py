@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 
-from infeed.shared.errors import ConfigError
 from infeed_server.engines.base import Engine
 from infeed_server.engines.indexed.engine import IndexedEngine
 from infeed_server.engines.indexed.quarantine import Quarantine
@@ -14,7 +13,6 @@ from infeed_server.engines.sequential.engine import SequentialEngine
 from infeed_server.engines.sequential.local_backend import LocalBackend
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import plan_indexed
-from infeed_server.pipeline.native_decoder import open_decoder
 from infeed_server.pipeline.sequential_plan import plan_sequential
 from infeed_server.sources import DatasetSource, ProgressCallback
 
@@ -42,11 +40,7 @@ def build(
         return SequentialEngine(dataset, budget)
     source = definition.open(progress)
     try:
-        plan = plan_indexed(name, definition, source, decoder=open_decoder(decoder))
-        source = plan.source
-        if decoder == "native" and plan.native is None and plan.pictures:
-            problem = f"--decoder native: {plan.pictures}"
-            raise ConfigError(f"{problem}; leave it out, and TensorFlow decodes")
+        plan = plan_indexed(name, definition, source, decoder=decoder)
     except BaseException:  # also a signal
         source.close()
         raise

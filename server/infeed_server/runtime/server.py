@@ -198,8 +198,8 @@ class Server:
         else:
             decoder = self._options.decoder.value
             engine = build(name, definition, self.metrics, on_progress, self._budget, decoder)
-            if line := engine.describe_decoder():
-                _log.info("%s: %s", name, line)
+            if engine.pictures:
+                _log.info("%s: %s", name, str(engine.pictures))
         self._closing.callback(engine.close)
         if self._options.shares_port:
             _require_shareable(engine)

@@ -84,7 +84,7 @@ def test_fused_step_has_both_names_and_bytes_flow_on(
     )
     profile = profile_of(folder, PHOTOS, transforms)
     steps = "decode_image+random_resized_crop"
-    native = [("transform", f"{steps} (native)")] if decoder else []
+    native = [("transform", "native decoder")] if decoder else []
     in_graph = [] if decoder and not decoder.is_odd(b"") else [("transform", steps)]
     assert [(stage.kind, stage.name) for stage in profile.stages] == [
         ("read", "read images"),

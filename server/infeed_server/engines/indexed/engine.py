@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -33,7 +33,6 @@ from infeed_server.engines.monitor import Monitor
 from infeed_server.engines.state_clock import STATES, StateSeconds, total_seconds
 from infeed_server.order import Order
 from infeed_server.pipeline.indexed_plan import IndexedPlan
-from infeed_server.pipeline.native_pictures import describe_decoder
 from infeed_server.sources.python.mapped import python_work
 from infeed_server.sources.python.work_meter import PythonWork
 
@@ -52,6 +51,7 @@ class IndexedEngine(Engine):
     ) -> None:
         super().__init__(budget)
         self._plan = plan
+        self.pictures = plan.pictures
         self._monitor = monitor
         self._quarantine = quarantine
         self._bad_samples = BadSampleHandler(plan, quarantine, monitor)
@@ -119,12 +119,6 @@ class IndexedEngine(Engine):
 
     def window_bytes(self) -> int:
         return self.shared.kept_bytes
-
-    def describe_decoder(self) -> str:
-        return describe_decoder(self._plan.pictures)
-
-    def picture_counts(self) -> Mapping[str, int]:
-        return {} if self._plan.native is None else self._plan.native.counts
 
     def bad_samples(self) -> list[dict[str, Any]]:
         return self._quarantine.to_json()

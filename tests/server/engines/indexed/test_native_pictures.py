@@ -21,6 +21,7 @@ from infeed_server.engines.base import HostBatch, Request, Trainer
 from infeed_server.engines.indexed.engine import IndexedEngine
 from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.load import parse
+from infeed_server.pipeline.native_pictures import NativePictures
 from infeed_server.runtime.engine_factory import build
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.runtime.server import Server
@@ -87,6 +88,11 @@ def run(
     return answers, sorted(bad), engine
 
 
+def counts_of(engine: IndexedEngine) -> dict[str, int]:
+    assert isinstance(engine.pictures, NativePictures)
+    return dict(engine.pictures.counts)
+
+
 @pytest.fixture
 def double(monkeypatch: pytest.MonkeyPatch) -> Callable[..., DecoderDouble]:
     """`double(is_odd)` is the native decoder of this machine."""
@@ -130,7 +136,7 @@ def test_batches_are_those_of_tensorflow(
             assert [array.dtype for array in batch] == [array.dtype for array in other]
     assert same_bad == bad
     assert bad
-    assert engine.picture_counts()["decoded"] > 8
+    assert counts_of(engine)["decoded"] > 8
     assert not [t for t in threading.enumerate() if t.name.startswith("infeed-decode")]
 
 
@@ -146,7 +152,7 @@ def test_installed_decoder_makes_the_same_batches(tmp_path: Path) -> None:
     for batch, other in zip(found, expected, strict=True):
         assert all(map(np.array_equal, batch, other))
     assert same_bad == bad
-    assert {"decoded", "torn or of a wrong size"} < set(engine.picture_counts())
+    assert {"decoded", "torn or of a wrong size"} < set(counts_of(engine))
 
 
 def test_servers_with_either_decoder_serve_one_feed(
