@@ -100,4 +100,4 @@ def test_documented_keys_are_those_of_the_documents(get: Get) -> None:
         elif isinstance(value, list):
             values += value
     assert documented <= found
-    assert found - {"photos", "a/b <b>"} <= set(re.findall(r"`(\w+)`", page))
+    assert found - {"photos", "a/b <b>", "scans", "label"} <= set(re.findall(r"`(\w+)`", page))

@@ -265,7 +265,7 @@ def test_each_variant_is_another_data_set(address: str, dispatcher: str) -> None
     with pytest.raises(infeed.FingerprintError):
         transport.register_dataset(DatasetRequest("n", fingerprint="other"))
     for invalid in (
-        DatasetRequest("n", batch_size=41),
+        DatasetRequest("n", batch_size=-1),
         DatasetRequest("n", seed=-1),
         DatasetRequest("n", epochs=-1),
     ):
