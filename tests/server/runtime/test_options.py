@@ -95,6 +95,11 @@ def test_tls_without_a_certificate_is_refused(option: str, value: Any) -> None:
         ServerOptions(**{option: value})
 
 
+def test_native_decoder_of_another_engine_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--decoder native: the workers of another engine"):
+        ServerOptions(engine=lambda _: None, decoder=Decoder.NATIVE)
+
+
 @pytest.mark.parametrize(
     ("options", "has_previews"),
     [
