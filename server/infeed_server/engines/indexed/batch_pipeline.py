@@ -78,9 +78,10 @@ class BatchPipeline:
         self._failure: InfeedError | None = None
         self._lock = threading.Lock()
         self._read_pool = ThreadPoolExecutor(READ_THREADS, f"infeed-read-{plan.spec.name}")
-        # In the order of batches, so that no thread idles while another makes a batch's last.
+        # As many threads as the graph has. They work in the order of batches, so that none idles
+        # while another makes a batch's last picture.
         decode_threads = f"infeed-decode-{plan.spec.name}"
-        self._decode_pool = ThreadPoolExecutor(cgroup.cpu_count(), decode_threads)
+        self._decode_pool = ThreadPoolExecutor(cgroup.cpu_count() + 1, decode_threads)
         name = f"infeed-pipeline-{plan.spec.name}-{slots}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
