@@ -1,4 +1,4 @@
-"""JPEG decoder: resized batches with TensorFlow's bits, at half of the processor time.
+"""JPEG decoder: resized batches with TensorFlow's bits, at about half of the processor time.
 
 A picture that is unusual or damaged is refused by its status; TensorFlow decides what it is.
 """
