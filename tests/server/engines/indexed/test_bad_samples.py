@@ -141,6 +141,27 @@ def test_source_without_a_good_sample_fails(
         feed.next(120)
 
 
+@pytest.mark.parametrize("action", ["raise", "mask"])
+def test_an_error_whose_text_is_not_utf8_concerns_its_sample(
+    serve: Any, tmp_path: Path, action: str
+) -> None:
+    with tf.io.TFRecordWriter(str(tmp_path / "x.tfrecord")) as writer:
+        for number in range(3):
+            value = tf.train.Feature(int64_list=tf.train.Int64List(value=[number]))
+            example = tf.train.Example(features=tf.train.Features(feature={"x": value}))
+            writer.write(b"\xff\xff" if number == 1 else example.SerializeToString())
+    source = {"tfrecord": str(tmp_path / "x.tfrecord"), "features": {"x": "int64"}}
+    text = {"source": source, "shuffle": {"mode": "none"}, "batch": 1, "on_error": action}
+    server = serve({"n": parse(text)})
+    with infeed.connect(str(server.address), "n", epochs=1) as feed:
+        assert next(feed).sample_ids.tolist() == [0]
+        if action == "raise":
+            with pytest.raises(SampleError, match="sample 1 "):
+                next(feed)
+        else:
+            assert [batch.sample_ids.tolist() for batch in feed] == [[-1], [2]]
+
+
 def bad_sample(sample: int) -> SampleError:
     return SampleError(f"sample {sample} is bad", sample_id=sample, file="a.tfrecord", offset=12)
 
