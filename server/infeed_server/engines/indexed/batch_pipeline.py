@@ -139,7 +139,8 @@ class BatchPipeline:
                 except StopIteration:
                     return
                 except (tf.errors.OpError, UnicodeDecodeError) as error:
-                    # A text of an error need not be UTF-8. tf.data drops only the batch of the error, and continues.
+                    # An error's text need not be UTF-8. tf.data drops only the batch of the error,
+                    # and continues.
                     self._on_failed(self._leave_graph(), error)
                 else:
                     self._on_rows(np.asarray(slots), np.asarray(index), arrays)
