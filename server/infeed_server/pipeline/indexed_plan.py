@@ -20,7 +20,7 @@ from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
 from infeed_server.pipeline.followed_classes import followed_classes
 from infeed_server.pipeline.lineage import MAX_STABLE, removed_ids, run_order, skip_lineage
 from infeed_server.pipeline.native_pictures import NativePictures, choose_chain
-from infeed_server.pipeline.picture_steps import fuse_decode_and_crop
+from infeed_server.pipeline.picture_steps import fuse_decode_and_crop, gather_pictures
 from infeed_server.pipeline.removal import removed_samples
 from infeed_server.pipeline.sample_cache import CachedSource, take_cache
 from infeed_server.pipeline.torn_pictures import refuse_torn_pictures
@@ -127,9 +127,10 @@ def plan_indexed(
         spec = _spec(name, definition, order, placed, own)
         if removed or definition.skip:
             spec = replace(spec, lineage=skip_lineage(spec, order, definition.skip))
-        parts = cache.split(placed.host) if cache else ((), placed.host)
+        split = cache.split(placed.host) if cache else ((), placed.host)
+        parts = [gather_pictures(part) for part in split]
         first, rest = (tuple(fuse_decode_and_crop(part)) for part in parts)
-        chain = choose_chain(parts[0], parts[1] if cached else placed.host, decoder)
+        chain = choose_chain(parts[0], parts[1], decoder)
         plan = IndexedPlan(definition, spec, source, (*first, *rest), removed)
         if cache is not None and cached:
             kept = CachedSource(source, first, cache, name, in_graph=bool(rest))

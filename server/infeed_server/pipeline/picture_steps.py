@@ -1,7 +1,9 @@
 """Picture steps: the rules by which a decode, a crop or a resize, and a flip become one step.
 
-`fuse_decode_and_crop` is the graph's rule: the window of a crop alone is decoded. `find_chain` is
-the native decoder's, which makes a picture by one call outside of the graph.
+`gather_pictures` brings them together. `fuse_decode_and_crop` is the graph's rule: the window of a
+crop alone is decoded. `find_chain` is the native decoder's, which makes a picture by one call
+outside of the graph. Damaged pictures can differ where more than the window is decoded, so both
+decoders follow the same rules.
 """
 
 from __future__ import annotations
@@ -35,6 +37,10 @@ _ANY_VALUE: dict[type[Transform], set[str]] = {
 }
 """The steps of a chain, with the options of which any value is possible: of the others, the native
 decoder does the default."""
+
+
+_SIZES = (Resize, Crop)
+_FLIPS = (RandomFlipLeftRight,)
 
 
 @dataclass(frozen=True)
@@ -93,26 +99,42 @@ def fuse_decode_and_crop(steps: Sequence[Step]) -> list[Step]:
     return fused
 
 
+def gather_pictures(steps: Sequence[Step]) -> list[Step]:
+    """Moves each picture's crop, resize and flip right behind its `decode_image`, across steps on
+    other fields, so that every rule finds them together."""
+    gathered: list[Step] = []
+    for step in steps:
+        place = len(gathered)
+        if isinstance(step[1], (*_SIZES, *_FLIPS)):
+            while place and not _touches(gathered[place - 1][1], step[1]):
+                place -= 1
+            if not place or not isinstance(gathered[place - 1][1], (DecodeImage, *_SIZES)):
+                place = len(gathered)
+        gathered.insert(place, step)
+    return gathered
+
+
 def find_chain(steps: Sequence[Step]) -> PictureChain | str:
     """Returns the chain of the first `decode_image`, or why the native decoder cannot do it; empty
-    where no picture is decoded."""
-    decodes = [place for place, (_, step) in enumerate(steps) if isinstance(step, DecodeImage)]
-    if not decodes:
+    where no picture is decoded. The steps are gathered."""
+    places = [place for place, (_, step) in enumerate(steps) if isinstance(step, DecodeImage)]
+    if not places:
         return ""
-    before, behind = [*steps[: decodes[0]]], steps[decodes[0] + 1 :]
-    chain, rest = [steps[decodes[0]]], before
-    if made := [step for _, step in before if _touches(step, chain[0][1])]:
+    begin = end = places[0]
+    decode = steps[begin][1]
+    if made := [step for _, step in steps[:begin] if _touches(step, decode)]:
         return f"{made[0].name} stands before decode_image"
-    is_over = False
-    for ordinal, step in behind:
-        following = (RandomFlipLeftRight,) if len(chain) > 1 else (Resize, Crop)
-        is_own = _touches(step, chain[0][1])
-        is_over = is_over or len(chain) > 2 or (is_own and not isinstance(step, following))
-        (chain if is_own and not is_over else rest).append((ordinal, step))
-    if len(chain) == 1:
-        return "no crop or resize is right behind decode_image"
-    odd = [f"{step.name} has {option}" for _, step in chain for option in _odd_options(step)]
-    return odd[0] if odd else PictureChain(tuple(chain), tuple(rest))
+    end += 1
+    for kinds in (_SIZES, _FLIPS):
+        is_next = end < len(steps) and isinstance(steps[end][1], kinds)
+        if is_next and _touches(steps[end][1], decode):
+            end += 1
+        elif kinds is _SIZES:
+            return "no crop or resize is right behind decode_image"
+    chain = steps[begin:end]
+    if odd := [f"{step.name} has {option}" for _, step in chain for option in _odd_options(step)]:
+        return odd[0]
+    return PictureChain(tuple(chain), tuple(fuse_decode_and_crop([*steps[:begin], *steps[end:]])))
 
 
 def _touches(step: Transform, decode: Transform) -> bool:

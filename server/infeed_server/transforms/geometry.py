@@ -194,13 +194,18 @@ class RandomResizedCrop(RandomGeometry, Crop):
     def draw_numbers(self, key: Key) -> tf.Tensor:
         # float64: any offset in an image of any size is equally likely, to 50 bits. These are the
         # bits of `tf.random.stateless_uniform`; each operation adds to the time of a small image.
-        return tf.raw_ops.StatelessRandomUniform(shape=[2 * _TRIES + 2], seed=key, dtype=tf.float64)
+        shape = [2 * _TRIES + 2]
+        drawn = tf.raw_ops.StatelessRandomUniform(shape=shape, seed=key, dtype=tf.float64)
+        share, aspect, position = tf.split(drawn, [_TRIES, _TRIES, 2])
+        low, high = (math.log(ratio) / 2 for ratio in self.ratio)
+        # Of one image: TensorFlow's `exp` of many values can have other bits.
+        return tf.concat([share, tf.exp(low + (high - low) * aspect), position], 0)
 
     @override
     def place_window(self, image: tf.Tensor, numbers: tf.Tensor) -> Window:
         image = tf.cast(image, tf.float64)
-        share, aspect, position = tf.split(numbers, [_TRIES, _TRIES, 2], axis=-1)
-        sizes = self._draw_sizes(image, share, aspect)
+        share, root_ratio, position = tf.split(numbers, [_TRIES, _TRIES, 2], axis=-1)
+        sizes = self._draw_sizes(image, share, root_ratio)
         # The central window is the last, and always fits.
         sizes = tf.concat([sizes, self._central_size(image)[..., tf.newaxis, :]], -2)
         fits = (sizes >= 1) & (sizes <= image[..., tf.newaxis, :])
@@ -211,14 +216,13 @@ class RandomResizedCrop(RandomGeometry, Crop):
         offset = tf.where(is_drawn, position * (space + 1), space / 2)
         return tf.cast(tf.concat([tf.floor(offset), size], -1), tf.int32)
 
-    def _draw_sizes(self, image: tf.Tensor, share: tf.Tensor, aspect: tf.Tensor) -> tf.Tensor:
-        """Returns whole heights and widths, float64[..., n, 2], for draws in [0, 1)."""
+    def _draw_sizes(self, image: tf.Tensor, share: tf.Tensor, root_ratio: tf.Tensor) -> tf.Tensor:
+        """Returns whole heights and widths, float64[..., n, 2], for draws in [0, 1) and roots of
+        ratios."""
         least, most = self.scale
         area = tf.reduce_prod(image, axis=-1, keepdims=True)
         root = tf.sqrt(area * (least + (most - least) * share))
-        low, high = (math.log(ratio) / 2 for ratio in self.ratio)
-        root_of_ratio = tf.exp(low + (high - low) * aspect)
-        return tf.round(tf.stack([root / root_of_ratio, root * root_of_ratio], axis=-1))
+        return tf.round(tf.stack([root / root_ratio, root * root_ratio], axis=-1))
 
     def _central_size(self, image: tf.Tensor) -> tf.Tensor:
         """Returns height and width of the largest window with an allowed ratio."""

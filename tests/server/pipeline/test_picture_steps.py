@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from infeed_server.pipeline.load import parse
-from infeed_server.pipeline.picture_steps import PictureChain, find_chain
+from infeed_server.pipeline.picture_steps import PictureChain, find_chain, gather_pictures
 from infeed_server.pipeline.sample_graph import step_key
 from infeed_server.transforms.geometry import Crop
 
@@ -36,7 +36,7 @@ MAP: dict[str, Any] = {"map": {"function": identity}}
 def chain_of(*transforms: dict[str, Any]) -> PictureChain | str:
     source = {"arrays": {"image": np.zeros(1)}}
     pipeline = parse({"source": source, "transforms": [*transforms], "batch": 1})
-    return find_chain([*enumerate(pipeline.transforms)])
+    return find_chain(gather_pictures([*enumerate(pipeline.transforms)]))
 
 
 @pytest.mark.parametrize(
