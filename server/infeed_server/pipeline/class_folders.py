@@ -1,4 +1,4 @@
-"""Class folders of several pipelines: one class has one number in all of them."""
+"""Class folders and tables of several pipelines: one class has one number in all of them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from infeed_server.config.model import Finding
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.sources import ImagesSource
 from infeed_server.sources.class_names import class_conflict
+from infeed_server.sources.images.labels import TableLabels
 from infeed_server.sources.images.listing import class_folders
 from infeed_server.storage.files import abbreviate, absolute_path
 
@@ -21,42 +22,59 @@ _MAX_NAMED = 30
 
 
 def class_folder_problems(pipelines: Mapping[str, Pipeline]) -> Iterator[Finding]:
-    """Yields the sources whose folders would number a class otherwise than the first ones do. With
-    one such source, nothing is listed."""
+    """Yields the sources whose folders, or whose table with classes, would number a class otherwise
+    than those before. With one such source, nothing is listed."""
     sources = [
         (("pipelines", name, *path), source)
         for name, pipeline in pipelines.items()
         for path, source in _sources(pipeline)
-        if isinstance(source, ImagesSource) and source.numbers_folders
+        if isinstance(source, ImagesSource) and (source.numbers_folders or _table_classes(source))
     ]
-    roots = {absolute_path(source.images) for _, source in sources}
-    folders = {root: _class_folders(root) for root in roots} if len(roots) > 1 else {}
-    first: Names = ()
-    first_root = ""
-    for path, source in sources if folders else ():
-        root = absolute_path(source.images)
-        if problem := class_conflict(folders[root], first):
-            remedy = _remedy(folders[root], first, folders.values())
-            yield (*path, "labels"), f"label {problem} in {first_root}; {remedy}"
-        elif len(folders[root]) > len(first):
-            first, first_root = folders[root], source.images
+    roots = {absolute_path(source.images) for _, source in sources if source.numbers_folders}
+    lists = {_table_classes(source) for _, source in sources if not source.numbers_folders}
+    folders = {root: _class_folders(root) for root in roots} if len(roots) + len(lists) > 1 else {}
+    everything = [*folders.values(), *lists]
+    before: dict[Names, ImagesSource] = {}
+    for path, source in sources:
+        own = _table_classes(source) or folders.get(absolute_path(source.images), ())
+        for names, other in before.items():
+            # Lists in tables, which a user wrote, may have no class in common.
+            is_related = source.numbers_folders and other.numbers_folders
+            is_related |= not {*own}.isdisjoint(names)
+            if is_related and (problem := class_conflict(own, names)):
+                remedy = _remedy(own, names, everything, source)
+                yield (*path, "labels"), f"label {problem} in {_place(other)}; {remedy}"
+                break
+        else:
+            before.setdefault(own, source)
 
 
-def _remedy(own: Names, first: Names, folders: Iterable[Names]) -> str:
+def _table_classes(source: ImagesSource) -> Names:
+    """Returns the classes of a source's table; none if it has no list of them."""
+    return source.labels.classes if isinstance(source.labels, TableLabels) else ()
+
+
+def _place(source: ImagesSource) -> str:
+    return source.labels.table if isinstance(source.labels, TableLabels) else source.images
+
+
+def _remedy(own: Names, other: Names, everything: Iterable[Names], source: ImagesSource) -> str:
     """Returns what to write: one list for parts of one data set, which have a class in common, and
     else two."""
-    if {*own}.isdisjoint(first):
+    if {*own}.isdisjoint(other):
         return (
             f"they have no class in common, so give each its own list: here {_as_list(own)}, there "
-            f"{_as_list(first)}"
+            f"{_as_list(other)}"
         )
-    related = [found for found in folders if not {*own, *first}.isdisjoint(found)]
+    related = [found for found in everything if not {*own, *other}.isdisjoint(found)]
     names = sorted({name for found in related for name in found})
-    return f"give both one list of classes, as {_as_list(names)}"
+    where = "" if source.numbers_folders else f", beside table: {_place(source)}"
+    return f"give both one list of classes, as {_as_list(names, where)}"
 
 
-def _as_list(names: Sequence[str]) -> str:
-    return f"labels: {{folders: [{abbreviate([*map(flow, names)], _MAX_NAMED)}]}}"
+def _as_list(names: Sequence[str], of_table: str = "") -> str:
+    listed = f"[{abbreviate([*map(flow, names)], _MAX_NAMED)}]"
+    return f"classes: {listed}{of_table}" if of_table else f"labels: {{folders: {listed}}}"
 
 
 def _sources(pipeline: Pipeline) -> Iterator[tuple[tuple[str | int, ...], object]]:

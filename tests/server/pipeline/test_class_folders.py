@@ -62,3 +62,27 @@ def test_classes_that_only_some_pipelines_have_at_the_end_are_fine(tmp_path: Pat
 def test_a_missing_folder_is_left_to_the_source(tmp_path: Path) -> None:
     write(tmp_path, "train/cat")
     load(tmp_path)
+
+
+def test_tables_that_number_classes_otherwise_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, "train/ant", "train/bee", "val/images")
+    file = tmp_path / "pipelines.yaml"
+    (tmp_path / "val.csv").write_text("file,label\nimages/0.jpg,bee\n")
+
+    def load_with(classes: str) -> None:
+        file.write_text(
+            "pipelines:\n"
+            "  train: {source: {images: train, labels: folders}, batch: 1}\n"
+            f"  val: {{source: {{images: val, labels: {{table: val.csv, classes: {classes}}}}}, "
+            "batch: 1}\n"
+        )
+        from_yaml(str(file))
+
+    with pytest.raises(ConfigError) as caught:
+        load_with("[bee]")
+    assert str(caught.value).endswith(
+        f"val.source.labels: label 0 is 'bee', not 'ant' as in {tmp_path}/train; give both one "
+        f"list of classes, as classes: [ant, bee], beside table: {tmp_path}/val.csv"
+    )
+    load_with("[ant, bee]")
+    load_with("[cow, dog]")  # of another data set
