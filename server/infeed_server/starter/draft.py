@@ -49,8 +49,8 @@ class Draft:
     transforms: list[dict[str, Any]] = field(default_factory=list)
     bad: str = ""
     """Why bad samples are expected; empty if they are not."""
-    missing: int = 0
-    """Samples without a label."""
+    remove: str = ""
+    """The file that lists the samples to leave out, if there are any."""
     files: dict[str, str] = field(default_factory=dict)
     """Name → content of files that are written beside the pipelines."""
 
@@ -94,16 +94,20 @@ class Draft:
         # The usual size, or for little data a power of two that fits.
         size = min(_DEFAULT_BATCH, 1 << max(self.samples, 1).bit_length() - 1)
         found: dict[str, Any] = {"source": self.source}
+        found |= {"remove": {"samples": self.remove, "then": "shrink"}} if self.remove else {}
         found |= {"shuffle": self.shuffle} if self.is_for_training else {}
         found |= {"transforms": self.transforms} if self.transforms else {}
         found["batch"] = {"size": size} | ({} if self.is_for_training else {"remainder": "pad"})
-        return found | ({"on_error": "substitute"} if self.bad else {})
+        # In an evaluation, another sample would count twice.
+        on_error = "substitute" if self.is_for_training else "mask"
+        return found | ({"on_error": on_error} if self.bad else {})
 
     def all_notes(self) -> Iterator[str]:
         """Yields the notes, and what the fields make necessary elsewhere."""
         yield from self.notes
         if self.bad:
-            yield f"{self.bad}: others take their places; see infeed check --max-bad"
+            instead = "others take their places" if self.is_for_training else "they are masked"
+            yield f"{self.bad}: {instead}; see infeed check --max-bad"
         images = [options["field"] for step in self.transforms for options in step.values()]
         names = {**dict(zip(("image",), images, strict=False)), "label": "NAME"}
         lacking = {new: old for new, old in names.items() if new not in self.fields}
@@ -137,9 +141,8 @@ class Starter:
         return {name: text for draft in self.drafts.values() for name, text in draft.files.items()}
 
     def check(self, file: str) -> str:
-        """Returns the command that checks the file, and allows for what is bad already."""
-        most = max(draft.missing for draft in self.drafts.values())
-        return f"infeed check {file} --scan" + f" --max-bad {most}" * bool(most)
+        """Returns the command that checks the file."""
+        return f"infeed check {file} --scan"
 
     def text(self, command: str, file: str) -> str:
         """Returns the YAML of the file; `command` is the one that makes it."""

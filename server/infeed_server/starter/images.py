@@ -25,10 +25,10 @@ from infeed_server.starter.listing import (
     unused,
 )
 from infeed_server.starter.looks import ImageLook
+from infeed_server.starter.parts import Part
 from infeed_server.starter.readings import (
     FOLDERS,
     VALUES,
-    Part,
     Reading,
     Tree,
     choose,
@@ -38,9 +38,9 @@ from infeed_server.storage.files import absolute_path, expand_globs, is_file
 
 _EXAMPLES = 5
 _TABLES = (".csv", ".tsv", ".jsonl")
-_WRITTEN = "-labels.infeed.csv"
-"""The end of the name of a CSV of labels that `init` writes, so that it is not taken for one of the
-user's, nor one of the user's for it."""
+_WRITTEN = _LABELS, _REMOVED = "-labels.infeed.csv", "-without-label.infeed.txt"
+"""The ends of the names of files that `init` writes, so that they are not taken for the user's, nor
+files of the user's for them."""
 
 
 def image_starter(
@@ -51,15 +51,11 @@ def image_starter(
     listing = list_images(root)
     tables, about = _tables(root, files)
     if labels is not None and labels not in VALUES:
-        file, column = (labels, "") if is_file(labels) else labels.rpartition(":")[::2]
-        if not is_file(file):
-            values = ", ".join(VALUES)
-            raise SourceError(
-                f"--labels {labels}: no such file; give a CSV, CSV:COLUMN, or one of {values}"
-            )
-        path = absolute_path(file)
-        tables.setdefault(path, _read(path, _folder(path, root)))
-        labels = tables[path].file + (f":{column}" if column else "")
+        chosen, column = _named(labels)
+        for path in map(absolute_path, chosen):
+            tables.setdefault(path, _read(path, _folder(path, root)))
+        labels = ",".join(tables[absolute_path(file)].file for file in chosen)
+        labels += f":{column}" if column else ""
     images = [image.path for image in listing.images]
     tree = Tree(posixpath.basename(root), images, [*tables.values()])
     reading = choose(tree, parts, labels)
@@ -67,13 +63,14 @@ def image_starter(
     if lacking := len(images) - sum(len(part.images) for part in reading.parts):
         about.append(f"left out: {lacking} images, which are in no part")
     about += [f"{name}: no images in this folder" for name in listing.empty_folders]
-    left = [file for file in files if not file.lower().endswith((*EXTENSIONS, _WRITTEN))]
+    left = [file for file in files if not file.lower().endswith((*EXTENSIONS, *_WRITTEN))]
     left = [file for file in left if file not in tables]
     bare = [part for part in reading.parts if not part.labels]
     unlabelled = [
         posixpath.join(root, part.folder, image) for part in bare for image in part.images
     ]
-    about += [*unused(left, root), *_hints(left, unlabelled)]
+    above = root if any(part.has_folders for part in reading.parts if part.labels) else ""
+    about += [*unused(left, root), *_hints(left, unlabelled, above)]
     if role(tree.name) and reading.classes:
         about.append(
             f"{tree.name} has the classes; to number all parts alike, give the folder above"
@@ -81,21 +78,35 @@ def image_starter(
     return Starter.of(drafts, [*reading.notes, *about])
 
 
+def _named(labels: str) -> tuple[list[str], str]:
+    """Returns the files and the column in a value of --labels, empty if there is none. Raises
+    `SourceError`."""
+    for given, column in ((labels, ""), labels.rpartition(":")[::2]):
+        for files in ([given], given.split(",")):
+            if all(map(is_file, files)):
+                return files, column
+    values = ", ".join(VALUES)
+    raise SourceError(
+        f"--labels {labels}: no such file; give a CSV, CSV:COLUMN, or one of {values}"
+    )
+
+
 def names_images(file: str, images: Sequence[str]) -> bool:
     """Returns whether a CSV has labels of images. Raises `SourceError`."""
     root = common_folder(images)
     paths = [image.removeprefix(f"{root}/") for image in images]
-    return bool(find_columns([_read(file, None)], paths, is_chosen=True)[0])
+    return bool(find_columns([_read(file, None)], paths, chosen=file)[0])
 
 
-def _hints(left: Iterable[str], images: Iterable[str]) -> Iterator[str]:
-    """Yields a command for each text file that names the images around it."""
+def _hints(left: Iterable[str], images: Iterable[str], above: str) -> Iterator[str]:
+    """Yields a command for each text file that names the images around it: for the folder `above`
+    where other parts have class folders, which number the classes."""
     for file in (file for file in left if file.endswith(".txt")):
         folder = posixpath.dirname(file)
         around = [image for image in images if image.startswith(f"{folder}/")]
         with suppress(SourceError):
             if around and names_images(file, around):
-                shown, table = relative(folder, Path.cwd()), relative(file, Path.cwd())
+                shown, table = relative(above or folder, Path.cwd()), relative(file, Path.cwd())
                 command = shlex.join(["infeed", "init", shown, "--labels", table])
                 yield f"{table} names images; for its labels: {command}"
 
@@ -138,6 +149,9 @@ def _draft(root: str, part: Part, reading: Reading, target: Path) -> Draft:
         labels = {image.removeprefix(f"{inner}/"): label for image, label in labels.items()}
         folder = f"{folder}/{inner}"
     name = pipeline_name(f"{posixpath.basename(root)}-{part.folder}")
+    if reading.column and len(reading.column.files) == 1 and not role(name):
+        of_table = role(posixpath.basename(reading.column.files[0]))
+        name += f"-{of_table}" * bool(of_table)
     draft = Draft(name, {"images": relative(folder, target)}, len(images), notes=notes)
     chosen = [f"{folder}/{images[number]}" for number in spread(len(images))]
     look = ImageLook.at(chosen)
@@ -149,27 +163,37 @@ def _draft(root: str, part: Part, reading: Reading, target: Path) -> Draft:
         draft.notes.append(f"{damaged} of {len(chosen)} images looked at cannot be opened")
     draft.label = "none"
     if labels:
-        _add_labels(draft, labels, reading, target)
+        _add_labels(draft, labels, part, reading, target)
+    if without := [image for image in images if image not in labels] if labels else []:
+        draft.remove, draft.samples = f"{name}{_REMOVED}", len(labels)
+        draft.files[draft.remove] = "".join(
+            f"{posixpath.basename(folder)}/{image}\n" for image in without
+        )
+        draft.notes.append(f"left out: {len(without)} images without a label: {draft.remove}")
     return draft
 
 
-def _add_labels(draft: Draft, labels: Mapping[str, str], reading: Reading, target: Path) -> None:
+def _add_labels(
+    draft: Draft, labels: Mapping[str, str], part: Part, reading: Reading, target: Path
+) -> None:
     """Adds the label: of the folders or the user's table, else of a table that is written."""
-    classes, column = reading.classes, reading.column
+    classes, column = reading.classes, None if part.has_folders else reading.column
     numbers = {name: str(number) for number, name in enumerate(classes)}
-    draft.label, draft.classes = reading.label, classes
+    draft.label, draft.classes = "class folder" if part.has_folders else reading.label, classes
     named = sorted(labels.items())
     shown = [named[number] for number in spread(len(named), _EXAMPLES)]
     draft.examples = [f"{image}: {numbers.get(text, text)}" for image, text in shown]
-    if missing := draft.samples - len(labels):
-        draft.bad, draft.missing = f"{missing} without a label", missing
-    parts = [{name.partition("/")[0] for name in part.labels} for part in reading.parts]
-    is_folder = reading.options["labels"] == FOLDERS and not missing
+    parts = [
+        {name.partition("/")[0] for name in part.labels}
+        for part in reading.parts
+        if part.has_folders
+    ]
+    is_folder = part.has_folders and len(labels) == draft.samples
     if is_folder and all(sorted(names) == classes for names in parts if names):
         draft.source["labels"] = FOLDERS
         return
     if wrong := re.search(
-        r"[^/]*[\ud800-\udfff][^/]*", "/".join(classes if is_folder else [*classes, *labels])
+        r"[^/]*[\ud800-\udfff][^/]*", "/".join(classes if is_folder else [*classes, *part.images])
     ):
         raise SourceError(f"{wrong[0]!r} has a name that is not UTF-8; rename it")
     if is_folder:
@@ -178,7 +202,7 @@ def _add_labels(draft: Draft, labels: Mapping[str, str], reading: Reading, targe
     files = column.files if column else ()
     table = next((relative(file, target) for file in files if _is_read(file, named)), "")
     if not table:
-        table, out = f"{draft.name}{_WRITTEN}", io.StringIO()
+        table, out = f"{draft.name}{_LABELS}", io.StringIO()
         csv.writer(out, lineterminator="\n").writerows([("file", "label"), *named])
         draft.files[table] = out.getvalue()
     draft.source["labels"] = {"table": table, "classes": [*classes]} if classes else table

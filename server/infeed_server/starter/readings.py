@@ -7,17 +7,17 @@ be a part of the data, or only divides its files, is never taken for a class.
 from __future__ import annotations
 
 import posixpath
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple
 from unicodedata import normalize
 
 from infeed.shared.errors import SourceError
+from infeed_server.starter.image_names import has_label_word
 from infeed_server.starter.listing import UnclearError, common_folder, role
-from infeed_server.starter.tables import Column, Table, find_columns, has_label_word, is_number
+from infeed_server.starter.parts import Part, fold_name, judge, pair
+from infeed_server.starter.tables import Column, Table, find_columns, is_number
 from infeed_server.storage.files import abbreviate
 
 VALUES = FOLDERS, PATHS, NONE = "folders", "paths", "none"
@@ -30,18 +30,6 @@ class Tree(NamedTuple):
     name: str
     images: Sequence[str]
     tables: Sequence[Table] = ()
-
-
-class Part(NamedTuple):
-    """A folder below the tree's, empty for all of it; images and their labels by paths in it."""
-
-    folder: str
-    images: Sequence[str]
-    labels: dict[str, str]
-
-    @property
-    def names(self) -> set[str]:
-        return {*self.labels.values()}
 
 
 @dataclass
@@ -64,19 +52,24 @@ class Reading:
     @property
     def classes(self) -> list[str]:
         """The names of the labels, by number; none for numbers and free text of a table."""
-        names, values = sorted({*self.values}), self.values
-        if self.column and (len(names) * 2 > len(values) or all(map(is_number, names))):
+        values = [*self.values, *(self.column.known if self.column else ())]
+        names = sorted({*values})
+        is_table = self.column and not any(part.has_folders for part in self.parts)
+        if is_table and (len(names) * 2 > len(values) or all(map(is_number, names))):
             return []
         return sorted(names, key=int) if all(map(str.isdecimal, names)) else names
 
     def describe(self) -> str:
         """Returns the reading as a choice."""
         parts = [part.folder for part in self.parts if part.folder]
-        text = f"parts: {abbreviate(parts)}; " if len(parts) > 1 else ""
+        is_chosen = self.options.get("parts", NONE) != NONE
+        text = f"parts: {abbreviate(parts)}; " if is_chosen or len(parts) > 1 else ""
         names, images = sorted({*self.values}), sum(len(part.images) for part in self.parts)
         if not names:
             return f"{text}no label"
-        text += f"label is the {self.label}, {len(names)} for {len(self.values)} of {images} images"
+        has_both = self.column and any(part.has_folders for part in self.parts)
+        label = f"{self.label}{', and the class folder' * bool(has_both)}"
+        text += f"label is the {label}, {len(names)} for {len(self.values)} of {images} images"
         near = f", if {self.column.near}" if self.column and self.column.near else ""
         return f"{text}: {abbreviate([name[:20] for name in names], 3)}{near}"
 
@@ -96,6 +89,9 @@ def choose(tree: Tree, parts: str | None = None, labels: str | None = None) -> R
         return found[0]
     doubts += dict.fromkeys(doubt for reading in found for doubt in reading.doubts)
     reason = "; ".join(doubts) or "it is not certain which folders or column are the label"
+    for reading in [*found]:
+        if reading.options["labels"] == FOLDERS and len(reading.parts) == 1:
+            found += [choose(tree, folder, NONE) for folder in pair(reading.parts[0])]
     choices = [(reading.options, reading.describe()) for reading in found]
     raise UnclearError(f"{tree.name}: {reason}; choose one", choices)
 
@@ -107,7 +103,7 @@ def _structures(images: Sequence[str], chosen: str | None) -> list[tuple[str, li
     for path in images:
         top, *below = path.removeprefix(f"{whole}/").split("/")
         if below:
-            inner[top].update(map(_fold, below[:-1][:1]))
+            inner[top].update(map(fold_name, below[:-1][:1]))
     counts = Counter(name for names in inner.values() for name in names)
     # Folders that are named like parts, or share the names of their subfolders.
     found = [top for top in inner if role(top) or sum(counts[name] > 1 for name in inner[top]) > 1]
@@ -129,18 +125,21 @@ def _readings(
 ) -> list[Reading]:
     """Returns the readings of some parts, one of which is true. Raises `SourceError`."""
     is_table = labels is not None and labels not in VALUES
-    columns, unused = find_columns(tree.tables, tree.images, is_chosen=is_table)
+    columns, unused = find_columns(tree.tables, tree.images, (labels or "") if is_table else "")
     found: dict[str, Reading] = {}
     for value, label in ((FOLDERS, "class folder"), (PATHS, "path of the folder"), (NONE, "none")):
         made = [_part(tree, folder, value) for folder in folders]
-        doubts = [*_judge(made)] if value != NONE else []
+        doubts = [*judge(made)] if value != NONE else []
         found[value] = Reading({**options, "labels": value}, made, label, doubts, unused)
+    by_folder = found[FOLDERS]
     for column in columns:
         label = f"column {column.name} of {', '.join(map(posixpath.basename, column.files))}"
-        made = [_part(tree, folder, "", column) for folder in folders]
-        option = {**options, "labels": f"{column.files[0]}:{column.name}"}
-        notes = [*unused, *column.left_out]
-        found[option["labels"]] = Reading(option, made, label, [], notes, column)
+        made = _with_folders([_part(tree, folder, "", column) for folder in folders], by_folder)
+        option = {**options, "labels": column.option}
+        reading = Reading(option, made, label, [*column.doubts], (), column)
+        reading.doubts += _doubt(reading)
+        reading.notes = [*unused, *column.left_out, *reading.doubts]
+        found[column.option] = reading
     if labels in VALUES:
         if labels == NONE or found[labels].values:
             return [found[labels]]
@@ -156,7 +155,6 @@ def _readings(
             known = "; ".join([*unused, *(made.options["labels"] for made in of_columns)])
             raise SourceError(f"--labels {labels}: no such column of labels; there is: {known}")
         return clear if len(clear) == 1 else named
-    by_folder = found[FOLDERS]
     if len({*found[PATHS].values}) > len({*by_folder.values}):
         by_folder.doubts.append("the folders of the images are nested in folders")
     else:
@@ -180,51 +178,28 @@ def _part(tree: Tree, folder: str, labels: str, column: Column | None = None) ->
         elif labels != NONE and "/" in image:
             path = normalize("NFC", image.rpartition("/")[0])
             found[image] = path if labels == PATHS else path.partition("/")[0]
-    return Part(folder, images, {image: text for image, text in found.items() if text})
+    found = {image: text for image, text in found.items() if text}
+    return Part(folder, images, found, labels == FOLDERS)
 
 
-def _judge(parts: Sequence[Part]) -> Iterator[str]:
-    """Takes the labels of parts without class folders, and yields why folders may be no classes."""
-    first = max(parts, key=lambda part: len(part.names))
-    known = {*map(_fold, first.names)}
-    for part in parts:
-        is_other = known.isdisjoint(map(_fold, part.names))
-        if len(first.names) < 2 or (is_other and len(part.names) < 2):
-            part.labels.clear()
-        elif is_other:
-            yield f"{part.folder} has no class folder of {first.folder}"
-        elif loose := [image for image in part.images if image not in part.labels]:
-            yield f"{len(loose)} images are in no class folder, such as {loose[0]}"
+def _with_folders(parts: Sequence[Part], by_folder: Reading) -> list[Part]:
+    """Returns parts with the labels of a table; those that it leaves without take their class
+    folders, if the table has such classes."""
     names = {name for part in parts for name in part.names}
-    if len({*map(_fold, names)}) < len(names):
-        yield "names of folders differ in case, spaces or Unicode form only"
-    if like := [name for name in sorted(names) if role(name)]:
-        yield f"{abbreviate(like)} could be parts of the data"
-    matches = [re.fullmatch(r"(.*[a-zA-Z].*?)(\d+)", name) for name in names]
-    numbers = sorted(int(match[2]) for match in matches if match)
-    is_alike = len({match and match[1] for match in matches}) == 1 < len(numbers)
-    if is_alike and numbers == [*range(numbers[0], numbers[-1] + 1)]:
-        yield f"folders numbered as {min(names)} could only divide the files"
-    yield from _pairs(first)
+    return [
+        part if part.labels or names.isdisjoint(other.names) else other
+        for part, other in zip(parts, by_folder.parts, strict=True)
+    ]
 
 
-def _pairs(part: Part) -> Iterator[str]:
-    """Yields why folders may be images and their masks: files of the same names."""
-    stems: dict[str, set[str]] = defaultdict(set)
-    endings: dict[str, set[str]] = defaultdict(set)
-    for image, name in part.labels.items():
-        stem, ending = posixpath.splitext(posixpath.basename(image))
-        stems[name].add(stem)
-        endings[name].add(ending)
-    names = sorted(stems, key=lambda name: len(stems[name]))
-    is_same = len({frozenset(found) for found in stems.values()}) == 1
-    for one, other in pairwise(names):
-        if is_same or (stems[one] <= stems[other] and endings[one].isdisjoint(endings[other])):
-            yield (
-                f"files in {one} and {other} have the same names, as images and their masks: for "
-                "pairs, write a source python (docs/pipelines.md); for one of them, give its folder"
-            )
-            return
+def _doubt(reading: Reading) -> Iterator[str]:
+    """Yields why the labels of a table may be none."""
+    if len({*map(fold_name, reading.classes)}) < len(reading.classes):
+        yield f"names in the {reading.label} differ in case, spaces or Unicode form only"
+    is_varied = len({*reading.values}) > 1
+    for part in reading.parts:
+        if is_varied and len(part.names) == 1 < len(part.labels) and not part.has_folders:
+            yield f"all labels of {part.folder} are {min(part.names)!r}, which may be none"
 
 
 def _is_clear(reading: Reading) -> bool:
@@ -233,9 +208,5 @@ def _is_clear(reading: Reading) -> bool:
     column, parts = reading.column, reading.parts
     is_full = all(len(part.labels) in (0, len(part.images)) for part in parts)
     is_joined = column and len({*map(role, column.files)}) > 1 and len(parts) == 1
-    return bool(column and column.is_clear and is_full and not is_joined)
-
-
-def _fold(name: str) -> str:
-    """Returns a name without case, spaces around it and its form in Unicode."""
-    return normalize("NFC", name).casefold().strip()
+    is_certain = column and column.is_clear and not reading.doubts
+    return bool(is_certain and is_full and not is_joined)

@@ -6,23 +6,17 @@ import posixpath
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import NamedTuple
-from unicodedata import normalize
-from urllib.parse import unquote
 
 from infeed_server.sources.images.listing import EXTENSIONS
-from infeed_server.starter.listing import words
+from infeed_server.starter.image_names import MIN_SHARE, ImageNames, difference, has_label_word
+from infeed_server.starter.listing import role
 from infeed_server.storage.files import abbreviate
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 """A number as TensorFlow reads it, which takes neither `1_000` nor Python's other forms."""
-_MIN_SHARE = 0.5
-"""Share of the rows that must name an image, or of the images that must be named: with less, a
-table of something else is taken for one of labels."""
-_LABEL_WORDS = {"label", "class", "target", "category", "y"}
-_LABEL_WORDS |= {"labels", "classes", "targets", "categories", "classname"}
 
 
 class Table(NamedTuple):
@@ -49,10 +43,19 @@ class Column:
     """Which rows are."""
     is_clear: bool
     """Whether it is the label by its name, and each row of one image, with one label."""
+    known: Sequence[str] = ()
+    """The labels of all tables that have the same columns: a class has one number in them."""
+    doubts: Sequence[str] = ()
+    """Why it may be no label of one part."""
+
+    @property
+    def option(self) -> str:
+        """The value of --labels that names it."""
+        return f"{','.join(self.files)}:{self.name}"
 
     def is_named(self, option: str) -> bool:
-        """Returns whether a value of --labels names it."""
-        return option in (*self.files, *(f"{file}:{self.name}" for file in self.files))
+        """Returns whether a value of --labels names it, or its files alone."""
+        return option in (self.option, ",".join(self.files))
 
 
 class _Row(NamedTuple):
@@ -65,17 +68,19 @@ class _Row(NamedTuple):
 
 
 def find_columns(
-    tables: Sequence[Table], images: Sequence[str], *, is_chosen: bool = False
+    tables: Sequence[Table], images: Sequence[str], chosen: str = ""
 ) -> tuple[list[Column], list[str]]:
     """Returns the columns beside those that name images, and why tables are not used. Tables of the
-    same columns are one; a table that is chosen may name few of the images."""
+    same columns are one; if some are parts, or chosen, each is one too. Where a value of --labels
+    is chosen, tables may name few of the images."""
     found: dict[tuple[str, ...], list[_Row]] = defaultdict(list)
-    notes, names = [], _Names(images)
+    beside: dict[tuple[str, ...], dict[str, Sequence[str]]] = {}
+    notes, names = [], ImageNames(images)
     for table in tables:
         header, *rows = _with_header(table)
         texts = dict(zip(header, zip_longest(*rows, fillvalue=""), strict=False))
         name, named = names.best(texts, table.folder or "")
-        if len({*named} - {""}) < (is_chosen or _MIN_SHARE * min(len(rows), len(images)) or 1):
+        if len({*named} - {""}) < (bool(chosen) or MIN_SHARE * min(len(rows), len(images)) or 1):
             first = abbreviate([", ".join(row) for row in rows], 1) or "none"
             notes.append(f"{table.file} is not used: its rows, such as {first}, name no images")
             continue
@@ -83,7 +88,22 @@ def find_columns(
             cells = zip(named, texts[name], texts[other], strict=True)
             key = (*header, other)
             found[key] += [_Row(table, *cell) for cell in cells]
-    columns = [_column(name, rows) for (*_, name), rows in found.items()]
+            beside[key] = {text: texts[text] for text in texts if text not in ("", name, other)}
+    columns = []
+    for key, rows_of_all in found.items():
+        by_file, constant = _by_file(rows_of_all)
+        for file, text in constant.items():
+            notes.append(f"column {key[-1]} of {file} is not used: all its rows have {text!r}")
+        joined = _joined(key[-1], by_file, beside[key])
+        columns.append(joined)
+        if len(by_file) > 1:
+            are_parts = len({*map(role, by_file)}) > 1
+            known = [row.text for own in by_file.values() for row in own if row.text]
+            columns += [
+                _alone(joined, own, known)
+                for file, own in by_file.items()
+                if are_parts or chosen in (file, f"{file}:{key[-1]}")
+            ]
     used = [column for column in columns if len({*column.labels.values()}) > 1]
     if columns and not used:
         text = "all images have the same values, or several"
@@ -91,8 +111,49 @@ def find_columns(
     return used, notes
 
 
-def _column(name: str, rows: Sequence[_Row]) -> Column:
+def _by_file(rows: Iterable[_Row]) -> tuple[dict[str, list[_Row]], dict[str, str]]:
+    """Returns the rows of a column by file, and the only value of each file that is left out: where
+    others have several values, it fills the place of a label, as in a sample of a submission."""
+    files: dict[str, list[_Row]] = defaultdict(list)
+    for row in rows:
+        files[row.table.file].append(row)
+    values = {file: {row.text for row in own} for file, own in files.items()}
+    constant = {file: min(found) for file, found in values.items() if len(found) == 1}
+    constant = constant if len(constant) < len(files) else {}  # each could be of one class
+    return {file: own for file, own in files.items() if file not in constant}, constant
+
+
+def _joined(
+    name: str, files: Mapping[str, Sequence[_Row]], beside: Mapping[str, Sequence[str]]
+) -> Column:
     """Returns a column of tables that have the same columns."""
+    column = _column(name, [row for rows in files.values() for row in rows])
+    shown = ", ".join(map(posixpath.basename, files))
+    not_used = [f"not used: columns of {shown}: {abbreviate([*beside])}"] * bool(beside)
+    doubts = [
+        f"{text} of {shown} could be parts of the data, which init does not divide"
+        for text, cells in beside.items()
+        if _are_parts(cells)
+    ]
+    return replace(column, left_out=[*column.left_out, *not_used], doubts=doubts)
+
+
+def _alone(joined: Column, rows: Sequence[_Row], known: Sequence[str]) -> Column:
+    """Returns the column of one of the tables, whose classes are numbered as in all of them."""
+    column = _column(joined.name, rows)
+    note = f"classes are numbered as in all of {', '.join(map(posixpath.basename, joined.files))}"
+    left_out = [*column.left_out, note]
+    return replace(column, left_out=left_out, doubts=joined.doubts, known=known, is_clear=False)
+
+
+def _are_parts(cells: Sequence[str]) -> bool:
+    """Returns whether cells name parts of the data, such as `train` and `test`."""
+    values = {*cells} - {""}
+    return 1 < len(values) <= len(cells) / 2 and all(map(role, values))
+
+
+def _column(name: str, rows: Sequence[_Row]) -> Column:
+    """Returns the column that has these rows."""
     texts: dict[str, set[str]] = defaultdict(set)
     for row in rows:
         texts[row.image].update([row.text] * bool(row.text))
@@ -105,7 +166,7 @@ def _column(name: str, rows: Sequence[_Row]) -> Column:
     files = [*dict.fromkeys(row.table.file for row in rows)]
     shown = ", ".join(map(posixpath.basename, files))
     left_out = [f"rows of {shown} that {what}: {count}" for what, count in lacking.items()]
-    near = next(filter(None, (_difference(row.given, row.image) for row in rows)), "")
+    near = next(filter(None, (difference(row.given, row.image) for row in rows)), "")
     is_outside = any(row.table.folder is None for row in rows)
     is_wrong = near or lacking["contradict others"] or (is_outside and lacking["name no image"])
     return Column(files, name, labels, near, left_out, has_label_word(name) and not is_wrong)
@@ -120,70 +181,6 @@ def _with_header(table: Table) -> list[list[str]]:
         named = zip(images, names, strict=True)
         rows.insert(0, ["file" if is_file else name for is_file, name in named])
     return rows or [[]]
-
-
-class _Names:
-    """The names of images: the ends of paths that tell them apart, with or without ending."""
-
-    def __init__(self, images: Iterable[str]) -> None:
-        paths = {image: normalize("NFC", image).split("/") for image in images}
-        ends: dict[str, str] = {}
-        self._depth = 0
-        while len({*ends.values()}) < len(paths) and self._depth < max(map(len, paths.values())):
-            self._depth += 1
-            ends = {image: "/".join(path[-self._depth :]) for image, path in paths.items()}
-        self._exact: dict[str, str] = {}
-        self._near: dict[str, str] = {}
-        for image, end in ends.items():
-            for key in (end, end.rpartition(".")[0]):
-                self._exact[key] = "" if key in self._exact else image
-                self._near[fold(key)] = "" if fold(key) in self._near else image
-
-    def best(self, columns: Mapping[str, Sequence[str]], folder: str) -> tuple[str, Sequence[str]]:
-        """Returns the column that names the most images, and the image of each row, or none."""
-        best: tuple[tuple[bool, int], str, Sequence[str]] = ((False, 0), "", ())
-        for name, texts in columns.items():
-            named = self._find(texts, folder)
-            has_endings = any(text.lower().endswith(EXTENSIONS) for text in texts)
-            # Numbers of rows and of classes can be names without ending.
-            is_number = has_label_word(name) or named.count("") > _MIN_SHARE * len(named)
-            score = has_endings, len({*named} - {""})
-            if score > best[0] and score[1] and (has_endings or not is_number):
-                best = (score, name, named)
-        return best[1:]
-
-    def _find(self, texts: Sequence[str], folder: str) -> list[str]:
-        """Returns the image that each text names, as it is, or else folded without a folder."""
-        ends, near = [], []
-        for text in texts:
-            path = posixpath.normpath(f"{folder}/{text}".strip("/").replace("\\", "/"))
-            parts = normalize("NFC", path).split("/")
-            ends.append(self._exact.get("/".join(parts[-self._depth :]), ""))
-            near.append(self._near.get(fold(path), "") if len(parts) <= self._depth else "")
-        # An image that a row names as it is is no other row's.
-        named = {*ends}
-        return [
-            end or (image if image not in named else "")
-            for end, image in zip(ends, near, strict=True)
-        ]
-
-
-def _difference(text: str, image: str) -> str:
-    """Returns how a text differs from the name of its image, with or without ending."""
-    name, file = (normalize("NFC", re.split(r"[\\/]", path)[-1]) for path in (text, image))
-    return "" if name in (file, file.rpartition(".")[0]) or not image else f"{text!r} is {image}"
-
-
-def fold(name: str) -> str:
-    """Returns a name without what often differs: case, Unicode form, escapes of URLs, zeros."""
-    text = normalize("NFC", unquote(name)).casefold().strip()
-    text = re.sub(r"(?<![^/])([0-9]+)\.0$", r"\1", text)  # of pandas
-    return re.sub(r"(?<![0-9])0+(?=[0-9])", "", text)
-
-
-def has_label_word(name: str) -> bool:
-    """Returns whether a name, such as `class_id` or `ClassId`, has the word of a label."""
-    return not _LABEL_WORDS.isdisjoint(words(name))
 
 
 def is_number(text: str) -> bool:

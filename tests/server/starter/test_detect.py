@@ -86,7 +86,7 @@ def test_csv_that_the_source_reads_is_used_as_it_is(data: Path, path: str) -> No
 
 def test_csv_with_other_columns_is_converted(data: Path) -> None:
     starter = starter_for(str(data / "other-csv" / "table.csv"), data)
-    ((name, content),) = starter.files.items()
+    (name, content), (removed, names) = starter.files.items()
     assert name == "pictures-labels.infeed.csv"
     assert content.splitlines()[:2] == ["file,label", "0.jpg,class 0"]
     assert len(content.splitlines()) == 11
@@ -94,11 +94,13 @@ def test_csv_with_other_columns_is_converted(data: Path) -> None:
     classes = ["class 0", "class 1", "class 2"]
     labels = {"table": name, "classes": classes}
     assert pipeline["source"] == {"images": "other-csv/pictures", "labels": labels}
-    assert pipeline["on_error"] == "substitute"
+    assert removed == "pictures-without-label.infeed.txt"
+    assert len(names.splitlines()) == 2
+    assert pipeline["remove"] == {"samples": removed, "then": "shrink"}
+    assert "on_error" not in pipeline
     written = text(data, "other-csv/table.csv")
     assert "# rows of table.csv that name no image: 1\n" in written
-    assert "# pictures: 2 without a label: others take their places; see infeed check" in written
-    assert starter.check("f.yaml") == "infeed check f.yaml --scan --max-bad 2"
+    assert f"# pictures: left out: 2 images without a label: {removed}\n" in written
     found = draft(data, "other-csv/table.csv")
     assert found.label == "column class of table.csv"
     assert found.classes == classes

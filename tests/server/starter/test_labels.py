@@ -66,8 +66,10 @@ def test_label_is_the_column_that_says_so() -> None:
         (rows("file,label", NAMES[:5], SIZES[:5]), ["label"]),
         (rows("file,label", [*NAMES, "0.jpg"], [*SIZES, 200]), ["label"]),
         (rows("file,MEL,NV", NAMES, [0, 1] * 3, [1, 0] * 3), ["MEL", "NV"]),
+        (rows("file,label", NAMES, ["Cat", "cat", "dog"] * 2), ["label"]),
+        (rows("file,label,split", NAMES, COLOURS, ["train", "test"] * 3), ["label", "split"]),
     ],
-    ids=["sizes", "no word", "two words", "an image without", "an image with two", "one-hot"],
+    ids=["sizes", "no word", "two words", "without", "with two", "one-hot", "case", "split"],
 )
 def test_column_that_is_not_clearly_the_label_is_not_guessed(
     table: list[list[str]], expected: list[str]
@@ -207,6 +209,67 @@ def test_what_is_not_used_is_said(tmp_path: Path) -> None:
     assert txt == "not used: 2 .txt: cat/names.txt, notes/a.txt"
 
 
+def test_columns_that_are_not_used_are_said() -> None:
+    table = rows("file,label,split,width", NAMES, COLOURS, ["train", "test"] * 3, SIZES)
+    assert read(table, labels="labels.csv:label").notes == [
+        "not used: columns of labels.csv: split, width",
+        "split of labels.csv could be parts of the data, which init does not divide",
+    ]
+
+
+def test_a_file_that_is_named_is_taken_alone(tmp_path: Path) -> None:
+    data = write_images(tmp_path / "d", *(f"images/{name}" for name in NAMES))
+    (data / "train.csv").write_text("file,label\n0.jpg,ant\n1.jpg,bee\n2.jpg,ant\n")
+    (data / "val.csv").write_text("file,label\n3.jpg,bee\n4.jpg,cow\n5.jpg,bee\n")
+    (val,) = drafts(data / "val.csv")
+    assert (val.name, val.is_for_training, val.samples) == ("images-val", False, 3)
+    assert val.classes == ["ant", "bee", "cow"]
+    assert val.source["labels"] == {"table": "val.csv", "classes": val.classes}
+    lines = [f"images/{name}" for name in NAMES[:3]]
+    assert val.files["images-val-without-label.infeed.txt"].split() == lines
+    assert val.definition()["remove"]["then"] == "shrink"
+    (train,) = drafts(data, labels=f"{data}/train.csv:label")
+    assert (train.is_for_training, train.samples) == (True, 3)
+    (both,) = drafts(data, labels=f"{data}/train.csv,{data}/val.csv")
+    assert (both.samples, both.definition().get("remove")) == (6, None)
+
+
+@pytest.mark.parametrize(("name", "on_error"), [("train", "substitute"), ("val", "mask")])
+def test_bad_samples_of_an_evaluation_are_masked(name: str, on_error: str) -> None:
+    assert Draft(name, {}, 3, bad="c has nulls").definition()["on_error"] == on_error
+
+
+def test_a_label_that_fills_a_place_is_not_used(tmp_path: Path) -> None:
+    data = write_images(tmp_path / "d", *(f"train_images/a{name}" for name in NAMES))
+    write_images(data, *(f"test_images/b{name}" for name in NAMES))
+    cells = "".join(f"a{name},{number % 3}\n" for number, name in enumerate(NAMES))
+    (data / "train.csv").write_text(f"id,label\n{cells}")
+    (data / "sample.csv").write_text("id,label\n" + "".join(f"b{name},4\n" for name in NAMES))
+    starter = starter_for(str(data), tmp_path)
+    test, train = starter.drafts.values()
+    assert (test.label, train.label) == ("none", "column label of train.csv")
+    assert any("sample.csv is not used: all its rows have '4'" in note for note in starter.about)
+
+
+def test_one_label_of_a_whole_part_is_asked_for() -> None:
+    images = [f"{part}/{part}{name}" for part in ("train", "test") for name in NAMES]
+    table = rows("file,label", images, [*COLOURS, *["none"] * 6])
+    with pytest.raises(UnclearError, match="all labels of test are 'none', which may be none"):
+        read(table, images)
+
+
+def test_class_folders_of_one_part_number_the_table_of_another(tmp_path: Path) -> None:
+    train = [f"train/{name}/{name}.jpg" for name in ("ant", "bee", "cow")]
+    data = write_images(tmp_path / "d", *train, "val/0.jpg", "val/1.jpg", "val/2.jpg")
+    (data / "val" / "val.txt").write_text("0.jpg\tbee\n1.jpg\tcow\n2.jpg\tbee\n")
+    first, second = drafts(data, labels=f"{data}/val/val.txt")
+    assert first.classes == second.classes == ["ant", "bee", "cow"]
+    assert first.source["labels"] == "folders"
+    assert isinstance(second.source["labels"], dict)
+    assert second.source["labels"]["classes"] == ["ant", "bee", "cow"]
+    assert second.examples[0] == "0.jpg: 1"
+
+
 def test_text_that_names_images_has_a_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,7 +279,7 @@ def test_text_that_names_images_has_a_command(
     )
     (data / "val" / "val.txt").write_text("2.jpg\ta\t3\n3.jpg\tb\t4\n")
     about = starter_for(str(data), tmp_path).about
-    assert about[-1].endswith("infeed init tiny/val --labels tiny/val/val.txt")
+    assert about[-1].endswith("infeed init tiny --labels tiny/val/val.txt")
 
 
 def test_photos_that_exif_turns_are_turned(tmp_path: Path) -> None:

@@ -217,3 +217,11 @@ def test_layout_that_is_not_clear_is_asked_for(name: str) -> None:
     for options, description in caught.value.choices:  # each choice is taken
         assert choose(data, **options).describe() == description
     assert len(caught.value.choices) > 1
+
+
+def test_images_or_masks_alone_are_a_choice() -> None:
+    with pytest.raises(UnclearError) as caught:
+        choose(ASKED["images and masks"])
+    *_, images, masks = [options for options, _ in caught.value.choices]
+    assert images == {"parts": "images", "labels": "none"}
+    assert masks == {"parts": "masks", "labels": "none"}

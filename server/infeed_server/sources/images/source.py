@@ -120,8 +120,8 @@ class ImagesSource(IndexedDefinition):
             if labels.missing:
                 names = [listing.images[number].path for number in sorted(labels.missing)]
                 log.warning(
-                    "%s has no row for %d of the %d images in %r: %s; each is a bad sample, see "
-                    "on_error",
+                    "%s has no row for %d of the %d images in %r: %s; each that "
+                    "remove does not list is a bad sample, see on_error",
                     *(csv, len(names), len(listing.images), listing.root, files.abbreviate(names)),
                 )
         return ImageReader(listing, labels, csv, _identity(listing, labels, identity))

@@ -239,7 +239,7 @@ def test_images_without_a_row_are_counted_at_start(
     )
     open_images(folder, csv).close()
     assert [record.getMessage() for record in caplog.records] == [
-        f"{problem}; each is a bad sample, see on_error"
+        f"{problem}; each that remove does not list is a bad sample, see on_error"
     ]
 
 

@@ -1,0 +1,78 @@
+"""Parts of a folder of images, and why their folders may be no classes."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+from unicodedata import normalize
+
+from infeed_server.starter.listing import role
+from infeed_server.storage.files import abbreviate
+
+
+class Part(NamedTuple):
+    """A folder below the tree's, empty for all of it; images and their labels by paths in it."""
+
+    folder: str
+    images: Sequence[str]
+    labels: dict[str, str]
+    has_folders: bool = False
+    """Whether its labels are its class folders."""
+
+    @property
+    def names(self) -> set[str]:
+        return {*self.labels.values()}
+
+
+def judge(parts: Sequence[Part]) -> Iterator[str]:
+    """Takes the labels of parts without class folders, and yields why folders may be no classes."""
+    first = max(parts, key=lambda part: len(part.names))
+    known = {*map(fold_name, first.names)}
+    for part in parts:
+        is_other = known.isdisjoint(map(fold_name, part.names))
+        if len(first.names) < 2 or (is_other and len(part.names) < 2):
+            part.labels.clear()
+        elif is_other:
+            yield f"{part.folder} has no class folder of {first.folder}"
+        elif loose := [image for image in part.images if image not in part.labels]:
+            yield f"{len(loose)} images are in no class folder, such as {loose[0]}"
+    names = {name for part in parts for name in part.names}
+    if len({*map(fold_name, names)}) < len(names):
+        yield "names of folders differ in case, spaces or Unicode form only"
+    if like := [name for name in sorted(names) if role(name)]:
+        yield f"{abbreviate(like)} could be parts of the data"
+    matches = [re.fullmatch(r"(.*[a-zA-Z].*?)(\d+)", name) for name in names]
+    numbers = sorted(int(match[2]) for match in matches if match)
+    is_alike = len({match and match[1] for match in matches}) == 1 < len(numbers)
+    if is_alike and numbers == [*range(numbers[0], numbers[-1] + 1)]:
+        yield f"folders numbered as {min(names)} could only divide the files"
+    if names_of_pair := pair(first):
+        yield (
+            f"files in {' and '.join(names_of_pair)} have the same names, as images and their "
+            "masks: for pairs, write a source python (docs/pipelines.md)"
+        )
+
+
+def pair(part: Part) -> list[str]:
+    """Returns two folders that may be images and their masks: files of the same names."""
+    stems: dict[str, set[str]] = defaultdict(set)
+    endings: dict[str, set[str]] = defaultdict(set)
+    for image, name in part.labels.items():
+        stem, ending = posixpath.splitext(posixpath.basename(image))
+        stems[name].add(stem)
+        endings[name].add(ending)
+    names = sorted(stems, key=lambda name: len(stems[name]))
+    is_same = len({frozenset(found) for found in stems.values()}) == 1
+    for one, other in pairwise(names):
+        if is_same or (stems[one] <= stems[other] and endings[one].isdisjoint(endings[other])):
+            return [one, other]
+    return []
+
+
+def fold_name(name: str) -> str:
+    """Returns a name without case, spaces around it and its form in Unicode."""
+    return normalize("NFC", name).casefold().strip()
