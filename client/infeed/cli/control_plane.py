@@ -112,9 +112,10 @@ class ControlPlane:
     @classmethod
     def of_server(cls, target: str, tls: TLS | None, token: str | None) -> ControlPlane | None:
         """Returns the control plane of the server that trainers reach at `target`; None if no such
-        server answers there, or if it tells no control plane.
+        server answers there.
 
-        Raises `ConfigError` if the control plane listens on the loopback of another machine.
+        Raises `ConfigError` if the server tells of no control plane, or has it on the loopback of
+        another machine.
         """
         from infeed.rpc.channel import GrpcTransport  # noqa: PLC0415 - rarely needed
         from infeed.rpc.credentials import Credentials  # noqa: PLC0415
@@ -127,7 +128,11 @@ class ControlPlane:
         except InfeedError:
             return None
         if not reported.hostname:
-            return None
+            raise ConfigError(
+                f"{target}: the server tells of no control plane, which infeed top reads; start it "
+                "with --http HOST:PORT instead of --http off",
+                target=target,
+            )
         host = reported.hostname
         if host in _WILDCARDS:
             host = host_name(address)

@@ -93,7 +93,9 @@ class Health:
             return Readiness(False, "no pipeline is loaded yet")
         reasons = [f"{name}: {part.reason}" for name, part in parts.items() if not part.ready]
         if not reasons:
-            return Readiness(True, "every pipeline is ready")
+            count = len(self.broken)
+            left_out = f"{len(parts)} of {len(parts) + count} pipelines ready; {count} broken"
+            return Readiness(True, left_out if count else "every pipeline is ready")
         ready = self._policy == "any" and len(reasons) < len(parts)
         shown = "; ".join(reasons[:_MAX_REASONS])
         if len(reasons) > _MAX_REASONS:

@@ -223,12 +223,13 @@ def test_the_address_for_trainers_leads_to_the_control_plane(
     assert control.url == url
 
 
-def test_a_control_plane_on_another_loopback_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_control_plane_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GrpcTransport, "control_plane", lambda *_: "http://127.0.0.1:9")
     with pytest.raises(ConfigError, match="host-a:7470: its control plane is http://127"):
         ControlPlane.of_server("host-a:7470", None, None)
     monkeypatch.setattr(GrpcTransport, "control_plane", lambda *_: "")
-    assert ControlPlane.of_server("host-a:7470", None, None) is None
+    with pytest.raises(ConfigError, match=r"tells of no control plane.* instead of --http off"):
+        ControlPlane.of_server("host-a:7470", None, None)
 
 
 def test_another_server_is_an_error(serve_http: Serve) -> None:
