@@ -154,7 +154,7 @@ class _Placed:
     @classmethod
     def of(cls, source: Source, steps: Sequence[Step]) -> _Placed:
         stages, origins = sample_graph.trace(source, steps)
-        refuse_torn_pictures(steps, stages)
+        refuse_torn_pictures(source, steps, stages)
         host, finish = plan_finish(steps, stages)
         if host == list(steps[: len(host)]):
             sent = stages[len(host)]

@@ -2,60 +2,180 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import io
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
+from infeed_server.pipeline.first_samples import FirstSamples
 from infeed_server.pipeline.sample_graph import Specs
+from infeed_server.sources import Source
 from infeed_server.transforms.base import Step, describe_tensor, errors_at
-from infeed_server.transforms.decode import DecodeImage
 from infeed_server.transforms.fields import Drop, Rename
 from infeed_server.transforms.geometry import RandomGeometry
 
 _BOX = 4
 """Numbers of a box."""
 
+_ROWS = range(2, 9)
+"""Numbers of a row that may be a point, a box, or the corners of one, perhaps with a class."""
 
-def refuse_torn_pictures(steps: Sequence[Step], stages: Sequence[Specs]) -> None:
+_ENOUGH = 3
+"""Samples whose lists tell whether they are made of boxes."""
+
+_PICTURE = re.compile(
+    rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|GIF8|BM....\0\0\0\0|RIFF....WEBP|II\*\0|MM\0\*|\0\0\0\x0cjP",
+    re.DOTALL,
+)
+"""First bytes of a JPEG, PNG, GIF, BMP, WebP, TIFF or JPEG 2000."""
+
+_Values: TypeAlias = "list[npt.NDArray[Any]]"
+"""A field's values in some samples; empty if none can be read."""
+
+
+class _Stage(NamedTuple):
+    """A field before a step, or behind the last one."""
+
+    place: int
+    name: str
+    spec: tf.TensorSpec
+
+
+def refuse_torn_pictures(source: Source, steps: Sequence[Step], stages: Sequence[Specs]) -> None:
     """Raises `ConfigError` for a random crop or flip of one field beside another that may have to
     move with it, unless the name of its draws says that it is meant. `stages[i]` are the fields
     before step i."""
+    samples = FirstSamples(source)
     for number, (ordinal, step) in enumerate(steps):
         if not isinstance(step, RandomGeometry) or step.given_name:
             continue
-        moved, later = stages[number][step.field], steps[number + 1 :]
-        for name, spec in stages[number].items():
-            if name != step.field and (reason := _reason(name, spec, moved, later)):
+        moved = _follow(step.field, number, steps, stages)
+        grids = {tuple(stage.spec.shape[:2]) for stage in moved if stage.spec.shape.rank}
+        for name in stages[number]:
+            followed = [*_follow(name, number, steps, stages)]
+            if name == step.field or not followed[-1].name:
+                continue
+            decoded = (stage for stage in followed if stage.spec.dtype != tf.string)
+            stage = next(decoded, followed[0])
+            values = partial(samples.values, steps[: stage.place], stage.name)
+            if reason := _reason(stage.spec, grids, values):
+                later = ", decoded later" if stage.spec != followed[0].spec else ""
                 with errors_at(ordinal, step):
                     raise step.error(
-                        f"field {step.field!r} would be moved at random, and not {name!r}, "
-                        f"{reason}; if they belong together, move both in a map with the key; if "
-                        "it is meant to be moved by itself, name its draws: "
-                        f"draw: {step.name.replace('random', step.field)}"
+                        f"field {step.field!r} would be moved at random, and not {name!r}, {reason}"
+                        f" ({describe_tensor(stage.spec)}{later}); move both in a map with the key,"
+                        " which docs/pipelines.md shows under 'Several pictures of a sample'; only "
+                        f"if the places in {name!r} are not those in {step.field!r}, name the "
+                        f"draws, which moves nothing else: draw: "
+                        f"{step.name.replace('random', step.field)}"
                     )
 
 
-def _reason(name: str, spec: tf.TensorSpec, moved: tf.TensorSpec, later: Sequence[Step]) -> str:
-    """Returns why a field may have to move too; empty where it need not."""
-    fates = [*_fates(name, later)]
-    if any(isinstance(step, Drop) for step in fates):
-        return ""
-    shape = spec.shape
-    if spec.dtype == tf.string:
-        is_picture = any(isinstance(step, DecodeImage) for step in fates)
-        return "an image that is decoded later" if is_picture else ""
-    if shape.rank is None or shape.rank < 2:
-        return ""
-    is_grid = shape.as_list() == moved.shape.as_list()[:2]
-    if shape.rank > 2 or is_grid:
-        return f"which is a picture too ({describe_tensor(spec)})"
-    return f"whose rows may be boxes ({describe_tensor(spec)})" if shape[1] == _BOX else ""
-
-
-def _fates(name: str, steps: Sequence[Step]) -> Iterator[DecodeImage | Drop]:
-    """Yields the steps that decode or drop a field, under its later names."""
-    for _, step in steps:
+def _follow(
+    name: str, number: int, steps: Sequence[Step], stages: Sequence[Specs]
+) -> Iterator[_Stage]:
+    """Yields a field at each stage from a step on, under its later names, until it ends. A field
+    that is dropped ends with a stage without a name."""
+    yield _Stage(number, name, stages[number][name])
+    for place, (_, step) in enumerate(steps[number:], number + 1):
         if isinstance(step, Rename):
             name = step.names.get(name, name)
-        elif isinstance(step, DecodeImage | Drop) and name in (step.fields() or ()):
-            yield step
+        if isinstance(step, Drop) and name in step.names:
+            yield _Stage(place, "", stages[place - 1][name])
+        if name not in stages[place]:
+            return
+        yield _Stage(place, name, stages[place][name])
+
+
+def _reason(
+    spec: tf.TensorSpec, grids: set[tuple[int | None, ...]], values: Callable[[], _Values]
+) -> str:
+    """Returns why a field may have to move with a picture of one of these heights and widths;
+    empty where it need not."""
+    if spec.dtype == tf.string:
+        return _reason_of_bytes(values(), grids)
+    shape = spec.shape
+    if not shape.rank:
+        return ""
+    if shape.rank > 2 or (shape.rank == 2 and any(_is_like(shape, grid) for grid in grids)):
+        return "which is a picture too"
+    if shape.rank == 2:
+        may_be_boxes = shape[1] in _ROWS and not _are_classes(values())
+        return "whose rows may be boxes or points" if may_be_boxes else ""
+    length = shape[0]
+    if length == _BOX:
+        return "" if _are_classes(values()) else "which may be a box"
+    if any(_is_flat(length, grid) for grid in grids) and not _is_no_mask(values()):
+        return "which has as many numbers as the picture"
+    return "which may be a list of boxes" if _are_lists_of_boxes(values(), length) else ""
+
+
+def _reason_of_bytes(values: _Values, grids: set[tuple[int | None, ...]]) -> str:
+    contents = [value for sample in values for value in sample.flat]
+    if any(_PICTURE.match(content) for content in contents):
+        return "which holds encoded pictures"
+    arrays = [array for array in map(_numpy_file, contents) if array is not None]
+    if not arrays:
+        return ""
+    spec = tf.TensorSpec(arrays[0].shape, arrays[0].dtype)
+    return _reason(spec, grids, lambda: [one for one in arrays if one.shape == spec.shape])
+
+
+def _numpy_file(content: bytes) -> npt.NDArray[Any] | None:
+    """Returns the array of numbers in a NumPy file; None for any other content."""
+    if not content.startswith(np.lib.format.MAGIC_PREFIX):
+        return None
+    try:
+        array: npt.NDArray[Any] = np.load(io.BytesIO(content), allow_pickle=False)
+    except (ValueError, OSError, EOFError):
+        return None
+    return array if array.dtype.kind in "biuf" else None
+
+
+def _is_like(shape: tf.TensorShape, grid: tuple[int | None, ...]) -> bool:
+    """Returns whether a matrix has the aspect of a picture; where it is unknown, unknown sides."""
+    if None in grid or not shape.is_fully_defined():
+        return tuple(shape) == grid
+    return bool(shape[0] * grid[1] == shape[1] * grid[0] and min(shape) > 1)
+
+
+def _is_flat(length: int | None, grid: tuple[int | None, ...]) -> bool:
+    """Returns whether a vector has a number, or some channels, for each pixel."""
+    pixels = None if None in grid else math.prod(grid)  # type: ignore[arg-type]
+    return bool(length and pixels and length in (pixels, 3 * pixels, 4 * pixels))
+
+
+def _are_classes(values: _Values) -> bool:
+    """Returns whether values are seen to be entries of classes: marks, or shares of one."""
+    if not any(value.any() for value in values):
+        return False
+    return all(np.isin(value, (0, 1)).all() for value in values) or _are_shares(values)
+
+
+def _are_shares(values: _Values) -> bool:
+    sums = np.concatenate([np.ravel(np.sum(value, -1, np.float64)) for value in values])
+    return bool(np.all(np.isclose(sums, 1, atol=1e-3) | (sums == 0)))
+
+
+def _is_no_mask(values: _Values) -> bool:
+    """Returns whether values are seen to be an embedding, or entries of classes."""
+    is_signed = any(value.dtype.kind == "f" and (value < 0).any() for value in values)
+    return bool(values) and (is_signed or _are_shares(values))
+
+
+def _are_lists_of_boxes(values: _Values, length: int | None) -> bool:
+    """Returns whether the lists, which zeros fill up, are seen to have the lengths of boxes."""
+    lengths = [int(np.max(np.flatnonzero(value), initial=-1)) + 1 for value in values]
+    is_filled = length is not None and any(0 < one < length for one in lengths)
+    return (
+        is_filled
+        and len(lengths) >= _ENOUGH
+        and not any(one % _BOX for one in lengths)
+        and not _are_classes(values)
+    )

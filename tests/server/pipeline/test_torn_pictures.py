@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,20 @@ from infeed_server.pipeline.load import parse
 from infeed_server.sources import open_source
 
 PNG = tf.io.encode_png(np.zeros((8, 8, 3), np.uint8)).numpy()
+NUMBERS = np.random.default_rng(0)
+
+
+def npy(array: Any) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def padded(*lengths: int) -> Any:
+    """Returns four lists of numbers, which zeros fill up."""
+    return np.array([[7 + n] * n + [0] * (32 - n) for n in lengths])
+
+
 ARRAYS: dict[str, Any] = {
     "image": np.zeros((4, 8, 8, 3), np.uint8),
     "mask": np.zeros((4, 8, 8), np.uint8),
@@ -23,10 +38,26 @@ ARRAYS: dict[str, Any] = {
     "boxes": np.zeros((4, 20, 4), np.float32),
     "caption": np.zeros((4, 5, 64), np.int32),
     "label": np.zeros(4, np.int64),
+    "box": np.array([[1, 2, 5, 6]] * 4, np.int32),
+    "points": np.ones((4, 17, 2), np.float32) / 3,
+    "small": np.zeros((4, 4, 4), np.uint8),
+    "flat": np.ones((4, 64), np.uint8),
+    "packed": np.array([b"x" * 64] * 4, object),
+    "npy": np.array([npy(np.zeros((8, 8), np.uint8))] * 4, object),
+    "lists": padded(8, 4, 0, 12),
+    "words": padded(8, 5, 4, 12),
+    "long": padded(32, 32, 32, 32),
+    "one_hot": np.eye(4, dtype=np.float32),
+    "ten": np.eye(10, dtype=np.float32)[:4],
+    "shares": np.array([[0.7, 0.1, 0.1, 0.1]] * 4),
+    "embedding": NUMBERS.normal(size=(4, 64)).astype(np.float32),
+    "text": np.array([b"BMW, on a road", b"", b"cat", b"dog"], object),
+    "vector": np.array([npy(np.zeros(10))] * 4, object),
 }
 FLIP: dict[str, Any] = {"random_flip_left_right": {"field": "image"}}
 CROP: dict[str, Any] = {"random_crop": {"field": "image", "size": [6, 6]}}
 RESIZE: dict[str, Any] = {"resize": {"field": "png", "size": [4, 4]}}
+RESIZE8: dict[str, Any] = {"resize": {"field": "png", "size": [8, 8]}}
 DECODE: dict[str, Any] = {"decode_image": {"field": "png"}}
 
 
@@ -36,23 +67,29 @@ def plan(fields: str, *transforms: Any) -> None:
     plan_indexed("p", definition, open_source(definition.source))
 
 
+BOX = {"decode_raw": {"field": "packed", "dtype": "float64", "shape": [2, 4]}}
+MASK = {"decode_raw": {"field": "packed", "shape": [8, 8]}}
+
+
 @pytest.mark.parametrize(
     ("fields", "transforms", "other"),
     [
         ("image mask label", [FLIP], r"'mask', which is a picture too \(uint8\[8, 8\]\)"),
-        (
-            "image mask",
-            [FLIP, {"map": lambda sample: sample}],
-            "'mask', which is a picture too",
-        ),
+        ("image mask", [FLIP, {"map": lambda sample: sample}], "'mask', which is a picture too"),
         ("image depth", [CROP], r"'depth', which is a picture too \(float32\[4, 4, 1\]\)"),
-        ("image boxes", [FLIP], r"'boxes', whose rows may be boxes \(float32\[20, 4\]\)"),
-        ("image png", [FLIP, DECODE, RESIZE], "'png', an image that is decoded later"),
-        (
-            "image png",
-            [DECODE, FLIP, RESIZE],
-            r"'png', which is a picture too \(uint8\[\?, \?, 3\]",
-        ),
+        ("image small", [FLIP], r"'small', which is a picture too \(uint8\[4, 4\]\)"),
+        ("png mask", [DECODE, {"random_flip_left_right": {"field": "png"}}, RESIZE8], "'mask'"),
+        ("image flat", [FLIP], "'flat', which has as many numbers as the picture"),
+        ("image box", [FLIP], r"'box', which may be a box \(int32\[4\]\)"),
+        ("image boxes", [FLIP], r"'boxes', whose rows may be boxes or points \(float32\[20, 4\]"),
+        ("image points", [FLIP], "'points', whose rows may be boxes or points"),
+        ("image lists", [FLIP], "'lists', which may be a list of boxes"),
+        ("image png", [FLIP], r"'png', which holds encoded pictures \(bytes\[\]\)"),
+        ("image npy", [FLIP], "'npy', which is a picture too"),
+        ("image packed", [FLIP, BOX], r"'packed', .* boxes .*float64\[2, 4\], decoded later"),
+        ("image packed", [FLIP, MASK], r"'packed', .* picture too .*, decoded later"),
+        ("image png", [FLIP, DECODE, RESIZE], r"'png', .*uint8\[\?, \?, 3\], decoded later"),
+        ("image png", [DECODE, FLIP, RESIZE], r"'png', which is a picture too"),
         (
             "image png",
             [
@@ -62,20 +99,21 @@ def plan(fields: str, *transforms: Any) -> None:
                 DECODE,
                 RESIZE,
             ],
-            "'x', an image that is decoded later",
+            "'x', which is a picture too",
         ),
     ],
 )
 def test_random_geometry_of_one_picture_is_refused(
     fields: str, transforms: list[Any], other: str
 ) -> None:
-    place = next(n for n, step in enumerate(transforms) if step in (FLIP, CROP))
+    place = next(n for n, step in enumerate(transforms) if next(iter(step)).startswith("random"))
     (name,) = transforms[place]
-    named = name.replace("random", "image")
+    field = transforms[place][name]["field"]
+    named = name.replace("random", field)
     with pytest.raises(
         ConfigError,
-        match=rf"^transforms\[{place}\].{name}: field 'image' would be moved at random, and not "
-        rf"{other}.*move both in a map with the key; .* name its draws: draw: {named}$",
+        match=rf"^transforms\[{place}\].{name}: field '{field}' would be moved at random, and not "
+        rf"{other}.*move both in a map with the key, .*: draw: {named}$",
     ):
         plan(fields, *transforms)
     meant = {name: {**transforms[place][name], "draw": "meant"}}
@@ -94,7 +132,11 @@ def test_both_pictures_need_a_name() -> None:
         ("image caption label", [FLIP, CROP]),
         ("image mask", [{"random_hue": {"field": "image", "max_delta": 0.1}}]),
         ("image mask", [FLIP, {"drop": {"fields": ["mask"]}}]),
-        ("image png", [FLIP]),  # sent as bytes
+        ("image one_hot ten shares embedding", [FLIP, CROP]),
+        ("image words long text vector", [FLIP]),
+        ("image label", [{"one_hot": {"field": "label", "depth": 4}}, FLIP]),
+        ("image label", [FLIP, {"one_hot": {"field": "label", "depth": 4}}]),
+        ("image png", [FLIP, {"drop": {"fields": ["png"]}}]),
         ("png mask", [DECODE, {"center_crop": {"field": "png", "size": [4, 4]}}]),
     ],
 )
