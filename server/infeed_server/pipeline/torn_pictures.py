@@ -38,6 +38,9 @@ _PICTURE = re.compile(
 _Values: TypeAlias = "list[npt.NDArray[Any]]"
 """A field's values in some samples; empty if none can be read."""
 
+_Grids: TypeAlias = "set[tuple[int | None, ...]]"
+"""Heights and widths of the moved picture."""
+
 
 class _Stage(NamedTuple):
     """A field before a step, or behind the last one."""
@@ -57,6 +60,7 @@ def refuse_torn_pictures(source: Source, steps: Sequence[Step], stages: Sequence
             continue
         moved = _follow(step.field, number, steps, stages)
         grids = {tuple(stage.spec.shape[:2]) for stage in moved if stage.spec.shape.rank}
+        lists: set[tuple[int, ...]] = set()
         for name in stages[number]:
             followed = [*_follow(name, number, steps, stages)]
             if name == step.field or not followed[-1].name:
@@ -64,7 +68,7 @@ def refuse_torn_pictures(source: Source, steps: Sequence[Step], stages: Sequence
             decoded = (stage for stage in followed if stage.spec.dtype != tf.string)
             stage = next(decoded, followed[0])
             values = partial(samples.values, steps[: stage.place], stage.name)
-            if reason := _reason(stage.spec, grids, values):
+            if reason := _reason(stage.spec, grids, lists, values):
                 later = ", decoded later" if stage.spec != followed[0].spec else ""
                 with errors_at(ordinal, step):
                     raise step.error(
@@ -94,12 +98,12 @@ def _follow(
 
 
 def _reason(
-    spec: tf.TensorSpec, grids: set[tuple[int | None, ...]], values: Callable[[], _Values]
+    spec: tf.TensorSpec, grids: _Grids, lists: set[tuple[int, ...]], values: Callable[[], _Values]
 ) -> str:
     """Returns why a field may have to move with a picture of one of these heights and widths;
-    empty where it need not."""
+    empty where it need not. `lists` collects the lengths of lists of numbers."""
     if spec.dtype == tf.string:
-        return _reason_of_bytes(values(), grids)
+        return _reason_of_bytes(values(), grids, lists)
     shape = spec.shape
     if not shape.rank:
         return ""
@@ -113,10 +117,17 @@ def _reason(
         return "" if _are_classes(values()) else "which may be a box"
     if any(_is_flat(length, grid) for grid in grids) and not _is_no_mask(values()):
         return "which has as many numbers as the picture"
-    return "which may be a list of boxes" if _are_lists_of_boxes(values(), length) else ""
+    lengths = _padded_lengths(values(), length)
+    if lengths and not any(one % _BOX for one in lengths):
+        return "which may be a list of boxes"
+    if lengths and spec.dtype.is_floating:
+        if lengths in lists:
+            return "which may be coordinates, beside another list of as many"
+        lists.add(lengths)
+    return ""
 
 
-def _reason_of_bytes(values: _Values, grids: set[tuple[int | None, ...]]) -> str:
+def _reason_of_bytes(values: _Values, grids: _Grids, lists: set[tuple[int, ...]]) -> str:
     contents = [value for sample in values for value in sample.flat]
     if any(_PICTURE.match(content) for content in contents):
         return "which holds encoded pictures"
@@ -124,7 +135,7 @@ def _reason_of_bytes(values: _Values, grids: set[tuple[int | None, ...]]) -> str
     if not arrays:
         return ""
     spec = tf.TensorSpec(arrays[0].shape, arrays[0].dtype)
-    return _reason(spec, grids, lambda: [one for one in arrays if one.shape == spec.shape])
+    return _reason(spec, grids, lists, lambda: [one for one in arrays if one.shape == spec.shape])
 
 
 def _numpy_file(content: bytes) -> npt.NDArray[Any] | None:
@@ -169,13 +180,10 @@ def _is_no_mask(values: _Values) -> bool:
     return bool(values) and (is_signed or _are_shares(values))
 
 
-def _are_lists_of_boxes(values: _Values, length: int | None) -> bool:
-    """Returns whether the lists, which zeros fill up, are seen to have the lengths of boxes."""
-    lengths = [int(np.max(np.flatnonzero(value), initial=-1)) + 1 for value in values]
-    is_filled = length is not None and any(0 < one < length for one in lengths)
-    return (
-        is_filled
-        and len(lengths) >= _ENOUGH
-        and not any(one % _BOX for one in lengths)
-        and not _are_classes(values)
-    )
+def _padded_lengths(values: _Values, length: int | None) -> tuple[int, ...]:
+    """Returns the lengths of lists of places that zeros fill up to a length; none if values are
+    not seen to be such lists."""
+    found = tuple(int(np.max(np.flatnonzero(value), initial=-1)) + 1 for value in values)
+    is_filled = length is not None and any(0 < one < length for one in found)
+    is_places = not (_are_classes(values) or any((value < 0).any() for value in values))
+    return found if is_filled and is_places and len(found) >= _ENOUGH else ()
