@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +17,10 @@ from infeed_server.starter.listing import role
 from infeed_server.starter.looks import (
     ImageLook,
     are_pixels,
+    choose_image,
     describe,
-    has_places,
+    is_array,
+    may_have_places,
     pixel_steps,
 )
 from infeed_server.storage.files import abbreviate
@@ -60,30 +62,51 @@ class Draft:
         return role(self.name) in ("", "train")
 
     def add(self, fields: Mapping[str, tuple[str, Any]]) -> None:
-        """Adds fields: their types, and some values, of which images get transforms."""
+        """Adds fields: their types, and some values. The image among them gets transforms."""
+        looks: dict[str, ImageLook] = {}
+        pictures: dict[str, bool] = {}
         for name, (kind, values) in fields.items():
-            others = fields.keys() - {name}
-            is_bytes = len(values) > 0 and all(isinstance(value, bytes) for value in values)
-            look = ImageLook.at(values) if is_bytes else None
-            if look and len(look.sizes) == len(values):
-                self.add_image(name, kind, look, others)
-                continue
-            self.fields[name] = ", ".join(filter(None, (kind, describe(values))))
-            if are_pixels(values):
-                is_image = np.ndim(values) == 4 and np.shape(values)[-1] in (1, 3, 4)
-                can_flip = is_image and self.is_for_training and not has_places(others)
-                self.transforms += pixel_steps(name, can_flip=can_flip)
+            if len(values) and not is_array(kind) and all(isinstance(v, bytes) for v in values):
+                look = ImageLook.at(values)
+                if len(look.sizes) == len(values):
+                    looks[name], pictures[name] = look, look.is_grey
+            elif are_pixels(values):
+                pictures[name] = np.shape(values)[-1] not in (3, 4)
+        image = choose_image(pictures)
+        places = [n for n, field in fields.items() if n != image and may_have_places(n, *field)]
+        for name, (kind, values) in fields.items():
+            text = str(looks[name]) if name in looks else describe(values)
+            self.fields[name] = ", ".join(filter(None, (kind, text)))
+            if text == "-1 to -1":
+                self.notes.append(f"{name} is -1 in all that was looked at, which may be no label")
+        if image in looks:
+            self.add_image(image, fields[image][0], looks[image], places)
+        elif image:
+            shape = np.shape(fields[image][1])
+            can_flip = len(shape) == 4 and shape[-1] in (1, 3, 4) and self.is_for_training
+            self.transforms += pixel_steps(image, can_flip=can_flip and not places)
+        if image and places and self.is_for_training:
+            self.notes.append(
+                f"{image} gets no random crop or flip, as {abbreviate(places)} may have places in "
+                "it; a map with the key can move both"
+            )
+        if others := [name for name in pictures if name != image]:
+            self.notes.append(
+                f"{abbreviate(others)}: pictures that may be masks get no transforms; add "
+                "decode_image and resize, for masks with method: nearest, for photos normalize too"
+            )
 
-    def add_image(self, name: str, kind: str, look: ImageLook, others: Iterable[str]) -> None:
-        """Adds a field of encoded images, with transforms for the first one."""
+    def add_image(self, name: str, kind: str, look: ImageLook, places: Collection[str]) -> None:
+        """Adds a field of encoded images, with transforms; `places` are fields that may have some
+        in it."""
         self.fields[name] = ", ".join(filter(None, (kind, str(look))))
         if look.undecoded:
             self.notes.append(
                 f"{name} has images in {look.undecoded}, which decode_image does not read; decode "
                 "them by a map with python: true, for example with Pillow"
             )
-        elif not self.transforms:
-            self.transforms = look.steps(name, others, is_for_training=self.is_for_training)
+        else:
+            self.transforms = look.steps(name, places, is_for_training=self.is_for_training)
 
     def leave_out(self, reasons: Mapping[str, str]) -> None:
         """Notes that fields are not served."""

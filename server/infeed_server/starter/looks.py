@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from statistics import median
@@ -60,27 +60,31 @@ class ImageLook(NamedTuple):
         return ", ".join(["/".join(sorted(self.formats)), *sides, *found])
 
     @property
+    def is_grey(self) -> bool:
+        return self.grey == len(self.sizes)
+
+    @property
     def undecoded(self) -> str:
         """The formats that `decode_image` does not read."""
         return "/".join(sorted(self.formats - _DECODED))
 
-    def steps(self, field: str, others: Iterable[str], *, is_for_training: bool) -> Steps:
-        """Returns transforms to one size and values from 0 to 1. No random one moves the image
-        alone, if another field has places in it."""
-        decode: dict[str, Any] = {"channels": 1 if self.grey == len(self.sizes) else 3}
+    def steps(self, field: str, places: Collection[str], *, is_for_training: bool) -> Steps:
+        """Returns transforms to one size and values from 0 to 1. None moves the image alone, if
+        other fields may have `places` in it."""
+        decode: dict[str, Any] = {"channels": 1 if self.is_grey else 3}
         decode |= {"exif": "apply"} if self.turned else {}
         short = median(map(min, self.sizes))
         side = next((side for side in _SIDES if side <= short), _SIDES[-1])
         is_kept = len({*self.sizes}) == 1 and max(self.sizes[0]) <= _MAX_KEPT
         size = [*self.sizes[0]] if is_kept else [side, side]
         moves: dict[str, dict[str, Any]] = {"resize": {"size": size}}
-        if not is_kept and not has_places(others):
+        if not is_kept and not places:
             crop: dict[str, dict[str, Any]] = {"random_resized_crop": {"size": size}}
             resize = {"resize": {"short_side": side * 8 // 7, "antialias": True}}
             moves = crop if is_for_training else {**resize, "center_crop": {"size": size}}
         found = {"decode_image": decode, **moves}.items()
         steps = [{name: {"field": field, **options}} for name, options in found]
-        return steps + pixel_steps(field, can_flip=is_for_training and not has_places(others))
+        return steps + pixel_steps(field, can_flip=is_for_training and not places)
 
 
 def pixel_steps(field: str, *, can_flip: bool) -> Steps:
@@ -89,9 +93,41 @@ def pixel_steps(field: str, *, can_flip: bool) -> Steps:
     return flip * can_flip + [{"normalize": {"field": field, "scale": 255.0}}]
 
 
-def has_places(names: Iterable[str]) -> bool:
-    """Returns whether fields, by their names, have places in an image."""
-    return any(_PLACES.fullmatch(word) for name in names for word in words(name))
+def choose_image(pictures: Mapping[str, bool]) -> str:
+    """Returns the field of pictures, of which some are grey, that is the image and no mask; empty
+    if that is not certain."""
+    names = [name for name in pictures if not _names_places(name)]
+    for is_image in (
+        lambda name: "image" in words(name),
+        lambda name: name.removesuffix(".bytes") == "image",
+        lambda name: not pictures[name],
+    ):
+        names = [*filter(is_image, names)] or names
+    return names[0] if len(names) == 1 else ""
+
+
+def may_have_places(name: str, kind: str, values: Sequence[Any]) -> bool:
+    """Returns whether a field may have places in an image. Not so for single numbers and plain
+    text, unless they are named so."""
+    is_single = len(values) > 0 and not is_array(kind)
+    return _names_places(name) or not is_single or not all(map(_is_plain, values))
+
+
+def is_array(kind: str) -> bool:
+    """Returns whether values of a type, such as `int64[4]`, are several."""
+    return "[" in kind.replace("[]", "")
+
+
+def _names_places(name: str) -> bool:
+    return any(map(_PLACES.fullmatch, words(name)))
+
+
+def _is_plain(value: Any) -> bool:
+    """Returns whether a value is a number, or text that is no JSON."""
+    if not isinstance(value, bytes):
+        return True
+    text = "".join(value.decode(errors="surrogateescape").split())
+    return text.isprintable() and not text.startswith(("{", "["))
 
 
 def are_pixels(values: Sequence[Any]) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from PIL import Image
 from tests.harness.datasets import jpeg
 from tests.harness.mds import write_mds
 from tests.harness.saved import write_saved
@@ -233,6 +234,46 @@ def test_images_with_boxes_are_not_moved_alone(data: Path, tmp_path: Path) -> No
     image = np.arange(4 * 8 * 8 * 3).astype(np.uint8).reshape(4, 8, 8, 3)
     np.savez(tmp_path / "train.npz", image=image, gt_boxes=np.zeros((4, 2, 4)))
     assert names(definitions(tmp_path, "train.npz")["train"]) == ["normalize"]
+
+
+def png(mode: str, number: int) -> bytes:
+    stream = io.BytesIO()
+    Image.new(mode, (200, 200), number).save(stream, "png")
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("other", "values"),
+    [
+        ("annotation", [png("L", n) for n in range(4)]),
+        ("label", [png("RGB", n) for n in range(4)]),
+        ("conditioning_image", [png("RGB", n) for n in range(4)]),
+        ("raw", [bytes([n, 1, 2]) for n in range(4)]),
+        ("about", [b'{"at": [1, 2]}'] * 4),
+    ],
+)
+def test_pictures_are_not_moved_apart(tmp_path: Path, other: str, values: list[bytes]) -> None:
+    from tests.harness.tfrecords import example, write_records
+
+    rows = [{"image": [jpeg(n, (200, 180))], other: [values[n]]} for n in range(4)]
+    write_records(tmp_path / "train.tfrecord", [example(row) for row in rows])
+    transforms = definitions(tmp_path, "train.tfrecord")["train"]["transforms"]
+    assert [*map(next, map(iter, transforms))] == ["decode_image", "resize", "normalize"]
+    assert {options["field"] for step in transforms for options in step.values()} == {"image"}
+    notes = [*draft(tmp_path, "train.tfrecord").all_notes()]
+    assert f"image gets no random crop or flip, as {other} may have places in it; " in notes[0]
+    if other in ("annotation", "label", "conditioning_image"):
+        assert notes[1].startswith(f"{other}: pictures that may be masks get no ")
+
+
+def test_pictures_of_which_none_is_clearly_the_image_are_kept(tmp_path: Path) -> None:
+    from tests.harness.tfrecords import example, write_records
+
+    rows = [{"a": [jpeg(n)], "b": [jpeg(n)], "depth": [png("L", n)]} for n in range(4)]
+    write_records(tmp_path / "train.tfrecord", [example(row) for row in rows])
+    assert "transforms" not in definitions(tmp_path, "train.tfrecord")["train"]
+    (note, *_) = draft(tmp_path, "train.tfrecord").all_notes()
+    assert note.startswith("a, b, depth: pictures that may be masks get no")
 
 
 def test_an_array_of_few_values_is_kept_as_a_mask_is(tmp_path: Path) -> None:
