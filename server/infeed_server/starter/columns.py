@@ -23,6 +23,7 @@ from infeed_server.sources.arrays.npy_files import open_npy, open_npz
 from infeed_server.sources.arrays.source import ArrayReader
 from infeed_server.sources.arrow.row_groups import RowGroups
 from infeed_server.sources.arrow.saved_dataset import read_splits
+from infeed_server.sources.arrow.tables import TableReader
 from infeed_server.sources.columns import ColumnSource
 from infeed_server.sources.mds.encodings import decoder
 from infeed_server.sources.mds.index import read_index
@@ -97,7 +98,11 @@ def _table(name: str, source: dict[str, Any], target: Path) -> Draft:
     starts = spread(len(reader), _ROWS_READ // 4)
     rows = sorted({first + row for first in starts for row in range(4)} & {*range(len(reader))})
     values = _values(definition, key, reader, rows)
+    # A program that changed the type of a column may have kept the names of its classes.
+    numbers = {one.name for one in reader.fields if not one.shape and "int" in one.data_type}
+    classes = {name: found for name, found in reader.classes.items() if name in numbers}
     left_out = {**getattr(reader, "left_out", {})}
+    null_counts = reader.count_nulls() if isinstance(reader, TableReader) else {}
     served: dict[str, tuple[str, Any]] = {}
     shapes: dict[str, list[int]] = {}
     for field in reader.fields:
@@ -107,9 +112,12 @@ def _table(name: str, source: dict[str, Any], target: Path) -> Draft:
             left_out[field.name] = f"{nulls} of {len(rows)} rows have a null"
         elif field.varies and (len(sizes) > 1 or key == "fields"):
             left_out[field.name] = f"its shape varies: {field}; a map with python: true can pad"
+        elif field.name in classes and {*map(int, found)} == {-1}:
+            left_out[field.name] = f"no label: -1 in all of {len(found)} rows looked at"
         else:
             served[field.name] = str(field), found
             shapes |= {field.name: [*sizes.pop()]} if field.varies else {}
+            nulls = nulls or null_counts.get(field.name, 0)
             draft.bad = f"{field.name} has nulls" if nulls else draft.bad
     if not served:
         raise SourceError(f"{name}: no column that can be served: {left_out}")
@@ -117,8 +125,10 @@ def _table(name: str, source: dict[str, Any], target: Path) -> Draft:
     draft.source |= {"shapes": shapes} if shapes else {}
     draft.leave_out(left_out)
     draft.add(served)
-    for named in reader.classes.keys() & served.keys():
-        draft.fields[named] += f", classes: {abbreviate(reader.classes[named])}"
+    for named in classes.keys() & served.keys():
+        draft.fields[named] += f", classes: {abbreviate(classes[named])}"
+        if count := sum(not 0 <= number < len(classes[named]) for number in served[named][1]):
+            draft.notes.append(f"{named} has no class, such as -1, in {count} rows looked at")
     return draft
 
 

@@ -139,6 +139,52 @@ def test_image_column_with_a_null_is_kept(tmp_path: Path) -> None:
     assert "decode_image" in draft.transforms[0]
 
 
+def write_rows(tmp_path: Path, columns: dict[str, Any]) -> Path:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet", row_group_size=50)
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "huggingface"])
+def test_null_that_is_not_looked_at_is_found(tmp_path: Path, kind: str) -> None:
+    pytest.importorskip("pyarrow")
+    label = [None if n == 50 else n % 2 for n in range(200)]
+    if kind == "parquet":
+        write_rows(tmp_path, {"x": range(200), "label": label})
+    elif kind == "csv":
+        cells = "".join(f"{n},{'' if x is None else x}\n" for n, x in enumerate(label))
+        (tmp_path / "t.csv").write_text(f"x,label\n{cells}")
+    else:
+        write_saved(tmp_path / "t", {"x": [*range(200)], "label": label}, {})
+    (draft,) = drafts(tmp_path, source=kind).values()
+    assert draft.definition()["on_error"] == "substitute"
+    assert draft.bad == "label has nulls"
+
+
+def test_struct_that_is_null_in_a_later_row_group_is_found(tmp_path: Path) -> None:
+    image = [None if n == 60 else {"bytes": jpeg(n), "path": "a"} for n in range(100)]
+    (draft,) = drafts(write_rows(tmp_path, {"image": image})).values()
+    assert draft.definition()["on_error"] == "substitute"
+
+
+def test_split_without_labels_has_none(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    features = {"label": {"_type": "ClassLabel", "names": ["cat", "dog"]}}
+    for split, label in (("train", [-1, 0, 1]), ("test", [-1] * 3)):
+        write_saved(tmp_path / "d" / split, {"x": [1, 2, 3], "label": label}, features)
+    (tmp_path / "d" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    train, test = drafts(tmp_path / "d").values()
+    assert test.source["columns"] == ["x"]
+    assert test.notes == ["left out: label: no label: -1 in all of 3 rows looked at"]
+    assert train.notes == ["label has no class, such as -1, in 1 rows looked at"]
+    write_saved(tmp_path / "s", {"label": ["a", "b"]}, features)  # as pandas changes a column
+    (text,) = drafts(tmp_path / "s").values()
+    assert text.fields == {"label": "bytes[], text: a, b"}
+    write_records(tmp_path / "r", [example({"x": [n], "label": [-1]}) for n in range(2)])
+    (records,) = drafts(tmp_path / "r").values()
+    assert records.notes == ["label is -1 in all that was looked at, which may be no label"]
+
+
 def test_csv_of_numbers_is_a_source(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     (tmp_path / "t.csv").write_text("width,kind\n1.5,a\n2,b\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -90,6 +91,23 @@ class RowGroups(TableReader):
     def total_bytes(self) -> int:
         """Bytes of all columns, decompressed."""
         return sum(group.decompressed for group in self._groups)
+
+    def count_nulls(self) -> Mapping[str, int]:
+        """Returns what the footers say, those that do. Raises `SourceError`."""
+        counts: Counter[str] = Counter()
+        names = [field.name for field in self.fields]
+        for group in self._groups:
+            self._open(group).release()  # raises for a damaged chunk, whose description would not
+            metadata = self._metadata[group.file]
+            with fields.decoding(self._ranges.files[group.file].path, "its footer"):
+                for number in range(len(metadata.schema)):
+                    leaf = metadata.schema.column(number)
+                    found = [name for name in names if f"{leaf.path}.".startswith(f"{name}.")]
+                    chunk = metadata.row_group(group.number).column(number) if found else None
+                    # PyArrow ends the process for statistics of another type.
+                    if chunk and chunk.physical_type == leaf.physical_type and chunk.statistics:
+                        counts[max(found, key=len)] += chunk.statistics.null_count or 0
+        return counts
 
     def _advise(self, cache_bytes: int) -> str:
         most = max(self.group_rows)

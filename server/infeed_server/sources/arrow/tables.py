@@ -96,6 +96,12 @@ class TableReader(ColumnSource, FilesSource):
                     raise self.sample_error(rows.start + error.row, problem) from error
         return values
 
+    def count_nulls(self) -> Mapping[str, int]:
+        """Returns how many rows, or values in lists, of each field are known to be null."""
+        parts = [part for _, part in self.load(range(len(self.files)))]
+        names = [field.name for field in self.fields]
+        return {name: sum(part[name].null_count for part in parts) for name in names}
+
     def read(self, indices: Indices) -> Columns:
         return self.to_columns(self.read_arrays(indices))
 
