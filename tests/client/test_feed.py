@@ -64,6 +64,8 @@ def test_batches_hold_the_samples_of_the_arrays(fake: FakeTransport, arrays: Any
         ({"epochs": 1, "remainder": "pad"}, 8),
         ({"epochs": 3, "remainder": "pad"}, 7),
         ({"epochs": 1, "remainder": "pad", "batch_size": 64}, 1),
+        ({"remainder": "pad", "batch_size": 64}, 1),
+        ({"epochs": 3, "batch_size": 64}, 1),
     ],
 )
 def test_an_epoch_has_its_padded_step(fake: FakeTransport, options: Any, steps: int) -> None:

@@ -95,13 +95,13 @@ class FeedView:
     @property
     def steps_per_epoch(self) -> int | None:
         """Steps in an epoch, over all ranks, for Keras' `fit`: whole ones, and the padded one of a
-        feed of one epoch; None if unknown."""
+        feed of one epoch; 1 if a step has more than an epoch; None if unknown."""
         if (count := self._spec.sample_count) is None:
             return None
         epochs, plan = self._plan.options.epochs or 1, self._plan.shard_plan
         padded = bool(self._plan.options.epochs) and plan.remainder == "pad"
         steps, rest = divmod(epochs * count, plan.global_stride)
-        return (steps + (padded and rest > 0)) // epochs
+        return max(1, (steps + (padded and rest > 0)) // epochs)
 
     @property
     def may_mask(self) -> bool:

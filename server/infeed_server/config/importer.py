@@ -2,19 +2,19 @@
 
 A module is looked for where Python looks, then in the folder of the file that names it and in the
 working directory. So no file there takes the place of another module, and modules of one name in
-the folders of two files are two modules.
+the folders of two files are two modules. What such a module imports is looked for in the same
+places, also where its functions import it later.
 """
 
 from __future__ import annotations
 
-import ast
+import builtins
 import importlib
 import os
 import sys
 import threading
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,7 +25,8 @@ from infeed_server.config.model import did_you_mean
 _MAX_LISTED = 12
 """Names of a module that a message lists."""
 
-_lock = threading.Lock()
+_lock = threading.RLock()
+"""Held while folders are searched for a module and the module is imported."""
 
 _searched: list[str] = []
 """The folders that are at the end of `sys.path` for the name that was looked for last."""
@@ -57,9 +58,10 @@ def load(name: str) -> Any:
     """Returns the object that `module:attr` (or `package.module:outer.inner`) names. Raises
     `ConfigError` for a malformed name, a missing module or attribute, and a module that Python has
     elsewhere too; an error inside the module is raised unchanged."""
-    find_module(name)
     module, _, attribute = name.partition(":")
-    target: Any = importlib.import_module(module)
+    with _lock:
+        find_module(name)
+        target: Any = importlib.import_module(module)
     for step in attribute.split("."):
         if not hasattr(target, step):
             raise missing_name(name, step, vars(target))
@@ -85,13 +87,14 @@ def find_module(name: str) -> ModuleSpec | None:
             name=name,
         )
     _refuse_another(module.partition(".")[0], folders)
-    _refuse_late_imports()
     return spec
 
 
 def _search(folders: list[str]) -> None:
     """Makes folders the end of `sys.path`, and puts apart the modules of those before."""
     with _lock:
+        if _Finder not in sys.meta_path:
+            sys.meta_path.insert(sys.meta_path.index(PathFinder), _Finder)
         for folder in _searched:
             if folder in sys.path:
                 sys.path.remove(folder)
@@ -135,44 +138,65 @@ def _refuse_another(module: str, folders: Sequence[str]) -> None:
         )
 
 
-def _refuse_late_imports() -> None:
-    """Raises `ConfigError` for a module that is put apart if one of its functions imports, when it
-    runs, a module of its folder that a folder searched now has, too: it would get that one."""
-    for folder, modules in _apart.items():
-        for file in filter(None, (vars(module).get("__file__") for module in modules.values())):
-            for name in _imported_late(file):
-                own, other = _origin(name, [folder]), _origin(name, _searched)
-                if own and other and own != other:
-                    raise ConfigError(
-                        f"{file}: a function imports {name!r}, and would get {other} instead of "
-                        f"{own} in this process; import it at the top of the file",
-                        name=name,
-                    )
-
-
-@lru_cache
-def _imported_late(file: str) -> tuple[str, ...]:
-    """Returns the modules of the first level that the functions of a file import."""
-    if not file.endswith(".py"):
-        return ()
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    tree = ast.parse(Path(file).read_bytes())
-    inside = [
-        part for node in ast.walk(tree) if isinstance(node, functions) for part in ast.walk(node)
-    ]
-    names = [alias.name for part in inside if isinstance(part, ast.Import) for alias in part.names]
-    names += [
-        part.module
-        for part in inside
-        if isinstance(part, ast.ImportFrom) and part.module and not part.level
-    ]
-    return tuple({name.partition(".")[0] for name in names})
-
-
 def _origin(module: str, folders: Sequence[str]) -> str | None:
     """Returns the file of a module of the first level in the first folder that has it."""
     specs = (PathFinder.find_spec(module, [folder]) for folder in folders)
     return next((spec.origin for spec in specs if spec and spec.origin), None)
+
+
+class _Finder:
+    """Finds modules as Python does; one of a searched folder imports from there, too."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, _: Any = None) -> ModuleSpec | None:
+        """Finds a module in the entries of a path."""
+        spec = PathFinder.find_spec(name, path)
+        if spec and spec.origin and type(spec.loader) is SourceFileLoader:
+            place = Path(spec.origin.removesuffix(".py").removesuffix("/__init__"))
+            if place in [Path(folder, *name.split(".")) for folder in _searched]:
+                spec.loader = _Loader(name, spec.origin)
+        return spec
+
+
+class _Loader(SourceFileLoader):
+    """Loads a module that imports, also in its functions, from the folders searched now."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        # A function has the builtins of its module, and an import statement calls `__import__`.
+        vars(module)["__builtins__"] = vars(builtins) | {"__import__": _Import()}
+        super().exec_module(module)
+
+
+class _Import:
+    """Does what `__import__` does, in the folders that were searched when it was made."""
+
+    def __init__(self) -> None:
+        self._folders = [*_searched]
+        self._imported: dict[tuple[Any, ...], ModuleType] = {}
+
+    def __call__(
+        self,
+        name: str,
+        globals: Any = None,  # noqa: A002
+        locals: Any = None,  # noqa: A002
+        fromlist: Sequence[str] | None = None,
+        level: int = 0,
+    ) -> ModuleType:
+        key = (name, *(fromlist or ()), level)
+        if key in self._imported:  # a search takes milliseconds
+            return self._imported[key]
+        statement = (name, globals, locals, fromlist or (), level)
+        first = name.partition(".")[0]
+        if not level and not any(PathFinder.find_spec(first, [place]) for place in self._folders):
+            return builtins.__import__(*statement)
+        with _lock:
+            before = [*_searched]
+            _search(self._folders)
+            try:
+                self._imported[key] = builtins.__import__(*statement)
+            finally:
+                _search(before)
+        return self._imported[key]
 
 
 def missing_name(name: str, step: str, names: Iterable[str]) -> ConfigError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -21,9 +22,6 @@ from infeed_server.storage.stamp import StoredFile
 _NUMBER = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?")
 _TEXT = r"^[+-]?(0[0-9]|[0-9]{19}|[^-+0-9.])"
 """What a cast makes a float64 of: a code such as 007, an integer beyond int64, nan."""
-
-_LONG = "^[+-]?[0-9]{16,}$"
-"""Integers that may be beyond 2^53, up to which a float64 has them all."""
 
 _Columns = str | Annotated[list[str], Field(min_length=1)]
 """A column, or several that become one array."""
@@ -160,11 +158,20 @@ def _refuse_losses(path: str, table: Any, value: _Columns, kind: Any) -> None:
             found = arrow.compute.is_in(texts, arrow.array(["0", "1"]))
             problem = "is a number among truth values; write either 0 and 1, or false and true"
         else:
-            found = arrow.compute.match_substring_regex(texts, _LONG)
+            size = arrow.compute.abs(texts.cast(cell))
+            found = arrow.compute.greater_equal(size, 2.0**53)  # it has all integers before
             problem = "would lose digits among fractions; leave it out, or write it as text: id-7"
         for text in texts.filter(found).to_pylist():
-            if cell == arrow.bool_() or abs(int(text)) > 2**53:
+            if cell == arrow.bool_() or _loses_digits(text):
                 raise SourceError(f"{path}: column {name!r}: {text} {problem}", file=path)
+
+
+def _loses_digits(text: str) -> bool:
+    """Returns whether a text is an integer, and a float64 has other digits in its places."""
+    number = Decimal(text)
+    places = len(number.as_tuple().digits) - 1
+    served = Decimal(f"{float(text):.{places}e}")
+    return number == number.to_integral_value() and number != served
 
 
 def _array(table: Any, value: _Columns, kind: Any) -> Any:

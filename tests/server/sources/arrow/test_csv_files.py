@@ -88,7 +88,8 @@ def test_types_are_of_all_files_and_rows(tmp_path: Path) -> None:
         ("1.5 -01", tf.string),
         ("1 nan", tf.string),
         ("False true", tf.bool),
-        (f"{2**53} .5", tf.float64),
+        (f"{2**53} {-(2**54)} {2**54}.0 .5", tf.float64),
+        ("6.022e23 1.15292150460684698e+18 1e300", tf.float64),  # floats as other programs write
     ],
 )
 def test_cells_decide_the_type(tmp_path: Path, cells: str, data_type: tf.DType) -> None:
@@ -103,6 +104,8 @@ def test_cells_decide_the_type(tmp_path: Path, cells: str, data_type: tf.DType) 
     ("cells", "problem"),
     [
         ((2**53 + 1, 0.5), f"'a': {2**53 + 1} would lose digits among fractions; leave"),
+        ((f"{2**53 + 1}.0", 0.5), f"'a': {2**53 + 1}.0 would lose digits"),
+        ((f"-{2**53 + 1}e0", 0.5), f"'a': -{2**53 + 1}e0 would lose digits"),
         (("true", 1), "'a': 1 is a number among truth values; write either 0 and 1, or"),
     ],
 )
