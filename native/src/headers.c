@@ -27,7 +27,6 @@ static Status read_frame(Picture *p, const uint8_t *body, int n) {
     int h = part[1] >> 4, v = part[1] & 15;
     p->ids[i] = part[0], p->quant_of[i] = part[2];
     if (part[2] > 3) return DAMAGED;
-    for (int k = 0; k < i; k++) if (p->ids[k] == p->ids[i]) return DAMAGED;
     if (i == 0) p->h = h, p->v = v;
     else if (h != 1 || v != 1) return SAMPLING;
   }
@@ -87,8 +86,7 @@ static Status read_scan_header(Picture *p, const Application *a, const uint8_t *
     if (!p->quant[p->quant_of[i]]) return DAMAGED;
     if (!p->huffman[0][p->dc_of[i]] || !p->huffman[1][p->ac_of[i]]) return DAMAGED;
   }
-  const uint8_t *spectrum = body + n - 3;
-  return spectrum[0] == 0 && spectrum[1] == 63 && spectrum[2] == 0 ? DECODED : DAMAGED;
+  return DECODED;  // TensorFlow ignores the spectrum
 }
 
 Status read_headers(Picture *picture, const uint8_t *data, size_t size) {

@@ -16,7 +16,7 @@ static __attribute__((noinline)) int long_symbol(const Table *table, uint64_t bu
   return -1;
 }
 
-// Adds a block's difference to the prediction. Refuses what libjpeg cannot store.
+// Adds a block's difference to the prediction, which may leave 16 bits: a block has the lower ones.
 INLINE bool read_dc(Bits *bits, const Table *table, int *prediction) {
   refill(bits);
   int entry = table->dc[peek(bits, DC_LOOK)];
@@ -24,7 +24,7 @@ INLINE bool read_dc(Bits *bits, const Table *table, int *prediction) {
   if (entry < 0) return false;
   drop(bits, entry & 255);
   *prediction += read_value(bits, entry >> 8);
-  return *prediction == (int16_t)*prediction;
+  return true;
 }
 
 // Reads an AC symbol of any kind, and its value. Returns the advance, or INVALID.

@@ -26,15 +26,33 @@ def status_of(record: bytes, window: tuple[int, int, int, int] = WHOLE) -> str:
     return decoded(Case(record, window, 0, (30, 50)))[1]
 
 
-def changed(marker: bytes, offset: int, value: int) -> bytes:
-    """Returns RECORD with another byte, counted from a marker."""
-    record = bytearray(RECORD)
-    record[record.index(marker) + offset] = value
-    return bytes(record)
+def changed(marker: bytes, offset: int, *values: int, record: bytes = RECORD) -> bytes:
+    """Returns a record with other bytes, counted from a marker."""
+    begin = record.index(marker) + offset
+    return record[:begin] + bytes(values) + record[begin + len(values) :]
 
 
 def cmyk() -> bytes:
     return encode(np.array(Image.fromarray(PIXELS).convert("CMYK")))
+
+
+def large_dc() -> bytes:
+    """Returns two blocks, each with a first coefficient that is 32767 above the last one's."""
+    record = changed(b"\xff\xc4", 32, 15, record=encode(PIXELS[:8, :16, 0]))
+    scan = bytes.fromhex("ff00 7f ff00 af f7 ff00 fa ffd9")
+    return record[: record.index(b"\xff\xda") + 10] + scan
+
+
+def two_frames() -> bytes:
+    begin = RECORD.index(b"\xff\xc0")
+    return RECORD[: begin + 19] + RECORD[begin:]
+
+
+def short_segment() -> bytes:
+    """Returns a record whose first segment ends too early, in a row."""
+    record = encode(PIXELS, quality=80, restart_marker_blocks=3)
+    end = record.index(b"\xff\xd0")
+    return record[: end - 3] + record[end:]
 
 
 @pytest.mark.parametrize(
@@ -47,6 +65,8 @@ def cmyk() -> bytes:
         pytest.param(changed(b"\xff\xc0", 11, 0x12), "other sampling", id="4:4:0"),
         pytest.param(encode(PIXELS[:, :4]), "too small or too large", id="4 wide"),
         pytest.param(changed(b"\xff\xc0", 6, 0), "too small or too large", id="no rows"),
+        pytest.param(changed(b"\xff\xc0", 5, 99, 9, 99, 9), "too small or too large", id="512 MiB"),
+        pytest.param(two_frames(), "damaged", id="two frames"),
         pytest.param(b"", "damaged", id="empty"),
         pytest.param(b"\x89PNG\r\n\x1a\n", "damaged", id="PNG"),
     ],
@@ -70,8 +90,34 @@ def test_every_cut_is_refused() -> None:
     assert {status_of(RECORD[:size]) for size in range(len(RECORD))} == {"damaged"}
 
 
-def test_bytes_behind_the_picture_are_ignored() -> None:
-    case = Case(RECORD + b"\xff\xd8 more", WHOLE, 0, (40, 60))
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param(changed(b"\xff\xc4", 12, 2, 0), id="a code of ones alone"),
+        pytest.param(short_segment(), id="a short segment"),
+        pytest.param(
+            encode(PIXELS, restart_marker_rows=1).replace(b"\xff\xd1", b"\xff\xd0"), id="RST0 twice"
+        ),
+    ],
+)
+def test_damage_that_decodes_otherwise_is_refused(record: bytes) -> None:
+    assert status_of(record) == "damaged"
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param(RECORD + b"\xff\xd8 more", id="bytes behind the picture"),
+        pytest.param(changed(b"\xff\xda", 11, 0, 0, 0), id="no spectrum"),
+        pytest.param(
+            changed(b"\xff\xda", 7, 1, record=changed(b"\xff\xc0", 13, 1)), id="an id twice"
+        ),
+        pytest.param(large_dc(), id="a coefficient of 17 bits"),
+    ],
+)
+def test_what_tensorflow_ignores_is_ignored(record: bytes) -> None:
+    (size,) = infeed_jpeg.read_headers([record]).tolist()
+    case = Case(record, (0, 0, *size), 0, tuple(size))
     pixels, status = decoded(case)
     assert status == "decoded"
     np.testing.assert_array_equal(pixels, expected(case))
