@@ -26,7 +26,6 @@ from infeed_server.processes import cgroup
 from infeed_server.sources.base import Columns, Sample, Source
 from infeed_server.sources.python.mapped import Keys
 from infeed_server.transforms.base import Step
-from infeed_server.transforms.images.jpeg import END_OF_IMAGE
 
 _PIXELS, _IS_DECODED = "native/pixels", "native/decoded"
 """Columns of the graph, besides the source's, where steps follow."""
@@ -34,7 +33,7 @@ _PIXELS, _IS_DECODED = "native/pixels", "native/decoded"
 DECODED = "decoded"
 """Status of a picture that the native decoder makes."""
 
-_OTHER = "torn or of a wrong size"
+_OTHER = "of a wrong size"
 """Status of a picture that the decoder is not given."""
 
 _MAX_TOGETHER = 8
@@ -195,8 +194,6 @@ class NativePictures:
         max_pixels = self._chain.decode.max_pixels
         is_allowed = (windows[:, :2] >= 0) & (windows[:, :2] + windows[:, 2:] <= sizes)
         is_allowed = is_allowed.all(1) & (sizes.prod(1, dtype=np.int64) <= max_pixels)
-        # A torn picture is bad wherever its window lies.
-        is_allowed &= [content.endswith(END_OF_IMAGE) for content in contents.tolist()]
         is_other = sizes.any(1) & ~is_allowed
         records = np.where(is_other, np.array(b"", object), contents).tolist()
         pixels = np.empty((len(records), *self._pixels.shape), np.uint8)
