@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import threading
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from tests.harness.datasets import jpeg
 from tests.harness.native_double import DecoderDouble
 from tests.harness.tfrecords import example, write_records
@@ -26,6 +28,7 @@ from infeed_server.pipeline.native_pictures import NativePictures
 from infeed_server.runtime.engine_factory import build
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.runtime.server import Server
+from infeed_server.transforms.images.jpeg import END_OF_IMAGE
 
 DECODE: dict[str, Any] = {"decode_image": {"field": "image", "max_pixels": 2060}}
 CROP: dict[str, Any] = {"random_resized_crop": {"field": "image", "size": [8, 9]}}
@@ -171,6 +174,42 @@ def test_installed_decoder_makes_the_same_batches(tmp_path: Path) -> None:
         assert all(map(np.array_equal, batch, other))
     assert same_bad == bad
     assert {"decoded", "of a wrong size"} < set(counts_of(engine))
+
+
+def damaged_pictures(seed: int) -> list[bytes]:
+    """Returns JPEGs with their last marker: half of them progressive and cut, half of them baseline
+    with other bytes in a sector."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for number in range(24):
+        out = io.BytesIO()
+        pixels = rng.integers(0, 256, (80 + number, 90, 3), np.uint8)
+        Image.fromarray(pixels).save(out, "JPEG", progressive=number % 2 == 0)
+        content, half = out.getvalue(), len(out.getvalue()) // 2
+        sector = rng.integers(0, 255 + number % 4 // 2, 512, np.uint8).tobytes()
+        cut = content[: half * 3 // 2] + END_OF_IMAGE
+        found.append(content[:half] + sector + content[half + 512 :] if number % 2 else cut)
+    return found
+
+
+def test_damaged_pictures_of_two_fields_are_those_of_tensorflow(tmp_path: Path) -> None:
+    pytest.importorskip("infeed_jpeg")
+    fields = {"image": damaged_pictures(1), "other": damaged_pictures(2)}
+    size = {"size": [8, 9]}
+    definition = {
+        "source": {"arrays": {name: np.array(data, object) for name, data in fields.items()}},
+        "transforms": [
+            *({"decode_image": {"field": name}} for name in fields),
+            *({"random_resized_crop": {"field": name, "draw": name, **size}} for name in fields),
+        ],
+        "on_error": "mask",
+    }
+    expected, bad, _ = run(definition, tmp_path, "tensorflow")
+    found, same_bad, engine = run(definition, tmp_path, "auto")
+    for batch, other in zip(found, expected, strict=True):
+        assert all(map(np.array_equal, batch, other))
+    assert same_bad == bad
+    assert {"decoded", "damaged", "progressive"} <= set(counts_of(engine))
 
 
 def test_servers_with_either_decoder_serve_one_feed(
