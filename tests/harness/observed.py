@@ -17,6 +17,7 @@ from infeed.testing import FakeTransport
 from infeed_server.observe.jobs import JobKey
 from infeed_server.observe.metrics import Metrics
 from infeed_server.observe.observer import Observer
+from infeed_server.pipeline.picture_counts import PictureCounts
 from infeed_server.sources.python.work_meter import PythonWork
 
 BAD_SAMPLE: dict[str, Any] = {
@@ -44,6 +45,8 @@ def fake_engine(name: str, **values: Any) -> Any:
         rows, name=name, batch_size=4, seed=3, finish_transforms=[Cast("image", "float32")]
     )
     classes = {"label": ("cat", "<b>dog</b>", "owl", "pig")}
+    pictures = PictureCounts()
+    pictures.add(["decoded"] * 20 + ["progressive"] * 3 + ["damaged"])
     states = {"no_request": 0.0, "no_budget": 0.0, "source": 0.0, "transform": 0.0, "repair": 0.0}
     return SimpleNamespace(
         spec=replace(transport.spec, classes=classes),
@@ -56,7 +59,7 @@ def fake_engine(name: str, **values: Any) -> Any:
         window_bytes=lambda: 0,
         cache_bytes=lambda: 0,
         sample_counts=lambda: {"computed_samples": 30, "shared_samples": 10},
-        pictures=SimpleNamespace(counts={"decoded": 20, "progressive": 3, "damaged": 1}),
+        pictures=pictures,
         bad_samples=lambda: values.get("bad", []),
     )
 

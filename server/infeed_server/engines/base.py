@@ -18,7 +18,7 @@ from infeed.wire.batch import Payload
 from infeed_server.engines.memory_budget import MemoryBudget, StreamQuota
 from infeed_server.engines.state_clock import StateSeconds
 from infeed_server.order import Order
-from infeed_server.pipeline.native_pictures import NativePictures
+from infeed_server.pipeline.picture_counts import PictureCounts
 from infeed_server.sources.python.work_meter import PythonWork
 
 if TYPE_CHECKING:
@@ -144,8 +144,8 @@ class Session(ABC):
 class Engine(ABC):
     """Serves one pipeline. What only some engines know has an empty answer here."""
 
-    pictures: NativePictures | str = ""
-    """The native decoder's part, or a line why TensorFlow decodes; empty without pictures."""
+    pictures: PictureCounts | str = ""
+    """What the native decoder makes, or a line why TensorFlow decodes; empty without pictures."""
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget

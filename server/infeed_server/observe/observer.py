@@ -16,7 +16,7 @@ from infeed_server.observe.jobs import Jobs
 from infeed_server.observe.metrics import Metrics
 from infeed_server.observe.pipeline_reports import PipelineReports
 from infeed_server.observe.status import Document, Status
-from infeed_server.pipeline.native_pictures import DECODED
+from infeed_server.pipeline.picture_counts import DECODED
 from infeed_server.storage.requests import traffic
 
 UPDATE_INTERVAL_SECONDS = 1.0
@@ -146,7 +146,7 @@ class Observer:
     def _pictures(self) -> LabelledValues:
         pictures: Counter[tuple[str, ...]] = Counter()
         for name, engine in list(self._engines.items()):
-            counts = {} if isinstance(engine.pictures, str) else dict(engine.pictures.counts)
+            counts = {} if isinstance(engine.pictures, str) else engine.pictures.by_status()
             for status, count in counts.items():
                 pictures[name, "native" if status == DECODED else "tensorflow"] += count
         return pictures

@@ -6,8 +6,6 @@ parsed, is left to the graph.
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import cached_property
@@ -20,6 +18,7 @@ import tensorflow as tf
 
 from infeed.shared.errors import ConfigError
 from infeed_server.pipeline import sample_graph
+from infeed_server.pipeline.picture_counts import DECODED, PictureCounts
 from infeed_server.pipeline.picture_steps import PictureChain, find_chain, fuse_decode_and_crop
 from infeed_server.pipeline.sample_graph import ColumnsFunction, SampleFunction, Specs
 from infeed_server.processes import cgroup
@@ -29,9 +28,6 @@ from infeed_server.transforms.base import Step
 
 _PIXELS, _IS_DECODED = "native/pixels", "native/decoded"
 """Columns of the graph, besides the source's, where steps follow."""
-
-DECODED = "decoded"
-"""Status of a picture that the native decoder makes."""
 
 _OTHER = "of a wrong size"
 """Status of a picture that the decoder is not given."""
@@ -80,22 +76,15 @@ class NativePictures:
     that it has made."""
 
     def __init__(self, chain: PictureChain, source: Source) -> None:
-        self.counts: Counter[str] = Counter()
-        """Pictures by status: `decoded`, or why they are left to TensorFlow."""
+        self.counts = PictureCounts()
         self._decoder = import_module("infeed_jpeg")
         self._chain = chain
         self._source = source
         self._field = chain.decode.field
         self._pixels = tf.TensorSpec((*chain.size, 3), tf.uint8)
-        self._lock = threading.Lock()
 
     def __str__(self) -> str:
-        counts = self.counts.copy()
-        if not (total := counts.total()):
-            return "infeed-jpeg decodes the JPEGs"
-        text = f"infeed-jpeg decodes {counts.pop(DECODED, 0) / total:.1%} of the pictures"
-        others = ", ".join(f"{count} {status}" for status, count in counts.most_common())
-        return f"{text}, TensorFlow the others: {others}" if others else text
+        return str(self.counts)
 
     @property
     def is_complete(self) -> bool:
@@ -146,9 +135,8 @@ class NativePictures:
         nowhere, flips = np.zeros((len(odd), 4), np.int32), np.zeros(len(odd), np.uint8)
         pixels = np.empty((len(odd), 1, 1, 3), np.uint8)
         status = self._decoder.decode_batch(odd, nowhere, flips, pixels, 1)
-        with self._lock:
-            self.counts.update(self._decoder.STATUS[number] for number in status)
-            self.counts[DECODED] += len(contents) - len(odd)
+        self.counts.add(self._decoder.STATUS[number] for number in status)
+        self.counts.add([DECODED] * (len(contents) - len(odd)))
 
     def sample_function(self) -> SampleFunction:
         """Returns the function from the graph's columns of a sample to its fields."""
@@ -207,8 +195,7 @@ class NativePictures:
         parts = threads.map(decode_some, range(0, len(records), together))
         status = np.concatenate([*parts])
         words = np.where(is_other, _OTHER, np.array(self._decoder.STATUS)[status])
-        with self._lock:
-            self.counts.update(words.tolist())
+        self.counts.add(words.tolist())
         return pixels, status == 0
 
     @cached_property

@@ -18,7 +18,7 @@ from infeed.wire.batch import Payload, encode_batch
 from infeed_server.cache.records import RecordField, RecordFormat
 from infeed_server.engines.indexed.sample_reader import SampleReader
 from infeed_server.pipeline.indexed_plan import IndexedPlan, split_python_maps
-from infeed_server.pipeline.native_pictures import DECODED
+from infeed_server.pipeline.picture_counts import DECODED
 from infeed_server.pipeline.sample_graph import apply_step
 from infeed_server.processes import cgroup
 from infeed_server.profile.figures import Cost, Kind, Profile, Stage
@@ -167,7 +167,8 @@ class StageProfile:
 
             cost = median_cost(decode, self._seconds)
         self._add(Stage("transform", _NATIVE, cost, raw.bytes, native.bytes))
-        return native.ordinals, 1 - native.counts[DECODED] / native.counts.total()
+        counts = native.counts.by_status()
+        return native.ordinals, 1 - counts.get(DECODED, 0) / sum(counts.values())
 
     def _measure_sending(self, last: KeptSamples) -> None:
         """Measures messages, with their checksums, and the transforms of the trainer."""

@@ -24,7 +24,8 @@ from infeed_server.engines.base import HostBatch, Request, Trainer
 from infeed_server.engines.indexed.engine import IndexedEngine
 from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.load import parse
-from infeed_server.pipeline.native_pictures import NativePictures
+from infeed_server.pipeline.indexed_plan import plan_indexed
+from infeed_server.pipeline.picture_counts import PictureCounts
 from infeed_server.runtime.engine_factory import build
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.runtime.server import Server
@@ -93,8 +94,8 @@ def run(
 
 
 def counts_of(engine: IndexedEngine) -> dict[str, int]:
-    assert isinstance(engine.pictures, NativePictures)
-    return dict(engine.pictures.counts)
+    assert isinstance(engine.pictures, PictureCounts)
+    return engine.pictures.by_status()
 
 
 @pytest.fixture
@@ -150,15 +151,13 @@ def test_graph_gets_no_bytes_of_decoded_pictures(double: Any, tmp_path: Path) ->
     definition = {"source": source_of("arrays", tmp_path), "transforms": STEPS["behind"]}
     columns = {"image": np.array(pictures(), object), "label": np.arange(24)}
     pipeline = parse({**definition, "batch": 6})
-    with (
-        closing(build("p", pipeline, Monitor(), decoder="auto")) as engine,
-        ThreadPoolExecutor() as threads,
-    ):
-        assert isinstance(engine.pictures, NativePictures)
-        left = engine.pictures.make(columns, np.zeros((24, 2), np.int64), threads).left
+    native = plan_indexed("p", pipeline, pipeline.open(), decoder="auto").native
+    assert native is not None
+    with ThreadPoolExecutor() as threads:
+        left = native.make(columns, np.zeros((24, 2), np.int64), threads).left
     is_empty = left["image"] == b""
     np.testing.assert_array_equal(is_empty, left["native/decoded"])
-    assert engine.pictures.counts["decoded"] == np.count_nonzero(is_empty)
+    assert native.counts.by_status()["decoded"] == np.count_nonzero(is_empty)
 
 
 def test_installed_decoder_makes_the_same_batches(tmp_path: Path) -> None:
