@@ -23,8 +23,8 @@ from infeed.shared.errors import ConfigError, InfeedError
 from infeed_server.engines.base import HostBatch, Request, Trainer
 from infeed_server.engines.indexed.engine import IndexedEngine
 from infeed_server.engines.monitor import Monitor
-from infeed_server.pipeline.load import parse
 from infeed_server.pipeline.indexed_plan import plan_indexed
+from infeed_server.pipeline.load import parse
 from infeed_server.pipeline.picture_counts import PictureCounts
 from infeed_server.runtime.engine_factory import build
 from infeed_server.runtime.options import ServerOptions
