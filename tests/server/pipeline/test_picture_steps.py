@@ -91,6 +91,20 @@ def test_chain_draws_what_the_graph_draws(crop: dict[str, Any]) -> None:
         assert flip == drawn["flipped"]
 
 
+def test_windows_of_many_pictures_round_as_those_of_one() -> None:
+    exact = {**SIZE, "scale": [0.75, 0.75], "ratio": [9.0, 9.0]}  # sides that end in a half
+    chain = chain_of(DECODE, {"random_resized_crop": exact})
+    assert isinstance(chain, PictureChain)
+    sizes, keys = np.full((20, 2), (3, 49), np.int32), np.arange(40).reshape(20, 2)
+    windows = [chain.draw(sizes[i : i + 1], tf.constant(keys[i : i + 1]))[0] for i in range(20)]
+    together, _ = chain.draw(sizes, tf.constant(keys))
+    assert together.numpy().tolist() == tf.concat(windows, 0).numpy().tolist()
+    crop = chain.steps[1]
+    assert isinstance(crop[1], Crop)
+    one = crop[1].choose_window(tf.constant([3, 49, 3]), step_key(crop, tf.constant(keys[0])))
+    assert together[0].numpy().tolist() == one.numpy().tolist()
+
+
 def test_window_of_too_small_an_image_is_outside() -> None:
     for crop in CROPS[1:]:
         chain = chain_of(DECODE, crop)
