@@ -160,6 +160,15 @@ def test_graph_gets_no_bytes_of_decoded_pictures(double: Any, tmp_path: Path) ->
     assert native.counts.by_status()["decoded"] == np.count_nonzero(is_empty)
 
 
+def assert_decoders_agree(definition: dict[str, Any], root: Path) -> IndexedEngine:
+    expected, bad, _ = run(definition, root, "tensorflow")
+    found, same_bad, engine = run(definition, root, "auto")
+    for batch, other in zip(found, expected, strict=True):
+        assert all(map(np.array_equal, batch, other))
+    assert same_bad == bad
+    return engine
+
+
 def test_installed_decoder_makes_the_same_batches(tmp_path: Path) -> None:
     pytest.importorskip("infeed_jpeg")
     definition = {
@@ -167,11 +176,7 @@ def test_installed_decoder_makes_the_same_batches(tmp_path: Path) -> None:
         "transforms": STEPS["centre"],
         "on_error": "substitute",
     }
-    expected, bad, _ = run(definition, tmp_path, "tensorflow")
-    found, same_bad, engine = run(definition, tmp_path, "auto")
-    for batch, other in zip(found, expected, strict=True):
-        assert all(map(np.array_equal, batch, other))
-    assert same_bad == bad
+    engine = assert_decoders_agree(definition, tmp_path)
     assert {"decoded", "of a wrong size"} < set(counts_of(engine))
 
 
@@ -203,11 +208,7 @@ def test_damaged_pictures_of_two_fields_are_those_of_tensorflow(tmp_path: Path) 
         ],
         "on_error": "mask",
     }
-    expected, bad, _ = run(definition, tmp_path, "tensorflow")
-    found, same_bad, engine = run(definition, tmp_path, "auto")
-    for batch, other in zip(found, expected, strict=True):
-        assert all(map(np.array_equal, batch, other))
-    assert same_bad == bad
+    engine = assert_decoders_agree(definition, tmp_path)
     assert {"decoded", "damaged", "progressive"} <= set(counts_of(engine))
 
 
