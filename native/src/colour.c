@@ -2,25 +2,29 @@
 #include "decoder.h"
 #include "simd.h"
 
-// Doubles a row: 9/16 of the pixel, 3/16 of its neighbours beside it and in the other row, and 1/16
-// of the one across; 3/4 and 1/4 where there is no other row. At its ends the picture goes on with
-// its last pixel.
-void upsample(const Chroma *c, int16_t *sums, uint16_t *out) {
-  const int n = c->count, even = c->is_h2v1 ? 4 : 8, odd = c->is_h2v1 ? 8 : 7;
-  for (int i = -1; i <= n; i++) sums[i] = 3 * c->near[i] + c->far[i];
-  if (c->is_left_end) sums[-1] = sums[0];
-  if (c->is_right_end) sums[n] = sums[n - 1];
-  for (int i = 0; i < n; i++) {
-    uint16_t left = (uint16_t)(3 * sums[i] + sums[i - 1] + even) >> 4;
-    uint16_t right = (uint16_t)(3 * sums[i] + sums[i + 1] + odd) >> 4;
-    out[i] = left | right << 8;
-  }
-}
-
 VECTOR i16x16 load(const uint8_t *at) {
   u8x16 bytes;
   memcpy(&bytes, at, 16);
   return __builtin_convertvector(bytes, i16x16);
+}
+
+// Doubles a row: 9/16 of the pixel, 3/16 of its neighbours beside it and in the other row, and 1/16
+// of the one across; 3/4 and 1/4 where there is no other row. At its ends the picture goes on with
+// its last pixel.
+void upsample(const Chroma *c, uint16_t *out) {
+  const uint8_t *near = c->near, *far = c->far;
+  const int16_t even = c->is_h2v1 ? 4 : 8, odd = c->is_h2v1 ? 8 : 7;
+  for (int i = 0; i < c->count; i += 16) {
+    const i16x16 before = load(near + i - 1) * 3 + load(far + i - 1);
+    const i16x16 middle = load(near + i) * 9 + load(far + i) * 3;
+    const i16x16 behind = load(near + i + 1) * 3 + load(far + i + 1);
+    const i16x16 pairs = (middle + before + even) >> 4 | (middle + behind + odd) >> 4 << 8;
+    memcpy(out + i, &pairs, 32);
+  }
+  const int last = c->count - 1;
+  uint8_t *ends = (uint8_t *)out;
+  if (c->is_left_end) ends[0] = (12 * near[0] + 4 * far[0] + even) >> 4;
+  if (c->is_right_end) ends[2 * last + 1] = (12 * near[last] + 4 * far[last] + odd) >> 4;
 }
 
 VECTOR void store(i16x16 r, i16x16 g, i16x16 b, uint32_t *out) {

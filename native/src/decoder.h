@@ -25,20 +25,19 @@ typedef struct {
 typedef struct { int top, left, height, width; } Window;
 
 enum {
-  LOOK = 11,    // bits of a look-up of AC codes: more miss the first cache
+  LOOK = 10,      // bits of a look-up: more take longer to build, and miss the first cache
   MAX_SKIP = 14,  // bits of an entry of `skips`: four of them are in the buffer
-  DC_LOOK = 9,
-  CHUNK = 16,   // MCUs between Huffman and IDCT: their coefficients stay in the first cache
-  MARGIN = 64,  // bytes around each row, for neighbours and whole vectors
+  CHUNK = 16,     // MCUs between Huffman and IDCT: their coefficients stay in the first cache
+  MARGIN = 64,    // bytes around each row, for neighbours and whole vectors
 };
 
 typedef struct {
-  bool is_built, has_skips;
+  bool is_built;
   uint8_t counts[16], symbols[256];
   int32_t max_code[17], offset[17];
-  uint16_t dc[1 << DC_LOOK];  // size << 8 | length; 0: longer
-  uint32_t ac[1 << LOOK];     // see entropy.h
-  uint16_t skips[1 << LOOK];  // the same of several symbols at once: advance << 8 | length
+  uint16_t codes[1 << LOOK];  // symbol << 8 | length; 0: longer
+  uint64_t pairs[1 << LOOK];  // of AC codes, as `skips`: see entropy.h
+  uint16_t skips[1 << LOOK];
 } Table;
 
 typedef struct {
@@ -54,7 +53,6 @@ typedef struct {
   const Table *dc, *ac;
   int prediction;
   int16_t *blocks;  // coefficients of a chunk: v rows
-  bool *is_flat;    // of each block: only its first coefficient may differ from 0
   uint8_t *plane;   // a ring of pixel rows; column 0 is the first MCU's
   size_t stride;
   int rows;
@@ -63,8 +61,8 @@ typedef struct {
 typedef struct { void *data; size_t size; } Buffer;
 
 // Those of components have one for each.
-enum { SCAN, SEGMENTS, COEFFICIENTS, PLANES = COEFFICIENTS + 3, CHROMA = PLANES + 3, SUMS = CHROMA + 3,
-       ROW, RESIZE, BUFFERS };
+enum { SCAN, SEGMENTS, COEFFICIENTS, PLANES = COEFFICIENTS + 3, CHROMA = PLANES + 3, ROW = CHROMA + 3,
+       RESIZE, BUFFERS };
 
 // All memory of a thread's decoder; it grows to the largest picture.
 typedef struct {
@@ -97,7 +95,6 @@ void *reserve(Decoder *d, int buffer, size_t bytes);  // NULL: no memory
 Status read_headers(Picture *picture, const uint8_t *data, size_t size);
 Status read_scan(Decoder *d, const Picture *picture);
 bool build_table(Table *table, const uint8_t *definition, bool is_dc);
-void build_skips(Table *table);
 void start_segment(Decoder *d, int segment);
 bool is_overrun(const Decoder *d);
 bool decode_mcus(Decoder *d, int count);
@@ -106,7 +103,7 @@ void build_quant(int16_t *quant, const uint8_t *values, bool is_wide);
 void transform_blocks(const Component *c, int count, int y, uint8_t *out);
 Status start_rows(Decoder *d, const Picture *picture, Window window, int first_row);
 bool make_row(Decoder *d, int row, uint32_t *rgbx);
-void upsample(const Chroma *chroma, int16_t *sums, uint16_t *out);
+void upsample(const Chroma *chroma, uint16_t *out);
 void convert_colour(const uint8_t *const *pixels, int count, uint32_t *rgbx);
 void convert_grey(const uint8_t *pixels, int count, uint32_t *rgbx);
 Status resize(Decoder *d, const Picture *picture, Window window, bool flip, uint8_t *out, int height,

@@ -4,15 +4,17 @@
 
 #include "decoder.h"
 
-// An AC entry: value << 16 | advance << 8 | length. The advance is the run and 1, END after the last
-// coefficient, or UNFIT if the value does not fit into the look-up (size << 24 | advance << 16 |
-// UNFIT << 8 | length), or not even the code (length 0). INVALID is the advance of no symbol.
+// What a look-up of up to two AC symbols gives. A pair: second value << 48 | first value << 32 |
+// advance to the second << 16 | advance to the first << 8 | length. Where there is no second, it is the
+// first again. A skip: advance to the second << 8 | length.
+// The advance of a symbol is its run and 1. The end of a block has a value as well, the zero where a zero
+// is, and END in its advance. UNFIT is the advance where the bits of a look-up are too few, INVALID that
+// of no symbol.
 enum { INVALID = 64, END = 128, UNFIT = 255 };
 
-#define ADVANCE(entry) ((int)((entry) >> 8 & 255))
 #define INLINE static inline __attribute__((always_inline))
 
-INLINE int advance_of(int symbol) { return symbol & 15 || symbol == 0xf0 ? (symbol >> 4) + 1 : END; }
+INLINE int advance_of(int symbol) { return symbol & 15 || symbol == 0xf0 ? (symbol >> 4) + 1 : END + 1; }
 
 // At least 56 bits are in the buffer after it.
 INLINE void refill(Bits *bits) {
@@ -30,9 +32,12 @@ INLINE void drop(Bits *bits, int n) {
   bits->count -= n;
 }
 
-// Reads a value of `size` bits, 0 to 15; the lower half stands for negative values.
+// The lower half of the values of `size` bits stands for negative ones.
+INLINE int extend(int value, int size) { return value < 1 << size >> 1 ? value - (1 << size) + 1 : value; }
+
+// Reads a value of `size` bits, 0 to 15.
 INLINE int read_value(Bits *bits, int size) {
   int value = (int)(bits->buffer >> 1 >> (63 - size));
   drop(bits, size);
-  return value < 1 << size >> 1 ? value - (1 << size) + 1 : value;
+  return extend(value, size);
 }

@@ -7,8 +7,8 @@ const uint8_t NATURAL_ORDER[64] = {
   30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
 
 // Returns symbol << 8 | length of a code that is longer than its look-up, or -1.
-static __attribute__((noinline)) int long_symbol(const Table *table, uint64_t buffer, int length) {
-  for (; length <= 16; length++) {
+static __attribute__((noinline)) int long_symbol(const Table *table, uint64_t buffer) {
+  for (int length = LOOK + 1; length <= 16; length++) {
     int code = buffer >> (64 - length);
     if (code <= table->max_code[length])
       return table->symbols[(table->offset[length] + code) & 255] << 8 | length;
@@ -16,67 +16,66 @@ static __attribute__((noinline)) int long_symbol(const Table *table, uint64_t bu
   return -1;
 }
 
+// Reads a code. Returns its symbol, or -1.
+INLINE int read_code(Bits *bits, const Table *table) {
+  refill(bits);
+  int entry = table->codes[peek(bits, LOOK)];
+  if (__builtin_expect(entry == 0, 0)) entry = long_symbol(table, bits->buffer);
+  if (entry < 0) return -1;
+  drop(bits, entry & 255);
+  return entry >> 8;
+}
+
 // Adds a block's difference to the prediction, which may leave 16 bits: a block has the lower ones.
 INLINE bool read_dc(Bits *bits, const Table *table, int *prediction) {
-  refill(bits);
-  int entry = table->dc[peek(bits, DC_LOOK)];
-  if (__builtin_expect(entry == 0, 0)) entry = long_symbol(table, bits->buffer, DC_LOOK + 1);
-  if (entry < 0) return false;
-  drop(bits, entry & 255);
-  *prediction += read_value(bits, entry >> 8);
+  int size = read_code(bits, table);
+  if (size < 0) return false;
+  *prediction += read_value(bits, size);
   return true;
 }
 
 // Reads an AC symbol of any kind, and its value. Returns the advance, or INVALID.
 INLINE int read_symbol(Bits *bits, const Table *table, int *value) {
-  refill(bits);
-  uint32_t entry = table->ac[peek(bits, LOOK)];
-  int advance = ADVANCE(entry), length = entry & 255, size = entry >> 24;
-  if (advance != UNFIT) {
-    drop(bits, length);
-    *value = (int16_t)(entry >> 16);
-    return advance;
-  }
-  advance = entry >> 16 & 255;
-  if (length == 0) {
-    int found = long_symbol(table, bits->buffer, LOOK + 1), symbol = found >> 8;
-    if (found < 0) return INVALID;
-    size = symbol & 15, length = found & 255;
-    advance = advance_of(symbol);
-  }
-  drop(bits, length);
-  *value = read_value(bits, size);
-  return advance;
+  int symbol = read_code(bits, table);
+  if (symbol < 0) return INVALID;
+  *value = read_value(bits, symbol & 15);
+  return advance_of(symbol);
 }
 
-// Returns false for bits that are no block. `is_flat`: only the first coefficient may differ from 0.
-INLINE bool read_block(Bits *from, const Component *c, int16_t *out, bool *is_flat,
-                       int *prediction) {
+INLINE void store_pair(int16_t *out, uint64_t pair, int at, int next) {
+  out[NATURAL_ORDER[at + (pair >> 8 & 255)]] = pair >> 32;
+  out[NATURAL_ORDER[next]] = pair >> 48;
+}
+
+// Returns false for bits that are no block.
+INLINE bool read_block(Bits *from, const Component *c, int16_t *out, int *prediction) {
   Bits bits = *from;
   int at = 0;
   if (!read_dc(&bits, c->dc, prediction)) return false;
   out[0] = *prediction;
   for (;;) {
-    uint32_t entry;
-    int step = 0, value;
+    uint64_t pair;
+    int next, step = 0, value;
     refill(&bits);
-    for (int next; step < 5; step++, at = next) {  // 5 × LOOK bits are in the buffer
-      entry = c->ac->ac[peek(&bits, LOOK)], next = at + ADVANCE(entry);
+    for (; step < 5; step++, at = next) {  // 5 × LOOK bits are in the buffer
+      pair = c->ac->pairs[peek(&bits, LOOK)], next = at + (pair >> 16 & 255);
       if (__builtin_expect(next >= 63, 0)) break;
-      out[NATURAL_ORDER[next]] = entry >> 16;
-      drop(&bits, entry & 255);
+      store_pair(out, pair, at, next);
+      drop(&bits, pair & 255);
     }
     if (step == 5) continue;
-    int advance = ADVANCE(entry);
-    if (advance == END) drop(&bits, entry & 255);
-    else advance = read_symbol(&bits, c->ac, &value);
-    if (advance == END) break;
+    if (next >= END && next < END + 63) {
+      store_pair(out, pair, at, next - END);
+      drop(&bits, pair & 255);
+      break;
+    }
+    int advance = read_symbol(&bits, c->ac, &value);
+    if (advance > END) break;
     at += advance;
     if (at > 63) return false;
     out[NATURAL_ORDER[at]] = value;
     if (at == 63) break;
   }
-  *is_flat = at == 0;
   *from = bits;
   return true;
 }
@@ -95,10 +94,12 @@ INLINE bool skip_block(Bits *from, const Component *c, int *prediction) {
       drop(&bits, skip & 255);
     }
     if (step == 4) continue;
-    int advance = END;
-    if (next >= END && next < END + 63) drop(&bits, skip & 255);
-    else advance = read_symbol(&bits, c->ac, &value);
-    if (advance == END) break;
+    if (next >= END && next < END + 63) {
+      drop(&bits, skip & 255);
+      break;
+    }
+    int advance = read_symbol(&bits, c->ac, &value);
+    if (advance > END) break;
     at += advance;
     if (at > 63) return false;
     if (at == 63) break;
@@ -125,8 +126,7 @@ INLINE bool read_mcu(Decoder *d, Bits *bits, int column) {
           continue;
         }
         int block = y * CHUNK * c->h + column * c->h + x;
-        int16_t *out = c->blocks + block * 64;
-        if (!read_block(bits, c, out, &c->is_flat[block], &c->prediction)) return false;
+        if (!read_block(bits, c, c->blocks + block * 64, &c->prediction)) return false;
       }
     }
   }

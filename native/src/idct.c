@@ -75,22 +75,10 @@ static void transform_pair(const int16_t *coefficients, const int16_t *quant, ui
   }
 }
 
-VECTOR uint64_t flat_row(int16_t dc) {
-  int value = (dc >> 5) + 128;
-  return (value < 0 ? 0 : value > 255 ? 255 : value) * 0x0101010101010101u;
-}
-
 // Transforms the blocks of a chunk, in row y of their MCUs. An odd last block has zeros beside it,
 // and MARGIN takes its pixels.
 void transform_blocks(const Component *c, int count, int y, uint8_t *out) {
   const int16_t *blocks = c->blocks + y * CHUNK * c->h * 64;
-  const bool *is_flat = c->is_flat + y * CHUNK * c->h;
-  for (int x = 0; x < count; x += 2, blocks += 128, out += 16) {
-    if (!is_flat[x] || (x + 1 < count && !is_flat[x + 1])) {
-      transform_pair(blocks, c->quant, out, c->stride);
-      continue;
-    }
-    uint64_t pixels[2] = {flat_row(blocks[0] * c->quant[0]), flat_row(blocks[64] * c->quant[0])};
-    for (int r = 0; r < 8; r++) memcpy(out + r * c->stride, pixels, 16);
-  }
+  for (int x = 0; x < count; x += 2, blocks += 128, out += 16)
+    transform_pair(blocks, c->quant, out, c->stride);
 }

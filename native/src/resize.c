@@ -46,27 +46,25 @@ static bool start_columns(Columns *c, Decoder *d, int in, int out, bool flip) {
 
 static void interpolate_row(const Columns *c, const uint32_t *source, float *out) {
   for (int i = 0; i < c->padded; i += 2) {
-    const uint32_t *a = source + c->offsets[i], *b = source + c->offsets[i + 1];
-    f32x8 left = to_floats(a[0], b[0]), right = to_floats(a[1], b[1]);
+    f32x8 a = to_floats(source + c->offsets[i]), b = to_floats(source + c->offsets[i + 1]);
+    f32x8 left = __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11);
+    f32x8 right = __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
     f32x8 weight = *(const f32x8 *)(c->weights + 4 * i);
     *(f32x8 *)(out + 4 * i) = left + (right - left) * weight;
   }
 }
 
-// Adding it rounds to even as tf.round does, and leaves the integer in the lower bits.
-static const float ROUND = 12582912.0f;
-
 static void blend_rows(const Columns *c, const float *top, const float *bottom, float weight,
                        uint8_t *out) {
   for (int x = 0; x < c->padded; x += 8) {
-    i32x8 bytes = {0};
+    f32x8 blended[4];
     for (int k = 0; k < 4; k++) {
       f32x8 t = *(const f32x8 *)(top + 4 * x + 8 * k), b = *(const f32x8 *)(bottom + 4 * x + 8 * k);
-      f32x8 rounded = t + (b - t) * weight + ROUND;
-      bytes |= ((i32x8)rounded & 255) << 8 * k;
+      blended[k] = t + (b - t) * weight;
     }
-    u8x32 pixels = __builtin_shufflevector((u8x32)bytes, (u8x32)bytes, 0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11,
-      12, 12, 12, 12, 16, 20, 24, 17, 21, 25, 18, 22, 26, 19, 23, 27, 28, 28, 28, 28);
+    u8x32 bytes = to_bytes(blended);
+    u8x32 pixels = __builtin_shufflevector(bytes, bytes, 0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14,
+      15, 15, 15, 15, 16, 17, 18, 20, 21, 22, 24, 25, 26, 28, 29, 30, 31, 31, 31, 31);
     uint8_t *at = out + 3 * x, edge[28];
     bool fits = x + 10 <= c->width;  // 28 bytes
     memcpy(fits ? at : edge, &pixels, 16);

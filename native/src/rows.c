@@ -23,7 +23,6 @@ static Status start_component(Decoder *d, const Picture *p, int i) {
   c->width = (p->width * c->h + p->h - 1) / p->h, c->height = (p->height * c->v + p->v - 1) / p->v;
   if (!build_table(dc, p->huffman[0][p->dc_of[i]], true)) return DAMAGED;
   if (!build_table(ac, p->huffman[1][p->ac_of[i]], false)) return DAMAGED;
-  build_skips(ac);
   c->dc = dc, c->ac = ac;
   build_quant(c->quant, p->quant[p->quant_of[i]], p->has_wide_quant[p->quant_of[i]]);
   return DECODED;
@@ -35,11 +34,10 @@ static bool place_component(Decoder *d, int i) {
   size_t blocks = CHUNK * c->h * c->v + 1;
   c->rows = 16 * c->v;
   c->stride = (size_t)(d->past - d->first) * c->h * 8 + 2 * MARGIN;
-  uint8_t *coefficients = reserve(d, COEFFICIENTS + i, blocks * 129);
+  c->blocks = reserve(d, COEFFICIENTS + i, blocks * 128);
   uint8_t *plane = reserve(d, PLANES + i, c->stride * c->rows);
   void *upsampled = reserve(d, CHROMA + i, d->window.width + 2 * MARGIN);
-  if (!coefficients || !plane || !upsampled) return false;
-  c->blocks = (int16_t *)coefficients, c->is_flat = (bool *)(coefficients + blocks * 128);
+  if (!c->blocks || !plane || !upsampled) return false;
   c->plane = plane + MARGIN;
   return true;
 }
@@ -52,7 +50,6 @@ Status start_rows(Decoder *d, const Picture *p, Window window, int first_row) {
   d->first = left < 0 ? 0 : left / 8, d->past = smaller(right / 8 + 1, d->mcus);
   int row = (window.top + first_row) / p->v - above;
   d->row = row < 0 ? 0 : row / 8, d->mcu = 0;
-  if (!reserve(d, SUMS, window.width + 4 * MARGIN)) return MEMORY;
   for (int i = 0; i < p->components; i++) {
     Status status = start_component(d, p, i);
     if (status != DECODED) return status;
@@ -106,7 +103,7 @@ static const uint8_t *component_row(Decoder *d, const Component *c, int row, uin
   int far = v == 1 ? near : row & 1 ? smaller(near + 1, c->height - 1) : near ? near - 1 : 0;
   Chroma chroma = {plane_row(c, near) + from - d->first * 8, plane_row(c, far) + from - d->first * 8,
                    past - from, from == 0, past == c->width, v == 1};
-  upsample(&chroma, (int16_t *)d->buffers[SUMS].data + MARGIN, upsampled);
+  upsample(&chroma, upsampled);
   return (uint8_t *)upsampled + d->window.left % 2;
 }
 

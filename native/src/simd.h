@@ -1,5 +1,6 @@
 // Vectors of 32 bytes by the compiler, and the few operations that it has no operator for.
 #pragma once
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 #ifdef __AVX2__
@@ -65,14 +66,26 @@ VECTOR i16x16 weigh(i16x16 x, i16x16 y, int16_t a, int16_t b) {
 #endif
 }
 
-// The bytes of two pixels as floats.
-VECTOR f32x8 to_floats(uint32_t a, uint32_t b) {
-  u32x4 pixels = {a, b};
+// The bytes of two neighbours as floats.
+VECTOR f32x8 to_floats(const uint32_t *pixels) {
 #ifdef __AVX2__
-  return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32((__m128i)pixels));
+  return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)pixels)));
 #else
-  u8x16 bytes = (u8x16)pixels;
-  u8x8 used = __builtin_shufflevector(bytes, bytes, 0, 1, 2, 3, 4, 5, 6, 7);
-  return __builtin_convertvector(__builtin_convertvector(used, i32x8), f32x8);
+  u8x8 bytes;
+  memcpy(&bytes, pixels, 8);
+  return __builtin_convertvector(__builtin_convertvector(bytes, i32x8), f32x8);
+#endif
+}
+
+// Four vectors as bytes, rounded to even as tf.round does: their lower halves, then their upper ones.
+VECTOR u8x32 to_bytes(const f32x8 *x) {
+#ifdef __AVX2__
+  __m256i a = _mm256_packus_epi32(_mm256_cvtps_epi32(x[0]), _mm256_cvtps_epi32(x[1]));
+  __m256i b = _mm256_packus_epi32(_mm256_cvtps_epi32(x[2]), _mm256_cvtps_epi32(x[3]));
+  return (u8x32)_mm256_packus_epi16(a, b);
+#else
+  u8x32 bytes;
+  for (int i = 0; i < 32; i++) bytes[i] = (int)rintf(x[i / 4 % 4][i / 16 * 4 + i % 4]);
+  return bytes;
 #endif
 }

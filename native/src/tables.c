@@ -1,19 +1,45 @@
-// Huffman tables: one look-up gives the run, the value and the length of most symbols.
-#include <stdlib.h>
-
+// Huffman tables: one look-up gives the runs, the values and the length of most pairs of symbols.
 #include "entropy.h"
 
-static uint32_t ac_entry(uint32_t key, int symbol, int length) {
-  int size = symbol & 15, advance = advance_of(symbol);
-  if (length + size > LOOK) return size << 24 | advance << 16 | UNFIT << 8 | length;
-  int bits = key >> (LOOK - length - size) & ((1 << size) - 1);
-  int value = bits < 1 << size >> 1 ? bits - (1 << size) + 1 : bits;
-  return (uint32_t)(uint16_t)value << 16 | advance << 8 | (length + size);
-}
+enum { MASK = (1 << LOOK) - 1, NONE = 63 };  // NONE: more bits than there are
+
+static const uint64_t SECOND_VALUE = (uint64_t)0xffff << 48;
 
 static bool is_same(const Table *table, const uint8_t *counts, int symbols) {
   return table->is_built && memcmp(table->counts, counts, 16) == 0 &&
          memcmp(table->symbols, counts + 16, symbols) == 0;
+}
+
+// Each symbol as a pair without a second, and code << 24, the length of its code. The value is right if
+// its bits are in the key.
+static void find_symbols(const Table *table, uint64_t *symbols) {
+  for (int key = 0; key <= MASK;) {
+    const int symbol = table->codes[key] >> 8, code = table->codes[key] & 255, size = symbol & 15;
+    const int length = code + size, past = key + (code ? 1 << (LOOK - code) : 1);
+    uint64_t entry = (uint64_t)UNFIT << 16 | NONE << 24 | NONE;
+    if (code && length <= MAX_SKIP)
+      entry = code << 24 | advance_of(symbol) << 16 | (advance_of(symbol) & ~END) << 8 | length;
+    for (; key < past; key++) {
+      const uint64_t value = (uint16_t)extend(key >> ((LOOK - length) & 31) & ((1 << size) - 1), size);
+      symbols[key] = value << 48 | value << 32 | entry;
+    }
+  }
+}
+
+static void build_pairs(Table *table) {
+  uint64_t symbols[1 << LOOK];
+  find_symbols(table, symbols);
+  for (int key = 0; key <= MASK; key++) {
+    const uint64_t a = symbols[key], b = symbols[key << (a & 15) & MASK];
+    const uint64_t joined = (a & ~SECOND_VALUE) + (b & (SECOND_VALUE | 0xff00ff));
+    const int length = a & 255, both = length + (b & 255), code = length + (b >> 24 & 255);
+    const bool is_open = (a & END << 16) == 0;
+    const uint64_t single = length <= LOOK ? a : UNFIT << 16;
+    table->pairs[key] = is_open & (both <= LOOK) ? joined : single;
+    // The bits of a skip's last value may be behind the key.
+    const uint64_t skip = is_open & (code <= LOOK) & (both <= MAX_SKIP) ? joined : a;
+    table->skips[key] = (skip >> 8 & 0xff00) | (skip & 255);
+  }
 }
 
 // Returns false where libjpeg refuses the table.
@@ -21,50 +47,25 @@ bool build_table(Table *table, const uint8_t *definition, bool is_dc) {
   int symbols = 0;
   for (int i = 0; i < 16; i++) symbols += definition[i];
   if (is_same(table, definition, symbols)) return true;
-  table->is_built = table->has_skips = false;
+  table->is_built = false;
   memcpy(table->counts, definition, 16);
   memset(table->symbols, 0, sizeof table->symbols);
   memcpy(table->symbols, definition + 16, symbols);
-  memset(table->dc, 0, sizeof table->dc);
-  for (int i = 0; i < 1 << LOOK; i++) table->ac[i] = UNFIT << 8;
+  memset(table->codes, 0, sizeof table->codes);
   uint32_t code = 0;
   for (int length = 1, at = 0; length <= 16; length++, code <<= 1) {
-    const int count = table->counts[length - 1];
+    const int count = table->counts[length - 1], keys = 1 << LOOK >> length;
     table->offset[length] = at - (int)code;
     for (int i = 0; i < count; i++, at++, code++) {
-      int symbol = table->symbols[at], look = is_dc ? DC_LOOK : LOOK;
-      if (is_dc && symbol > 15) return false;
-      if (length > look) continue;
-      for (uint32_t key = code << (look - length); key < (code + 1) << (look - length); key++) {
-        if (key >> look) return false;
-        if (is_dc) table->dc[key] = symbol << 8 | length;
-        else table->ac[key] = ac_entry(key, symbol, length);
-      }
+      if (is_dc && table->symbols[at] > 15) return false;
+      if (code >> length) return false;
+      for (int key = 0; key < keys; key++)
+        table->codes[code * keys + key] = table->symbols[at] << 8 | length;
     }
     table->max_code[length] = count ? (int)code - 1 : -1;
     bool is_used = count > 0 || at < symbols;
     if (is_used && code >= 1u << length) return false;  // no code has ones alone
   }
+  if (!is_dc) build_pairs(table);
   return table->is_built = true;
-}
-
-// Each entry has all symbols whose codes are in its bits, so that a block that is not needed takes few
-// look-ups; the bits of the last value may be behind.
-void build_skips(Table *table) {
-  if (table->has_skips) return;
-  for (uint32_t key = 0; key < 1 << LOOK; key++) {
-    int length = 0, advance = 0;
-    while (advance < END && length < LOOK) {
-      uint32_t entry = table->ac[key << length & ((1 << LOOK) - 1)];
-      int step = ADVANCE(entry), bits = entry & 255, value = abs((int16_t)(entry >> 16));
-      int size = value ? 32 - __builtin_clz(value) : 0;
-      if (step == UNFIT && bits == 0) break;
-      if (step == UNFIT) step = entry >> 16 & 255, size = entry >> 24, bits += size;
-      if (length + bits - size > LOOK || length + bits > MAX_SKIP) break;
-      if (step < END && advance + step > 63) break;
-      length += bits, advance += step;
-    }
-    table->skips[key] = length ? advance << 8 | length : UNFIT << 8;
-  }
-  table->has_skips = true;
 }
