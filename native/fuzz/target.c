@@ -28,7 +28,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   int height = 1 + (hash >> 3) % MAX_SIDE_OUT, width = 1 + (hash >> 17) % MAX_SIDE_OUT;
   // To the byte: behind it the sanitizer sees each access.
   uint8_t *exact = malloc((size_t)height * width * 3);
-  Status status = resize(decoder, &p, window, hash & 2, exact, height, width);
+  Part part = {height + (hash >> 5) % 30, width + (hash >> 9) % 30, 0, 0};
+  part.top = (hash >> 7) % (part.height - height + 1), part.left = (hash >> 11) % (part.width - width + 1);
+  Status status = (hash & 4 ? resize : resize_smoothly)(decoder, &p, window, part, hash & 2, exact, height, width);
   if (status == DECODED) memcpy(out, exact, (size_t)height * width * 3);
   free(exact);
   return 0;

@@ -39,9 +39,11 @@ class _Batch(ctypes.Structure):
         ("height", ctypes.c_int32),
         ("width", ctypes.c_int32),
         ("threads", ctypes.c_int32),
+        ("antialias", ctypes.c_int32),
         ("records", ctypes.c_void_p),
         ("sizes", ctypes.c_void_p),
         ("windows", ctypes.c_void_p),
+        ("parts", ctypes.c_void_p),
         ("flips", ctypes.c_void_p),
         ("out", ctypes.c_void_p),
         ("status", ctypes.c_void_p),
@@ -104,6 +106,9 @@ def decode_batch(
     flips: NDArray[np.uint8],
     out: NDArray[np.uint8],
     threads: int,
+    *,
+    parts: NDArray[np.int32] | None = None,
+    antialias: bool = False,
 ) -> NDArray[np.uint8]:
     """Decodes a window of each picture, resizes it, and mirrors it if its flip is 1.
 
@@ -112,6 +117,9 @@ def decode_batch(
     flips    [n] uint8: 1 mirrors left to right
     out      [n, height, width, 3] uint8: written in place
     threads  the most threads that decode at once
+    parts    [n, 4] int32: the height and width of the resized window, and the top and left of the
+             part of it that is wanted; default: all of it
+    antialias  as of tf.image.resize
 
     Returns a status for each picture: 0, or the place in `STATUS` of the reason for a refusal,
     which leaves its part of `out` undefined. The pixels are what `tf.io.decode_jpeg(channels=3)`
@@ -120,6 +128,8 @@ def decode_batch(
     n = len(records)
     _require("windows", windows, np.int32, (n, 4))
     _require("flips", flips, np.uint8, (n,))
+    if parts is not None:
+        _require("parts", parts, np.int32, (n, 4))
     _require("out", out, np.uint8, (n, -1, -1, 3))
     if not out.flags.writeable:
         raise ValueError("out: a read-only array; needs one that can be written")
@@ -130,9 +140,11 @@ def decode_batch(
         height=out.shape[1],
         width=out.shape[2],
         threads=threads,
+        antialias=antialias,
         records=ctypes.addressof(addresses),
         sizes=sizes.ctypes.data,
         windows=windows.ctypes.data,
+        parts=None if parts is None else parts.ctypes.data,
         flips=flips.ctypes.data,
         out=out.ctypes.data,
         status=status.ctypes.data,

@@ -8,16 +8,18 @@
 
 enum {
   MAX_THREADS = 64,
+  MAX_SIDE = 1 << 16,        // of a resized window
   MAX_KEPT = 64,             // decoders kept for the next call
   MAX_KEPT_BYTES = 8 << 20,  // of each; larger ones are freed
 };
 
 // infeed_jpeg/__init__.py has the same fields.
 typedef struct {
-  int32_t count, height, width, threads;
+  int32_t count, height, width, threads, antialias;
   const uint8_t *const *records;
   const size_t *sizes;
   const Window *windows;
+  const Part *parts;  // NULL: the whole
   const uint8_t *flips;
   uint8_t *out;
   uint8_t *status;
@@ -57,13 +59,21 @@ static bool is_inside(Window w, const Picture *p) {
          w.height <= p->height - w.top && w.width <= p->width - w.left;
 }
 
+static bool is_part_inside(Part p, int height, int width) {
+  return p.top >= 0 && p.left >= 0 && p.height < MAX_SIDE && p.width < MAX_SIDE &&
+         height <= p.height - p.top && width <= p.width - p.left;
+}
+
 static Status decode(Decoder *d, const Batch *b, int i) {
   Picture picture;
   Status status = read_headers(&picture, b->records[i], b->sizes[i]);
   if (status != DECODED) return status;
   if (!is_inside(b->windows[i], &picture)) return WINDOW;
   uint8_t *out = b->out + (size_t)i * b->height * b->width * 3;
-  return resize(d, &picture, b->windows[i], b->flips[i], out, b->height, b->width);
+  Part part = b->parts ? b->parts[i] : (Part){b->height, b->width, 0, 0};
+  if (!is_part_inside(part, b->height, b->width)) return WINDOW;
+  return (b->antialias ? resize_smoothly : resize)(d, &picture, b->windows[i], part, b->flips[i], out,
+                                                   b->height, b->width);
 }
 
 static void *work(void *argument) {

@@ -1,5 +1,6 @@
 // Decoder of baseline JPEGs with the bits of TensorFlow's: grey, 4:4:4, 4:2:2 and 4:2:0 in one scan.
-// Data flows one way: headers.c, scan.c, tables.c, huffman.c, idct.c, rows.c, colour.c, resize.c.
+// Data flows one way: headers.c, scan.c, tables.c, huffman.c, idct.c, rows.c, colour.c, and
+// resize.c or antialias.c.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,6 +24,9 @@ typedef struct {
 } Picture;
 
 typedef struct { int top, left, height, width; } Window;
+
+// The part of a resized window that is wanted: the size of the whole, and where the part begins.
+typedef struct { int height, width, top, left; } Part;
 
 enum {
   LOOK = 10,      // bits of a look-up: more take longer to build, and miss the first cache
@@ -62,7 +66,7 @@ typedef struct { void *data; size_t size; } Buffer;
 
 // Those of components have one for each.
 enum { SCAN, SEGMENTS, COEFFICIENTS, PLANES = COEFFICIENTS + 3, CHROMA = PLANES + 3, ROW = CHROMA + 3,
-       RESIZE, BUFFERS };
+       RESIZE, SPANS, BUFFERS };
 
 // All memory of a thread's decoder; it grows to the largest picture.
 typedef struct {
@@ -106,5 +110,7 @@ bool make_row(Decoder *d, int row, uint32_t *rgbx);
 void upsample(const Chroma *chroma, uint16_t *out);
 void convert_colour(const uint8_t *const *pixels, int count, uint32_t *rgbx);
 void convert_grey(const uint8_t *pixels, int count, uint32_t *rgbx);
-Status resize(Decoder *d, const Picture *picture, Window window, bool flip, uint8_t *out, int height,
+Status resize(Decoder *d, const Picture *picture, Window window, Part part, bool flip, uint8_t *out, int height,
               int width);
+Status resize_smoothly(Decoder *d, const Picture *picture, Window window, Part part, bool flip, uint8_t *out,
+                       int height, int width);

@@ -21,15 +21,16 @@ static Tap tap(int i, int out, int in) {
 static const uint8_t ORDER[8] = {0, 4, 1, 5, 2, 6, 3, 7};
 
 typedef struct {
-  int width, padded;
+  int width, padded, first;
   int32_t *offsets;   // of source pixels
   float *weights;     // four of each pixel
   float *rows[2];     // row r of the window at r & 1
   int row_at[2];
 } Columns;
 
-static bool start_columns(Columns *c, Decoder *d, int in, int out, bool flip) {
-  c->width = out, c->padded = (out + 7) & ~7;
+// Of `width` pixels, from `begin` on of all `out`.
+static bool start_columns(Columns *c, Decoder *d, int in, int out, int begin, int width, bool flip) {
+  c->width = width, c->padded = (width + 7) & ~7, c->first = tap(begin, out, in).low;
   char *memory = reserve(d, RESIZE, (size_t)c->padded * (4 + 3 * 16));
   if (!memory) return false;
   c->weights = (float *)memory;
@@ -37,8 +38,8 @@ static bool start_columns(Columns *c, Decoder *d, int in, int out, bool flip) {
   c->offsets = (int32_t *)(c->weights + 12 * c->padded);
   for (int i = 0; i < c->padded; i++) {
     int x = (i & ~7) + ORDER[i & 7];
-    Tap t = x < out ? tap(flip ? out - 1 - x : x, out, in) : (Tap){0, 0};
-    c->offsets[i] = t.low;
+    Tap t = x < width ? tap(begin + (flip ? width - 1 - x : x), out, in) : (Tap){c->first, 0};
+    c->offsets[i] = t.low - c->first;
     for (int k = 0; k < 4; k++) c->weights[4 * i + k] = t.weight;
   }
   return true;
@@ -83,14 +84,16 @@ static const float *interpolated_row(Columns *c, Decoder *d, int row) {
   return out;
 }
 
-Status resize(Decoder *d, const Picture *picture, Window window, bool flip, uint8_t *out, int height,
+Status resize(Decoder *d, const Picture *picture, Window window, Part part, bool flip, uint8_t *out, int height,
               int width) {
   Columns columns;
-  if (!start_columns(&columns, d, window.width, width, flip)) return MEMORY;
+  if (!start_columns(&columns, d, window.width, part.width, part.left, width, flip)) return MEMORY;
+  const Tap last = tap(part.left + width - 1, part.width, window.width);
+  window.left += columns.first, window.width = last.low + (last.weight > 0) + 1 - columns.first;
   if (!reserve(d, ROW, 4 * window.width + 2 * MARGIN)) return MEMORY;
-  Status status = start_rows(d, picture, window, tap(0, height, window.height).low);
+  Status status = start_rows(d, picture, window, tap(part.top, part.height, window.height).low);
   for (int y = 0; y < height && status == DECODED; y++, out += 3 * width) {
-    Tap t = tap(y, height, window.height);
+    Tap t = tap(part.top + y, part.height, window.height);
     const float *top = interpolated_row(&columns, d, t.low);
     const float *bottom = top && t.weight > 0 ? interpolated_row(&columns, d, t.low + 1) : top;
     if (bottom) blend_rows(&columns, top, bottom, t.weight, out);

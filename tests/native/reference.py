@@ -26,6 +26,9 @@ class Case(NamedTuple):
     window: tuple[int, int, int, int]
     flip: int
     size: tuple[int, int]
+    resized: tuple[int, int, int, int] | None = None
+    """The size of the resized window, and where the part of `size` begins."""
+    antialias: bool = False
 
 
 def expected(case: Case) -> Pixels | None:
@@ -36,14 +39,20 @@ def expected(case: Case) -> Pixels | None:
         return None
     top, left, height, width = case.window
     window = picture[top : top + height, left : left + width]
-    pixels = tf.cast(tf.round(tf.image.resize(window, case.size)), tf.uint8).numpy()
+    height, width, top, left = case.resized or (*case.size, 0, 0)
+    resized = tf.image.resize(window, (height, width), antialias=case.antialias)
+    part = resized[top : top + case.size[0], left : left + case.size[1]]
+    pixels = tf.cast(tf.round(part), tf.uint8).numpy()
     return pixels[:, ::-1] if case.flip else pixels
 
 
 def decoded(case: Case) -> tuple[Pixels, str]:
     out = np.full((1, *case.size, 3), 77, np.uint8)
     window, flip = np.array([case.window], np.int32), np.array([case.flip], np.uint8)
-    (status,) = infeed_jpeg.decode_batch([case.record], window, flip, out, 1)
+    parts = None if case.resized is None else np.array([case.resized], np.int32)
+    (status,) = infeed_jpeg.decode_batch(
+        [case.record], window, flip, out, 1, parts=parts, antialias=case.antialias
+    )
     return out[0], infeed_jpeg.STATUS[status]
 
 
@@ -64,7 +73,8 @@ def some_pixels(height: int, width: int, seed: int, *, is_grey: bool = False) ->
 
 
 def cases(record: bytes, height: int, width: int, seed: int, count: int = 2) -> Iterator[Case]:
-    """Yields the whole picture as it is, and windows, resized; every second one is flipped."""
+    """Yields the whole picture as it is, and windows, resized; every second one is flipped, and
+    parts of larger results."""
     rng = np.random.default_rng(seed)
     yield Case(record, (0, 0, height, width), 0, (height, width))
     for number in range(count):
@@ -72,3 +82,8 @@ def cases(record: bytes, height: int, width: int, seed: int, count: int = 2) -> 
         top, left = int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1))
         size = (h, w) if number == 1 else (int(rng.integers(1, 70)), int(rng.integers(1, 70)))
         yield Case(record, (top, left, h, w), number % 2, size)
+        resized = tuple(int(side + rng.integers(60)) for side in size)
+        corner = (int(rng.integers(resized[0] - size[0] + 1)), resized[1] - size[1])
+        for antialias in (False, True):
+            part = (*resized, *corner)
+            yield Case(record, (top, left, h, w), number % 2, size, part, antialias=antialias)
