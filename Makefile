@@ -60,13 +60,19 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --max-worker-restart 3 \
 FRAMEWORKS := grain jax keras torch
 # Run by test-frameworks.
 LEFT_OUT := --ignore=tests/examples $(addprefix --ignore=tests/client/,$(FRAMEWORKS))
+# Run by test-pages and test-all.
+PAGES := tests/docs tests/browser
 
 # Without passes over each graph, tests of graphs take half the time; test-all has them. Grappler is
 # left out by tests/plugins/quick_graphs.py, and oneDNN here.
 .PHONY: test
 test: $(READY) ## Run all tests not marked slow; TESTS=tests/client runs a part.
 	@TF_ENABLE_ONEDNN_OPTS=0 $(PYTEST) -m "not slow" --hypothesis-profile=quick \
-	  $(or $(TESTS),$(LEFT_OUT))
+	  $(or $(TESTS),$(LEFT_OUT) $(addprefix --ignore=,$(PAGES)))
+
+.PHONY: test-pages
+test-pages: ## Run what the documents show, draw their pictures and site, and open the dashboard in Chromium.
+	@$(MAKE) --no-print-directory test TESTS="$(PAGES)"
 
 .PHONY: test-all
 test-all: $(READY) ## Run all tests, slow ones too; TESTS=... runs a part.

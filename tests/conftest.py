@@ -22,6 +22,7 @@ from tests.harness.server import InfeedServer
 from infeed_server.imports import without_gc
 
 if TYPE_CHECKING:
+    from tests.harness.command_line import CommandLine
     from tests.harness.nursery import Nursery
 
     from infeed_server.runtime.server import Server
@@ -100,6 +101,15 @@ def new_address() -> Iterator[Callable[[], str]]:
     """
     with ExitStack() as reserved:
         yield lambda: reserved.enter_context(ReservedPort()).address
+
+
+@pytest.fixture(scope="session")
+def command_line(
+    nursery: Nursery, new_address: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> CommandLine:
+    from tests.harness.command_line import CommandLine
+
+    return CommandLine(tmp_path_factory.mktemp("commands"), nursery, new_address)
 
 
 @pytest.fixture

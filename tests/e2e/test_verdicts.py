@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from benchmarks.servers import delayed
 from benchmarks.throttle import throttled
-from tests.e2e.conftest import CommandLine
+from tests.harness.command_line import CommandLine
 from tests.harness.server import InfeedServer
 from tests.harness.waiting import wait_until
 
