@@ -53,7 +53,7 @@ setup: $(READY) ## Create .venv; every other target does so when needed.
 demo: $(READY) ## Serve an embedded data set and train a small model on it.
 	@$(BIN)/infeed demo
 
-# Test files run in the order of tests/plugins/longest_first.py, not by their number of tests.
+# Test files run in the order of tests/harness/hooks/longest_first.py, not by their number of tests.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --max-worker-restart 3 \
   --dist loadfile --no-loadscope-reorder
 
@@ -64,7 +64,7 @@ LEFT_OUT := --ignore=tests/examples $(addprefix --ignore=tests/client/,$(FRAMEWO
 PAGES := tests/docs tests/browser
 
 # Without passes over each graph, tests of graphs take half the time; test-all has them. Grappler is
-# left out by tests/plugins/quick_graphs.py, and oneDNN here.
+# left out by tests/harness/hooks/quick_graphs.py, and oneDNN here.
 .PHONY: test
 test: $(READY) ## Run all tests not marked slow; TESTS=tests/client runs a part.
 	@TF_ENABLE_ONEDNN_OPTS=0 $(PYTEST) -m "not slow" --hypothesis-profile=quick \

@@ -37,9 +37,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 examples.register()
 
 pytest_plugins = [
-    "tests.plugins.longest_first",
-    "tests.plugins.nursery",
-    "tests.plugins.quick_graphs",
+    "tests.harness.hooks.longest_first",
+    "tests.harness.hooks.nursery",
+    "tests.harness.hooks.quick_graphs",
 ]
 
 Serve = Callable[..., "Server"]
