@@ -9,9 +9,6 @@ import shutil
 import tempfile
 from pathlib import Path
 
-DATASETS_FOLDER = "datasets"
-"""TensorFlow's name of the folder with the graphs of registered data sets."""
-
 CHECK_INTERVAL_SECONDS = 5.0
 """Between checks whether the folder can be written."""
 
