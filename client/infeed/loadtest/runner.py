@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sched
-import signal
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -24,7 +22,7 @@ Progress = Callable[[Tally], None]
 """Called twice a second."""
 
 _PROGRESS_INTERVAL_SECONDS = 0.5
-"""Seconds between two calls; also the longest time until Ctrl-C takes effect."""
+"""Seconds between two calls."""
 
 _STOP_TIMEOUT_SECONDS = 5.0
 """Seconds for the trainers to end before they are killed."""
@@ -54,8 +52,7 @@ def run_load(
     workers = [
         Worker(rank, plan, {**options, **shard}) for rank, shard in enumerate(_shards(plan, spec))
     ]
-    with _interrupts(tally):
-        _Run(plan, tally, workers, progress or (lambda _: None)).run()
+    _Run(plan, tally, workers, progress or (lambda _: None)).run()
     return tally
 
 
@@ -70,27 +67,6 @@ def _shards(plan: LoadPlan, spec: PipelineSpec) -> list[dict[str, Any]]:
         {"seed": plan.seed, "shard": Shard(rank, plan.trainers), "job_name": job_name}
         for rank in range(plan.trainers)
     ]
-
-
-@contextlib.contextmanager
-def _interrupts(tally: Tally) -> Iterator[None]:
-    """Marks the tally at Ctrl-C, so that no record is lost half-way; a second one acts at once.
-
-    Does nothing in a thread, which gets no signals.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def mark(*_: object) -> None:
-        tally.interrupted = True
-        signal.signal(signal.SIGINT, before)
-
-    before = signal.signal(signal.SIGINT, mark)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 class _Run:
@@ -114,11 +90,12 @@ class _Run:
         try:
             while self._open:
                 idle_seconds = self._schedule.run(blocking=False)
-                if self._tally.interrupted:
-                    self._stop()
                 running = {worker.records: worker for worker in self._workers if worker.records}
                 for source in wait(list(running), idle_seconds) if self._open else ():
                     self._read(running[source])  # type: ignore[index]
+        except KeyboardInterrupt:  # a second one acts at once
+            self._tally.interrupted = True
+            self._tally.ended_at = self._tally.ended_at or time.monotonic()
         finally:
             self._give_up()
 
