@@ -149,8 +149,6 @@ def add_dispatcher_metrics(
     expose(registry, "infeed_dispatcher_worker_reachable", text, reachable, "worker")
     text = "Tasks of lost workers that were ended."
     expose(registry, "infeed_dispatcher_lost_tasks_total", text, lambda: liveness.ended_tasks)
-    text, name = "Bytes of the journal and of the graphs of registered data sets.", "work_dir_bytes"
-    expose(registry, f"infeed_dispatcher_{name}", text, lambda: work_dirs.used_bytes(work_dir))
     text, name = "Free bytes of the file system with the work directory.", "work_dir_free_bytes"
     expose(registry, f"infeed_dispatcher_{name}", text, lambda: work_dirs.free_bytes(work_dir))
 

@@ -35,14 +35,3 @@ def free_bytes(folder: Path) -> int:
         return shutil.disk_usage(folder).free
     except OSError:
         return 0
-
-
-def used_bytes(folder: Path) -> int:
-    """Returns the size of all files below a folder; 0 for one that does not exist."""
-    size = 0
-    for file in folder.rglob("*"):
-        try:
-            size += file.lstat().st_size if file.is_file() else 0
-        except OSError:  # deleted meanwhile
-            continue
-    return size
