@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from infeed.cursor import Cursor, Shard, ShardPlan
 from infeed.http2.target import is_unix
 from infeed.prefetch.byte_window import MAX_BATCHES, PrefetchWindow
-from infeed.prefetch.empty_slots import check_empty
 from infeed.prefetch.feed_options import FeedOptions
-from infeed.prefetch.spec_check import validate_spec
+from infeed.prefetch.spec_check import check_empty, validate_spec
 from infeed.run import Run
 from infeed.shared.arguments import MAX_INT64, check_integer
 from infeed.shared.errors import InvalidRequestError

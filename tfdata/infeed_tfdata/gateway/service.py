@@ -32,9 +32,8 @@ from infeed_tfdata.options import (
     parse_dispatcher,
 )
 from infeed_tfdata.roles.address import with_port
-from infeed_tfdata.roles.dispatcher import DispatcherRole
+from infeed_tfdata.roles.dispatcher import DispatcherRole, find_work_dir_problem, free_bytes
 from infeed_tfdata.roles.liveness import WorkerLivenessMonitor
-from infeed_tfdata.roles.work_dir import find_work_dir_problem, free_bytes
 
 HUNG_TIMEOUT_SECONDS = 30.0
 """Without an answer for so long, an own worker is killed and restarted: more than a busy one takes.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from infeed_tfdata.roles.work_dir import find_work_dir_problem, free_bytes
+from infeed_tfdata.roles.dispatcher import find_work_dir_problem, free_bytes
 
 
 def test_folder_that_cannot_be_written_is_a_problem(
