@@ -136,7 +136,6 @@ class FeedPlan:
         )
 
     def request(self, step: int) -> stream_pb2.BatchRequest:
-        """Returns the request for a step."""
         start, count = self.shard_plan.batch_range(step)
         batch = stream_pb2.BatchRequest(request_id=step, start=start, count=count)
         if self.end_unknown:

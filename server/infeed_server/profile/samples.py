@@ -109,7 +109,6 @@ class KeptSamples:
 
 
 def columns_bytes(columns: Columns) -> int:
-    """Returns the bytes of columns."""
     return sum(
         sum(map(len, column.flat)) if column.dtype == object else column.nbytes
         for column in columns.values()

@@ -77,7 +77,6 @@ class Difference:
         return self.end - self.begin
 
     def to_json(self) -> dict[str, Any]:
-        """Returns it as JSON values."""
         return {
             **vars(self),
             "changes": [vars(change) for change in self.changes],

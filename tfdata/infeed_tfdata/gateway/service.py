@@ -200,7 +200,6 @@ def add_metrics(
     workers: Callable[[], LabelledValues],
     work_dir: Callable[[], LabelledValues],
 ) -> None:
-    """Adds the metrics of a gateway."""
     text = "Workers of TensorFlow's data service, by state: answering or lost."
     expose(registry, "infeed_service_workers", text, workers, "state")
     text = "Free bytes for the journal of the dispatcher that this server started."

@@ -142,7 +142,6 @@ def serve_worker(options: WorkerOptions, stop: ShutdownSignal, on_serving: OnSer
 def add_dispatcher_metrics(
     registry: CollectorRegistry, liveness: WorkerLivenessMonitor, work_dir: Path
 ) -> None:
-    """Adds the metrics of a dispatcher."""
 
     def reachable() -> LabelledValues:
         return {(name,): worker.ready for name, worker in liveness.readiness().items()}
@@ -160,7 +159,6 @@ def add_dispatcher_metrics(
 def add_worker_metrics(
     registry: CollectorRegistry, role: WorkerRole, monitor: DispatcherMonitor
 ) -> None:
-    """Adds the metrics of a worker."""
     expose(registry, "infeed_worker_tasks", "Tasks that the worker has.", lambda: role.tasks)
     text = "1 if the worker must be restarted; it is about to exit."
     expose(registry, "infeed_worker_wedged", text, lambda: monitor.restart_reason is not None)

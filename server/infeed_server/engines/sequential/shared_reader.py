@@ -64,7 +64,6 @@ class SharedReader:
         self._closed = False
 
     def start_reading(self) -> None:
-        """Starts the thread."""
         blocks = self._dataset.read(self.key)
         name = f"infeed-dataset-{self._name}"
         threading.Thread(target=self._run, args=(blocks,), name=name, daemon=True).start()
@@ -104,7 +103,6 @@ class SharedReader:
         return stream
 
     def disconnect(self, stream: RankStream) -> None:
-        """Removes a stream."""
         self._streams.remove(stream)
         self.ranks.disconnect(stream)
 
