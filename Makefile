@@ -53,20 +53,26 @@ setup: $(READY) ## Create .venv; every other target does so when needed.
 demo: $(READY) ## Serve an embedded data set and train a small model on it.
 	@$(BIN)/infeed demo
 
-# Test files run in the order of tests/plugins/longest_first.py, not by their number of tests.
+# Test files run in the order of tests/harness/hooks/longest_first.py, not by their number of tests.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --max-worker-restart 3 \
   --dist loadfile --no-loadscope-reorder
 
 FRAMEWORKS := grain jax keras torch
 # Run by test-frameworks.
 LEFT_OUT := --ignore=tests/examples $(addprefix --ignore=tests/client/,$(FRAMEWORKS))
+# Run by test-pages and test-all.
+PAGES := tests/docs tests/browser
 
 # Without passes over each graph, tests of graphs take half the time; test-all has them. Grappler is
-# left out by tests/plugins/quick_graphs.py, and oneDNN here.
+# left out by tests/harness/hooks/quick_graphs.py, and oneDNN here.
 .PHONY: test
 test: $(READY) ## Run all tests not marked slow; TESTS=tests/client runs a part.
 	@TF_ENABLE_ONEDNN_OPTS=0 $(PYTEST) -m "not slow" --hypothesis-profile=quick \
-	  $(or $(TESTS),$(LEFT_OUT))
+	  $(or $(TESTS),$(LEFT_OUT) $(addprefix --ignore=,$(PAGES)))
+
+.PHONY: test-pages
+test-pages: ## Run what the documents show, draw their pictures and site, and open the dashboard in Chromium.
+	@$(MAKE) --no-print-directory test TESTS="$(PAGES)"
 
 .PHONY: test-all
 test-all: $(READY) ## Run all tests, slow ones too; TESTS=... runs a part.

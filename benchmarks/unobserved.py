@@ -14,7 +14,7 @@ from infeed_server.observe.metrics import Metrics
 from infeed_server.observe.observer import Observer
 from infeed_server.rpc import batch_stream
 
-_EVENTS = ("on_stage", "on_batch_sent", "on_call", "on_call_started")
+_EVENTS = ("count", "measure")
 
 
 def _ignore(*_: Any, **__: Any) -> None:

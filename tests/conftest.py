@@ -22,6 +22,7 @@ from tests.harness.server import InfeedServer
 from infeed_server.imports import without_gc
 
 if TYPE_CHECKING:
+    from tests.harness.command_line import CommandLine
     from tests.harness.nursery import Nursery
 
     from infeed_server.runtime.server import Server
@@ -36,9 +37,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 examples.register()
 
 pytest_plugins = [
-    "tests.plugins.longest_first",
-    "tests.plugins.nursery",
-    "tests.plugins.quick_graphs",
+    "tests.harness.hooks.longest_first",
+    "tests.harness.hooks.nursery",
+    "tests.harness.hooks.quick_graphs",
 ]
 
 Serve = Callable[..., "Server"]
@@ -100,6 +101,15 @@ def new_address() -> Iterator[Callable[[], str]]:
     """
     with ExitStack() as reserved:
         yield lambda: reserved.enter_context(ReservedPort()).address
+
+
+@pytest.fixture(scope="session")
+def command_line(
+    nursery: Nursery, new_address: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> CommandLine:
+    from tests.harness.command_line import CommandLine
+
+    return CommandLine(tmp_path_factory.mktemp("commands"), nursery, new_address)
 
 
 @pytest.fixture

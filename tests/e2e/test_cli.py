@@ -24,9 +24,7 @@ from tests.harness.waiting import wait_until
 
 from infeed.shared.errors import ConfigError
 from infeed_server import demo
-from infeed_server.demo import next_steps as demo_steps
-from infeed_server.demo import shapes
-from infeed_server.demo.next_steps import LOOPS, commands
+from infeed_server.demo import commands, shapes
 
 
 def test_demo_trains_to_95_percent(command_line: Any, tmp_path: Path) -> None:
@@ -101,14 +99,6 @@ def test_what_the_demo_prints_works_when_pasted(
                 assert page.status == 200
         finally:
             server.terminate()
-
-
-@pytest.mark.parametrize("framework", LOOPS)
-def test_the_loop_is_of_a_framework_that_is_installed(
-    framework: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(demo_steps, "find_spec", lambda name: name == framework)
-    assert LOOPS[framework].replace("photos", "own") in commands(Path("f"), "own")
 
 
 def test_peek_prints_a_batch_and_writes_a_png(

@@ -31,7 +31,7 @@ PAGES = sorted(
 FOLLOWED = {
     "docs/data-order.md": "tests/docs/test_data_order.py",
     "docs/gallery.md": "tests/examples/test_gallery.py",
-    "docs/quickstart.md": "tests/e2e/test_quickstart.py",
+    "docs/quickstart.md": "tests/docs/test_quickstart.py",
     "examples/notebooks/first.md": "tests/examples/test_notebooks.py",
     "examples/notebooks/verdict.md": "tests/examples/test_notebooks.py",
 }

@@ -80,12 +80,14 @@ def observed(*names: str, bad: Sequence[dict[str, Any]] = (BAD_SAMPLE,)) -> Obse
     ]
     for trainer in trainers:
         trainer.position = 64
-    observer.metrics.on_bad_sample(first, "substitute")
+    observer.metrics.count("infeed_bad_samples", first, "substitute")
     observer.metrics.on_source_error(first, SOURCE_ERROR)
     for _ in range(12):
         for _ in range(2):
-            observer.metrics.on_batch_sent(first, 4, 1_000)
-        observer.metrics.on_stage(first, "encode", 0.25)
+            observer.metrics.count("infeed_batches", first)
+            observer.metrics.count("infeed_samples", first, amount=4)
+            observer.metrics.count("infeed_sent_bytes", first, amount=1_000)
+        observer.metrics.measure("infeed_stage_seconds", 0.25, first, "encode")
         engines[first].states["transform"] += 0.75
         engines[first].states["no_request"] += 0.25
         observer.update()

@@ -37,4 +37,4 @@ def expose(
         return {(): found} if isinstance(found, (int, float)) else found
 
     labels = (label,) if label else ()
-    registry.register(CallbackCollector(family, name, text, labels, labelled))
+    registry.register(CallbackCollector(family, name, text, labelled, labels))

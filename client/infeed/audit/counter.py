@@ -138,7 +138,6 @@ class DeliveryCounter:
         self._epochs.update({epoch: _Epoch(self._samples or 0) for epoch in range(epochs or 0)})
 
     def add(self, batch: Batch) -> None:
-        """Adds the slots of a batch."""
         self.add_batches(
             np.array([batch.start]), np.array([batch.epoch]), batch.sample_ids[np.newaxis]
         )

@@ -111,7 +111,6 @@ def _write_pictures(
 
 
 def _one(batch: Batch, slot: int) -> Batch:
-    """Returns a batch of one slot."""
     return Batch(
         {name: array[slot : slot + 1] for name, array in batch.items()},
         start=batch.start + slot,

@@ -14,8 +14,7 @@ from infeed.adapters import import_lazily, require
 require("grain", "Grain")
 
 from infeed.grain.checkpoint import Checkpointable, read_state
-from infeed.grain.dataset import FeedDataset
-from infeed.grain.iterator import FeedIterator
+from infeed.grain.dataset import FeedDataset, FeedIterator
 
 if TYPE_CHECKING:
     from infeed.grain.orbax_handler import CheckpointHandler, CheckpointRestore, CheckpointSave

@@ -15,8 +15,7 @@ import keras
 from infeed.batch import Batch
 from infeed.feed import Feed
 from infeed.keras.elements import KerasElements
-from infeed.keras.feed_reader import next_batch
-from infeed.keras.restarts import Restarts
+from infeed.keras.feed_reader import Restarts, next_batch
 from infeed.shared.errors import FeedClosedError, InvalidRequestError
 
 MAX_PEEKED = 2

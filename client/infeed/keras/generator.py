@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from infeed.feed import Feed
 from infeed.keras.elements import DEFAULT_LABEL, ClassWeight, KerasElements
-from infeed.keras.feed_reader import reader_of
-from infeed.keras.restarts import Restarts
+from infeed.keras.feed_reader import Restarts, reader_of
 from infeed.shared.arguments import check_flag, check_integer
 from infeed.shared.errors import InvalidRequestError
 

@@ -8,9 +8,9 @@ print(summarize(tally).verdict)
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from infeed.adapters import import_lazily
 from infeed.loadtest.plan import LoadPlan
 
 if TYPE_CHECKING:
@@ -20,12 +20,7 @@ if TYPE_CHECKING:
 
 _MODULES = {"run_load": "runner", "Summary": "summary", "summarize": "summary", "Tally": "tally"}
 
-
-def __getattr__(name: str) -> Any:
-    """Imports the rest on first use: other commands need the plan's options alone."""
-    if name in _MODULES:
-        return getattr(importlib.import_module(f"infeed.loadtest.{_MODULES[name]}"), name)
-    raise AttributeError(f"module 'infeed.loadtest' has no attribute {name!r}")
-
-
 __all__ = ["LoadPlan", "Summary", "Tally", "run_load", "summarize"]
+
+# Other commands need the plan's options alone.
+__getattr__ = import_lazily(__name__, {k: f"{__name__}.{v}" for k, v in _MODULES.items()})

@@ -122,7 +122,7 @@ def trainer_figures(trainer: Trainer, made: Measured, step_seconds: float) -> Tr
         rank=trainer.rank,
         figures=made.figures(step_seconds),
         first_batch_seconds=None if first is None else first.at - trainer.started_at,
-        total_steps=trainer.step_count,
+        total_steps=sum(len(steps) for steps, _ in trainer.points),
         reconnects=last.stats.reconnects if last else 0,
     )
 

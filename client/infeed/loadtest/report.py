@@ -11,7 +11,6 @@ from infeed.loadtest.find_max import Search
 from infeed.loadtest.plan import UTILISATION_THRESHOLD
 from infeed.loadtest.summary import Summary
 from infeed.loadtest.tally import Tally
-from infeed.shared.capacity import capacity
 from infeed.shared.errors import MissingExtraError
 
 _MAX_TRAINERS = 16
@@ -73,7 +72,6 @@ def text_report(summary: Summary, search: Search | None = None) -> str:
         *([f"and {hidden} more, which waited less"] if hidden else []),
         "",
         *(_server_table(summary).lines() if summary.servers else ["no server has reported"]),
-        _forecast_text(summary),
         *_notes(summary),
         *(f"  {at:6.1f} s  {text}" for at, text in summary.tally.events()),
         *(f"FAILED {failure}" for failure in summary.tally.failures),
@@ -102,7 +100,7 @@ def html_report(summary: Summary, search: Search | None = None) -> str:
         tally=tally,
         plan=_plan_text(tally),
         kind="bad" if tally.failures or tally.lost else kinds.get(level, "bad"),
-        lines=[_forecast_text(summary), *([str(search)] if search else [])],
+        search=search,
         tiles=list(_headlines(summary)),
         charts=list(time_charts(summary)),
         tables={"Trainers": _trainer_table(summary), "Servers": _server_table(summary)},
@@ -185,8 +183,6 @@ def _trainer_table(summary: Summary, most: int | None = None) -> Table:
 def _server_table(summary: Summary) -> Table:
     rows = []
     for address, report in summary.servers.items():
-        able = capacity(report)
-        could = "-" if able is None else f"{able:.1f}/s"
         shares = (getattr(report, f"{name}_seconds") / report.seconds for name in _STATES)
         row = (
             f"{report.batches / report.seconds:.1f}",
@@ -194,25 +190,12 @@ def _server_table(summary: Summary) -> Table:
             *(f"{100 * share:.0f} %" for share in shares),
             f"{report.cpu_share * report.cores:.1f} of {report.cores:g}",
             f"{report.memory_bytes / 1e9:.2f} GB",
-            "lost" if address in summary.tally.missing else could,
+            "lost" if address in summary.tally.missing else "serves",
         )
         rows.append((address, *row))
     states = (name.replace("_", " ") for name in _STATES)
-    heads = ("server", "batches/s", "MB/s", *states, "processors", "memory", "could make")
+    heads = ("server", "batches/s", "MB/s", *states, "processors", "memory", "at the end")
     return Table(heads, rows)
-
-
-def _forecast_text(summary: Summary) -> str:
-    """Returns what the servers could feed, in one line."""
-    if summary.tally.lost:
-        return "no forecast: a server was lost"
-    if summary.max_trainers is None:
-        return "no forecast: the trainers have no step time, or the servers have sent no batch"
-    return (
-        f"forecast: these trainers would take {summary.demand:.1f} batches/s, "
-        f"{_count(len(summary.servers), 'server')} can make {summary.capacity:.1f}: enough for "
-        f"{_count(summary.max_trainers, 'such trainer')}"
-    )
 
 
 def _notes(summary: Summary) -> Iterator[str]:
@@ -249,11 +232,10 @@ def _notes(summary: Summary) -> Iterator[str]:
         )
 
     for address, report in summary.servers.items():
-        most = capacity(report, alone=True)
-        if most and report.usable_cores < _FREE_SHARE * report.cores:
+        if report.usable_cores < _FREE_SHARE * report.cores:
             yield (
                 f"note: other processes left {report.usable_cores:.1f} of {report.cores:g} "
-                f"processors to {address}, which could make {most:.1f} batches/s with all of them"
+                f"processors to {address}"
             )
 
 

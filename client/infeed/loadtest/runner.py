@@ -4,27 +4,90 @@ from __future__ import annotations
 
 import contextlib
 import sched
-import signal
-import threading
+import subprocess
+import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from multiprocessing.connection import wait
+from collections.abc import Callable, Mapping
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from infeed.cursor import Shard
 from infeed.loadtest.plan import LoadPlan
 from infeed.loadtest.tally import Tally
 from infeed.loadtest.trainer import Point
-from infeed.loadtest.workers import Worker
 from infeed.rpc.channel import open_transport
 from infeed.shared.spec import PipelineSpec
+
+_END_TIMEOUT_SECONDS = 3.0
+"""Seconds for a trainer to end before it is killed."""
+
+_TRAINER = """
+from multiprocessing.connection import Connection
+from infeed.loadtest.trainer import run_process
+run_process(Connection({}))
+"""
+
+
+class Worker:
+    """One simulated trainer."""
+
+    def __init__(self, rank: int, plan: LoadPlan, options: Mapping[str, Any]) -> None:
+        """`options` are of `connect`."""
+        self.rank = rank
+        self.records: Connection | None = None
+        """Where its records arrive; None while it does not run."""
+        self._plan, self._options = plan, options
+        self._process: subprocess.Popen[Any] | None = None
+
+    def start(self) -> None:
+        self.records, theirs = Pipe()
+        with theirs:
+            number = theirs.fileno()
+            # In a session of its own, which Ctrl-C on a terminal does not reach.
+            self._process = subprocess.Popen(  # noqa: S603 - a module of this package
+                [sys.executable, "-c", _TRAINER.format(number)],
+                pass_fds=[number],
+                start_new_session=True,
+            )
+        self._send((self._plan.step_seconds, self._plan.steps, self._options))
+
+    def stop(self) -> None:
+        """Asks the trainer to end, unless it has ended."""
+        self._send(None)
+
+    def _send(self, value: Any) -> None:
+        if self.records is not None:
+            with contextlib.suppress(OSError):
+                self.records.send(value)
+
+    def kill(self) -> None:
+        """Ends the trainer without its last point."""
+        if self._process is not None:
+            self._process.kill()
+        self.end()
+
+    def end(self) -> int | None:
+        """Ends what is left of the trainer; returns the exit status of its process."""
+        if self.records is not None:
+            self.records.close()
+            self.records = None
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        try:
+            return process.wait(_END_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
 
 Progress = Callable[[Tally], None]
 """Called twice a second."""
 
 _PROGRESS_INTERVAL_SECONDS = 0.5
-"""Seconds between two calls; also the longest time until Ctrl-C takes effect."""
+"""Seconds between two calls."""
 
 _STOP_TIMEOUT_SECONDS = 5.0
 """Seconds for the trainers to end before they are killed."""
@@ -54,8 +117,7 @@ def run_load(
     workers = [
         Worker(rank, plan, {**options, **shard}) for rank, shard in enumerate(_shards(plan, spec))
     ]
-    with _interrupts(tally):
-        _Run(plan, tally, workers, progress or (lambda _: None)).run()
+    _Run(plan, tally, workers, progress or (lambda _: None)).run()
     return tally
 
 
@@ -70,27 +132,6 @@ def _shards(plan: LoadPlan, spec: PipelineSpec) -> list[dict[str, Any]]:
         {"seed": plan.seed, "shard": Shard(rank, plan.trainers), "job_name": job_name}
         for rank in range(plan.trainers)
     ]
-
-
-@contextlib.contextmanager
-def _interrupts(tally: Tally) -> Iterator[None]:
-    """Marks the tally at Ctrl-C, so that no record is lost half-way; a second one acts at once.
-
-    Does nothing in a thread, which gets no signals.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def mark(*_: object) -> None:
-        tally.interrupted = True
-        signal.signal(signal.SIGINT, before)
-
-    before = signal.signal(signal.SIGINT, mark)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 class _Run:
@@ -114,11 +155,12 @@ class _Run:
         try:
             while self._open:
                 idle_seconds = self._schedule.run(blocking=False)
-                if self._tally.interrupted:
-                    self._stop()
                 running = {worker.records: worker for worker in self._workers if worker.records}
                 for source in wait(list(running), idle_seconds) if self._open else ():
                     self._read(running[source])  # type: ignore[index]
+        except KeyboardInterrupt:  # a second one acts at once
+            self._tally.interrupted = True
+            self._tally.ended_at = self._tally.ended_at or time.monotonic()
         finally:
             self._give_up()
 

@@ -7,7 +7,6 @@ time and part of no other figure.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -26,7 +25,6 @@ from infeed.loadtest.figures import (
 )
 from infeed.loadtest.series import Series, time_series
 from infeed.loadtest.tally import Tally
-from infeed.shared.capacity import capacity, consumption, is_fed
 from infeed.shared.report import RankReport, ServerReport
 from infeed.shared.verdict import Verdict, judge
 
@@ -59,10 +57,6 @@ class Summary:
     audits: tuple[AuditReport, ...]
     """Of each job; none if the pipeline guarantees no order."""
     verdict: Verdict
-    demand: float | None
-    """Batches per second that the trainers would take without any wait; None if unknown."""
-    capacity: float | None
-    """Batches per second that the servers could make, beside what other processes use."""
     series: Series
     checks: tuple[Check, ...] = ()
 
@@ -78,13 +72,6 @@ class Summary:
     def utilisation(self) -> float | None:
         """The utilisation of the worst trainer: a job is as fast as its slowest rank."""
         return self.worst.figures.utilisation
-
-    @property
-    def max_trainers(self) -> int | None:
-        """Trainers of this step time that the servers could feed; None if unknown."""
-        if self.demand is None or self.capacity is None:
-            return None
-        return int(self.capacity * len(self.trainers) / self.demand)
 
     @property
     def verdict_text(self) -> str:
@@ -130,10 +117,6 @@ def summarize(tally: Tally) -> Summary:
     ranks = [RankReport(trainer.rank, part.report(trainer.report)) for trainer, part in pairs]
     servers = {address: last_report(reports) for address, reports in tally.servers.items()}
     there = [report for address, report in servers.items() if address not in tally.missing]
-    demand, able = consumption(ranks, plan.trainers), None
-    if not tally.lost and (known := [most for most in map(capacity, there) if most is not None]):
-        # What was taken without waits can be made, whatever the busy processors promise.
-        able = max(sum(known), demand if is_fed(ranks, plan.trainers) else 0.0)
     ends = [trainer.last for trainer in tally.trainers if trainer.last]
     steps = sum(point.stats.report.total_steps for point in ends)
     bytes_per_step = sum(point.stats.bytes for point in ends) / (steps or 1)
@@ -148,8 +131,6 @@ def summarize(tally: Tally) -> Summary:
         servers=servers,
         audits=tuple(_audits(tally)),
         verdict=judge(ranks, plan.trainers, there, dict.fromkeys(tally.missing, "does not serve")),
-        demand=None if demand == math.inf else demand,
-        capacity=able,
         series=time_series(tally),
     )
     return replace(summary, checks=tuple(_checks(summary)))
@@ -226,18 +207,9 @@ def to_json(summary: Summary) -> dict[str, Any]:
         "worst_rank": summary.worst.rank,
         "all": asdict(summary.figures),
         "trainers": list(map(asdict, summary.trainers)),
-        "servers": {
-            address: {
-                **report.to_json(),
-                "capacity": None if address in tally.missing else capacity(report),
-            }
-            for address, report in summary.servers.items()
-        },
+        "servers": {address: report.to_json() for address, report in summary.servers.items()},
         "lost_servers": {name: at - tally.began_at for name, at in tally.lost.items()},
         "verdict": {**summary.verdict.to_json(), "text": summary.verdict_text},
-        "forecast": {
-            name: getattr(summary, name) for name in ("demand", "capacity", "max_trainers")
-        },
         "audit": {
             "exact": summary.exact if summary.audits else None,
             "jobs": [audit.to_json() for audit in summary.audits],

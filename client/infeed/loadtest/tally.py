@@ -36,10 +36,6 @@ class Trainer:
         return last if last and last.steps else TrainerReport()
 
     @property
-    def step_count(self) -> int:
-        return sum(len(steps) for steps, _ in self.points)
-
-    @property
     def steps(self) -> Array:
         """All steps but the first, which is its start-up."""
         return np.concatenate([np.empty(0, STEP), *(steps for steps, _ in self.points)])[1:]

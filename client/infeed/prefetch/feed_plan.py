@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from infeed.cursor import Cursor, Shard, ShardPlan
 from infeed.http2.target import is_unix
 from infeed.prefetch.byte_window import MAX_BATCHES, PrefetchWindow
-from infeed.prefetch.empty_slots import check_empty
 from infeed.prefetch.feed_options import FeedOptions
-from infeed.prefetch.spec_check import validate_spec
+from infeed.prefetch.spec_check import check_empty, validate_spec
 from infeed.run import Run
 from infeed.shared.arguments import MAX_INT64, check_integer
 from infeed.shared.errors import InvalidRequestError
@@ -137,7 +136,6 @@ class FeedPlan:
         )
 
     def request(self, step: int) -> stream_pb2.BatchRequest:
-        """Returns the request for a step."""
         start, count = self.shard_plan.batch_range(step)
         batch = stream_pb2.BatchRequest(request_id=step, start=start, count=count)
         if self.end_unknown:

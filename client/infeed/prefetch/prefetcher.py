@@ -103,7 +103,6 @@ class Prefetcher:
         return self._coordinator.blocking_server()
 
     def start(self) -> None:
-        """Starts the threads."""
         for thread in self._threads:
             thread.start()
 

@@ -39,14 +39,6 @@ def consumption(ranks: Collection[RankReport], world_size: int) -> float:
     return world_size / slowest if slowest else math.inf
 
 
-def is_fed(ranks: Collection[RankReport], world_size: int) -> bool:
-    """Returns whether every rank of a job has taken batches, and none was input-bound."""
-    reports = [rank.report for rank in ranks]
-    return len(reports) == world_size and all(
-        report.steps and report.wait_share < MODERATE_SHARE for report in reports
-    )
-
-
 def servers_in_use(ranks: Collection[RankReport], world_size: int) -> int:
     """Returns how many servers feed a job, of which the ranks of some servers are known."""
     streams = max((rank.report.streams for rank in ranks), default=0)

@@ -108,7 +108,6 @@ def _cast(x: Array, result: Array) -> None:
 
 
 def _normalize(transform: Normalize, x: Array) -> None:
-    """Normalizes `x` in place."""
     if transform.scale is not None:
         np.divide(x, x.dtype.type(transform.scale), out=x)
     if transform.mean:

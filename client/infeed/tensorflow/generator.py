@@ -20,8 +20,7 @@ import tensorflow as tf
 
 from infeed.feed import Feed
 from infeed.keras.elements import DEFAULT_LABEL, KerasElements
-from infeed.keras.feed_reader import FeedReader, reader_of
-from infeed.keras.restarts import Restarts
+from infeed.keras.feed_reader import FeedReader, Restarts, reader_of
 from infeed.shared.arguments import check_flag
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import BYTES, FieldSpec

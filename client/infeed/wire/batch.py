@@ -101,7 +101,6 @@ class EncodedBatch:
     payload: Payload
 
     def message_count(self, chunk_bytes: int = CHUNK_BYTES) -> int:
-        """Returns the number of messages."""
         return 1 + -(-self.payload.size // chunk_bytes)
 
     def in_block(
@@ -241,7 +240,6 @@ def parse_response(message: bytes) -> stream_pb2.StreamBatchesResponse:
 
 
 def _split_chunks(parts: Sequence[memoryview], chunk_bytes: int) -> Iterator[list[memoryview]]:
-    """Splits the payload into chunks."""
     pieces: list[memoryview] = []
     free = chunk_bytes
     for part in parts:

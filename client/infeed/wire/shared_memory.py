@@ -41,7 +41,7 @@ MAX_BLOCKS = 128
 _TIMEOUT_SECONDS = 2.0
 """Wait for the second socket; without it, batches come in chunks."""
 
-_DONTNEED, _DONTFORK, _DOFORK, _POPULATE_WRITE = 4, 10, 11, 23
+_DONTNEED, _POPULATE_WRITE = 4, 23
 """Advice of Linux for `madvise`; the last one since 5.14."""
 
 _PRESENT_OR_SWAPPED, _OF_FILE = np.uint64(3 << 62), np.uint64(1 << 61)
@@ -125,7 +125,7 @@ class BlockPool:
 
 
 class _Mapping:
-    """One block, mapped privately; child processes inherit it only while an array refers to it."""
+    """One block, mapped privately."""
 
     def __init__(self, file: int, size: int) -> None:
         if os.fstat(file).st_size < size:
@@ -133,19 +133,15 @@ class _Mapping:
         self.size = size
         self.lent: weakref.ref[Any] | None = None
         """The memory of the block, until its end is collected."""
-        self._inherited = False
         self.address = map_file(file, size, mmap.MAP_PRIVATE)
-        self._end = unmap_after(self, self.address, size)
-        self._advise(_DONTFORK)
+        unmap_after(self, self.address, size)
         with _fork_lock:
             _mappings.add(self)
 
     def drop_written_pages(self) -> None:
         """Drops this process's own copies of pages, so that the server's are seen again."""
-        self._inherited = False
         if self._has_written_pages():
             self._advise(_DONTNEED)
-            self._advise(_DONTFORK)
 
     def before_fork(self) -> None:
         """Makes a lent block this process's own, since a child process is about to get it."""
@@ -153,13 +149,6 @@ class _Mapping:
         # The reference to the memory keeps the server's next batch away from the pages.
         if lent is not None and (_memory := lent()) is not None:
             self._advise(_POPULATE_WRITE)
-            self._advise(_DOFORK)
-            self._inherited = True
-
-    def in_child(self) -> None:
-        """Forgets a block that this child process has not got: its address may get other use."""
-        if not self._inherited:
-            self._end.detach()
 
     def _has_written_pages(self) -> bool:
         pages = -(-self.size // _PAGE)
@@ -229,16 +218,9 @@ def _before_fork() -> None:
         mapping.before_fork()
 
 
-def _in_child() -> None:
-    for mapping in tuple(_mappings):
-        mapping.in_child()
-    _fork_lock.release()
-
-
 if sys.platform == "linux":
-    os.register_at_fork(
-        before=_before_fork, after_in_parent=_fork_lock.release, after_in_child=_in_child
-    )
+    released = _fork_lock.release
+    os.register_at_fork(before=_before_fork, after_in_parent=released, after_in_child=released)
 
 
 def map_file(file: int, size: int, flags: int) -> int:

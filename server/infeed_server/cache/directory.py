@@ -28,9 +28,6 @@ is needed."""
 _DELETED = ".deleted-"
 """Prefix of a folder that is being deleted."""
 
-_NETWORK_TYPES = ("9p", "afs", "ceph", "cifs", "fuse", "gpfs", "lustre", "nfs", "smb")
-"""Beginnings of the names of file systems that several hosts share."""
-
 
 @dataclass(frozen=True)
 class CacheDirectory:
@@ -55,12 +52,6 @@ def open_directory(
     path = root / fingerprint
     try:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if kind := network_type(root):
-            log.warning(
-                "the cache %s is on a network file system (%s): give a path on a local disk; locks "
-                "and the budget may not hold there",
-                *(root, kind),
-            )
         with locked(root / "lock"):
             kept = _collect(root, path, budget)
             path.mkdir(exist_ok=True, mode=0o700)
@@ -125,21 +116,6 @@ def is_in_use(path: Path) -> bool:
         return False
     except OSError:  # it is locked, or of another user
         return True
-
-
-def network_type(path: Path) -> str | None:
-    """Returns the type of the file system if several hosts share it; None if not, or unknown."""
-    try:
-        mounts = Path("/proc/self/mounts").read_text(errors="replace").splitlines()
-    except OSError:
-        return None
-    found = ("", "")
-    for line in mounts:
-        _, point, kind, *_ = line.split()
-        point = point.replace("\\040", " ")
-        if path.resolve().is_relative_to(point) and len(point) >= len(found[0]):
-            found = (point, kind)
-    return found[1] if found[1].startswith(_NETWORK_TYPES) else None
 
 
 def _list(root: Path) -> Iterator[CacheDirectory]:

@@ -54,7 +54,11 @@ def _input_findings(transform: Transform, before: FieldRange) -> Iterator[str]:
                 f"depth: {transform.depth} does not fit the labels {_span(before)}: those outside "
                 f"of 0 to {transform.depth - 1} become zeros; give depth: {before.maximum + 1:g}"
             )
-    elif isinstance(transform, _OF_UNIT_RANGE) and _is_beyond_unit(before):
+    elif (
+        isinstance(transform, _OF_UNIT_RANGE)
+        and "float" in before.data_type
+        and before.maximum > _MAX_UNIT
+    ):
         yield (
             f"floats are from 0 to 1 here, but field {before.field!r} has {_span(before)}; put "
             f"normalize with scale: {_usual_scale(before):g} before it"
@@ -65,10 +69,6 @@ def _before(ranges: Sequence[FieldRange], number: int, field: str | None) -> Fie
     """Returns the range of a field as the transform of this number gets it."""
     earlier = [other for other in ranges if other.field == field and other.stage < number]
     return max(earlier, key=lambda other: other.stage) if earlier else None
-
-
-def _is_beyond_unit(before: FieldRange) -> bool:
-    return "float" in before.data_type and before.maximum > _MAX_UNIT
 
 
 def _normalize_findings(transform: Normalize, before: FieldRange) -> Iterator[str]:

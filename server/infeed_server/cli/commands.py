@@ -11,12 +11,7 @@ import typer
 
 from infeed.cli.model_options import with_models
 from infeed_server.cli import logs
-from infeed_server.cli.console import (
-    announce,
-    console,
-    named_progress,
-    server_panel,
-)
+from infeed_server.cli.console import announce, console, named_progress
 from infeed_server.imports import defer_tensorflow, load_tensorflow
 from infeed_server.runtime.engines import configure_engine, engine_options
 from infeed_server.runtime.options import ServeOptions, ServerOptions
@@ -96,11 +91,8 @@ def _serve(pipelines: str, options: ServerOptions, stop: ShutdownSignal, out: Te
     with named_progress(console) as progress:
         server = Server(loaded, options, progress)
     with server:
-        if console.is_terminal and not console.quiet and options.one_of == 1:
-            console.print(server_panel(server))
-        else:
-            for line in server.specs():
-                log.info("pipeline %s", line)
+        for line in server.specs():
+            log.info("pipeline %s", line)
         stop.is_set(0)  # before the ready line: from here on a signal stops it gracefully
         announce(str(server.address), server.http_address, out)
         stop.wait(options.grace)

@@ -1,15 +1,14 @@
-"""The console: progress bars and a server's panel on standard error, its ready line on output."""
+"""The console: progress bars on standard error, the ready line on standard output."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.markup import escape
-from rich.panel import Panel
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -22,22 +21,8 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
-from rich.table import Table
-from rich.text import Text
 
-from infeed.shared.printable import printable, printable_lines
-from infeed_server.version import VERSION
-
-if TYPE_CHECKING:
-    from infeed_server.runtime.server import Server
-
-_MAX_PIPELINES = 20
-"""Pipelines shown; those that are not ready come first."""
-
-_MAX_REASONS = 6
-"""Pipelines whose reason is shown why they are not ready."""
-
-_MAX_REASON_CHARS = 300
+from infeed.shared.printable import printable_lines
 
 _MIN_WIDTH = 120
 """Characters of a line of a report that is not written to a terminal."""
@@ -129,31 +114,3 @@ class StepProgress:
         """Removes the line from a terminal."""
         if self._console.is_terminal:
             self._live.stop()
-
-
-def server_panel(server: Server) -> Panel:
-    """Returns the panel of a started server."""
-    states = server.health.parts
-    specs = sorted(server.pipeline_specs, key=lambda spec: (states[spec.name].ready, spec.name))
-    head = f"trainers  {server.address}"
-    if server.http_address:
-        url = f"http://{server.http_address}"
-        head += f"\nhealth    {url}/readyz\nmetrics   {url}/metrics"
-    titles = ("pipeline", "samples", "batch", "guarantee", "state")
-    pipelines = Table(*titles, box=None, padding=(0, 2))
-    for spec in specs[:_MAX_PIPELINES]:
-        pipelines.add_row(
-            Text(printable(spec.name)),
-            "unknown" if spec.sample_count is None else f"{spec.sample_count:,}",
-            str(spec.batch_size),
-            str(spec.guarantee),
-            Text("ready", "green") if states[spec.name].ready else Text("not ready", "red"),
-        )
-    lines: list[Text | Table] = [Text(f"{head}\n"), pipelines]
-    if len(specs) > _MAX_PIPELINES:
-        lines.append(Text(f"and {len(specs) - _MAX_PIPELINES} more; `infeed list` has all"))
-    unready = [(name, state.reason) for name, state in states.items() if not state.ready]
-    for name, reason in unready[:_MAX_REASONS]:
-        shown = reason.partition("\n")[0][:_MAX_REASON_CHARS]
-        lines.append(Text(printable(f"{name} is not ready: {shown}"), "red"))
-    return Panel(Group(*lines), title=f"infeed {VERSION}", title_align="left", expand=False)

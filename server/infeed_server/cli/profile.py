@@ -54,11 +54,10 @@ def profile(
     """
     set_up_logging()
     defer_tensorflow()
-    from infeed_server.cli.profile_text import print_profile
+    from infeed_server.cli.profile_text import print_profile, to_json
     from infeed_server.pipeline.load import load, located
     from infeed_server.processes.signals import exit_after_interrupt
     from infeed_server.profile.figures import Profile
-    from infeed_server.profile.report import to_json
 
     pipelines = load(file)
     if pipeline not in pipelines:

@@ -14,7 +14,6 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
-from starlette.datastructures import QueryParams
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
@@ -154,19 +153,14 @@ def _api_routes(status: Status, health: HealthView) -> list[Route]:
 
 def _preview_route(previews: Previews) -> Route:
     def show_preview(request: Request) -> Response:
-        name, query = request.path_params["name"], request.query_params
-        return _json(previews.make(name, _number(query, "position", 0)))
+        text = request.query_params.get("position", "0")
+        try:
+            position = int(text)
+        except ValueError:
+            raise InvalidRequestError(f"position={text!r:.50} must be a number") from None
+        return _json(previews.make(request.path_params["name"], position))
 
     return Route("/api/v1/pipelines/{name:path}/preview", show_preview)
-
-
-def _number(query: QueryParams, name: str, default: object, parse: Any = int) -> Any:
-    """Returns a value of a query. Raises `InvalidRequestError`."""
-    text = query.get(name, str(default))
-    try:
-        return parse(text)
-    except ValueError:
-        raise InvalidRequestError(f"{name}={text!r:.50} must be a number") from None
 
 
 def _json(content: Any, status: int = 200, **headers: str) -> Response:

@@ -45,5 +45,4 @@ def dashboard_routes() -> Mount:
 
 
 def page() -> Response:
-    """Returns the page."""
     return FileResponse(_FOLDER / "index.html", headers=_HEADERS)

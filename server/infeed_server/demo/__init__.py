@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +18,6 @@ from rich.progress import track
 
 from infeed.shared.errors import ConfigError, ServerUnavailableError
 from infeed_server.demo import shapes
-from infeed_server.demo.next_steps import commands
 from infeed_server.demo.training import train
 
 ACCURACY = 0.95
@@ -83,3 +85,39 @@ def serving(folder: Path, definition: Path) -> Iterator[str]:
                 yield ready[1]
             finally:
                 process.terminate()
+
+
+_LOOP = """\
+import infeed.tensorflow
+from keras import Sequential, layers, optimizers
+
+relu = {"activation": "relu"}
+conv = layers.Conv2D(16, 5, 2, **relu), layers.Conv2D(32, 3, **relu), layers.MaxPooling2D()
+head = layers.Conv2D(64, 3, **relu), layers.Flatten(), layers.Dense(64, **relu)
+model = Sequential([*conv, *head, layers.Dense(1000, "softmax")])  # at most 1000 classes
+model.compile(optimizers.Adam(2e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
+with infeed.connect("127.0.0.1:7470", "photos") as feed:
+    batches, steps = infeed.tensorflow.from_generator(feed), feed.steps_per_epoch
+    model.fit(batches, steps_per_epoch=steps, epochs=10, shuffle=False)  # the pipeline shuffles
+"""
+"""A loop over the pipeline `photos`."""
+
+
+def commands(folder: Path, pipeline: str) -> str:
+    """Returns commands that can be pasted: to serve a folder, read it in a loop, and look at it."""
+    path = None if "UV" not in os.environ else ""  # what uvx adds to the PATH ends with the demo
+    found = [n for n in ("python", "python3") if shutil.which(n, path=path) == sys.executable]
+    python = found[0] if found else shlex.quote(sys.executable)
+    own = shutil.which("infeed", path=path) == sys.argv[0]
+    infeed = "infeed" if own else f"{python} -m infeed"
+    return f"""
+Next, as it is or with a folder of your images in place of {folder}:
+
+{infeed} init {shlex.quote(str(folder))} && {infeed} serve pipelines.yaml
+
+Then in another shell, train on what it serves:
+
+{python} - <<'END'
+{_LOOP.replace("photos", pipeline)}END
+
+And look at it in a browser: http://127.0.0.1:7471"""

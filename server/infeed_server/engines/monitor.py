@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from infeed.shared.errors import SourceError
-from infeed.shared.spec import OnError
 
 if TYPE_CHECKING:
     from infeed.shared.telemetry.batch_span import BatchSpan
@@ -32,52 +30,18 @@ def fault_of(error: SourceError) -> Fault:
     return "changed" if fault == "changed" else "damaged" if fault == "damaged" else "storage"
 
 
-@dataclass(frozen=True)
-class EndedCall:
-    """A gRPC call that has ended."""
-
-    method: str
-    """The method, or `unknown`."""
-    status: str
-    """The name of the status."""
-    seconds: float
-    sent_bytes: int
-    """Messages that were sent, with their prefixes."""
-    received_bytes: int
-
-
 class Monitor:
-    """Events of engines and streams; ignores them. Every method is cheap and thread-safe."""
+    """Events of engines and calls, by the metrics of `observe/metrics.py`; ignores them. Every
+    method is cheap and thread-safe."""
 
-    def on_stage(self, pipeline: str, stage: Stage, seconds: float, trace_id: str = "") -> None:
-        """Records the duration of one stage of one batch, and its trace if there is one."""
+    def count(self, metric: str, *labels: str, amount: float = 1) -> None:
+        """Adds to a counter, or to a gauge."""
 
-    def on_bad_sample(self, pipeline: str, action: OnError) -> None:
-        """Records a sample that could not be read or transformed, and the action taken."""
+    def measure(self, metric: str, value: float, *labels: str, trace_id: str = "") -> None:
+        """Adds a value to a histogram, with the trace of its batch if there is one."""
 
     def on_source_error(self, pipeline: str, error: SourceError) -> None:
         """Records a batch that was refused because its data cannot be read."""
-
-    def on_quarantine_failed(self, pipeline: str) -> None:
-        """Records a bad sample that the quarantine log could not take."""
-
-    def on_stream_opened(self, pipeline: str) -> None:
-        """Records a stream that opens."""
-
-    def on_stream_closed(self, pipeline: str) -> None:
-        """Records a stream that has ended."""
-
-    def on_batch_sent(self, pipeline: str, samples: int, size: int) -> None:
-        """Records a sent batch: its samples and its payload bytes."""
-
-    def on_refused(self, reason: Refusal) -> None:
-        """Records a call that was refused."""
-
-    def on_call_started(self, method: str) -> None:
-        """Records a call that begins: its method, or `unknown`."""
-
-    def on_call(self, call: EndedCall) -> None:
-        """Records a call that has ended."""
 
 
 def record_stage(
@@ -86,8 +50,7 @@ def record_stage(
     """Records a stage that ends now, also in the span of a batch that is traced. `began_at` is of
     `time.perf_counter`."""
     seconds = time.perf_counter() - began_at
-    if span is None:
-        monitor.on_stage(pipeline, stage, seconds)
-    else:
-        monitor.on_stage(pipeline, stage, seconds, span.trace_id)
+    trace_id = "" if span is None else span.trace_id
+    monitor.measure("infeed_stage_seconds", seconds, pipeline, stage, trace_id=trace_id)
+    if span is not None:
         span.add(stage, seconds)

@@ -15,15 +15,13 @@ from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.metrics import MetricWrapperBase
 from typing_extensions import override
 
 from infeed.shared.errors import SourceError
 from infeed.shared.spec import OnError
-from infeed_server.engines.monitor import EndedCall, Fault, Monitor, Refusal, Stage, fault_of
+from infeed_server.engines.monitor import Fault, Monitor, Refusal, Stage, fault_of
 from infeed_server.observe.callback_metrics import (
-    COUNTERS_READ,
-    GAUGES_READ,
+    DESIRED_SERVERS,
     CallbackCollector,
     LabelledValues,
 )
@@ -54,6 +52,19 @@ _LABEL_VALUES = {
 """The values of labels that are known beforehand: series with them are exposed from the start."""
 
 _PIPELINE = ("pipeline",)
+_UNSENT = "Batches in progress, and finished ones that are not sent yet."
+_READY = "Whether the pipeline is ready: 1, or 0 for a reason that /readyz names."
+_EXPIRY = "Unix time at which the certificate of --tls-cert expires."
+_WAIT = "Share of its last seconds that the rank waited which waits most, 0 to 1."
+_STATE = (
+    "Seconds of waiting for a request, a stream with room (no_budget), source, transforms, or the "
+    "examination of bad samples (repair)."
+)
+_ORIGIN = "Samples of started requests, by origin: computed, shared or recomputed."
+_CACHE = "Samples that were looked up in the cache, by result: hits or misses."
+_PICTURES = "Pictures by decoder, native or tensorflow, where the native one can do the steps."
+_REQUESTS = "Requests for bytes of objects in stores; obstore's own repetitions are not counted."
+_RECEIVED = "Bytes of objects that were received from stores."
 _GRPC_CALL = ("grpc_method", "grpc_status")
 _FAILED = "Failed samples, by action: raise, substitute or mask."
 _FAULTS = "Batches refused for their data, by fault: changed, damaged or storage (not readable)."
@@ -63,23 +74,55 @@ _BYTES = "Bytes of the messages that were {} in an ended call.".format
 _SIZE = "grpc_server_call_{}_total_compressed_message_size_bytes".format
 
 # The names of gRPC's proposal A66 in Prometheus' spelling; grpcio emits none by itself.
-_COUNTERS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("infeed_batches", "Batches that were sent completely.", _PIPELINE),
-    ("infeed_samples", "Samples in the sent batches.", _PIPELINE),
-    ("infeed_sent_bytes", "Payload bytes of the sent batches.", _PIPELINE),
-    ("infeed_bad_samples", _FAILED, ("pipeline", "action")),
-    ("infeed_source_errors", _FAULTS, ("pipeline", "fault")),
-    ("infeed_quarantine_failures", _UNLOGGED, _PIPELINE),
-    ("infeed_calls", "Ended calls, by method and gRPC status.", ("method", "status")),
-    ("infeed_refused", "Calls that were refused, by reason.", ("reason",)),
-    ("grpc_server_call_started", "Calls that have begun.", ("grpc_method",)),
-)
-_HISTOGRAMS = (
-    ("infeed_stage_seconds", _STAGES, ("pipeline", "stage"), _STAGE_BUCKETS),
-    ("grpc_server_call_duration_seconds", "Duration of ended calls.", _GRPC_CALL, _CALL_BUCKETS),
-    (_SIZE("sent"), _BYTES("sent"), _GRPC_CALL, _SIZE_BUCKETS),
-    (_SIZE("rcvd"), _BYTES("received"), _GRPC_CALL, _SIZE_BUCKETS),
-)
+_TABLE: dict[Any, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
+    Gauge: (("infeed_streams", "Open streams.", _PIPELINE),),
+    Counter: (
+        ("infeed_batches", "Batches that were sent completely.", _PIPELINE),
+        ("infeed_samples", "Samples in the sent batches.", _PIPELINE),
+        ("infeed_sent_bytes", "Payload bytes of the sent batches.", _PIPELINE),
+        ("infeed_bad_samples", _FAILED, ("pipeline", "action")),
+        ("infeed_source_errors", _FAULTS, ("pipeline", "fault")),
+        ("infeed_quarantine_failures", _UNLOGGED, _PIPELINE),
+        ("infeed_calls", "Ended calls, by method and gRPC status.", ("method", "status")),
+        ("infeed_refused", "Calls that were refused, by reason.", ("reason",)),
+        ("grpc_server_call_started", "Calls that have begun.", ("grpc_method",)),
+    ),
+    partial(Histogram, buckets=_STAGE_BUCKETS): (
+        ("infeed_stage_seconds", _STAGES, ("pipeline", "stage")),
+    ),
+    partial(Histogram, buckets=_CALL_BUCKETS): (
+        ("grpc_server_call_duration_seconds", "Duration of ended calls.", _GRPC_CALL),
+    ),
+    partial(Histogram, buckets=_SIZE_BUCKETS): (
+        (_SIZE("sent"), _BYTES("sent"), _GRPC_CALL),
+        (_SIZE("rcvd"), _BYTES("received"), _GRPC_CALL),
+    ),
+    GaugeMetricFamily: (
+        ("infeed_queued_requests", "Requests that wait for their batch.", _PIPELINE),
+        ("infeed_unsent_batches", _UNSENT, _PIPELINE),
+        ("infeed_unsent_bytes", "Encoded size of the unsent batches.", _PIPELINE),
+        ("infeed_window_bytes", "Bytes of batches that are kept for slower trainers.", _PIPELINE),
+        ("infeed_cache_bytes", "Bytes of the samples in the pipeline's cache.", _PIPELINE),
+        ("infeed_memory_limit_bytes", "Memory of the host, or the container's limit.", ()),
+        ("infeed_shared_memory_bytes", "Memory shared with trainers on this host.", ()),
+        ("infeed_unsent_limit_bytes", "Limit on the unsent bytes of all pipelines.", ()),
+        ("infeed_pipeline_ready", _READY, _PIPELINE),
+        ("infeed_certificate_expiry_timestamp_seconds", _EXPIRY, ()),
+        ("infeed_trainers", "Connected trainers.", _PIPELINE),
+        ("infeed_wait_ratio", _WAIT, _PIPELINE),
+        DESIRED_SERVERS,
+    ),
+    CounterMetricFamily: (
+        ("infeed_pipeline_state_seconds", _STATE, ("pipeline", "state")),
+        ("infeed_requested_samples", _ORIGIN, ("pipeline", "origin")),
+        ("infeed_cache_reads", _CACHE, ("pipeline", "result")),
+        ("infeed_pictures", _PICTURES, ("pipeline", "decoder")),
+        ("infeed_store_requests", _REQUESTS, ()),
+        ("infeed_store_received_bytes", _RECEIVED, ()),
+    ),
+}
+"""Name, text and labels of each metric, by what it is made with. `Monitor` counts; of the last two
+kinds a function of `Metrics.read` returns the values at every scrape."""
 
 _TOTALS = {
     "infeed_batches_total": "batches",
@@ -106,28 +149,20 @@ class Metrics(Monitor):
         ProcessCollector(registry=self.registry)
         versions = {"version": version, "tensorflow": tensorflow}
         Info("infeed_build", "Versions of this server.", registry=self.registry).info(versions)
-        options: dict[str, Any] = {"registry": self.registry}
-        self._streams = Gauge("infeed_streams", "Open streams.", _PIPELINE, **options)
-        self._counters = {row[0]: Counter(*row, **options) for row in _COUNTERS}
-        self._histograms = {
-            name: Histogram(name, text, labels, buckets=buckets, **options)
-            for name, text, labels, buckets in _HISTOGRAMS
-        }
-        self._of_pipelines: list[tuple[MetricWrapperBase, tuple[str, ...]]] = [
-            (self._streams, ()),
-            *((self._counters[row[0]], row[2][1:]) for row in _COUNTERS if "pipeline" in row[2]),
-            *(
-                (self._histograms[row[0]], row[2][1:])
-                for row in _HISTOGRAMS
-                if "pipeline" in row[2]
-            ),
-        ]
-        """The metrics of each pipeline, and their labels after the first."""
+        self._counted: dict[str, Any] = {}
+        self._of_pipelines: list[tuple[Any, tuple[str, ...]]] = []
+        """The counted metrics of each pipeline, and their labels after the first."""
+        for kind, rows in _TABLE.items():
+            for name, text, labels in rows:
+                if kind in (GaugeMetricFamily, CounterMetricFamily):
+                    read = partial(self._read, name)
+                    self.registry.register(CallbackCollector(kind, name, text, read, labels))
+                    continue
+                self._counted[name] = metric = kind(name, text, labels, registry=self.registry)
+                if "pipeline" in labels:
+                    self._of_pipelines.append((metric, labels[1:]))
         for reason in _LABEL_VALUES["reason"]:
-            self._counters["infeed_refused"].labels(reason)
-        for row in (*GAUGES_READ, *COUNTERS_READ):
-            family = CounterMetricFamily if row in COUNTERS_READ else GaugeMetricFamily
-            self.registry.register(CallbackCollector(family, *row, partial(self._read, row[0])))
+            self._counted["infeed_refused"].labels(reason)
 
     def read(self, readers: Mapping[str, Callable[[], LabelledValues]]) -> None:
         """Exposes what quick functions return, by the name of the metric, at every scrape."""
@@ -155,28 +190,19 @@ class Metrics(Monitor):
         reader = self._readers.get(name)
         return reader() if reader else {}
 
-    def _count(self, name: str, *labels: str, amount: float = 1) -> None:
-        self._counters[name].labels(*labels).inc(amount)
+    @override
+    def count(self, metric: str, *labels: str, amount: float = 1) -> None:
+        self._counted[metric].labels(*labels).inc(amount)
 
     @override
-    def on_batch_sent(self, pipeline: str, samples: int, size: int) -> None:
-        self._count("infeed_batches", pipeline)
-        self._count("infeed_samples", pipeline, amount=samples)
-        self._count("infeed_sent_bytes", pipeline, amount=size)
-
-    @override
-    def on_stage(self, pipeline: str, stage: Stage, seconds: float, trace_id: str = "") -> None:
+    def measure(self, metric: str, value: float, *labels: str, trace_id: str = "") -> None:
         exemplar = {"trace_id": trace_id} if trace_id else None
-        self._histograms["infeed_stage_seconds"].labels(pipeline, stage).observe(seconds, exemplar)
-
-    @override
-    def on_bad_sample(self, pipeline: str, action: OnError) -> None:
-        self._count("infeed_bad_samples", pipeline, action)
+        self._counted[metric].labels(*labels).observe(value, exemplar)
 
     @override
     def on_source_error(self, pipeline: str, error: SourceError) -> None:
         fault, file = fault_of(error), error.metadata.get("file")
-        self._count("infeed_source_errors", pipeline, fault)
+        self.count("infeed_source_errors", pipeline, fault)
         time = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         shown = {"time": time, "fault": fault, "file": file, "error": error.message}
         self.source_errors[pipeline] = shown
@@ -185,35 +211,3 @@ class Metrics(Monitor):
             self._logged_files.add(key)
             extra = {"fields": {"pipeline": pipeline, **error.metadata}}
             log.error("batches of %r are refused: %s", pipeline, error.message, extra=extra)
-
-    @override
-    def on_quarantine_failed(self, pipeline: str) -> None:
-        self._count("infeed_quarantine_failures", pipeline)
-
-    @override
-    def on_stream_opened(self, pipeline: str) -> None:
-        self._streams.labels(pipeline).inc()
-
-    @override
-    def on_stream_closed(self, pipeline: str) -> None:
-        self._streams.labels(pipeline).dec()
-
-    @override
-    def on_refused(self, reason: Refusal) -> None:
-        self._count("infeed_refused", reason)
-
-    @override
-    def on_call_started(self, method: str) -> None:
-        self._count("grpc_server_call_started", _grpc_name(method))
-
-    @override
-    def on_call(self, call: EndedCall) -> None:
-        self._count("infeed_calls", call.method, call.status)
-        values = (call.seconds, call.sent_bytes, call.received_bytes)
-        for (name, *_), value in zip(_HISTOGRAMS[1:4], values, strict=True):
-            self._histograms[name].labels(_grpc_name(call.method), call.status).observe(value)
-
-
-def _grpc_name(method: str) -> str:
-    """Returns a method's name as A66 has it: without the leading slash, and `other`."""
-    return "other" if method == "unknown" else method.removeprefix("/")

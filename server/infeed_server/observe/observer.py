@@ -63,7 +63,7 @@ class Observer:
                 "infeed_requested_samples": partial(self._sample_counts, is_cache=False),
                 "infeed_cache_reads": partial(self._sample_counts, is_cache=True),
                 "infeed_pictures": self._pictures,
-                "infeed_memory_limit_bytes": self._memory_limit,
+                "infeed_memory_limit_bytes": lambda: {(): self._reports.process.memory_limit_bytes},
                 "infeed_store_requests": lambda: {(): traffic()[0]},
                 "infeed_store_received_bytes": lambda: {(): traffic()[1]},
             }
@@ -123,9 +123,6 @@ class Observer:
 
     def _queue(self, queue: str) -> LabelledValues:
         return {(name,): getattr(engine, queue)() for name, engine in list(self._engines.items())}
-
-    def _memory_limit(self) -> LabelledValues:
-        return {(): self._reports.process.memory_limit_bytes}
 
     def _state_seconds(self) -> LabelledValues:
         return {

@@ -60,7 +60,11 @@ class Status:
         judged = ((_ranks(job), job["world_size"], _judge(job)) for job in chain(*jobs.values()))
         self._desired.update(
             self._clock(),
-            {job["id"]: _demand(name, job) for name, listed in jobs.items() for job in listed},
+            {
+                job["id"]: Demand(name, consumption(_ranks(job), job["world_size"]))
+                for name, listed in jobs.items()
+                for job in listed
+            },
             {pipeline["name"]: _report(pipeline) for pipeline in pipelines},
             enough_in_use(judged),
         )
@@ -205,10 +209,6 @@ def _worst_verdict(verdicts: list[Document]) -> Document:
 def _worst_wait(jobs: Iterable[Document]) -> float | None:
     reports = [rank.report for rank in chain.from_iterable(map(_ranks, jobs))]
     return max((report.wait_share for report in reports if report.seconds), default=None)
-
-
-def _demand(pipeline: str, job: Document) -> Demand:
-    return Demand(pipeline, consumption(_ranks(job), job["world_size"]))
 
 
 def _report(part: Document) -> ServerReport:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 
 import numpy as np
 
@@ -46,12 +45,10 @@ class Part:
         return segment.epoch_end + (epoch - segment.epoch - 1) * self.order.length + offsets
 
     def source(self, epoch: int) -> SampleOrder:
-        """Returns the order of an epoch."""
         goes_on = epoch == self.segment.epoch and self.segment.offset > 0
         return self.parent.source(epoch) if goes_on and self.parent else self.order
 
     def samples(self, epoch: int, offsets: Positions) -> Positions:
-        """Returns the samples at offsets of an epoch."""
         return self.source(epoch).samples(epoch, offsets)
 
     def offsets(self, epoch: int, index: Positions) -> Positions:
@@ -132,13 +129,9 @@ class RunOrder:
         lineage = tuple(part.segment for part in self.parts)
         return RunOrder(lineage, [part.order.without(bad) for part in self.parts])
 
-    def positions_of(self, index: int, epochs: int) -> list[tuple[int, int]]:
-        """Returns the epoch and position of each slot that has a sample, up to an epoch: in the
-        place of the sample, or of a removed one whose substitute it is."""
-        return [*chain.from_iterable(self.visits_of(index, epochs))]
-
     def visits_of(self, index: int, epochs: int) -> Iterator[list[tuple[int, int]]]:
-        """Yields the positions of each epoch, as `positions_of` does."""
+        """Yields by epoch, up to `epochs`, epoch and position of each slot that has a sample: in
+        the place of the sample, or of a removed one whose substitute it is."""
         ends = [*self._starts[1:].tolist(), MAX_SEED]
         for part, end in zip(self.parts, ends, strict=True):
             for epoch in range(part.segment.epoch, epochs):

@@ -14,9 +14,8 @@ import tensorflow as tf
 
 from infeed.shared.errors import ConfigError
 from infeed_server.cache.directory import VERSION, default_root, open_directory
-from infeed_server.cache.memory import MemoryStore
 from infeed_server.cache.records import RecordField, RecordFormat
-from infeed_server.cache.store import Store
+from infeed_server.cache.store import MemoryStore, Store
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
 from infeed_server.pipeline.packed_columns import PackedColumns

@@ -1,19 +1,56 @@
-"""The samples of a profile: a few real ones, read once and kept in memory after each transform."""
+"""The samples of a profile: a few real ones, kept in memory after each transform, and timed."""
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import tensorflow as tf
 
 from infeed.shared.spec import Array
 from infeed_server.engines.tf_data import graph_options
+from infeed_server.observe.usage import cpu_seconds
 from infeed_server.processes import cgroup
 from infeed_server.profile.figures import Cost
-from infeed_server.profile.timing import median_cost
-from infeed_server.sources.base import Columns, Sample
+from infeed_server.sources.base import READ_THREADS, Columns, Sample
+
+_MIN_ROUNDS = 3
+
+_MIN_ROUND_SECONDS = 0.05
+"""Length of a round: shorter ones are in the error of the clocks and of the scheduler."""
+
+
+def median_cost(run: Callable[[], int], seconds: float) -> Cost:
+    """Calls `run`, which returns its number of samples, for so many seconds; returns the medians.
+    The first call is a warm-up."""
+    run()
+    costs: list[Cost] = []
+    end = time.perf_counter() + seconds
+    while len(costs) < _MIN_ROUNDS or time.perf_counter() < end:
+        wall, cpu, count = time.perf_counter(), time.process_time(), 0
+        while not count or time.perf_counter() - wall < min(_MIN_ROUND_SECONDS, seconds):
+            count += run()
+        elapsed = time.perf_counter() - wall
+        costs.append(Cost((time.process_time() - cpu) / count, elapsed / count))
+    cpus, times = zip(*costs, strict=True)
+    return Cost(statistics.median(cpus), statistics.median(times))
+
+
+def reading_cost(read: Callable[[Array], int], batches: Iterator[Array], seconds: float) -> Cost:
+    """Reads batches with the threads of the engine; `read` returns how many samples were good. The
+    CPU time includes worker processes."""
+    count = 0
+    cpu, begin = cpu_seconds(), time.perf_counter()
+    with ThreadPoolExecutor(READ_THREADS, "infeed-profile-read") as pool:
+        while not count or time.perf_counter() - begin < seconds:
+            count += max(1, sum(pool.map(read, islice(batches, 2 * READ_THREADS))))
+    return Cost((cpu_seconds() - cpu) / count, (time.perf_counter() - begin) / count)
+
 
 _MAX_KEPT_BYTES = 128 << 20
 """Bytes of the samples behind one transform: with less, fewer of the large ones are measured."""
@@ -72,7 +109,6 @@ class KeptSamples:
 
 
 def columns_bytes(columns: Columns) -> int:
-    """Returns the bytes of columns."""
     return sum(
         sum(map(len, column.flat)) if column.dtype == object else column.nbytes
         for column in columns.values()

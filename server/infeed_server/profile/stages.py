@@ -22,8 +22,13 @@ from infeed_server.pipeline.picture_counts import DECODED
 from infeed_server.pipeline.sample_graph import apply_step
 from infeed_server.processes import cgroup
 from infeed_server.profile.figures import Cost, Kind, Profile, Stage
-from infeed_server.profile.samples import KeptSamples, StepFunction, columns_bytes
-from infeed_server.profile.timing import median_cost, reading_cost
+from infeed_server.profile.samples import (
+    KeptSamples,
+    StepFunction,
+    columns_bytes,
+    median_cost,
+    reading_cost,
+)
 from infeed_server.sources.base import Columns, Sample
 from infeed_server.sources.python.mapped import MappedSource
 from infeed_server.transforms import Cache, Map

@@ -107,7 +107,7 @@ class _Stream:
         self._blocks = self._open_blocks()
         peer = call.peer()
         self.traces = streams.trace(opening, peer) if streams.trace else None
-        streams.monitor.on_stream_opened(self.name)
+        streams.monitor.count("infeed_streams", self.name)
         job = JobKey(self.name, stream.seed, stream.batch_size, stream.world_size, opening.job_name)
         call.trainer = self._trainer = streams.jobs.connect(
             job, opening.rank, opening.feed_id, peer, stream.session.held_seconds
@@ -128,7 +128,7 @@ class _Stream:
         self._stream.session.close()
         if self._blocks is not None and self._streams.shared_memory is not None:
             self._streams.shared_memory.close_pool(self._blocks)
-        self._streams.monitor.on_stream_closed(self.name)
+        self._streams.monitor.count("infeed_streams", self.name, amount=-1)
 
     def responses(self, requests: Requests) -> Iterator[bytes]:
         """Yields the responses; another thread reads the requests, so that the engine is ahead."""
@@ -197,7 +197,9 @@ class _Stream:
                 self._trainer.position = encoded.position
                 if encoded.samples is not None:
                     monitor = self._streams.monitor
-                    monitor.on_batch_sent(self.name, encoded.samples, encoded.payload_bytes)
+                    monitor.count("infeed_batches", self.name)
+                    monitor.count("infeed_samples", self.name, amount=encoded.samples)
+                    monitor.count("infeed_sent_bytes", self.name, amount=encoded.payload_bytes)
                     record_stage(monitor, self.name, "send", begin, encoded.span)
                 if encoded.span is not None:
                     encoded.span.end("sent")

@@ -49,7 +49,6 @@ class ServerCall:
 
     @property
     def authorization(self) -> str | None:
-        """The authorization header."""
         metadata = self.context.invocation_metadata() or ()
         return next((str(value) for key, value in metadata if key == "authorization"), None)
 

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
 from infeed.shared.errors import InvalidRequestError, ProtocolError
-from infeed_server.engines.monitor import EndedCall, Monitor
+from infeed_server.engines.monitor import Monitor
 from infeed_server.rpc.admission import Admission
 from infeed_server.rpc.call import ServerCall, log_trainer
 from infeed_server.rpc.log_context import log_fields
@@ -52,7 +52,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         """Yields the responses of a call. Ends it with the status of an error."""
         call = ServerCall(method, context)
         name = method if handler else "unknown"  # the client chooses the names of unknown ones
-        self._monitor.on_call_started(name)
+        self._monitor.count("grpc_server_call_started", _grpc_name(name))
         on_end = partial(self._on_end, call, name)
         if not context.add_callback(on_end):
             on_end()
@@ -74,7 +74,7 @@ class CallInterceptor(grpc.ServerInterceptor):
 
     def _abort(self, call: ServerCall, error: CallError) -> None:
         if error.refusal is not None:
-            self._monitor.on_refused(error.refusal)
+            self._monitor.count("infeed_refused", error.refusal)
         status = rpc_status.to_status(error.status)
         if status.code in _LOGGED_CODES:
             log.info("%s was refused: %.*s", call.peer(), _MAX_LOGGED_CHARS, status.details)
@@ -83,13 +83,22 @@ class CallInterceptor(grpc.ServerInterceptor):
 
     def _on_end(self, call: ServerCall, name: str) -> None:
         """Counts and logs a call that has ended, whichever end has ended it."""
-        seconds = time.monotonic() - call.began_at
-        self._monitor.on_call(
-            EndedCall(name, call.status.name, seconds, call.sent_bytes, call.received_bytes)
-        )
+        seconds, status = time.monotonic() - call.began_at, call.status.name
+        self._monitor.count("infeed_calls", name, status)
+        for metric, value in (
+            ("duration_seconds", seconds),
+            ("sent_total_compressed_message_size_bytes", call.sent_bytes),
+            ("rcvd_total_compressed_message_size_bytes", call.received_bytes),
+        ):
+            self._monitor.measure(f"grpc_server_call_{metric}", value, _grpc_name(name), status)
         if call.trainer is not None and call.trainer.position is not None:
             has_left = call.status in (grpc.StatusCode.OK, grpc.StatusCode.CANCELLED)
             log_trainer("left" if has_left else f"ended with {call.status.name}", call.trainer)
+
+
+def _grpc_name(method: str) -> str:
+    """Returns a method's name as A66 has it: without the leading slash, and `other`."""
+    return "other" if method == "unknown" else method.removeprefix("/")
 
 
 def _responses(handler: Any, messages: Iterator[bytes], call: ServerCall) -> Iterator[Any]:

@@ -19,8 +19,7 @@ from infeed_server.pipeline.lineage import segment_order
 from infeed_server.pipeline.load import Pipelines
 from infeed_server.run.changes import Change, definition_changes
 from infeed_server.run.definitions import Definitions, split_name
-from infeed_server.run.equal_samples import sample_codes
-from infeed_server.run.samples import Samples, Side
+from infeed_server.run.samples import Samples, Side, sample_codes
 
 MAX_POSITIONS = 1_000_000
 """Positions that are compared unless a range is given."""
@@ -78,7 +77,6 @@ class Difference:
         return self.end - self.begin
 
     def to_json(self) -> dict[str, Any]:
-        """Returns it as JSON values."""
         return {
             **vars(self),
             "changes": [vars(change) for change in self.changes],

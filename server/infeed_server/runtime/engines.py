@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol
 
+from infeed.shared.doors import Door
 from infeed.shared.errors import ConfigError
 from infeed_server.config.options import Options, option
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:  # `infeed --help` needs the names of the options alone
     from infeed_server.sources import ProgressCallback
 
 LOCAL = "local"
+
+_DOOR = Door("infeed.engines", "engine")
 
 
 class RemoteEngine(Protocol):
@@ -63,7 +65,7 @@ class EnginePackage:
 
 def engine_names() -> list[str]:
     """Returns the values of `--engine`."""
-    return [LOCAL, *sorted(entry_points(group="infeed.engines").names)]
+    return [LOCAL, *_DOOR.names()]
 
 
 def engine_options() -> type[Options]:
@@ -97,4 +99,4 @@ def configure_engine(options: Options) -> OpenEngine | None:
 
 
 def _packages() -> dict[str, EnginePackage]:
-    return {entry.name: entry.load() for entry in entry_points(group="infeed.engines")}
+    return {name: _DOOR.load(name) for name in _DOOR.names()}

@@ -83,7 +83,9 @@ def serve_processes(
 
         registry = CollectorRegistry()
         registry.register(merged)
-        registry.register(CallbackCollector(GaugeMetricFamily, *DESIRED_SERVERS, desired_servers))
+        registry.register(
+            CallbackCollector(GaugeMetricFamily, *DESIRED_SERVERS[:2], desired_servers)
+        )
         state = ControlState(merged, registry, VERSION, status=status)
         control = open_control_plane(state, options)
         if control:

@@ -11,7 +11,6 @@ from functools import partial
 import tensorflow as tf
 
 from infeed.shared.errors import ConfigError, InfeedError
-from infeed.shared.spec import PipelineSpec
 from infeed_server.config.address import Address
 from infeed_server.control.app import ControlState
 from infeed_server.control.health import Health
@@ -107,17 +106,13 @@ class Server:
     def http_address(self) -> str | None:
         return self._control.address if self._control else None
 
-    @property
-    def pipeline_specs(self) -> list[PipelineSpec]:
-        return [engine.spec for engine in self._engines.values()]
-
     def specs(self) -> list[str]:
         """Returns a readable line for each pipeline."""
         return [
             f"{spec.name}: {', '.join(map(str, spec.element_spec))}; "
             f"batch {spec.batch_size}; {spec.sample_count or 'unknown'} samples; "
             f"{spec.guarantee}; {spec.engine.replace('_', '-')} engine"
-            for spec in self.pipeline_specs
+            for spec in (engine.spec for engine in self._engines.values())
         ]
 
     def __repr__(self) -> str:

@@ -181,7 +181,6 @@ def require_token(digest: str, authorization: str | None) -> None:
 
 
 def new_token() -> str:
-    """Returns a random token."""
     return TOKEN_PREFIX + secrets.token_urlsafe(32)
 
 

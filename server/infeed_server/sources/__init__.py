@@ -6,11 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from infeed_server.sources.arrayrecord.source import ArrayRecordSource as ArrayRecordSource
     from infeed_server.sources.arrays.source import ArraysSource as ArraysSource
-    from infeed_server.sources.arrow.csv_files import CsvSource as CsvSource
-    from infeed_server.sources.arrow.huggingface import HuggingFaceSource as HuggingFaceSource
-    from infeed_server.sources.arrow.parquet import ParquetSource as ParquetSource
     from infeed_server.sources.base import ProgressCallback as ProgressCallback
     from infeed_server.sources.base import Source as Source
     from infeed_server.sources.dataset.source import DatasetSource as DatasetSource
@@ -19,8 +15,6 @@ if TYPE_CHECKING:
     from infeed_server.sources.registry import AnySource as AnySource
     from infeed_server.sources.registry import open_source as open_source
     from infeed_server.sources.tfrecord.source import TFRecordSource as TFRecordSource
-    from infeed_server.sources.tokens.source import TokensSource as TokensSource
-    from infeed_server.sources.webdataset.source import WebDatasetSource as WebDatasetSource
 
 
 def __getattr__(name: str) -> Any:

@@ -1,81 +1,87 @@
-"""The registry of sources: selection by configuration key, and opening."""
+"""The sources of all installed packages, found by the entry points `infeed.sources`, and opening.
+
+An entry point has the key that selects the source in a configuration, and loads its
+`SourceDefinition`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
-from typing import Annotated, Any, TypeAlias, get_args
+from contextlib import ExitStack, suppress
+from typing import Annotated, Any, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, SerializeAsAny
 from pydantic_core import PydanticCustomError
 
+from infeed.shared.doors import Door
 from infeed.shared.errors import ConfigError, InfeedError
 from infeed_server.config.model import did_you_mean
-from infeed_server.sources.arrayrecord.source import ArrayRecordSource
-from infeed_server.sources.arrays.source import ArraysSource
-from infeed_server.sources.arrow.csv_files import CsvSource
-from infeed_server.sources.arrow.huggingface import HuggingFaceSource
-from infeed_server.sources.arrow.parquet import ParquetSource
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback, Source, SourceDefinition
 from infeed_server.sources.concat import ConcatSource
-from infeed_server.sources.dataset.source import DatasetSource
-from infeed_server.sources.images.source import ImagesSource
-from infeed_server.sources.mds.source import MdsSource
-from infeed_server.sources.python.source import PythonSource
-from infeed_server.sources.tfds.source import TfdsSource
-from infeed_server.sources.tfrecord.source import TFRecordSource
-from infeed_server.sources.tokens.source import TokensSource
-from infeed_server.sources.webdataset.source import WebDatasetSource
 from infeed_server.storage.git_lfs import name_pointer
 
-_Any: TypeAlias = (
-    TFRecordSource
-    | ImagesSource
-    | ArraysSource
-    | WebDatasetSource
-    | ParquetSource
-    | CsvSource
-    | HuggingFaceSource
-    | ArrayRecordSource
-    | MdsSource
-    | TfdsSource
-    | TokensSource
-    | PythonSource
-    | DatasetSource
-)
-
-SOURCE_CLASSES: dict[str, type[SourceDefinition]] = {
-    source_class.kind: source_class for source_class in get_args(_Any)
-}
-"""Configuration key → class of the definition."""
+_DOOR = Door("infeed.sources", "source")
 
 
-def _validate(value: Any) -> Any:
+def source_kinds() -> list[str]:
+    """Returns the configuration keys of sources."""
+    return _DOOR.names()
+
+
+def source_class(kind: str) -> type[SourceDefinition]:
+    """Returns the definition of a kind. Raises `ConfigError` where its package is at fault."""
+    found: type[SourceDefinition] = _DOOR.load(kind)
+    is_definition = isinstance(found, type) and issubclass(found, SourceDefinition)
+    if is_definition and getattr(found, "kind", None) == kind:
+        return found
+    problem = f"should be a SourceDefinition with kind = {kind!r}"
+    raise ConfigError(f"the source {kind!r}, {_DOOR.place(kind)}, {problem}")
+
+
+def __getattr__(name: str) -> type[SourceDefinition]:
+    for kind in _DOOR.names_of(name):
+        return source_class(kind)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _validate(value: Any) -> SourceDefinition:
     if isinstance(value, SourceDefinition):
         return value
-    kinds = [kind for kind in SOURCE_CLASSES if isinstance(value, dict) and kind in value]
+    known = source_kinds()
+    kinds = [kind for kind in known if isinstance(value, dict) and kind in value]
     if len(kinds) == 1:
+        try:
+            chosen = source_class(kinds[0])
+        except ConfigError as error:
+            raise PydanticCustomError("source_kind", "{text}", {"text": error.message}) from error
         # Its errors keep their locations: pydantic puts them below the source's.
-        return SOURCE_CLASSES[kinds[0]].model_validate(value)
-    known = [*SOURCE_CLASSES]
+        return chosen.model_validate(value)
     message = f"a source has one of: {', '.join(known)}"
     if kinds:
         message += f"; this one has {' and '.join(kinds)}"
     elif isinstance(value, dict):
-        options = {name for kind in SOURCE_CLASSES.values() for name in kind.model_fields}
+        options = _all_options()
         hints = {key: did_you_mean(str(key), known) for key in value if key not in options}
         unknown = [f"unknown key {key!r}{hint}; " for key, hint in hints.items() if hint]
         message = f"{''.join(unknown[:1])}{message}"
     raise PydanticCustomError("source_kind", "{message}", {"message": message})
 
 
-AnySource: TypeAlias = Annotated[_Any, BeforeValidator(_validate)]
+def _all_options() -> set[str]:
+    options: set[str] = set()
+    for kind in source_kinds():
+        with suppress(ConfigError):  # of a package that is not in use
+            options.update(source_class(kind).model_fields)
+    return options
+
+
+AnySource: TypeAlias = Annotated[SerializeAsAny[SourceDefinition], BeforeValidator(_validate)]
 """A definition of any source, as a field of a model."""
 
 
-def _is_indexed(source: _Any) -> _Any:
-    if isinstance(source, DatasetSource):
-        raise ValueError("should be a source with samples by index; a dataset has none")
+def _is_indexed(source: SourceDefinition) -> SourceDefinition:
+    if not isinstance(source, IndexedDefinition):
+        raise ValueError(f"should be a source with samples by index; a {source.kind} has none")
     return source
 
 
@@ -84,7 +90,10 @@ AddedSource: TypeAlias = Annotated[AnySource, AfterValidator(_is_indexed)]
 
 
 def open_source(
-    definition: AnySource, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
+    definition: SourceDefinition,
+    progress: ProgressCallback | None = None,
+    *,
+    keep_damaged: bool = False,
 ) -> Source:
     """Opens an indexed source. Raises `ConfigError` for a sequential one, and `SourceError`."""
     if isinstance(definition, IndexedDefinition):
@@ -94,12 +103,12 @@ def open_source(
             name_pointer(error)
             raise
     raise ConfigError(
-        f"the dataset {definition.label} is sequential: its elements cannot be read by index"
+        f"the source {definition.kind} is sequential: its elements cannot be read by index"
     )
 
 
 def open_sources(
-    definitions: Sequence[AnySource],
+    definitions: Sequence[SourceDefinition],
     progress: ProgressCallback | None = None,
     *,
     keep_damaged: bool = False,
@@ -125,6 +134,6 @@ def open_sources(
     return source
 
 
-def _describe(definition: AnySource) -> str:
+def _describe(definition: SourceDefinition) -> str:
     paths = getattr(definition, definition.kind)
     return f"{definition.kind}: {paths}" if isinstance(paths, str | list) else definition.kind

@@ -28,7 +28,7 @@ from infeed_server.sources.columns import ColumnSource
 from infeed_server.sources.mds.encodings import decoder
 from infeed_server.sources.mds.index import read_index
 from infeed_server.sources.python.values import describe
-from infeed_server.sources.registry import SOURCE_CLASSES
+from infeed_server.sources.registry import source_class
 from infeed_server.starter.draft import Draft
 from infeed_server.starter.listing import Files, pipeline_name, relative, role, spread
 from infeed_server.storage.files import abbreviate
@@ -87,7 +87,7 @@ def _columns(kind: str, data: Files) -> Iterator[Draft]:
 
 def _table(name: str, source: dict[str, Any], target: Path) -> Draft:
     """Returns the draft for a source, with the columns that a batch can have."""
-    definition: Any = SOURCE_CLASSES[next(iter(source))].model_validate(source).resolve(target)
+    definition: Any = source_class(next(iter(source))).model_validate(source).resolve(target)
     key = "fields" if "mds" in source else "columns"
     reader = definition.open()
     draft = Draft(name, source, len(reader))

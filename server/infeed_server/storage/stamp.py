@@ -34,5 +34,4 @@ class StoredFile(NamedTuple):
 
 
 def hash_stamps(stamps: Iterable[FileStamp]) -> str:
-    """Returns a hash of the versions of files."""
     return hashlib.sha256(repr([*stamps]).encode()).hexdigest()

@@ -35,7 +35,11 @@ def test_every_rank_makes_its_steps_and_delivery_is_exact(serve: Any, independen
     plan = LoadPlan(trainers=3, steps=6, step_ms=1, independent=independent)
     made = run_load(serve(fake()).address, "numbers", plan)
     assert made.failures == []
-    assert [trainer.step_count for trainer in made.trainers] == [6, 6, 6]
+    assert [sum(len(steps) for steps, _ in trainer.points) for trainer in made.trainers] == [
+        6,
+        6,
+        6,
+    ]
     summary = summarize(made)
     assert (len(summary.audits), summary.ok) == (3 if independent else 1, True)
     assert summary.audits[0].outcome.end == 6 * 4 * (1 if independent else 3)

@@ -81,10 +81,6 @@ def test_verdict_names_the_worst_rank_and_the_cause(short_verdicts: None) -> Non
     summary = summarize(starved())
     assert summary.verdict.rank == 1
     assert (summary.verdict.level, summary.verdict.cause) == ("highly input-bound", "transforms")
-    # 2 ranks of 10 ms take 200 batches/s; the server makes 10.
-    assert summary.demand == pytest.approx(200)
-    assert summary.capacity == pytest.approx(10)
-    assert "1 server can make 10.0: enough for 0 such trainers" in text_report(summary)
 
 
 def test_thresholds_are_checked_by_the_worst_rank() -> None:
@@ -150,14 +146,11 @@ def test_lost_server_is_named_first_and_is_a_failure() -> None:
     text = text_report(summary)
     assert text.startswith("LOST: a:1 was lost by second 0.9\n")
     assert "MISSED: lost servers: a:1 was lost by second 0.9 (none)" in text
-    assert "no forecast: a server was lost" in text
     (row,) = (line for line in text.splitlines() if line.startswith("a:1 "))
-    assert row.endswith(" lost")  # in place of what it could make
+    assert row.endswith(" lost")
     assert not summary.ok
     document = to_json(summary)
     assert document["lost_servers"] == {"a:1": pytest.approx(0.9)}
-    assert document["servers"]["a:1"]["capacity"] is None
-    assert document["forecast"]["capacity"] is None
 
 
 def test_server_that_came_back_was_lost_too(short_verdicts: None) -> None:
@@ -185,18 +178,8 @@ def test_processors_of_other_processes_are_named(available: float) -> None:
         transform_seconds=0.1, cpu_seconds=0.4, cores=4.0, available_cores=available
     )
     made.add(0, point(steps([*range(10)]), server_reports={"a:1": server}))
-    note = "other processes left 0.5 of 4 processors to a:1, which could make 100.0 batches/s"
+    note = "other processes left 0.5 of 4 processors to a:1"
     assert (note in text_report(summarize(made))) == (available == 0.5)
-
-
-def test_what_trainers_take_without_waits_can_be_made() -> None:
-    made = tally(LoadPlan(trainers=2, step_ms=10, warm_up=0))
-    # By its busy processors, the server could make 75 batches/s.
-    servers = {"a:1": busy_server(batches=75)}
-    for rank in range(2):
-        made.add(rank, point(steps(list(range(100)), rank, 2), server_reports=servers))
-    summary = summarize(made)
-    assert summary.demand == summary.capacity == pytest.approx(200)
 
 
 def test_processes_behind_one_address_are_one_server() -> None:

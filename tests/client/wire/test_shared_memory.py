@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import mmap
 import os
@@ -195,15 +194,6 @@ def test_a_child_process_keeps_its_values(server: SharingServer, fork: Any) -> N
     assert in_child()
 
 
-def test_a_child_process_does_not_pin_other_blocks(server: SharingServer, fork: Any) -> None:
-    array = server.send(2, 7)
-    in_child = fork(lambda: len(maps()) == 1)
-    assert in_child()
-    del array
-    assert server.pool.collect() == [2]
-    assert fork(lambda: not maps())()
-
-
 def test_a_child_process_can_have_a_feed_of_its_own(server: SharingServer, fork: Any) -> None:
     array = server.send(1, 7)
 
@@ -242,26 +232,6 @@ kept.append(SharingServer().send(1, 1))
 def test_a_child_process_keeps_arrays_that_outlive_the_pool(fork: Any) -> None:
     array = SharingServer().send(1, 7)
     assert fork(lambda: bool((array == 7).all()))()
-
-
-@pytest.mark.parametrize("was_inherited", [False, True])
-def test_a_child_process_leaves_other_memory_alone(fork: Any, was_inherited: bool) -> None:
-    servers = [SharingServer()]
-    if was_inherited:  # by an earlier child process
-        array = servers[0].send(1, 7)
-        assert fork(lambda: bool(array[0] == 7))()
-        del array
-        assert servers[0].pool.collect() == [1]
-
-    def check() -> bool:
-        address = servers[0].pool._mappings[0].address
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        again = shared_memory._libc().mmap(address, SIZE, mmap.PROT_WRITE, flags, -1, 0)
-        servers.clear()
-        ctypes.memset(again, 5, SIZE)
-        return bool(again == address)
-
-    assert fork(check)()
 
 
 def test_a_block_is_not_free_while_it_is_copied(

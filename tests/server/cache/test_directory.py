@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import shutil
 import subprocess
@@ -142,18 +141,6 @@ def test_full_disk_is_no_reason_not_to_open(
     assert list_directories(tmp_path)[0].used_at > 0
     with pytest.raises(ConfigError, match="No space left"):
         opened("b")
-
-
-def test_network_file_systems_are_warned_about(
-    opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert directory.network_type(Path("/proc")) is None
-    opened("a")
-    assert not caplog.records
-    monkeypatch.setattr(directory, "network_type", lambda _: "nfs4")
-    with caplog.at_level(logging.WARNING):
-        opened("b")
-    assert "is on a network file system (nfs4)" in caplog.text
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from infeed_server.cache.memory import MemoryStore
+from infeed_server.cache.store import MemoryStore
 from infeed_server.order import SampleOrder
 
 COUNT, BATCH, RECORD = 2000, 25, b"x" * 1000

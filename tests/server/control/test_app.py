@@ -55,7 +55,9 @@ def test_readyz_has_the_key_of_its_parts():
 
 
 def test_metrics_are_prometheus_text(metrics: Metrics, get: Get):
-    metrics.on_batch_sent("train", 64, 9_633_792)
+    metrics.count("infeed_batches", "train")
+    metrics.count("infeed_samples", "train", amount=64)
+    metrics.count("infeed_sent_bytes", "train", amount=9_633_792)
     response = get("/metrics")
     assert response.status == 200
     assert response.content_type.startswith("text/plain; version=")

@@ -165,8 +165,10 @@ def test_answer_of_another_kind_is_none(body: bytes) -> None:
 def test_metrics_have_the_label_process(processes: list[Process]) -> None:
     for number, process in enumerate(processes):
         process.metrics.add_pipeline("new")
-        process.metrics.on_batch_sent("new", 8, 100 + number)
-        process.metrics.on_stage("new", "send", 0.002)
+        process.metrics.count("infeed_batches", "new")
+        process.metrics.count("infeed_samples", "new", amount=8)
+        process.metrics.count("infeed_sent_bytes", "new", amount=100 + number)
+        process.metrics.measure("infeed_stage_seconds", 0.002, "new", "send")
     merged = ServerProcesses(lambda: [process.server.address for process in processes])
     lines = exposed(merged).splitlines()
     assert lines.count("# TYPE infeed_sent_bytes_total counter") == 1

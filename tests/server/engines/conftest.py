@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -41,12 +40,11 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., S
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
-    """The clock of rank trackers and progress logs; readers check at short intervals."""
+    """The clock of rank trackers; readers check at short intervals."""
     clock = ManualClock(1000.0)
     ranks = partial(RankTracker, clock=clock)
     monkeypatch.setattr(engine_module, "RankTracker", ranks)
     monkeypatch.setattr(reader_module, "RankTracker", ranks)
-    monkeypatch.setattr(reader_module, "time", SimpleNamespace(monotonic=clock))
     monkeypatch.setattr(reader_module, "_CHECK_INTERVAL_SECONDS", 0.01)
     return clock
 

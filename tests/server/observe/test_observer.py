@@ -43,7 +43,9 @@ def test_job_whose_steps_have_no_length_hides_no_other_demand() -> None:
     connect(observer, "photos", 1, TrainerReport(seconds=10.0, steps=20, wait_seconds=10.0))
     connect(observer, "photos", 2, TrainerReport(seconds=10.0, steps=20))
     for _ in range(12):
-        observer.metrics.on_batch_sent("photos", 4, 1_000)
+        observer.metrics.count("infeed_batches", "photos")
+        observer.metrics.count("infeed_samples", "photos", amount=4)
+        observer.metrics.count("infeed_sent_bytes", "photos", amount=1_000)
         engine.states["source"] += 1.0
         observer.update()
         clock.now += 1.0

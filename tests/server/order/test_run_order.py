@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -155,7 +156,7 @@ def check_inverse(history: History, seed: int) -> None:
             for position, (epoch, found) in enumerate(history.delivered)
             if found == index
         ]
-        found = history.run.positions_of(index, epochs)
+        found = [*chain.from_iterable(history.run.visits_of(index, epochs))]
         assert [one for one in found if one[1] < len(history.delivered)] == expected, seed
 
 
@@ -166,7 +167,9 @@ def test_positions_of_a_plain_order_are_the_inverse_of_its_slots() -> None:
     assert not np.isin(slots.index, [5, 9, *range(0, 600, 2)]).any()
     for index in (0, 1, 5, 9, 77, 99_999):
         expected = np.flatnonzero(slots.index == index).tolist()
-        assert [position for _, position in run.positions_of(index, 2)] == expected
+        assert [
+            position for _, position in [*chain.from_iterable(run.visits_of(index, 2))]
+        ] == expected
 
 
 @pytest.mark.parametrize("mode", ["global", "window", "none", "stable"])
@@ -217,7 +220,9 @@ def test_an_epoch_goes_on_in_its_order_with_substitutes() -> None:
         assert not np.isin(slots.index[[9, 15]], plain[[9, 15]]).any()
         for sample in range(20):
             expected = np.flatnonzero(slots.index == sample).tolist()
-            assert [position for _, position in run.positions_of(sample, 1)] == expected
+            assert [
+                position for _, position in [*chain.from_iterable(run.visits_of(sample, 1))]
+            ] == expected
 
 
 def test_segments_that_go_back_or_lose_samples_are_refused() -> None:

@@ -15,10 +15,10 @@ from PIL import Image
 from tests.harness.native_double import DecoderDouble
 
 from infeed.shared.errors import SampleError
+from infeed_server.cli.profile_text import to_json
 from infeed_server.pipeline.load import parse_yaml
 from infeed_server.profile.figures import Profile
 from infeed_server.profile.measure import Options, measure
-from infeed_server.profile.report import to_json
 
 PHOTOS = "source: {images: photos}"
 FUNCTIONS = """

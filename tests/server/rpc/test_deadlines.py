@@ -79,3 +79,11 @@ def test_calls_are_counted_by_method_and_status(live: Any, eventually: Any) -> N
         eventually(lambda: sum(count(STREAM, end) for end in ends) == 1, "it is counted")
     eventually(lambda: count(CHECK, "OK") == 1, "it is counted")
     eventually(lambda: count("unknown", "UNIMPLEMENTED") == 2, "both are counted")
+    shown = live.metrics.registry.get_sample_value
+    check = {"grpc_method": CHECK.removeprefix("/")}
+    assert shown("grpc_server_call_started_total", {"grpc_method": "other"}) == 2
+    assert shown("grpc_server_call_started_total", check) == 1
+    of_check = {**check, "grpc_status": "OK"}
+    assert shown("grpc_server_call_duration_seconds_sum", of_check) > 0
+    assert shown("grpc_server_call_sent_total_compressed_message_size_bytes_sum", of_check) > 0
+    assert shown("grpc_server_call_rcvd_total_compressed_message_size_bytes_sum", of_check) == 0

@@ -272,23 +272,3 @@ def test_each_variant_is_another_data_set(address: str, dispatcher: str) -> None
         with pytest.raises(InvalidRequestError):
             transport.register_dataset(invalid)
     transport.close()
-
-
-def test_data_sets_are_limited(dispatcher: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    definition = numbers(shuffle={"seed": 11})
-    with server_of(dispatcher, {"n": definition}) as server:  # registers it
-        monkeypatch.setattr(client_module, "MAX_DATASETS", 3)
-        transport = GrpcTransport(str(server.address))
-        transport.register_dataset(DatasetRequest("n", seed=5))
-        with infeed.connect(str(server.address), "n", seed=6, epochs=1) as feed:
-            next(feed)
-        with pytest.raises(InvalidRequestError, match="limit of 3 data sets") as caught:
-            transport.register_dataset(DatasetRequest("n", seed=7))
-        assert caught.value.metadata == {"target": dispatcher}
-        with (
-            infeed.connect(str(server.address), "n", seed=7) as feed,
-            pytest.raises(InvalidRequestError, match="limit of 3 data sets"),
-        ):
-            next(feed)
-        transport.register_dataset(DatasetRequest("n", seed=5))
-        transport.close()

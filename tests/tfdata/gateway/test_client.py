@@ -14,7 +14,6 @@ from tests.harness.clock import ManualClock
 
 from infeed.shared.errors import (
     ConfigError,
-    InvalidRequestError,
     ServerError,
     ServerUnavailableError,
     SourceError,
@@ -99,18 +98,6 @@ def test_data_set_is_made_once_unless_the_dispatcher_lost_it(dispatcher: str, wo
     assert len(made) == 1
     client.register("others", "none", make)
     assert len(made) == 2
-
-
-def test_data_sets_are_limited_with_earlier_servers(
-    dispatcher: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MAX_STORED_BYTES", 100)
-    client = DataServiceClient(dispatcher, stored_bytes=50)
-    client.register("a", "none", numbers, 30)
-    with pytest.raises(InvalidRequestError, match="keeps every data set"):
-        client.register("b", "none", numbers, 21)
-    client.register("b", "none", numbers, 20)
-    client.register("a", "none", numbers, 30)
 
 
 @pytest.mark.parametrize(

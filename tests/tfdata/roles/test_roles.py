@@ -20,7 +20,6 @@ from infeed_server.config.address import Address
 from infeed_server.control.health import Readiness
 from infeed_tfdata.roles import worker as worker_module
 from infeed_tfdata.roles.dispatcher import DispatcherRole
-from infeed_tfdata.roles.work_dir import DATASETS_FOLDER
 from infeed_tfdata.roles.worker import DispatcherMonitor, WorkerRole
 from infeed_tfdata.rpc import STATIC_SHARDING, DispatcherClient, get_worker_tasks
 
@@ -50,7 +49,7 @@ def test_dispatcher_without_the_graph_of_a_data_set_says_what_to_do(tmp_path: Pa
     assert len(list(job)) == 3
     worker.stop()
     first.stop()
-    graph = tmp_path / DATASETS_FOLDER / "lost"
+    graph = tmp_path / "datasets" / "lost"
     graph.unlink()  # TensorFlow reads it at its start, to split it for the job
     with pytest.raises(ConfigError, match=f"{graph} not found; .*restore {tmp_path} from a copy"):
         new_dispatcher(work_dir=str(tmp_path)).start()

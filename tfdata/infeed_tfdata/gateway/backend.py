@@ -31,9 +31,6 @@ from infeed_tfdata.gateway.reading import read_job
 from infeed_tfdata.graph.plan import DataServicePlan, Variant
 from infeed_tfdata.graph.readers import FILE_CHANGED
 
-_GRAPH_OVERHEAD_BYTES = 64 << 10
-"""Counted for each graph besides its data: its operations and functions."""
-
 
 class DataServiceBackend:
     """A `DatasetBackend`. Positions count the slots of batches in the order of their arrival."""
@@ -107,11 +104,8 @@ class DataServiceBackend:
         )
 
     def _register(self, variant: Variant, compression: Compression) -> str:
-        plan = self._plan
-        dataset_id = plan.dataset_id(variant, compression)
-        make = partial(plan.dataset, variant)
-        size_bytes = plan.graph_bytes + _GRAPH_OVERHEAD_BYTES
-        self._client.register(dataset_id, compression, make, size_bytes)
+        dataset_id = self._plan.dataset_id(variant, compression)
+        self._client.register(dataset_id, compression, partial(self._plan.dataset, variant))
         return dataset_id
 
 

@@ -12,7 +12,6 @@ import tensorflow as tf
 from infeed.shared.errors import (
     ConfigError,
     InfeedError,
-    InvalidRequestError,
     ServerError,
     ServerUnavailableError,
     SourceError,
@@ -36,11 +35,6 @@ UNAVAILABLE_TIMEOUT_SECONDS = 20.0
 LOST_TIMEOUT_SECONDS = 120.0
 """Without an answer for so long, requests for batches fail. TensorFlow's client has no timeout."""
 
-MAX_DATASETS = 4096
-MAX_STORED_BYTES = 16 << 30
-"""Limits of the registered data sets. A dispatcher keeps their graphs in its work directory and has
-no call that removes one; trainers choose seeds and batch sizes, and could fill that disk."""
-
 _COMPRESSION: dict[Compression, str | None] = {"none": None, "snappy": "SNAPPY", "auto": "AUTO"}
 
 StatusCallback = Callable[[str | None], None]
@@ -54,12 +48,11 @@ class DataServiceClient:
         self,
         dispatcher: str,
         compression: Compression = "none",
-        stored_bytes: int = 0,
         find_own_problem: Callable[[], str | None] = lambda: None,
     ) -> None:
         """`dispatcher` is host:port, as trainers reach it too. `compression` is the default of
-        trainers. `stored_bytes` is the size of the data sets that the dispatcher has already;
-        `find_own_problem` returns why it can make no progress, as far as this process knows."""
+        trainers; `find_own_problem` returns why it can make no progress, as far as this process
+        knows."""
         self.address = dispatcher
         self.compression: Compression = compression
         self._dispatcher = DispatcherClient(dispatcher)
@@ -73,8 +66,6 @@ class DataServiceClient:
         self._callback: StatusCallback = lambda _: None
         self._journal_lock = threading.Lock()
         self._register_lock = threading.Lock()
-        self._stored_bytes = stored_bytes
-        self._registered: set[str] = set()
         self._checks = PeriodicTask("service", CHECK_INTERVAL_SECONDS, self._check)
 
     @property
@@ -121,34 +112,16 @@ class DataServiceClient:
             raise SourceError(text, target=self.address)
 
     def register(
-        self,
-        dataset_id: str,
-        compression: Compression,
-        make: Callable[[], tf.data.Dataset],
-        size_bytes: int = 0,
+        self, dataset_id: str, compression: Compression, make: Callable[[], tf.data.Dataset]
     ) -> None:
         """Makes and registers a data set, unless the dispatcher has it. Raises
-        `ServerUnavailableError`, `InvalidRequestError` beyond the limits, `ServerError` when the
-        dispatcher cannot store the data set, and `ConfigError` when TensorFlow rejects it."""
+        `ServerUnavailableError`, `ServerError` when the dispatcher cannot store the data set, and
+        `ConfigError` when TensorFlow rejects it."""
         with self._register_lock:
             # This also checks that the dispatcher answers; TensorFlow would retry for an hour.
-            if self._dispatcher.has_dataset(dataset_id):
-                return
-            self.check_journal()  # before a read of it begins, which would count as lost
-            is_new = dataset_id not in self._registered
-            stored = self._stored_bytes + size_bytes
-            if is_new and (len(self._registered) >= MAX_DATASETS or stored > MAX_STORED_BYTES):
-                raise InvalidRequestError(
-                    f"the dispatcher at {self.address} keeps every data set (seed, batch size, "
-                    f"number of epochs), and the limit of {MAX_DATASETS} data sets and "
-                    f"{MAX_STORED_BYTES >> 20} MiB is reached: request an earlier one, or restart "
-                    "server and dispatcher with another work directory",
-                    target=self.address,
-                )
-            self._store(dataset_id, compression, make())
-            if is_new:
-                self._registered.add(dataset_id)
-                self._stored_bytes = stored
+            if not self._dispatcher.has_dataset(dataset_id):
+                self.check_journal()  # before a read of it begins, which would count as lost
+                self._store(dataset_id, compression, make())
 
     def _store(self, dataset_id: str, compression: Compression, dataset: Any) -> None:
         try:

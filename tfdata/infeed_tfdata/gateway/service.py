@@ -32,14 +32,8 @@ from infeed_tfdata.options import (
     parse_dispatcher,
 )
 from infeed_tfdata.roles.address import with_port
-from infeed_tfdata.roles.dispatcher import DispatcherRole
+from infeed_tfdata.roles.dispatcher import DispatcherRole, find_work_dir_problem, free_bytes
 from infeed_tfdata.roles.liveness import WorkerLivenessMonitor
-from infeed_tfdata.roles.work_dir import (
-    DATASETS_FOLDER,
-    find_work_dir_problem,
-    free_bytes,
-    used_bytes,
-)
 
 HUNG_TIMEOUT_SECONDS = 30.0
 """Without an answer for so long, an own worker is killed and restarted: more than a busy one takes.
@@ -146,7 +140,6 @@ class EmbeddedDataService(DataService):
         self.client = DataServiceClient(
             role.address,
             self._options.default_compression,
-            used_bytes(role.work_dir / DATASETS_FOLDER),
             partial(find_work_dir_problem, role.work_dir),
         )
         workers = local_workers(role.address, self._worker_listen)
@@ -207,7 +200,6 @@ def add_metrics(
     workers: Callable[[], LabelledValues],
     work_dir: Callable[[], LabelledValues],
 ) -> None:
-    """Adds the metrics of a gateway."""
     text = "Workers of TensorFlow's data service, by state: answering or lost."
     expose(registry, "infeed_service_workers", text, workers, "state")
     text = "Free bytes for the journal of the dispatcher that this server started."

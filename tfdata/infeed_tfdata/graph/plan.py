@@ -42,15 +42,13 @@ class DataServicePlan:
     """A pipeline that can be registered with a dispatcher.
 
     `location_hash` identifies the location of the data: the graph contains file names, and the
-    fingerprint does not. `sample_count` is None where it is unknown. `graph_bytes` is the size of
-    the source's data in the graph.
+    fingerprint does not. `sample_count` is None where it is unknown.
     """
 
     spec: PipelineSpec
     location_hash: str
     sample_count: int | None
     build: Callable[[Variant], tf.data.Dataset]
-    graph_bytes: int = 0
 
     def dataset(self, variant: Variant) -> tf.data.Dataset:
         """Builds the dataset of batches, whose elements are `(fields, metadata)`.

@@ -64,7 +64,6 @@ def plan_samples(
         short_hash(in_graph.paths),
         len(source),
         partial(_build, plan, in_graph),
-        in_graph.size_bytes,
     )
 
 

@@ -21,8 +21,12 @@ from infeed_server.processes.signals import ShutdownSignal
 from infeed_server.version import VERSION
 from infeed_tfdata.metrics import expose, new_registry
 from infeed_tfdata.options import DispatcherOptions, RoleOptions, WorkerOptions
-from infeed_tfdata.roles import work_dir as work_dirs
-from infeed_tfdata.roles.dispatcher import DispatcherRole
+from infeed_tfdata.roles.dispatcher import (
+    WORK_DIR_CHECK_INTERVAL_SECONDS,
+    DispatcherRole,
+    find_work_dir_problem,
+    free_bytes,
+)
 from infeed_tfdata.roles.liveness import WorkerLivenessMonitor
 from infeed_tfdata.roles.worker import DispatcherMonitor, WorkerRole
 
@@ -91,13 +95,13 @@ def serve_dispatcher(
         add_dispatcher_metrics(registry, liveness, role.work_dir)
 
         def check_work_dir() -> None:
-            problem = work_dirs.find_work_dir_problem(role.work_dir)
+            problem = find_work_dir_problem(role.work_dir)
             serving = f"serving workers and trainers at {role.address}"
             health.set(ready=problem is None, reason=problem or serving)
 
         check_work_dir()
         stack.enter_context(liveness)
-        interval = work_dirs.CHECK_INTERVAL_SECONDS
+        interval = WORK_DIR_CHECK_INTERVAL_SECONDS
         stack.enter_context(PeriodicTask("work-dir", interval, check_work_dir))
         stop.is_set(0)  # a signal stops it gracefully from here on
         on_serving(role.address, control)
@@ -138,7 +142,6 @@ def serve_worker(options: WorkerOptions, stop: ShutdownSignal, on_serving: OnSer
 def add_dispatcher_metrics(
     registry: CollectorRegistry, liveness: WorkerLivenessMonitor, work_dir: Path
 ) -> None:
-    """Adds the metrics of a dispatcher."""
 
     def reachable() -> LabelledValues:
         return {(name,): worker.ready for name, worker in liveness.readiness().items()}
@@ -149,16 +152,13 @@ def add_dispatcher_metrics(
     expose(registry, "infeed_dispatcher_worker_reachable", text, reachable, "worker")
     text = "Tasks of lost workers that were ended."
     expose(registry, "infeed_dispatcher_lost_tasks_total", text, lambda: liveness.ended_tasks)
-    text, name = "Bytes of the journal and of the graphs of registered data sets.", "work_dir_bytes"
-    expose(registry, f"infeed_dispatcher_{name}", text, lambda: work_dirs.used_bytes(work_dir))
     text, name = "Free bytes of the file system with the work directory.", "work_dir_free_bytes"
-    expose(registry, f"infeed_dispatcher_{name}", text, lambda: work_dirs.free_bytes(work_dir))
+    expose(registry, f"infeed_dispatcher_{name}", text, lambda: free_bytes(work_dir))
 
 
 def add_worker_metrics(
     registry: CollectorRegistry, role: WorkerRole, monitor: DispatcherMonitor
 ) -> None:
-    """Adds the metrics of a worker."""
     expose(registry, "infeed_worker_tasks", "Tasks that the worker has.", lambda: role.tasks)
     text = "1 if the worker must be restarted; it is about to exit."
     expose(registry, "infeed_worker_wedged", text, lambda: monitor.restart_reason is not None)

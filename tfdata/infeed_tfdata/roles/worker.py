@@ -50,7 +50,6 @@ class WorkerRole(Role):
 
     @property
     def tasks(self) -> int:
-        """The number of its tasks."""
         return int(self._server._num_tasks()) if self._server else 0
 
     def start(self) -> None:
@@ -140,7 +139,6 @@ class DispatcherMonitor(PeriodicTask):
         return {self._dispatcher: self._state}
 
     def run_once(self) -> None:
-        """Checks the dispatcher."""
         before, self._state = self._state, Readiness(True, "it answers")
         try:
             if self._mark.is_lost():

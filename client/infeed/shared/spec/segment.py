@@ -80,12 +80,10 @@ Lineage = tuple[Segment, ...]
 
 
 def lineage_to_proto(lineage: Iterable[Segment]) -> spec_pb2.Lineage:
-    """Returns the message of a lineage."""
     return spec_pb2.Lineage(segments=[to_message(spec_pb2.Segment, segment) for segment in lineage])
 
 
 def lineage_from_proto(message: spec_pb2.Lineage) -> Lineage:
-    """Returns the lineage of a message."""
     return tuple(from_message(Segment, segment) for segment in message.segments)
 
 

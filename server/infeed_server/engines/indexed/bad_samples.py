@@ -149,10 +149,10 @@ class BadSampleHandler:
         source, steps = self._plan.uncached
         while failure := find_bad_sample(source, steps, int(task.index[slot]), task.key[slot]):
             if not self._quarantine.add(failure.error, task, slot):
-                self._monitor.on_quarantine_failed(self._plan.spec.name)
+                self._monitor.count("infeed_quarantine_failures", self._plan.spec.name)
             # The sample of a masked slot is not delivered, so it is no reason to fail.
             if self._action == "raise" and task.mask[slot]:
-                self._monitor.on_bad_sample(self._plan.spec.name, self._action)
+                self._monitor.count("infeed_bad_samples", self._plan.spec.name, self._action)
                 raise _with_remedy(failure.error)
             if not failure.depends_on_key:
                 self._known_bad.add(int(task.index[slot]))
@@ -176,7 +176,7 @@ class BadSampleHandler:
             self._substitute(task, slot)
 
     def _substitute(self, task: BatchTask, slot: int) -> None:
-        self._monitor.on_bad_sample(self._plan.spec.name, self._action)
+        self._monitor.count("infeed_bad_samples", self._plan.spec.name, self._action)
         task.substitute(slot, masked=self._action == "mask")
 
 

@@ -68,13 +68,6 @@ class RankTracker:
         """Seconds since the read began."""
         return self._clock() - self._created
 
-    @property
-    def slowest(self) -> list[int]:
-        """The ranks that the others wait for."""
-        low = self.low_watermark()
-        behind = {rank for rank, stream in self._ranks.items() if stream.position == low}
-        return sorted(behind.union(self.missing if low == self._begin else ()))
-
     def is_free(self, trainer: Trainer) -> bool:
         """Returns whether the trainer's rank has no stream, in a job of the same world size."""
         stream = self._ranks.get(trainer.rank)

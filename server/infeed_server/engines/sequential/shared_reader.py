@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import logging
 import threading
-import time
 from collections.abc import Callable, Generator
 
 from infeed.shared.errors import InfeedError, InvalidRequestError, ServerError
@@ -17,21 +15,12 @@ from infeed_server.engines.sequential.ranks import (
     RankTracker,
 )
 from infeed_server.engines.sequential.window import Block, DatasetBackend, ReadKey, Window
-from infeed_server.storage.files import abbreviate
-
-log = logging.getLogger(__name__)
 
 _MAX_STEP_BYTES = 2 << 30
 """Bytes of a step that are kept to find out whether the data ends inside of it."""
 
 _CONNECT_TIMEOUT_SECONDS = 300.0
 """A bound on waiting for the first connection of all ranks, for a dataset without an order."""
-
-_LOG_INTERVAL_SECONDS = 10.0
-"""Period of the messages about waiting for a rank; the first comes after as long."""
-
-_MAX_NAMED_RANKS = 8
-"""Ranks named in a message; there can be thousands."""
 
 _CHECK_INTERVAL_SECONDS = 0.25
 """Between checks whether a rank has left."""
@@ -72,12 +61,9 @@ class SharedReader:
         self._on_progress = on_progress
         self._streams: list[RankStream] = []
         self._end: int | None = None
-        self._log_at: float | None = None
-        """The time of the next message, while a rank waits for others."""
         self._closed = False
 
     def start_reading(self) -> None:
-        """Starts the thread."""
         blocks = self._dataset.read(self.key)
         name = f"infeed-dataset-{self._name}"
         threading.Thread(target=self._run, args=(blocks,), name=name, daemon=True).start()
@@ -117,7 +103,6 @@ class SharedReader:
         return stream
 
     def disconnect(self, stream: RankStream) -> None:
-        """Removes a stream."""
         self._streams.remove(stream)
         self.ranks.disconnect(stream)
 
@@ -167,7 +152,7 @@ class SharedReader:
                     if stream.request is not None
                 ]
                 if waiting and not self._must_wait(self._streams[min(waiting)[1]]):
-                    self.is_reading, self._log_at = True, None
+                    self.is_reading = True
                     return True
                 if (self.ranks.idle_seconds or 0.0) >= DISCONNECT_TIMEOUT_SECONDS:
                     self._closed = True
@@ -181,7 +166,6 @@ class SharedReader:
         assert request is not None
         if not self._ordered and ranks.missing:
             self._check_ranks_connect()
-            reason = "it has no order, so all ranks must connect before any is served"
         else:
             low = ranks.low_watermark()
             keep = min(low or 0, request.start)
@@ -192,23 +176,7 @@ class SharedReader:
                 if self._is_full(request):
                     self.error = _step_too_large(self._name, ranks.world_size)
                 return self.error is not None
-            reason = "the window is full"
-        self._log_waiting(stream.trainer.rank, reason)
         return True
-
-    def _log_waiting(self, rank: int, reason: str) -> None:
-        # A rank that waits for its own trainer is no news.
-        slowest = [other for other in self.ranks.slowest if other != rank]
-        now = time.monotonic()
-        if self._log_at is None:
-            self._log_at = now + _LOG_INTERVAL_SECONDS
-        elif slowest and now >= self._log_at:
-            self._log_at = now + _LOG_INTERVAL_SECONDS
-            named = abbreviate(slowest, _MAX_NAMED_RANKS)
-            log.warning(
-                "%s: rank %d of %d waits for rank %s: %s",
-                *(self._name, rank, self.ranks.world_size, named, reason),
-            )
 
     def _check_ranks_connect(self) -> None:
         """Ends the read where not all ranks can connect any more."""

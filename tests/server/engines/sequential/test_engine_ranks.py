@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -194,23 +193,6 @@ def test_missing_rank_is_waited_for_until_the_timeout(
     late.step = 1 if connected_before else 0
     assert late.read() == numbers(3 if connected_before else 1)
     assert dataset.reads == 2
-
-
-@pytest.mark.usefixtures("narrow")
-def test_slowest_rank_is_logged_after_ten_seconds(
-    engines: Any, clock: Any, answered: Any, eventually: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    engine = engines(Numbers())
-    present, idle = (open_stream(engine, rank, 3) for rank in (0, 2))
-    assert idle.read() == numbers(2)
-    message = "n: rank 0 of 3 waits for rank 1: the window is full"
-    with caplog.at_level(logging.WARNING):
-        while answered(present, future := present.request()):
-            present.receive(future)
-        assert message not in caplog.text
-        clock.now += 10
-        eventually(lambda: message in caplog.text, "it is logged")
-        assert not future.done()
 
 
 def test_reconnected_rank_finds_its_undelivered_batches(engines: Any) -> None:

@@ -12,7 +12,7 @@ from tools.recording.panes import Pane
 from tools.recording.picture import draw
 from tools.recording.run import record
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+README = Path(__file__).resolve().parents[2] / "README.md"
 
 
 def test_recording_shows_the_lines_of_its_run():

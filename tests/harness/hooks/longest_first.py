@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-DURATIONS = "tests/plugins/durations.json"
+DURATIONS = "tests/harness/hooks/durations.json"
 """Path from pytest's root folder."""
 
 MIN_SECONDS = 0.5

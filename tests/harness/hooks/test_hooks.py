@@ -10,9 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.plugins import longest_first, quick_graphs
+from tests.harness.hooks import longest_first, quick_graphs
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 QUICK = "def test_quick(): pass\n"
 SLOW = f"import pytest\n\n{QUICK}\n@pytest.mark.slow\ndef test_slow(): pass\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from tests.harness.nursery import ForkedProcess, Nursery
 
 
@@ -70,10 +69,3 @@ class CommandLine:
         message = command.error()
         assert command.stdout == ""
         return message
-
-
-@pytest.fixture(scope="session")
-def command_line(
-    nursery: Nursery, new_address: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> CommandLine:
-    return CommandLine(tmp_path_factory.mktemp("commands"), nursery, new_address)
