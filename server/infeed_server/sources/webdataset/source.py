@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
@@ -16,12 +17,14 @@ from infeed_server.sources.webdataset.fields import (
 from infeed_server.sources.webdataset.index import build_index
 from infeed_server.sources.webdataset.reader import WebDatasetReader
 from infeed_server.storage.files import PathString
+from infeed_server.storage.stamp import StoredFile
 
 
 class WebDatasetSource(FilesDefinition):
     """Tars of samples, uncompressed, in the sorted order of their paths."""
 
     kind: ClassVar[str] = "webdataset"
+    indexed_ending: ClassVar[str] = ".tar"
 
     webdataset: Paths
     """Tars: a path, a glob, or a list of them."""
@@ -53,3 +56,18 @@ class WebDatasetSource(FilesDefinition):
             require_few_extensions(known, sum(tar.samples for tar in tars))
         names = first.extensions[first.kinds[first.samples == 0]].tolist()
         return WebDatasetReader(tars, tar_fields(self.fields or default_fields(names)))
+
+    @classmethod
+    def index_files(
+        cls,
+        files: Sequence[StoredFile],
+        directory: str | None,
+        progress: ProgressCallback,
+        *,
+        rebuild: bool,
+    ) -> Iterator[str]:
+        tars = build_index(files, directory, progress, rebuild=rebuild)
+        for tar in tars:
+            state = "checked" if tar.cached else "built"
+            yield f"{tar.file.path}: {tar.samples} samples, index {state}"
+        yield f"{sum(tar.samples for tar in tars)} samples in {len(tars)} files"
