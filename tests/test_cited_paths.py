@@ -13,7 +13,17 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = (
-    *("client", "server", "tfdata", "proto", "tests", "examples", "benchmarks", "deploy"),
+    *(
+        "client",
+        "server",
+        "tfdata",
+        "plugins",
+        "proto",
+        "tests",
+        "examples",
+        "benchmarks",
+        "deploy",
+    ),
     *("native", "tools", "docs", "requirements", ".ci"),
 )
 GENERATED = "client/infeed/v1/"

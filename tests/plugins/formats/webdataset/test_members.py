@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from infeed import SourceError
-from infeed_server.sources.webdataset import members
-from infeed_server.sources.webdataset.members import BLOCK, Member, MemberScan, TruncatedTar
+from infeed_formats.webdataset import members
+from infeed_formats.webdataset.members import BLOCK, Member, MemberScan, TruncatedTar
 
 Write = Callable[..., Path]
 

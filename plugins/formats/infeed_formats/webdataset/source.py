@@ -7,15 +7,15 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
 
-from infeed_server.sources.base import FilesDefinition, Paths, ProgressCallback
-from infeed_server.sources.webdataset.fields import (
+from infeed_formats.webdataset.fields import (
     FieldText,
     default_fields,
     require_few_extensions,
     tar_fields,
 )
-from infeed_server.sources.webdataset.index import build_index
-from infeed_server.sources.webdataset.reader import WebDatasetReader
+from infeed_formats.webdataset.index import build_index
+from infeed_formats.webdataset.reader import WebDatasetReader
+from infeed_server.sources.base import FilesDefinition, Paths, ProgressCallback
 from infeed_server.storage.files import PathString
 from infeed_server.storage.stamp import StoredFile
 

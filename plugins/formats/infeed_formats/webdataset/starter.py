@@ -9,14 +9,14 @@ from typing import Any
 
 from infeed.shared.errors import SourceError
 from infeed.shared.spec import BYTES
-from infeed_server.sources.webdataset.fields import (
+from infeed_formats.webdataset.fields import (
     decode_integer,
     default_fields,
     kind_of,
     require_few_extensions,
 )
-from infeed_server.sources.webdataset.index import read_samples
-from infeed_server.sources.webdataset.members import MemberScan, TruncatedTar
+from infeed_formats.webdataset.index import read_samples
+from infeed_formats.webdataset.members import MemberScan, TruncatedTar
 from infeed_server.starter.draft import Draft
 from infeed_server.starter.drafter import Drafter
 from infeed_server.starter.listing import Files
