@@ -14,7 +14,7 @@ import pytest
 from tests.harness.mds import write_mds
 
 from infeed import SampleError, SourceError
-from infeed_server.sources.mds.source import MdsReader, MdsSource
+from infeed_formats.mds.source import MdsReader, MdsSource
 
 COLUMNS = {"label": ("int", 8), "text": ("str", None)}
 

@@ -14,6 +14,8 @@ from pydantic import BeforeValidator
 from pydantic import Field as Option
 
 from infeed.shared.errors import SampleError, SourceError
+from infeed_formats.mds.encodings import decoder
+from infeed_formats.mds.index import INDEX_NAME, Shard, list_shards, read_index, read_offsets
 from infeed_server.config.model import Finding, as_tuple
 from infeed_server.sources.base import (
     Columns,
@@ -25,8 +27,6 @@ from infeed_server.sources.base import (
 )
 from infeed_server.sources.columns import ColumnSource
 from infeed_server.sources.located import LocatedSource
-from infeed_server.sources.mds.encodings import decoder
-from infeed_server.sources.mds.index import INDEX_NAME, Shard, list_shards, read_index, read_offsets
 from infeed_server.sources.python.elements import (
     Example,
     example_indices,

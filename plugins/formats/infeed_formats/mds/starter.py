@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from infeed.shared.errors import SourceError
-from infeed_server.sources.mds.encodings import decoder
-from infeed_server.sources.mds.index import INDEX_NAME, read_index
+from infeed_formats.mds.encodings import decoder
+from infeed_formats.mds.index import INDEX_NAME, read_index
 from infeed_server.starter.columns import add_columns, open_columns
 from infeed_server.starter.draft import Draft
 from infeed_server.starter.drafter import Drafter
