@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from infeed.shared.errors import SourceError
-from infeed_server.sources.tokens.idx import read_idx
+from infeed_formats.tokens.idx import read_idx
 from infeed_server.starter.draft import Draft
 from infeed_server.starter.drafter import Drafter
 from infeed_server.starter.listing import Files

@@ -12,6 +12,7 @@ import tensorflow as tf
 from pydantic import Field
 
 from infeed.shared.errors import SourceError
+from infeed_formats.tokens.idx import TokenIndex, read_idx
 from infeed_server.sources.base import (
     Columns,
     FilesDefinition,
@@ -21,7 +22,6 @@ from infeed_server.sources.base import (
     Sample,
 )
 from infeed_server.sources.located import LocatedSource
-from infeed_server.sources.tokens.idx import TokenIndex, read_idx
 from infeed_server.storage.files import read_bytes, read_stamp
 from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.stamp import StoredFile, hash_stamps

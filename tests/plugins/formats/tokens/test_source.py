@@ -13,8 +13,8 @@ import pytest
 from tests.harness.megatron import CODES, write_tokens
 
 from infeed import SourceError
+from infeed_formats.tokens.source import TokensReader
 from infeed_server.sources import TokensSource
-from infeed_server.sources.tokens.source import TokensReader
 
 Parse = Callable[..., dict[str, Any]]
 
