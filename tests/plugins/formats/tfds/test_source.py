@@ -22,7 +22,7 @@ from tests.harness.tfds import (
 )
 
 from infeed import SourceError
-from infeed_server.sources.tfds.source import TfdsReader, TfdsSource
+from infeed_formats.tfds.source import TfdsReader, TfdsSource
 
 Parse = Callable[..., dict[str, Any]]
 

@@ -12,10 +12,10 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from infeed.shared.errors import SourceError
+from infeed_formats.tfds.features import Leaf, Leaves
+from infeed_formats.tfds.info import INFO_NAME, list_shards, read_features, read_info
 from infeed_server.config.model import Finding, as_tuple, did_you_mean
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback, Sample, find_missing
-from infeed_server.sources.tfds.features import Leaf, Leaves
-from infeed_server.sources.tfds.info import INFO_NAME, list_shards, read_features, read_info
 from infeed_server.sources.tfrecord.features import FeatureOptions, length_field
 from infeed_server.sources.tfrecord.index import RecordIndex, build_index
 from infeed_server.sources.tfrecord.reader import TFRecordReader

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from infeed.shared.errors import SourceError
-from infeed_server.sources.tfds.features import Leaves
-from infeed_server.sources.tfds.info import INFO_NAME, list_shards, read_features, read_info
+from infeed_formats.tfds.features import Leaves
+from infeed_formats.tfds.info import INFO_NAME, list_shards, read_features, read_info
 from infeed_server.sources.tfrecord.preview import parse_example, read_first
 from infeed_server.starter.draft import Draft
 from infeed_server.starter.drafter import Drafter
