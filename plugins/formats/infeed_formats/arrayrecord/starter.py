@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from infeed_server.sources.arrayrecord.reader import read_first
+from infeed_formats.arrayrecord.reader import read_first
 from infeed_server.starter.drafter import Drafter
 from infeed_server.starter.records import draft_examples
 

@@ -19,9 +19,9 @@ from pydantic import ValidationError
 
 from infeed import SourceError
 from infeed.shared.errors import MissingExtraError
+from infeed_formats.arrayrecord import reader as reader_module
+from infeed_formats.arrayrecord.reader import ArrayRecordReader
 from infeed_server.sources import ArrayRecordSource
-from infeed_server.sources.arrayrecord import reader as reader_module
-from infeed_server.sources.arrayrecord.reader import ArrayRecordReader
 
 Example = Callable[..., bytes]
 Parse = Callable[..., dict[str, Any]]

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from pydantic import field_validator
 
-from infeed_server.sources.arrayrecord.reader import (
+from infeed_formats.arrayrecord.reader import (
     ArrayRecordReader,
     RecordFile,
     open_reader,
