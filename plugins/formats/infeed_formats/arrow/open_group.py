@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from infeed_server.sources.arrow.fields import pyarrow
+from infeed_formats.arrow.fields import pyarrow
 from infeed_server.storage.ranges import RangeReader
 
 

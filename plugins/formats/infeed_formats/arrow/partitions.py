@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from infeed_server.sources.arrow.fields import pyarrow
+from infeed_formats.arrow.fields import pyarrow
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _NULL = "__HIVE_DEFAULT_PARTITION__"

@@ -19,9 +19,9 @@ import tensorflow as tf
 from tests.harness.waiting import wait_until
 
 from infeed.shared.errors import InfeedError, MissingExtraError, SampleError, SourceError
-from infeed_server.sources.arrow.parquet import ParquetSource
-from infeed_server.sources.arrow.row_groups import RowGroups
-from infeed_server.sources.arrow.tables import TableReader
+from infeed_formats.arrow.parquet import ParquetSource
+from infeed_formats.arrow.row_groups import RowGroups
+from infeed_formats.arrow.tables import TableReader
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

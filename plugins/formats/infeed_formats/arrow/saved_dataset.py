@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from infeed.shared.errors import SourceError
-from infeed_server.sources.arrow.fields import decoding
+from infeed_formats.arrow.fields import decoding
 from infeed_server.storage.files import (
     describe_nearest_folder,
     has_match,

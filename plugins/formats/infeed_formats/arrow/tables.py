@@ -11,8 +11,7 @@ import numpy.typing as npt
 from pydantic import BeforeValidator, Field, NonNegativeInt
 
 from infeed.shared.errors import SourceError
-from infeed_server.config.model import as_tuple
-from infeed_server.sources.arrow.fields import (
+from infeed_formats.arrow.fields import (
     RowError,
     field_of,
     flatten,
@@ -20,6 +19,7 @@ from infeed_server.sources.arrow.fields import (
     pyarrow,
     to_rows,
 )
+from infeed_server.config.model import as_tuple
 from infeed_server.sources.base import Columns, Indices, require_names
 from infeed_server.sources.columns import ColumnSource
 from infeed_server.sources.located import FilesSource

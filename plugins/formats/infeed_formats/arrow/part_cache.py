@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from infeed_server.sources.arrow.tables import Part
+from infeed_formats.arrow.tables import Part
 from infeed_server.sources.base import READ_THREADS
 from infeed_server.storage.flights import Flights
 

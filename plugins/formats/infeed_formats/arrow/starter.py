@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from infeed.shared.errors import SourceError
-from infeed_server.sources.arrow.row_groups import RowGroups
-from infeed_server.sources.arrow.saved_dataset import SPLITS, STATE, read_splits
+from infeed_formats.arrow.row_groups import RowGroups
+from infeed_formats.arrow.saved_dataset import SPLITS, STATE, read_splits
 from infeed_server.starter.columns import add_columns, open_columns
 from infeed_server.starter.draft import Draft
 from infeed_server.starter.drafter import Drafter

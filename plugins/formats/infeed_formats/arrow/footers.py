@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from infeed.shared.errors import SourceError
-from infeed_server.sources.arrow.fields import decoding, pyarrow
+from infeed_formats.arrow.fields import decoding, pyarrow
 from infeed_server.storage.files import damaged_error
 from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.stamp import StoredFile

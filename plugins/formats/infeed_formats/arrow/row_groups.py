@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from infeed.shared.errors import SourceError
-from infeed_server.sources.arrow import fields
-from infeed_server.sources.arrow.footers import read_footers
-from infeed_server.sources.arrow.open_group import OpenGroup
-from infeed_server.sources.arrow.part_cache import PartCache
-from infeed_server.sources.arrow.partitions import read_partitions
-from infeed_server.sources.arrow.saved_dataset import stored_classes
-from infeed_server.sources.arrow.tables import Part, Shapes, TableReader, part_of_table
+from infeed_formats.arrow import fields
+from infeed_formats.arrow.footers import read_footers
+from infeed_formats.arrow.open_group import OpenGroup
+from infeed_formats.arrow.part_cache import PartCache
+from infeed_formats.arrow.partitions import read_partitions
+from infeed_formats.arrow.saved_dataset import stored_classes
+from infeed_formats.arrow.tables import Part, Shapes, TableReader, part_of_table
 from infeed_server.sources.class_names import class_conflict
 from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.stamp import StoredFile

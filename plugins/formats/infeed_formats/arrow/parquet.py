@@ -6,9 +6,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import ByteSize, Field
 
-from infeed_server.sources.arrow.fields import pyarrow
-from infeed_server.sources.arrow.row_groups import RowGroups
-from infeed_server.sources.arrow.tables import ColumnNames, Shapes
+from infeed_formats.arrow.fields import pyarrow
+from infeed_formats.arrow.row_groups import RowGroups
+from infeed_formats.arrow.tables import ColumnNames, Shapes
 from infeed_server.sources.base import FilesDefinition, Paths, ProgressCallback
 
 

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 from pydantic import field_validator
 
 from infeed.shared.errors import SourceError
+from infeed_formats.arrow import fields
+from infeed_formats.arrow.saved_dataset import read_saved, require_saved
+from infeed_formats.arrow.tables import ColumnNames, Part, Shapes, TableReader, part_of_table
 from infeed_server.config.model import Finding
 from infeed_server.sources.arrays.npy_files import MappedFile
-from infeed_server.sources.arrow import fields
-from infeed_server.sources.arrow.saved_dataset import read_saved, require_saved
-from infeed_server.sources.arrow.tables import ColumnNames, Part, Shapes, TableReader, part_of_table
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback, find_missing
 from infeed_server.storage.files import PathString, absolute_path, is_remote, reading
 from infeed_server.storage.stamp import StoredFile

@@ -13,9 +13,9 @@ import tensorflow as tf
 from tests.harness.saved import write_saved
 
 from infeed.shared.errors import ConfigError, InfeedError, SampleError, SourceError
+from infeed_formats.arrow.huggingface import HuggingFaceSource
+from infeed_formats.arrow.tables import TableReader
 from infeed_server.pipeline.load import parse
-from infeed_server.sources.arrow.huggingface import HuggingFaceSource
-from infeed_server.sources.arrow.tables import TableReader
 
 pa = pytest.importorskip("pyarrow")
 

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from infeed.shared.errors import SampleError, SourceError
-from infeed_server.sources.arrow.csv_files import CsvRows, CsvSource
+from infeed_formats.arrow.csv_files import CsvRows, CsvSource
 
 pytest.importorskip("pyarrow")
 

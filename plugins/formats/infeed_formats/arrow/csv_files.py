@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import Field
 
 from infeed.shared.errors import SourceError
-from infeed_server.sources.arrow.fields import SEVERAL, pyarrow
-from infeed_server.sources.arrow.tables import ColumnNames, Part, TableReader
+from infeed_formats.arrow.fields import SEVERAL, pyarrow
+from infeed_formats.arrow.tables import ColumnNames, Part, TableReader
 from infeed_server.sources.base import FilesDefinition, Paths, ProgressCallback, require_names
 from infeed_server.storage.faults import one_line
 from infeed_server.storage.files import abbreviate, read_bytes
