@@ -133,7 +133,7 @@ class ArrayRecordReader(FilesSource):
         numbers = self.files_of(indices[slots])
         for number in np.unique(numbers).tolist():
             of_file = slots[numbers == number]
-            positions = (indices[of_file] - self._first[number]).tolist()
+            positions = (indices[of_file] - self.first[number]).tolist()
             read = partial(self._read_file, number, positions)
             records[of_file] = retry_faults(read, self.files[number].path)
         return {RECORD_COLUMN: records}
@@ -163,7 +163,7 @@ class ArrayRecordReader(FilesSource):
             raise changed_error(path, "the server opened it", listed.difference(stamp))
 
     def _damaged(self, number: int, position: int, problem: str) -> SourceError:
-        index = int(self._first[number]) + position
+        index = int(self.first[number]) + position
         return damaged_error(
             self.files[number].path,
             f" is damaged: sample {index} cannot be read, record {position}: {problem}",

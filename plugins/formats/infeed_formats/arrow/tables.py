@@ -88,7 +88,7 @@ class TableReader(ColumnSource, FilesSource):
         values = field.empty(len(self))
         for number in range(len(self.files)):
             for _, part in self.load([number]):
-                rows = slice(*self._first[number : number + 2].tolist())
+                rows = slice(*self.first[number : number + 2].tolist())
                 try:
                     values[rows] = to_rows(part[name], field)
                 except RowError as error:
@@ -112,7 +112,7 @@ class TableReader(ColumnSource, FilesSource):
         bad: dict[int, tuple[str, RowError]] = {}
         for number, part in self.load(np.unique(parts).tolist()):
             slots = np.flatnonzero(parts == number)
-            rows = pyarrow().array(indices[slots] - self._first[number])
+            rows = pyarrow().array(indices[slots] - self.first[number])
             for field in self.fields:
                 try:
                     values = to_rows(part[field.name].take(rows), field)
@@ -123,7 +123,7 @@ class TableReader(ColumnSource, FilesSource):
             slot = min(bad)
             index, (column, reason) = int(indices[slot]), bad[slot]
             file = self.files[self.file_of(index)]
-            row = index - self._first[self.files.index(file)]
+            row = index - self.first[self.files.index(file)]
             problem = f"its column {column!r} {reason}{self.remedy(column)}"
             raise self.sample_error(index, problem, f"{file.path}, row {row}")
         return columns

@@ -103,8 +103,8 @@ class MdsReader(ColumnSource, LocatedSource):
 
     def _read(self, indices: Indices) -> Iterator[dict[str, bytes]]:
         """Yields the bytes of each column of samples."""
-        begins, sizes = (part[indices].astype(np.int64) for part in (self._begins, self._sizes))
-        samples = self._ranges.read(self.files_of(indices), begins, sizes)
+        begins, sizes = (part[indices].astype(np.int64) for part in (self.begins, self._sizes))
+        samples = self.ranges.read(self.files_of(indices), begins, sizes)
         for index, data in zip(indices.tolist(), samples, strict=True):
             # In front are the sizes of the columns that vary.
             head = 4 * self._column_sizes.count(None)

@@ -86,7 +86,7 @@ class TokensReader(LocatedSource):
     def read(self, indices: Indices) -> Columns:
         """Returns the tokens of samples, of sequences as bytes. Raises `SourceError`."""
         sizes = self._lengths[indices] * self._dtype.itemsize
-        rows = self._ranges.read(self.files_of(indices), self._begins[indices], sizes)
+        rows = self.ranges.read(self.files_of(indices), self.begins[indices], sizes)
         if not self.parsed:
             return {_FIELD: rows}
         length = int(self._lengths[0])

@@ -34,7 +34,7 @@ class WebDatasetReader(ColumnSource, LocatedSource):
         self.locate(ranges, [tar.samples for tar in tars], begins)
         self._truncated = {
             int(end) - 1
-            for tar, end in zip(tars, self._first[1:], strict=True)
+            for tar, end in zip(tars, self.first[1:], strict=True)
             if tar.members.truncated
         }
         self._extensions = {name: field.extensions for name, field in fields.items()}
@@ -65,15 +65,15 @@ class WebDatasetReader(ColumnSource, LocatedSource):
         count = len(self.fields)
         files = np.repeat(self.files_of(indices), count)
         offsets, sizes = self._offsets[indices].ravel(), self._sizes[indices].ravel()
-        members = self._ranges.read(files, offsets, sizes).reshape(-1, count).tolist()
+        members = self.ranges.read(files, offsets, sizes).reshape(-1, count).tolist()
         samples = (dict(zip(self._decoders, row, strict=True)) for row in members)
         return self.decode(indices, samples, self._decoders)
 
     def _places(self, extensions: Sequence[str]) -> tuple[Int64, Int64]:
         """Returns the offset and the size of a field's member in each sample; without one, -1."""
-        offsets, sizes = np.full((2, len(self._begins)), -1, np.int64)
+        offsets, sizes = np.full((2, len(self.begins)), -1, np.int64)
         for extension in reversed(extensions):  # the first one that a sample has is taken
-            for (_, index, _), first in zip(self._tars, self._first, strict=False):
+            for (_, index, _), first in zip(self._tars, self.first, strict=False):
                 found = index.extensions[index.kinds] == extension
                 samples = index.samples[found] + first
                 offsets[samples], sizes[samples] = index.offsets[found], index.sizes[found]
@@ -94,7 +94,7 @@ class WebDatasetReader(ColumnSource, LocatedSource):
         sample = having[:1]
         place = self._offsets[sample, column], self._sizes[sample, column]
         try:
-            first = to_value(decode_npy(self._ranges.read(self.files_of(sample), *place)[0]))
+            first = to_value(decode_npy(self.ranges.read(self.files_of(sample), *place)[0]))
         except ValueError as error:
             where = self.provenance(int(sample[0]))
             problem = f"the first sample's field {name!r} {error}; leave it out, or repair it"
@@ -118,7 +118,7 @@ class WebDatasetReader(ColumnSource, LocatedSource):
         found, number = self.provenance(index), self.file_of(index)
         path, stamp = self.files[number]
         with reading(path), FileHandle(path) as handle:
-            self._ranges.check(number)
+            self.ranges.check(number)
             # Read again, as the keys of all samples would take much memory.
             first = next(MemberScan(handle, path, stamp.size).members(found.offset or 0), None)
         key, _ = (split_name(first.name) if first else None) or ("", "")
