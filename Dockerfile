@@ -26,6 +26,7 @@ RUN mkdir /dist \
 COPY client client
 COPY server server
 COPY tfdata tfdata
+COPY plugins plugins
 RUN python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /dist .
 
 # --- native: the JPEG decoder of the server ---------------------------------------------------

@@ -17,7 +17,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.infeed-ready
 READY := $(VENV)/.infeed-native-ready
 FRAMEWORKS_READY := $(VENV)/.infeed-frameworks-ready
-CODE := client server tfdata native tests examples benchmarks deploy tools
+CODE := client server tfdata plugins native tests examples benchmarks deploy tools
 
 # The same default as in `infeed`: TensorFlow's relevant errors are raised as exceptions.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
@@ -145,7 +145,8 @@ soak: $(READY) ## Check that memory does not grow (eight minutes); see benchmark
 lint: $(READY) ## Check style, types, prose, the .proto files and the generated stubs.
 	@$(BIN)/ruff check $(wildcard $(CODE))
 	@$(BIN)/ruff format --check $(wildcard $(CODE))
-	@$(BIN)/mypy client/infeed server/infeed_server tfdata/infeed_tfdata native/infeed_jpeg
+	@$(BIN)/mypy client/infeed server/infeed_server tfdata/infeed_tfdata \
+	  plugins/formats/infeed_formats native/infeed_jpeg
 	@$(BIN)/python tools/prose.py
 	@$(BIN)/python -m tools.docs --check
 	@$(BIN)/buf lint
@@ -187,4 +188,4 @@ sbom: $(READY) ## The same with the server and TensorFlow; list what it contains
 .PHONY: clean
 clean: ## Remove .venv, caches and build output.
 	rm -rf $(VENV) build dist native/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find client server tfdata native tests examples benchmarks deploy tools -name __pycache__ -prune -exec rm -rf {} +
+	find client server tfdata plugins native tests examples benchmarks deploy tools -name __pycache__ -prune -exec rm -rf {} +

@@ -13,14 +13,24 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = (
-    *("client", "server", "tfdata", "proto", "tests", "examples", "benchmarks", "deploy"),
+    *(
+        "client",
+        "server",
+        "tfdata",
+        "plugins",
+        "proto",
+        "tests",
+        "examples",
+        "benchmarks",
+        "deploy",
+    ),
     *("native", "tools", "docs", "requirements", ".ci"),
 )
 GENERATED = "client/infeed/v1/"
 
 USERS_FILES = {
     *("hf_data.py", "infeed/example.proto", "my_data.py", "my_functions.py", "my_transforms.py"),
-    "torch_data.py",
+    *("infeed_fixed.py", "torch_data.py"),
 }
 
 _OWN_FILE = re.compile(r"\w\.(?:md|proto|py|sh)$")

@@ -1,4 +1,5 @@
-"""The layers of the packages: imports point one way, in no circle, and the client stays light."""
+"""The layers of the packages: imports point one way, in no circle, and the client stays light. The
+core knows no plug-in."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import sys
 from collections.abc import Set
 from functools import cache
 from graphlib import TopologicalSorter
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,15 @@ PACKAGES = {
     "infeed_tfdata": ROOT / "tfdata",
 }
 """A package's folder. A package imports no package below it."""
+
+PLUGINS = {"infeed_formats": ROOT / "plugins" / "formats"}
+"""Packages that the core finds by entry points. Their folders do not import each other."""
+
+ROOMS = (
+    "infeed.shared",
+    *(f"infeed_server.{name}" for name in ("config", "sources", "starter", "storage")),
+)
+"""What plug-ins import of the core."""
 
 # Lowest first. A folder or module imports its own modules and what stands in a lower row.
 LAYERS = {
@@ -78,6 +89,9 @@ CLIENT_REQUIREMENTS = {
 `opentelemetry` where a provider is given; adapters and command line have more."""
 
 
+OTHER_TOKENS = {"infeed_server.serving.auth"}
+"""Modules whose tokens give access."""
+
 MAX_ARGUMENTS = 8
 """Arguments of a function without `self`; more, and some of them are one object of options."""
 
@@ -85,7 +99,7 @@ MAX_ARGUMENTS = 8
 def modules() -> dict[str, Path]:
     """Returns every module by its full name."""
     found = {}
-    for folder in PACKAGES.values():
+    for folder in (PACKAGES | PLUGINS).values():
         for path in sorted(folder.rglob("*.py")):
             *parts, last = path.relative_to(folder).with_suffix("").parts
             found[".".join(parts if last == "__init__" else [*parts, last])] = path
@@ -126,7 +140,13 @@ def wrong_imports(module: str, imported: Set[str]) -> list[str]:
     """Returns what a module may not import, of these packages."""
     package, _, rest = module.partition(".")
     wrong = []
+    if package in PLUGINS:
+        allowed = tuple(f"{room}." for room in (*ROOMS, ".".join(module.split(".")[:2])))
+        own = {name for name in imported if name.partition(".")[0] in PACKAGES | PLUGINS}
+        return sorted(name for name in own if not f"{name}.".startswith(allowed))
     for other in sorted(imported):
+        if other.partition(".")[0] in PLUGINS:
+            wrong.append(other)
         other_package, _, other_rest = other.partition(".")
         if other_package not in PACKAGES:
             continue
@@ -140,6 +160,14 @@ def wrong_imports(module: str, imported: Set[str]) -> list[str]:
             shared = any(f"{other_rest}.".startswith(f"{name}.") for name in SHARED)
             wrong += [] if shared else [other]
     return wrong
+
+
+def named_kinds(source: str) -> set[str]:
+    """Returns the kinds of plug-ins' sources that are strings of a module."""
+    sources = entry_points(group="infeed.sources")
+    kinds = {entry.name for entry in sources if entry.module.partition(".")[0] in PLUGINS}
+    strings = {node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)}
+    return kinds & strings
 
 
 def uses_grpc(imported: Set[str]) -> bool:
@@ -178,13 +206,21 @@ def test_modules_import_lower_layers_only() -> None:
     assert {module: wrong for module, wrong in found.items() if wrong} == {}
 
 
+def test_the_core_names_no_format() -> None:
+    assert named_kinds("KIND = 'webdataset'") == {"webdataset"}
+    for module, path in MODULES.items():
+        if module.partition(".")[0] in ("infeed", "infeed_server") and module not in OTHER_TOKENS:
+            assert named_kinds(path.read_text()) == set(), module
+
+
 @pytest.mark.parametrize("tool", TOOLS)
 def test_only_the_command_line_imports_a_tool(tool: str) -> None:
     allowed = tuple(f"infeed_server.{part}." for part in (tool, "cli"))
     users = {
         module
         for module, path in MODULES.items()
-        if any(f"{name}.".startswith(f"infeed_server.{tool}.") for name in imports(path))
+        if module.partition(".")[0] in PACKAGES
+        and any(f"{name}.".startswith(f"infeed_server.{tool}.") for name in imports(path))
     }
     assert {module for module in users if not f"{module}.".startswith(allowed)} == set()
 
@@ -219,6 +255,9 @@ def test_no_file_of_the_client_imports_grpc() -> None:
         ("infeed_server.runtime.server", "infeed_tfdata.engine"),
         ("infeed.tensorflow", "infeed_tfdata.trainer.distribute"),
         ("infeed_tfdata.roles.run", "infeed_tfdata.gateway.client"),
+        ("infeed_server.sources.registry", "infeed_formats.webdataset"),
+        ("infeed_formats.webdataset.source", "infeed_formats.mds.source"),
+        ("infeed_formats.webdataset.source", "infeed_server.engines.base"),
     ],
 )
 def test_an_import_of_a_higher_layer_is_found(module: str, imported: str) -> None:

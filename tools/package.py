@@ -37,7 +37,10 @@ from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[1]
 
-PACKAGES = ("client/infeed", "server/infeed_server", "tfdata/infeed_tfdata")
+PACKAGES = (
+    *("client/infeed", "server/infeed_server", "tfdata/infeed_tfdata"),
+    "plugins/formats/infeed_formats",
+)
 
 SBOM_TOOL = "cyclonedx-bom==7.5.0"
 TWINE = "twine==7.0.0"
@@ -204,8 +207,11 @@ def check(sdist: Path, wheel: Path, release: str | None, repository: str | None)
     tops = {name.partition("/")[0] for name in in_wheel if ".dist-info/" not in name}
     problems += [f"the wheel has {name}" for name in tops - {Path(path).name for path in PACKAGES}]
     # Whatever git has in the packages, pages and scripts of the dashboard too.
-    tracked = run("git", "ls-files", *PACKAGES, cwd=ROOT).split()
-    expected = {name.partition("/")[2] for name in tracked}
+    expected = {
+        name.removeprefix(f"{Path(package).parent}/")
+        for package in PACKAGES
+        for name in run("git", "ls-files", package, cwd=ROOT).split()
+    }
     problems += [f"the wheel lacks {name}" for name in sorted(expected - in_wheel)]
     problems += check_readme(fields.get_payload(), repository)
     if release is not None:

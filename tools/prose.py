@@ -19,9 +19,13 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 
 CODE = (
-    *("client", "server", "tfdata", "native", "tests", "examples", "benchmarks", "deploy", "tools"),
+    *("client", "server", "tfdata", "plugins", "native"),
+    *("tests", "examples", "benchmarks", "deploy", "tools"),
 )
-DOCUMENTS = ("README.md", "CONTRIBUTING.md", "docs", "proto", "benchmarks", "deploy", "examples")
+DOCUMENTS = (
+    *("README.md", "CONTRIBUTING.md", "docs", "proto", "plugins"),
+    *("benchmarks", "deploy", "examples"),
+)
 GENERATED = ("client/infeed/v1/",)
 SELF = "tools/prose.py"
 

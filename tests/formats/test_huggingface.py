@@ -9,9 +9,9 @@ import tensorflow as tf
 from tests.harness.samples import parse
 from tests.harness.writers import needs_writers, run_writer
 
-from infeed_server.sources.arrow.huggingface import HuggingFaceSource
-from infeed_server.sources.arrow.parquet import ParquetSource
-from infeed_server.sources.arrow.tables import TableReader
+from infeed_formats.arrow.huggingface import HuggingFaceSource
+from infeed_formats.arrow.parquet import ParquetSource
+from infeed_formats.arrow.tables import TableReader
 
 pytestmark = needs_writers
 

@@ -11,7 +11,7 @@ from tests.harness.samples import parse
 from tests.harness.writers import needs_writers, run_writer
 
 from infeed import SourceError
-from infeed_server.sources.mds.source import MdsReader, MdsSource
+from infeed_formats.mds.source import MdsReader, MdsSource
 
 pytestmark = needs_writers
 

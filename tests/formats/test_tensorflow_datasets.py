@@ -13,8 +13,8 @@ from tests.harness.samples import parse
 from tests.harness.writers import needs_writers, run_writer
 
 from infeed import SourceError
+from infeed_formats.tfds.source import TfdsReader, TfdsSource
 from infeed_server.sources.images.source import ImagesSource
-from infeed_server.sources.tfds.source import TfdsReader, TfdsSource
 
 pytestmark = needs_writers
 

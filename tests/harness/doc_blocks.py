@@ -30,6 +30,7 @@ PAGES = sorted(
 
 FOLLOWED = {
     "docs/data-order.md": "tests/docs/test_data_order.py",
+    "docs/extending.md": "tests/plugins/test_extending.py",
     "docs/gallery.md": "tests/examples/test_gallery.py",
     "docs/quickstart.md": "tests/docs/test_quickstart.py",
     "examples/notebooks/first.md": "tests/examples/test_notebooks.py",

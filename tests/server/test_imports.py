@@ -56,6 +56,23 @@ def test_parent_and_workers_do_not_load_tensorflow(module: str) -> None:
     assert process.stdout == "False\n"
 
 
+def test_a_format_is_imported_by_the_first_pipeline_that_uses_it() -> None:
+    code = """
+import sys
+from infeed_server.imports import defer_tensorflow
+defer_tensorflow()
+from infeed_server import Pipeline
+Pipeline.model_validate({"source": {"images": "photos"}})
+before = "infeed_formats" in sys.modules
+Pipeline.model_validate({"source": {"tokens": "*.idx"}})
+print(before, sorted(name for name in sys.modules if name.count(".") == 1 and "_formats." in name))
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert process.stdout == "False ['infeed_formats.tokens']\n"
+
+
 def test_deferred_tensorflow_is_loaded_by_its_first_use(tmp_path: Path) -> None:
     # A package of that name, so that the test need not load the real one.
     package = tmp_path / "tensorflow"

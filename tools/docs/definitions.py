@@ -16,7 +16,7 @@ from tools.docs.option_types import describe_default, describe_type
 from infeed_server.config.model import Definition
 from infeed_server.pipeline.definition import BatchOptions, Pipeline, Remove, Shuffle
 from infeed_server.sources.python.source import FieldOptions
-from infeed_server.sources.registry import source_class, source_kinds
+from infeed_server.sources.registry import source_classes
 from infeed_server.sources.tfrecord.features import FeatureOptions
 from infeed_server.transforms import REGISTRY, Transform
 
@@ -27,7 +27,7 @@ _MODELS: dict[str, type[Definition]] = {
     "batch": BatchOptions,
     "feature": FeatureOptions,
     "field": FieldOptions,
-    **{kind: source_class(kind) for kind in source_kinds()},
+    **{source.kind: source for source in source_classes()},
 }
 
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from infeed_server.cli.console import console, index_progress
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import loading_tensorflow
-
-if TYPE_CHECKING:
-    from infeed_server.storage.stamp import StoredFile
 
 
 def index(
@@ -37,36 +33,20 @@ def index(
     """
     set_up_logging()
     with loading_tensorflow():
-        from infeed_server.sources.tfrecord.index import build_index, refuse_truncated
+        from infeed_server.sources import TFRecordSource
+        from infeed_server.sources.base import FilesDefinition
+        from infeed_server.sources.registry import source_classes
         from infeed_server.storage.files import list_files
 
     files = list_files([pattern])
-    if all(file.path.lower().endswith(".tar") for file in files):
-        _index_tars(files, pattern, directory, rebuild=rebuild)
-        return
+    endings = {Path(file.path).suffix.lower() for file in files}
+    definition: type[FilesDefinition] = TFRecordSource
+    for other in source_classes():
+        if issubclass(other, FilesDefinition) and endings == {other.indexed_ending}:
+            definition = other
     with index_progress(pattern) as progress:
-        found = build_index(files, directory, progress, keep_damaged=True, rebuild=rebuild)
-    for file in found.files:
-        refuse_truncated(file)
-    for file in found.files:
-        state = "checked" if file.cached else "built"
-        print(f"{file.path}: {file.records} records, index {state}")
-    damaged = f", of which {len(found.damaged)} damaged" if len(found.damaged) else ""
-    total = f"{len(found)} records in {len(found.files)} files{damaged}"
-    print(f"{total}, identity {found.identity[:32]}")
-
-
-def _index_tars(
-    files: Sequence[StoredFile], pattern: str, directory: str | None, *, rebuild: bool
-) -> None:
-    from infeed_server.sources.webdataset.index import build_index
-
-    with index_progress(pattern) as progress:
-        tars = build_index(files, directory, progress, rebuild=rebuild)
-    for tar in tars:
-        state = "checked" if tar.cached else "built"
-        print(f"{tar.file.path}: {tar.samples} samples, index {state}")
-    print(f"{sum(tar.samples for tar in tars)} samples in {len(tars)} files")
+        lines = [*definition.index_files(files, directory, progress, rebuild=rebuild)]
+    print("\n".join(lines))
 
 
 def token(

@@ -188,6 +188,22 @@ class FilesDefinition(IndexedDefinition):
     """The options of a source in files: the option named like its `kind` has their paths or globs,
     one or a list."""
 
+    indexed_ending: ClassVar[str] = ""
+    """Ending of the files that `index_files` indexes."""
+
+    @classmethod
+    def index_files(
+        cls,
+        files: Sequence[StoredFile],
+        directory: str | None,
+        progress: ProgressCallback,
+        *,
+        rebuild: bool,
+    ) -> Iterator[str]:
+        """Builds the index of each file, or checks it, and yields what was found. `directory` is
+        its folder, instead of the data's own. Raises `SourceError`."""
+        raise NotImplementedError(cls.__name__)
+
     @property
     def patterns(self) -> list[str]:
         value = getattr(self, self.kind)

@@ -6,7 +6,7 @@ An entry point has the key that selects the source in a configuration, and loads
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from typing import Annotated, Any, TypeAlias
 
@@ -38,6 +38,13 @@ def source_class(kind: str) -> type[SourceDefinition]:
     raise ConfigError(f"the source {kind!r}, {_DOOR.place(kind)}, {problem}")
 
 
+def source_classes() -> Iterator[type[SourceDefinition]]:
+    """Yields the definitions of all kinds but those whose package is at fault."""
+    for kind in source_kinds():
+        with suppress(ConfigError):
+            yield source_class(kind)
+
+
 def __getattr__(name: str) -> type[SourceDefinition]:
     for kind in _DOOR.names_of(name):
         return source_class(kind)
@@ -60,19 +67,11 @@ def _validate(value: Any) -> SourceDefinition:
     if kinds:
         message += f"; this one has {' and '.join(kinds)}"
     elif isinstance(value, dict):
-        options = _all_options()
+        options = {name for one in source_classes() for name in one.model_fields}
         hints = {key: did_you_mean(str(key), known) for key in value if key not in options}
         unknown = [f"unknown key {key!r}{hint}; " for key, hint in hints.items() if hint]
         message = f"{''.join(unknown[:1])}{message}"
     raise PydanticCustomError("source_kind", "{message}", {"message": message})
-
-
-def _all_options() -> set[str]:
-    options: set[str] = set()
-    for kind in source_kinds():
-        with suppress(ConfigError):  # of a package that is not in use
-            options.update(source_class(kind).model_fields)
-    return options
 
 
 AnySource: TypeAlias = Annotated[SerializeAsAny[SourceDefinition], BeforeValidator(_validate)]

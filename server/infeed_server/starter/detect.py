@@ -9,14 +9,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from infeed.shared.errors import InfeedError, SourceError
-from infeed_server.sources.arrow.saved_dataset import SPLITS, STATE
 from infeed_server.sources.images.listing import EXTENSIONS
-from infeed_server.sources.tfrecord.framing import HEADER_BYTES, masked_crc
-from infeed_server.starter.columns import COLUMN_DRAFTS
 from infeed_server.starter.draft import Starter
+from infeed_server.starter.drafter import Drafter, drafters
 from infeed_server.starter.images import image_starter, names_images
 from infeed_server.starter.listing import (
     READ_THREADS,
@@ -27,7 +26,6 @@ from infeed_server.starter.listing import (
     shard_pattern,
     unused,
 )
-from infeed_server.starter.records import RECORD_DRAFTS
 from infeed_server.storage.files import (
     abbreviate,
     absolute_path,
@@ -39,21 +37,7 @@ from infeed_server.storage.files import (
 )
 from infeed_server.storage.git_lfs import name_pointer
 
-_IMAGES, _TABLE = "images", "csv"
-_DRAFTS = {**COLUMN_DRAFTS, **RECORD_DRAFTS}
-_ENDINGS = {".tar": "webdataset", ".csv": _TABLE, ".npz": "arrays", ".npy": "arrays"}
-_ENDINGS |= {".parquet": "parquet", ".pq": "parquet", ".tfrecord": "tfrecord"}
-_ENDINGS |= dict.fromkeys(EXTENSIONS, _IMAGES)
-"""Ending → source of such files, or a CSV; what other files are is in their first bytes."""
-_HEADS = {b"MMIDIDX\0": "tokens", b"\x1f\x8b": "tfrecord"}  # which names the compression
-_HEADS[bytes.fromhex("83af70d10d884a3f")] = "arrayrecord"
-_DESCRIBED: Mapping[str, tuple[str, set[str]]] = {
-    "index.json": ("mds", {"version", "shards"}),
-    "dataset_info.json": ("tfds", {"name", "splits"}),
-    STATE: ("huggingface", {"_data_files"}),
-    SPLITS: ("huggingface", {"splits"}),
-}
-"""Name of a file that describes its folder → source of the folder, and keys that it has."""
+_IMAGES = "images"
 
 
 def starter_for(path: str, target: Path, **options: str | None) -> Starter:
@@ -77,14 +61,17 @@ def _starter(
 ) -> Starter:
     folder = absolute_path(path).rstrip("/") if is_folder(path) else ""
     files = expand_globs([f"{glob.escape(folder)}/**" if folder else path])
-    found = _by_source(files, source)
-    if not folder and not source and [*found] == [_TABLE]:
+    known = drafters()
+    tables = {kind for kind, drafter in known.items() if drafter.is_table}
+    found = _by_source(files, source, known)
+    if not folder and not source and len(found) == 1 and tables >= found.keys():
         beside = expand_globs([f"{glob.escape(posixpath.dirname(files[0]))}/**"])
         images = [file for file in beside if file.lower().endswith(EXTENSIONS)]
         if images and names_images(files[0], images):
             files, found, labels = beside, {_IMAGES: images}, labels or files[0]
-    if len(found) > 1 and source != _TABLE:
-        found.pop(_TABLE, None)  # of labels, or of something else
+    if not tables >= found.keys():
+        for table in tables - {source}:
+            found.pop(table, None)  # of labels, or of something else
     source = _chosen(found, source or (_IMAGES if labels or parts else None), path)
     if source == _IMAGES and (folder or labels):
         # Beside other data, folders without images are no classes.
@@ -92,49 +79,68 @@ def _starter(
         return image_starter(root, files, target, parts, labels)
     if labels or parts:
         raise SourceError(f"--labels, --parts: {path} is no folder of images; leave them out")
-    if source not in _DRAFTS:
+    if source not in known:
         raise _unknown(files[0])
-    if is_remote(path) and source in ("arrayrecord", "huggingface"):
+    drafter = known[source]
+    if is_remote(path) and drafter.is_local:
         raise SourceError(
             f"{path}: the source {source} reads local files only; copy these to this host, or a "
             "pack of them to the store, see docs/data.md, When to pack"
         )
-    is_apart = source in {"arrays", *(name for name, _ in _DESCRIBED.values())}
+    is_apart = drafter.is_whole or bool(drafter.described_by)
     sets = data_sets(found[source], target, "" if folder else path, apart=is_apart)
-    drafts = [draft for data in sets for draft in _DRAFTS[source](data)]
-    for draft in drafts if is_remote(path) and source != "arrays" else ():
+    drafts = [draft for data in sets for draft in drafter.draft(data)]
+    for draft in drafts if is_remote(path) and not drafter.is_whole else ():
         draft.shuffle.setdefault("mode", "window")  # needs fewer requests
     used = {*found[source]}
     left = [file for file in files if used.isdisjoint((file, posixpath.dirname(file)))]
     return Starter.of(drafts, unused(left, folder) if folder else [])
 
 
-def _by_source(files: Sequence[str], chosen: str | None) -> dict[str, list[str]]:
+def _by_source(
+    files: Sequence[str], chosen: str | None, known: Mapping[str, Drafter]
+) -> dict[str, list[str]]:
     """Returns the files, or the folders that describe themselves, by their source."""
     found: dict[str, list[str]] = defaultdict(list)
+    describing = [
+        (name, kind, keys)
+        for kind, drafter in known.items()
+        for name, keys in drafter.described_by.items()
+        if chosen in (None, kind)
+    ]
     described: list[str] = []
     for file in sorted(files, key=lambda file: file.count("/")):
         folder, name = posixpath.split(file)
-        source, keys = _DESCRIBED.get(name, ("", set[str]()))
         # A merged index has the shards of the indexes below it, and a data set its splits.
-        is_below = any(f"{folder}/".startswith(f"{other}/") for other in described)
-        if source and chosen in (None, source) and not is_below and keys <= _keys(file):
-            described.append(folder)
-            found[source].append(folder)
-    groups: dict[str, list[str]] = defaultdict(list)
+        if not any(f"{folder}/".startswith(f"{other}/") for other in described):
+            kinds = [k for other, k, keys in describing if other == name and keys <= _keys(file)]
+            described += [folder] * bool(kinds)
+            for kind in kinds:
+                found[kind].append(folder)
+    endings = {ending: kind for kind, one in known.items() for ending in one.endings}
+    endings |= dict.fromkeys(EXTENSIONS, _IMAGES)
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for file in files:
         if not any(file.startswith(f"{folder}/") for folder in described):
-            kind = _ENDINGS.get(posixpath.splitext(file)[1].lower())
-            groups[kind or shard_pattern(file)].append(file)
+            kind = endings.get(posixpath.splitext(file)[1].lower(), "")
+            groups[kind, "" if kind else shard_pattern(file)].append(file)
     with ThreadPoolExecutor(READ_THREADS) as pool:
-        for key, kind in zip(groups, pool.map(_kind, groups, groups.values()), strict=True):
-            found[kind].extend(groups[key])
+        unclear = [group for (kind, _), group in groups.items() if not kind]
+        kinds_of_unclear = iter(pool.map(partial(_kind, known), unclear))
+        for (kind, _), group in groups.items():
+            found[kind or next(kinds_of_unclear)].extend(group)
     found.pop("", None)
-    tars = {tar.removesuffix(".tar") for tar in found.get("webdataset", [])}
-    tables = {posixpath.splitext(table)[0] for table in found.get("parquet", [])}
-    if chosen is None and tables and tables <= tars:
-        del found["parquet"]  # of img2dataset, which describe the tars
+    for kind in [kind for kind in found if chosen is None and kind in known]:
+        if known[kind].has_twins:
+            _leave_out_twins(found, kind)
     return found
+
+
+def _leave_out_twins(found: dict[str, list[str]], kind: str) -> None:
+    stems = {name: {posixpath.splitext(file)[0] for file in files} for name, files in found.items()}
+    for other in found.keys() - {kind}:
+        if stems[other] <= stems[kind]:
+            del found[other]
 
 
 def _keys(file: str) -> set[str]:
@@ -143,16 +149,12 @@ def _keys(file: str) -> set[str]:
     return set()
 
 
-def _kind(group: str, files: Sequence[str]) -> str:
+def _kind(known: Mapping[str, Drafter], files: Sequence[str]) -> str:
     """Returns the source of a group of files, by the first that is not empty."""
-    if group in _ENDINGS.values():
-        return group
     head = b""
     with suppress(OSError):
         head = next(filter(None, map(read_head, files)), b"")
-    if len(head) >= HEADER_BYTES and masked_crc(head[:8]) == int.from_bytes(head[8:12], "little"):
-        return "tfrecord"
-    return next((source for magic, source in _HEADS.items() if head.startswith(magic)), "")
+    return next((kind for kind, drafter in known.items() if drafter.begins(head)), "")
 
 
 def _chosen(found: Mapping[str, Sequence[str]], source: str | None, path: str) -> str:

@@ -418,7 +418,7 @@ def test_data_set_that_hugging_face_saved(tmp_path: Path) -> None:
 def test_parquet_of_many_bytes_is_shuffled_in_windows(
     table: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("infeed_server.starter.columns._MAX_SHUFFLED_BYTES", 1)
+    monkeypatch.setattr("infeed_formats.arrow.starter._MAX_SHUFFLED_BYTES", 1)
     shuffle = definitions(tmp_path, ".")["train"]["shuffle"]
     assert shuffle == {"seed": 0, "mode": "window", "block": 5, "window": 20}
 

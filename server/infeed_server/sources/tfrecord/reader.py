@@ -51,9 +51,9 @@ class TFRecordReader(LocatedSource):
         for index in indices.tolist() if self._damaged else ():
             if index in self._damaged:
                 raise self._bad_sample(index)
-        offsets = self._begins[indices].astype(np.int64)
+        offsets = self.begins[indices].astype(np.int64)
         lengths = self.index.lengths[indices].astype(np.int64)
-        records = self._ranges.read(self.files_of(indices), offsets, lengths + FRAME_BYTES)
+        records = self.ranges.read(self.files_of(indices), offsets, lengths + FRAME_BYTES)
         crcs = self.index.crcs[indices].tolist()
         for slot, (frame, length, crc) in enumerate(
             zip(records.tolist(), lengths.tolist(), crcs, strict=True)
@@ -74,7 +74,7 @@ class TFRecordReader(LocatedSource):
             problem = f"the record at byte {place.offset}: {error}"
             return changed_error(place.file, "it was indexed", problem, rebuild)
         with reading(place.file):
-            self._ranges.check(number)  # or it is being written
+            self.ranges.check(number)  # or it is being written
         same_everywhere = "set on_error: substitute or mask"
         if self.index.verified:
             same_everywhere = "run `infeed index --rebuild` and restart, on every server"
@@ -88,7 +88,7 @@ class TFRecordReader(LocatedSource):
         )
 
     def _bad_sample(self, index: int) -> SampleError:
-        file, offset = self.index.files[self.file_of(index)], int(self._begins[index])
+        file, offset = self.index.files[self.file_of(index)], int(self.begins[index])
         reason = "the CRC of its data does not match"
         if offset == file.truncated_at:
             reason = f"the file is truncated inside it, after {file.records} whole records"

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from infeed_server.sources.base import FilesDefinition, Paths, ProgressCallback
 from infeed_server.sources.tfrecord.features import Features
-from infeed_server.sources.tfrecord.index import build_index
+from infeed_server.sources.tfrecord.index import build_index, refuse_truncated
 from infeed_server.sources.tfrecord.preview import require_examples
 from infeed_server.sources.tfrecord.reader import TFRecordReader
 from infeed_server.storage.files import PathString
+from infeed_server.storage.stamp import StoredFile
 
 
 class TFRecordSource(FilesDefinition):
     """TFRecord files, uncompressed, in the sorted order of their paths."""
 
     kind: ClassVar[str] = "tfrecord"
+    indexed_ending: ClassVar[str] = ".tfrecord"
 
     tfrecord: Paths
     """TFRecord files: a path, a glob, or a list of them."""
@@ -35,3 +38,22 @@ class TFRecordSource(FilesDefinition):
         for path in [file.path for file in index.files if file.records][:1]:
             require_examples(path)
         return TFRecordReader(index, self.features)
+
+    @classmethod
+    def index_files(
+        cls,
+        files: Sequence[StoredFile],
+        directory: str | None,
+        progress: ProgressCallback,
+        *,
+        rebuild: bool,
+    ) -> Iterator[str]:
+        found = build_index(files, directory, progress, keep_damaged=True, rebuild=rebuild)
+        for file in found.files:
+            refuse_truncated(file)
+        for file in found.files:
+            state = "checked" if file.cached else "built"
+            yield f"{file.path}: {file.records} records, index {state}"
+        damaged = f", of which {len(found.damaged)} damaged" if len(found.damaged) else ""
+        total = f"{len(found)} records in {len(found.files)} files{damaged}"
+        yield f"{total}, identity {found.identity[:32]}"

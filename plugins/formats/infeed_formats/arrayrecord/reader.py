@@ -1,0 +1,182 @@
+"""The reader of ArrayRecord files: records by index, verified by the library's hashes."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import importlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from infeed.shared.errors import MissingExtraError, SourceError
+from infeed_server.sources.base import Columns, Indices, Sample
+from infeed_server.sources.located import FilesSource
+from infeed_server.sources.tfrecord.features import FeatureOptions, parse_record
+from infeed_server.storage.faults import retry_faults
+from infeed_server.storage.files import changed_error, damaged_error, reading, stat_file
+from infeed_server.storage.handles import FileHandlePool
+from infeed_server.storage.stamp import StoredFile
+
+RECORD_COLUMN = "record"
+"""The only column, and without features the only field: the bytes of a record."""
+
+_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
+"""Of a reader: nothing is read but the records that are asked for."""
+_BUFFER_BYTES = 32 << 10
+"""Read of a file at once at least. The library's default, 1 MiB, is for reads in order."""
+
+_LARGE_RECORD = 16 << 10
+"""Bytes. Larger records are read one by one: the threads of the library would cost more."""
+
+_SYSTEM_CALL_FAILED = "() failed: "
+"""Part of the library's messages about the system, and of none about the content of a file."""
+
+
+class RecordFile(NamedTuple):
+    """One file, as it was opened at start."""
+
+    file: StoredFile
+    records: int
+    writer_options: str
+    digest: str
+    """A hash of its size, options and footer."""
+
+    @property
+    def group_size(self) -> int:
+        """The number of records that were compressed together; 1 where the file does not say it."""
+        match = re.search(r"group_size:(\d+)", self.writer_options)
+        return int(match[1]) if match else 1
+
+    @property
+    def is_read_one_by_one(self) -> bool:
+        return self.group_size == 1 and self.file.stamp.size >= _LARGE_RECORD * self.records
+
+
+def open_reader(path: str) -> Any:
+    """Returns a reader of the library, for one thread at a time. Raises `OSError`, `SourceError`
+    for a file that is not whole, and `MissingExtraError`. Its threads do not survive a fork."""
+    with whole(path):
+        reader = library().ArrayRecordReader(
+            path, options=_OPTIONS, file_reader_buffer_size=_BUFFER_BYTES
+        )
+        if not reader.ok():
+            reader.read([0])  # raises the reason, which `ok` does not say
+    return reader
+
+
+def read_first(path: str, count: int) -> list[bytes]:
+    """Returns at most `count` records of a local file. Raises `SourceError`."""
+    with reading(path), whole(path):
+        reader = open_reader(path)
+        records: list[bytes] = reader.read(list(range(min(count, reader.num_records()))))
+    return records
+
+
+@contextmanager
+def whole(path: str) -> Iterator[None]:
+    """Turns errors of the library about a file in the block into a `SourceError`, or `OSError`."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise damaged_error(
+            path,
+            f" is not a whole ArrayRecord file: {_problem(error)}",
+            "it is truncated, damaged, not closed by its writer, or of another format: copy or "
+            "write it again",
+        ) from error
+
+
+@cache
+def library() -> Any:
+    """Returns the library's module. Raises `MissingExtraError`."""
+    try:
+        return importlib.import_module("array_record.python.array_record_module")
+    except ImportError as error:
+        raise MissingExtraError(
+            "ArrayRecord files need array_record: pip install 'infeed[formats]'"
+        ) from error
+
+
+class ArrayRecordReader(FilesSource):
+    """Reads records by index; a file has a reader for each thread that reads it. Thread-safe."""
+
+    def __init__(
+        self, files: Sequence[RecordFile], features: Mapping[str, FeatureOptions] | None
+    ) -> None:
+        self.number([file.file for file in files], [file.records for file in files])
+        self._one_by_one = [file.is_read_one_by_one for file in files]
+        self._features = features
+        self.parsed = features is None
+        self._readers = FileHandlePool(lambda number: open_reader(files[number].file.path))
+        self.columns = {RECORD_COLUMN: tf.TensorSpec((), tf.string)}
+        options = {name: feature.model_dump_json() for name, feature in (features or {}).items()}
+        digests = [file.digest for file in files]
+        self.identity = hashlib.sha256(f"arrayrecord {digests} {options}".encode()).hexdigest()
+
+    def parse(self, columns: Sample) -> Sample:
+        if self._features is None:
+            return columns
+        return parse_record(columns[RECORD_COLUMN], self._features)
+
+    def read(self, indices: Indices) -> Columns:
+        """Returns the records in the order of `indices`. Raises `SourceError` for a file that
+        cannot be read, is damaged, or changed."""
+        records = np.empty(len(indices), object)
+        # Sorted, so that records of one group are near to each other.
+        slots = np.argsort(indices, kind="stable")
+        numbers = self.files_of(indices[slots])
+        for number in np.unique(numbers).tolist():
+            of_file = slots[numbers == number]
+            positions = (indices[of_file] - self.first[number]).tolist()
+            read = partial(self._read_file, number, positions)
+            records[of_file] = retry_faults(read, self.files[number].path)
+        return {RECORD_COLUMN: records}
+
+    def _read_file(self, number: int, positions: list[int]) -> Sequence[bytes]:
+        """Returns records of a file. Raises `OSError` and `SourceError`."""
+        self._check(number)
+        try:
+            with self._readers.borrow(number) as reader:
+                if self._one_by_one[number]:
+                    records = [reader.read([position])[0] for position in positions]
+                else:
+                    records = reader.read(positions)
+        except RuntimeError as error:
+            self._check(number)  # or it is being written
+            problem = _problem(error)
+            if len(positions) > 1:  # the library does not say which of them
+                return [self._read_file(number, [position])[0] for position in positions]
+            raise self._damaged(number, positions[0], problem) from error
+        self._check(number)
+        return records
+
+    def _check(self, number: int) -> None:
+        """Raises `SourceError` if the file changed, `OSError` if it cannot be looked at."""
+        path, listed = self.files[number]
+        if (stamp := stat_file(path)) != listed:
+            raise changed_error(path, "the server opened it", listed.difference(stamp))
+
+    def _damaged(self, number: int, position: int, problem: str) -> SourceError:
+        index = int(self.first[number]) + position
+        return damaged_error(
+            self.files[number].path,
+            f" is damaged: sample {index} cannot be read, record {position}: {problem}",
+            "put a good copy in its place and restart the server, or if every server's copy has "
+            "this damage, write the file again without the record",
+            sample_id=index,
+        )
+
+
+def _problem(error: RuntimeError) -> str:
+    """Returns the problem that the library has with a file. Raises `OSError` for one of the
+    system."""
+    problem = str(error).partition("; ")[0]
+    if _SYSTEM_CALL_FAILED in problem:
+        raise OSError(errno.EIO, problem) from error
+    return problem or "the library does not say why"

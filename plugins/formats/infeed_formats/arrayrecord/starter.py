@@ -1,0 +1,17 @@
+"""ArrayRecords of tf.train.Example: the drafts of pipelines for them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from infeed_formats.arrayrecord.reader import read_first
+from infeed_server.starter.drafter import Drafter
+from infeed_server.starter.records import draft_examples
+
+_MAGIC = bytes.fromhex("83af70d10d884a3f")
+
+DRAFTER = Drafter(
+    partial(draft_examples, "arrayrecord", read_first),
+    begins=lambda head: head.startswith(_MAGIC),
+    is_local=True,
+)

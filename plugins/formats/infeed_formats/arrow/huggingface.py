@@ -1,0 +1,146 @@
+"""The `huggingface` source: folders written by `save_to_disk`, without `datasets`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from pydantic import field_validator
+
+from infeed.shared.errors import SourceError
+from infeed_formats.arrow import fields
+from infeed_formats.arrow.saved_dataset import read_saved, require_saved
+from infeed_formats.arrow.tables import ColumnNames, Part, Shapes, TableReader, part_of_table
+from infeed_server.config.model import Finding
+from infeed_server.sources.arrays.npy_files import MappedFile
+from infeed_server.sources.base import IndexedDefinition, ProgressCallback, find_missing
+from infeed_server.storage.files import PathString, absolute_path, is_remote, reading
+from infeed_server.storage.stamp import StoredFile
+
+
+class HuggingFaceSource(IndexedDefinition):
+    """A data set of Hugging Face that `save_to_disk` wrote, or a split of one."""
+
+    kind: ClassVar[str] = "huggingface"
+
+    huggingface: PathString
+    """Local folder with `state.json`, which is memory-mapped."""
+    columns: ColumnNames | None = None
+    """Columns to serve, each a field: `image` for the bytes of an image, `box.left` for a part of
+    a nested one; by default all that can be served."""
+    shapes: Shapes | None = None
+    """Shape of the lists of a column, where all rows have one: `{box: [4]}`; without it, their size
+    varies."""
+
+    @field_validator("huggingface")
+    @classmethod
+    def _check(cls, value: str) -> str:
+        if is_remote(value):
+            raise ValueError(
+                f"{value!r} is in a store, and saved data sets are read from a local disk only; "
+                "copy the folder to this host, or store the rows as Parquet, with "
+                "ds.to_parquet(FILE), and use parquet"
+            )
+        return value
+
+    def check(self) -> Iterator[Finding]:
+        yield from find_missing(("huggingface",), lambda: require_saved(self.huggingface))
+
+    def open(self, progress: ProgressCallback | None = None, **_: bool) -> SavedRows:  # noqa: ARG002
+        """Maps the files. Raises `SourceError` and `MissingExtraError`."""
+        fields.pyarrow()
+        return SavedRows(absolute_path(self.huggingface), self.columns, self.shapes or {})
+
+
+class SavedRows(TableReader):
+    """Rows of a saved data set; a part is a record batch of a mapped file, of which only the rows
+    that are read are in memory."""
+
+    def __init__(self, folder: str, columns: Sequence[str] | None, shapes: Shapes) -> None:
+        self._saved = read_saved(folder)
+        self._asked = columns, {**self._saved.shapes, **shapes}
+        self.classes = self._saved.classes
+        self._types: dict[str, str] = {}
+        self._parts: list[Part] = []
+        self._mapped: list[MappedFile] = []
+        """The file of each part."""
+        self._checked: set[int] = set()
+        sizes: list[int] = []
+        for path in self._saved.files:
+            mapped, table = _map(path)
+            chosen = self._choose(path, table.schema)
+            for batch in table.to_batches():
+                whole = fields.pyarrow().Table.from_batches([batch])
+                self._parts.append(part_of_table(whole, chosen))
+                self._mapped.append(mapped)
+            sizes.append(mapped.stamp.size)
+        parts = [StoredFile(mapped.path, mapped.stamp) for mapped in self._mapped]
+        self.set_parts(parts, [len(next(iter(part.values()))) for part in self._parts], folder)
+        listed = [f"{field.name}: {field}" for field in self.fields]
+        described = f"huggingface {self._saved.fingerprint} {sizes} {listed}"
+        self.identity = hashlib.sha256(described.encode()).hexdigest()
+        self.load = self._load
+
+    def _choose(self, path: str, schema: Any) -> dict[str, str]:
+        """Returns the column of each field in the flattened table of a file. Raises `SourceError`
+        if its types are not the first file's."""
+        sources = self._sources(path, schema)
+        kinds = {name: sources[name][1] for name in sources}
+        if not self._types:
+            self.set_types(kinds, *self._asked, path)
+            self._types = {field.name: str(kinds[field.name]) for field in self.fields}
+        elif {name: str(kinds.get(name)) for name in self._types} != self._types:
+            first = self._saved.files[0]
+            raise SourceError(
+                f"{path} has other columns or types than {first}; save them again", file=path
+            )
+        return {field.name: sources[field.name][0] for field in self.fields}
+
+    def _load(self, parts: Sequence[int]) -> Iterator[tuple[int, Part]]:
+        for number in parts:
+            mapped = self._mapped[number]
+            mapped.check()  # a mapping of a file that became shorter must not be read
+            if number not in self._checked:
+                self._validate(number)
+            yield number, self._parts[number]
+            mapped.check()
+
+    def _validate(self, number: int) -> None:
+        """Raises `SourceError` for offsets that point out of a batch: PyArrow would follow them."""
+        path = self._mapped[number].path
+        for name, column in self._parts[number].items():
+            with fields.decoding(path, f"the column {name!r}"):
+                column.validate(full=True)
+        self._checked.add(number)
+
+    def remedy(self, column: str) -> str:
+        if column not in self._saved.encoded:
+            return ""
+        return (
+            "; the row may have the path of a file alone: load the data set where its files are, "
+            "and write it again with ds.save_to_disk(FOLDER), which writes their bytes"
+        )
+
+    def _sources(self, path: str, schema: Any) -> Mapping[str, tuple[str, Any]]:
+        """Returns the column and the type of each field in a flattened table."""
+        with fields.decoding(path, "its schema"):
+            kinds = fields.column_types(schema)
+        names = {f"{name}.bytes": name for name in self._saved.encoded}
+        hidden = [f"{name}.path" for name in self._saved.encoded]
+        return {
+            names.get(column, column): (column, kind)
+            for column, kind in kinds.items()
+            if column not in hidden
+        }
+
+
+def _map(path: str) -> tuple[MappedFile, Any]:
+    arrow = fields.pyarrow()
+    with fields.decoding(path, "it"):
+        with reading(path, "open"):
+            mapped = MappedFile(path)
+        table = arrow.ipc.open_stream(arrow.memory_map(path)).read_all()
+        table.validate()  # before its structs become columns
+        mapped.check()
+    return mapped, table

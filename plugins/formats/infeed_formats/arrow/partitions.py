@@ -1,0 +1,33 @@
+"""Hive partitions: columns whose values are in the folders of the files, `label=cat/`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+from infeed_formats.arrow.fields import pyarrow
+
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def read_partitions(paths: Sequence[str], named: Collection[str]) -> list[dict[str, Any]]:
+    """Returns the scalars of Arrow in the folders of each path, by the name of their column: those
+    that differ between the paths, and those that are named. They are int64 if all are integers,
+    and null where a path has no such folder."""
+    splits = [[part.partition("=") for part in path.split("/")[:-1]] for path in paths]
+    folders = [{unquote(key): unquote(text) for key, _, text in split if text} for split in splits]
+    scalars: list[dict[str, Any]] = [{} for _ in paths]
+    for name in sorted({name for texts in folders for name in texts}):
+        column = [texts.get(name, _NULL) for texts in folders]
+        different = {*column}
+        if len(different) == 1 and name not in named:
+            continue
+        are_integers = all(map(_INTEGER.fullmatch, different - {_NULL}))
+        kind = pyarrow().int64() if are_integers else pyarrow().string()
+        for own, text in zip(scalars, column, strict=True):
+            value = None if text == _NULL else int(text) if are_integers else text
+            own[name] = pyarrow().scalar(value, kind)
+    return scalars

@@ -1,0 +1,183 @@
+"""Tables whose rows are samples: parts of files, and the reading of rows from parts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BeforeValidator, Field, NonNegativeInt
+
+from infeed.shared.errors import SourceError
+from infeed_formats.arrow.fields import (
+    RowError,
+    field_of,
+    flatten,
+    plain_type,
+    pyarrow,
+    to_rows,
+)
+from infeed_server.config.model import as_tuple
+from infeed_server.sources.base import Columns, Indices, require_names
+from infeed_server.sources.columns import ColumnSource
+from infeed_server.sources.located import FilesSource
+from infeed_server.sources.python.values import Field as FieldType
+from infeed_server.storage.files import abbreviate
+from infeed_server.storage.stamp import StoredFile
+
+log = logging.getLogger(__name__)
+
+_MAX_SEARCHED_BYTES = 1 << 30
+"""Of a table whose column is read to find a value: its other columns are read too."""
+
+ColumnNames = Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(as_tuple)]
+
+Shapes = dict[str, Annotated[tuple[NonNegativeInt | None, ...], BeforeValidator(as_tuple)]]
+"""Column → shape of its lists, where they have one."""
+
+Part = Mapping[str, Any]
+"""Arrays of Arrow of consecutive rows, by the name of their field."""
+
+
+class TableReader(ColumnSource, FilesSource):
+    """Reads rows of files by index, in parts such as row groups, which are read as a whole; `files`
+    has the file of each part. Thread-safe."""
+
+    left_out: Mapping[str, str]
+    """Columns that cannot be served, and their types, unless columns are named."""
+
+    def set_types(
+        self,
+        kinds: Mapping[str, Any],
+        columns: Sequence[str] | None,
+        shapes: Shapes,
+        file: str,
+    ) -> None:
+        """Chooses the fields from the types of the columns; warns of those that are left out."""
+        self.set_fields(choose_fields(kinds, columns, shapes, file))
+        self.left_out = {n: str(kind) for n, kind in kinds.items() if n not in self.columns}
+        if columns is None and self.left_out:
+            texts = [f"{name} ({kind})" for name, kind in self.left_out.items()]
+            log.warning("%s: left out, as it cannot be served: %s", file, abbreviate(texts))
+
+    def set_parts(self, files: Sequence[StoredFile], rows: Sequence[int], first: str) -> None:
+        """Takes the file and the rows of each part. Raises `SourceError` if there is none."""
+        self.number(files, rows)
+        if not len(self):
+            raise SourceError(f"{first}: no row in the files; leave them out", file=first)
+
+    load: Callable[[Sequence[int]], Iterator[tuple[int, Part]]]
+    """Yields parts with their numbers, by number. Raises `SourceError`."""
+
+    def remedy(self, column: str) -> str:  # noqa: ARG002 - of some columns
+        """Returns what to do about a null, for the end of a message."""
+        return ""
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes that are read for all rows; 0 where files are mapped."""
+        return 0
+
+    def whole_field(self, name: str) -> npt.NDArray[Any] | None:
+        """Reads a column, if all columns together are small."""
+        field = next((one for one in self.fields if one.name == name), None)
+        if field is None or field.shape or self.total_bytes > _MAX_SEARCHED_BYTES:
+            return None
+        values = field.empty(len(self))
+        for number in range(len(self.files)):
+            for _, part in self.load([number]):
+                rows = slice(*self.first[number : number + 2].tolist())
+                try:
+                    values[rows] = to_rows(part[name], field)
+                except RowError as error:
+                    problem = f"its column {name!r} {error}"
+                    raise self.sample_error(rows.start + error.row, problem) from error
+        return values
+
+    def count_nulls(self) -> Mapping[str, int]:
+        """Returns how many rows, or values in lists, of each field are known to be null."""
+        parts = [part for _, part in self.load(range(len(self.files)))]
+        names = [field.name for field in self.fields]
+        return {name: sum(part[name].null_count for part in parts) for name in names}
+
+    def read(self, indices: Indices) -> Columns:
+        return self.to_columns(self.read_arrays(indices))
+
+    def read_arrays(self, indices: Indices) -> Columns:
+        """Reads rows, each part once. Raises `SampleError` for the first row with a null."""
+        parts = self.files_of(indices)
+        columns = {field.name: field.empty(len(indices)) for field in self.fields}
+        bad: dict[int, tuple[str, RowError]] = {}
+        for number, part in self.load(np.unique(parts).tolist()):
+            slots = np.flatnonzero(parts == number)
+            rows = pyarrow().array(indices[slots] - self.first[number])
+            for field in self.fields:
+                try:
+                    values = to_rows(part[field.name].take(rows), field)
+                    columns[field.name][slots] = values
+                except RowError as error:
+                    bad.setdefault(int(slots[error.row]), (field.name, error))
+        if bad:
+            slot = min(bad)
+            index, (column, reason) = int(indices[slot]), bad[slot]
+            file = self.files[self.file_of(index)]
+            row = index - self.first[self.files.index(file)]
+            problem = f"its column {column!r} {reason}{self.remedy(column)}"
+            raise self.sample_error(index, problem, f"{file.path}, row {row}")
+        return columns
+
+
+def part_of_table(table: Any, sources: Mapping[str, str]) -> Part:
+    """Returns the arrays of fields; `sources` are their columns in the flattened table."""
+    table = flatten(table)
+    columns = {name: table.column(source) for name, source in sources.items()}
+    for name, column in columns.items():
+        if "_view" in str(column.type):  # PyArrow takes no rows of views
+            columns[name] = column.cast(plain_type(column.type))
+    return {
+        # Of one chunk, to combine it would be a copy.
+        name: column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        for name, column in columns.items()
+    }
+
+
+def choose_fields(
+    kinds: Mapping[str, Any], columns: Sequence[str] | None, shapes: Shapes, file: str
+) -> tuple[FieldType, ...]:
+    """Returns the fields of the named columns, or of all that can be served. Raises
+    `SourceError`."""
+    found = {name: field_of(name, kind) for name, kind in kinds.items()}
+    served = {name: field for name, field in found.items() if field is not None}
+    names = [*(columns or ()), *shapes]
+    require_names((name for name in names if name not in kinds), [*served], file)
+    for name in names:
+        if name not in served:
+            raise SourceError(
+                f"{file}: the column {name!r} is {kinds[name]}, which cannot be served; convert "
+                f"or rename it, or choose from: {abbreviate([*served], 12) or 'none'}",
+                file=file,
+            )
+    if not served:
+        raise SourceError(
+            f"{file} has no column that can be served; it has: "
+            + (abbreviate([f"{name} ({kind})" for name, kind in kinds.items()]) or "none"),
+            file=file,
+        )
+    return tuple(
+        _shaped(served[name], shapes.get(name), file) for name in dict.fromkeys(columns or served)
+    )
+
+
+def _shaped(field: FieldType, shape: tuple[int | None, ...] | None, file: str) -> FieldType:
+    if shape is None:
+        return field
+    sizes = zip(field.shape, shape, strict=False)
+    if len(shape) != len(field.shape) or any(own not in (None, size) for own, size in sizes):
+        raise SourceError(
+            f"{file}: the column {field.name!r} is {field}, which is no {list(shape)}; change "
+            f"shapes: give {len(field.shape)} sizes",
+            file=file,
+        )
+    return FieldType(field.name, field.data_type, shape)

@@ -1,0 +1,145 @@
+"""The `mds` source: samples of shards that Mosaic Streaming wrote, read by index."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Annotated, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BeforeValidator
+from pydantic import Field as Option
+
+from infeed.shared.errors import SampleError, SourceError
+from infeed_formats.mds.encodings import decoder
+from infeed_formats.mds.index import INDEX_NAME, Shard, list_shards, read_index, read_offsets
+from infeed_server.config.model import Finding, as_tuple
+from infeed_server.sources.base import (
+    Columns,
+    IndexedDefinition,
+    Indices,
+    ProgressCallback,
+    find_missing,
+    require_names,
+)
+from infeed_server.sources.columns import ColumnSource
+from infeed_server.sources.located import LocatedSource
+from infeed_server.sources.python.elements import (
+    Example,
+    example_indices,
+    infer_fields,
+    read_good,
+    to_values,
+)
+from infeed_server.sources.python.values import Field
+from infeed_server.storage.files import PathString, absolute_path, is_remote
+from infeed_server.storage.ranges import RangeReader
+from infeed_server.storage.stamp import StoredFile
+
+
+class MdsSource(IndexedDefinition):
+    """Samples of Mosaic Streaming's format (MDS), in the order of index.json."""
+
+    kind: ClassVar[str] = "mds"
+
+    mds: PathString
+    """Folder that has `index.json`; the shards are below it, not compressed."""
+    fields: Annotated[tuple[str, ...], Option(min_length=1), BeforeValidator(as_tuple)] | None = (
+        None
+    )
+    """Columns to serve, each a field; by default all."""
+
+    def check(self) -> Iterator[Finding]:
+        if not is_remote(self.mds):
+            yield from find_missing(("mds",), partial(read_index, self.mds))
+
+    def open(self, progress: ProgressCallback | None = None, **_: bool) -> MdsReader:
+        """Reads the index and the offsets of all shards. Raises `SourceError`."""
+        root = absolute_path(self.mds)
+        shards = read_index(root)
+        return MdsReader(shards, list_shards(root, shards), self.fields, progress)
+
+
+class MdsReader(ColumnSource, LocatedSource):
+    """Reads samples by index, each in one range. Thread-safe."""
+
+    def __init__(
+        self,
+        shards: Sequence[Shard],
+        files: Sequence[StoredFile],
+        fields: Sequence[str] | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> None:
+        self._names, _, self._column_sizes = shards[0].columns
+        self.shards = shards
+        path = files[0].path.removesuffix(shards[0].raw_data.basename) + INDEX_NAME
+        require_names(fields or (), self._names, path)
+        ranges = RangeReader(files, "the server opened it")
+        ends = np.cumsum([file.stamp.size for file in files]).tolist()
+
+        def report(done: int) -> None:
+            if progress is not None:
+                progress(ends[done - 1], ends[-1])
+
+        self._decoders = {
+            name: decoder(name, encoding, size)
+            for name, encoding, size in zip(*shards[0].columns, strict=True)
+            if name in (fields or self._names)
+        }
+        bounds = read_offsets(ranges, shards, report)
+        begins = np.concatenate([of_shard[:-1] for of_shard in bounds])
+        self._sizes = np.concatenate([np.diff(of_shard) for of_shard in bounds])
+        self.locate(ranges, [shard.samples for shard in shards], begins)
+        self.set_fields(self._infer(path))
+        self.identity = self._hash(bounds)
+
+    def read(self, indices: Indices) -> Columns:
+        """Returns the values of samples. Raises `SampleError` for the first whose bytes are no
+        sample, and `SourceError` for a file that cannot be read, or changed."""
+        return self.decode(indices, self._read(indices), self._decoders)
+
+    def _read(self, indices: Indices) -> Iterator[dict[str, bytes]]:
+        """Yields the bytes of each column of samples."""
+        begins, sizes = (part[indices].astype(np.int64) for part in (self.begins, self._sizes))
+        samples = self.ranges.read(self.files_of(indices), begins, sizes)
+        for index, data in zip(indices.tolist(), samples, strict=True):
+            # In front are the sizes of the columns that vary.
+            head = 4 * self._column_sizes.count(None)
+            varying = iter(np.frombuffer(data[:head], "<u4").tolist() if len(data) >= head else ())
+            ends = [head]
+            for size in self._column_sizes:
+                ends.append(ends[-1] + (next(varying, 0) if size is None else size))
+            if ends[-1] != len(data):
+                problem = f"its columns have {ends[-1]} bytes, and it has {len(data)}"
+                raise self.sample_error(index, problem)
+            contents = (data[begin:end] for begin, end in pairwise(ends))
+            yield dict(zip(self._names, contents, strict=True))
+
+    def _infer(self, path: str) -> tuple[Field, ...]:
+        """Returns the fields of some samples, without the bad ones. Raises `SourceError`."""
+
+        def read(index: int) -> Example:
+            (sample,) = self._read(np.array([index]))
+            values = {name: decode(sample[name]) for name, decode in self._decoders.items()}
+            return Example(index, to_values(values))
+
+        try:
+            indices = example_indices(len(self))
+            return infer_fields(read_good(indices, read, SampleError, ValueError))
+        except (SampleError, ValueError) as error:
+            problem = f"the columns have no type: sample {error}; name the other columns in fields"
+            raise SourceError(f"{path}: {problem}", file=path) from None
+
+    def _hash(self, bounds: Sequence[npt.NDArray[np.uint32]]) -> str:
+        """Returns a hash of the columns, and of the samples' sizes with the hashes of shards."""
+        digest = hashlib.sha256(f"mds {self.shards[0].columns}\n".encode())
+        for field in self.fields:
+            digest.update(f"{field.name} {field.data_type}{field.shape}\n".encode())
+        for shard in self.shards:
+            digest.update(f"{shard.samples} {sorted(shard.raw_data.hashes.items())}\n".encode())
+        for of_shard in bounds:
+            digest.update(of_shard.astype("<u4").tobytes())
+        return digest.hexdigest()

@@ -1,0 +1,34 @@
+"""Folders of Mosaic Streaming: the drafts of pipelines for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from infeed.shared.errors import SourceError
+from infeed_formats.mds.encodings import decoder
+from infeed_formats.mds.index import INDEX_NAME, read_index
+from infeed_server.starter.columns import add_columns, open_columns
+from infeed_server.starter.draft import Draft
+from infeed_server.starter.drafter import Drafter
+from infeed_server.starter.listing import Files
+
+
+def _mds(data: Files) -> Iterator[Draft]:
+    """Yields the draft for a folder of Mosaic Streaming."""
+    left_out = {}
+    columns = read_index(data.files[0])[0].columns
+    for name, encoding, size in zip(*columns, strict=True):
+        try:
+            decoder(name, encoding, size)
+        except SourceError:
+            left_out[name] = encoding
+    names = {"fields": [name for name in columns[0] if name not in left_out]} if left_out else {}
+    source = {"mds": data.pattern, **names}
+    definition, reader = open_columns(source, data.target)
+    draft = Draft(data.name, source, len(reader))
+    add_columns(draft, definition, reader)
+    draft.leave_out(left_out)
+    yield draft
+
+
+DRAFTER = Drafter(_mds, described_by={INDEX_NAME: {"version", "shards"}})

@@ -1,0 +1,7 @@
+"""Fixtures of all tests of sources."""
+
+from __future__ import annotations
+
+from tests.harness.source_files import cache_folder, example, parse, retry_delays, write_records
+
+__all__ = ["cache_folder", "example", "parse", "retry_delays", "write_records"]
