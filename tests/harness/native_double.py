@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-STATUS = ("decoded", "refused", "odd")
+from infeed_server.transforms.images.jpeg import END_OF_IMAGE
+
+STATUS = ("decoded", "damaged", "odd")
 
 
 class DecoderDouble:
@@ -34,14 +36,10 @@ class DecoderDouble:
         self.calls += 1
         status = np.zeros(len(records), np.uint8)
         for row, record in enumerate(records):
-            if not any(self._shape(record)):
+            if not any(self._shape(record)) or not record.endswith(END_OF_IMAGE):
                 status[row] = 2 if self.is_odd(record) else 1
                 continue
-            try:
-                pixels = tf.io.decode_jpeg(record, channels=3)
-            except tf.errors.InvalidArgumentError:
-                status[row] = 1
-                continue
+            pixels = tf.io.decode_jpeg(record, channels=3)
             top, left, height, width = windows[row].tolist()
             window = pixels[top : top + height, left : left + width]
             resized = tf.cast(tf.round(tf.image.resize(window, out.shape[1:3])), tf.uint8)

@@ -25,7 +25,8 @@ class SampleReader:
     """Reads the samples of a source, after transforms."""
 
     def __init__(self, source: Source, transforms: Sequence[Transform] = ()) -> None:
-        function = columns_function(source, sample_function(source, [*enumerate(transforms)]))
+        steps = sample_function(source, [*enumerate(transforms)])
+        function = columns_function(source.columns, steps)
         self.source = source
         self._function = None if source.parsed and not transforms else function
         self.specs = {

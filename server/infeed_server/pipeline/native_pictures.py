@@ -6,11 +6,10 @@ parsed, is left to the graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,12 +24,20 @@ from infeed_server.processes import cgroup
 from infeed_server.sources.base import Columns, Sample, Source
 from infeed_server.sources.python.mapped import Keys
 from infeed_server.transforms.base import Step
+from infeed_server.transforms.images.jpeg import is_cut_off
 
 _PIXELS, _IS_DECODED = "native/pixels", "native/decoded"
 """Columns of the graph, besides the source's, where steps follow."""
 
+_DAMAGED = "damaged"
+"""The decoder's status of a picture with invalid bytes, or too few."""
+
 _OTHER = "of a wrong size"
 """Status of a picture that the decoder is not given."""
+
+_Status: TypeAlias = "npt.NDArray[np.integer]"
+Run = Callable[[Callable[[int], _Status], Iterable[int]], Iterable[_Status]]
+"""`map`, or a pool's."""
 
 _MAX_TOGETHER = 8
 """Pictures of one call, on one thread: more would leave other threads idle at a batch's end."""
@@ -69,6 +76,8 @@ class Made(NamedTuple):
     """The fields of these rows."""
     left: Columns
     """The graph's columns of the others."""
+    cut_off: npt.NDArray[np.bool_]
+    """Which of those are pictures that end too early: TensorFlow will hardly decode them."""
 
 
 class NativePictures:
@@ -78,6 +87,7 @@ class NativePictures:
     def __init__(self, chain: PictureChain, source: Source) -> None:
         self.counts = PictureCounts()
         self._decoder = import_module("infeed_jpeg")
+        self._cpus = cgroup.cpu_count()
         self._chain = chain
         self._source = source
         self._field = chain.decode.field
@@ -113,19 +123,20 @@ class NativePictures:
         """The bytes of a picture."""
         return int(self._pixels.shape.num_elements())
 
-    def make(self, columns: Columns, keys: Keys, threads: Executor) -> Made:
-        """Decodes the pictures of a batch on threads. Where steps follow, no row is done, and the
-        graph's columns have the pixels."""
+    def make(self, columns: Columns, keys: Keys, run: Run) -> Made:
+        """Decodes the pictures of samples. Where steps follow, no row is done, and the graph's
+        columns have the pixels."""
         fields = self._fields(columns)
         contents = fields[self._field]
-        pixels, done = self._decode(contents, keys, threads)
+        pixels, done, cut_off = self._decode(contents, keys, run)
         if self.is_complete:
             made = {**fields, self._field: pixels}
-            return Made(done, _rows(made, done), _rows(columns, ~done))
+            left = select_rows(columns, ~done)
+            return Made(done, select_rows(made, done), left, cut_off[~done])
         if self._source.parsed:  # or the field is a part of a record
             columns = {**columns, self._field: np.where(done, np.array(b"", object), contents)}
         left = {**columns, _PIXELS: pixels, _IS_DECODED: done}
-        return Made(np.zeros(len(keys), np.bool_), {}, left)
+        return Made(np.zeros(len(keys), np.bool_), {}, left, cut_off)
 
     def count(self, columns: Columns) -> None:
         """Counts pictures by their headers, without decoding those that the decoder takes."""
@@ -173,9 +184,9 @@ class NativePictures:
         return {name: np.asarray(values) for name, values in fields.items()}
 
     def _decode(
-        self, contents: npt.NDArray[Any], keys: Keys, threads: Executor
-    ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-        """Returns the pixels of pictures, and whether each is decoded."""
+        self, contents: npt.NDArray[Any], keys: Keys, run: Run
+    ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Returns the pixels of pictures, whether each is decoded, and whether it is cut off."""
         sizes = self._decoder.read_headers(contents.tolist())
         drawn, is_flipped = self._draw(sizes, keys)
         windows, flips = np.asarray(drawn), np.asarray(is_flipped).astype(np.uint8)
@@ -186,17 +197,18 @@ class NativePictures:
         records = np.where(is_other, np.array(b"", object), contents).tolist()
         pixels = np.empty((len(records), *self._pixels.shape), np.uint8)
 
-        def decode_some(begin: int) -> npt.NDArray[np.integer]:
+        def decode_some(begin: int) -> _Status:
             some = slice(begin, begin + together)
             arguments = (values[some] for values in (records, windows, flips, pixels))
             return self._decoder.decode_batch(*arguments, 1)  # type: ignore[no-any-return]
 
-        together = min(_MAX_TOGETHER, -(-len(records) // cgroup.cpu_count()))
-        parts = threads.map(decode_some, range(0, len(records), together))
-        status = np.concatenate([*parts])
+        together = min(_MAX_TOGETHER, -(-len(records) // self._cpus))
+        status = np.concatenate([*run(decode_some, range(0, len(records), together))])
         words = np.where(is_other, _OTHER, np.array(self._decoder.STATUS)[status])
         self.counts.add(words.tolist())
-        return pixels, status == 0
+        cut_off = words == _DAMAGED
+        cut_off[cut_off] = [is_cut_off(content) for content in contents[cut_off]]
+        return pixels, status == 0, cut_off
 
     @cached_property
     def _draw(self) -> Callable[[Any, Any], tuple[tf.Tensor, tf.Tensor]]:
@@ -210,9 +222,9 @@ class NativePictures:
             fields = self._source.parse(columns)
             return fields if self.is_complete else {self._field: fields[self._field]}
 
-        return sample_graph.columns_function(self._source, parse)
+        return sample_graph.columns_function(self._source.columns, parse)
 
 
-def _rows(columns: Columns, rows: npt.NDArray[np.bool_]) -> Columns:
+def select_rows(columns: Columns, some: npt.NDArray[np.bool_]) -> Columns:
     """Returns some rows of columns; all of them without a copy."""
-    return columns if rows.all() else {name: values[rows] for name, values in columns.items()}
+    return columns if some.all() else {name: values[some] for name, values in columns.items()}

@@ -111,7 +111,7 @@ class CachedSource(WrappedSource):
         self.release = self._store.close
         self._lock = threading.Lock()
         self._function = sample_graph.sample_function(source, steps)
-        self._run = sample_graph.columns_function(source, self._serialize)
+        self._run = sample_graph.columns_function(source.columns, self._serialize)
 
     def read(self, indices: Indices) -> Columns:
         wanted = indices.tolist()

@@ -59,12 +59,13 @@ def sample_function(source: Source, steps: Sequence[Step]) -> SampleFunction:
     return transform
 
 
-def columns_function(source: Source, function: SampleFunction) -> ColumnsFunction:
-    """Returns the traced function of any number of samples. They are made as the graph of batches
-    makes them, so it has the same bits."""
+def columns_function(
+    columns: Mapping[str, tf.TensorSpec], function: SampleFunction
+) -> ColumnsFunction:
+    """Returns the traced function of any number of samples, from columns of these specs. They are
+    made as the graph of batches makes them, so it has the same bits."""
     signature = {
-        name: tf.TensorSpec([None, *spec.shape], spec.dtype)
-        for name, spec in source.columns.items()
+        name: tf.TensorSpec([None, *spec.shape], spec.dtype) for name, spec in columns.items()
     }
     specs = [signature, tf.TensorSpec([None, 2], tf.int64)]
 

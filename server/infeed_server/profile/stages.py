@@ -167,7 +167,7 @@ class StageProfile:
         with ThreadPoolExecutor(cgroup.cpu_count(), "infeed-profile-decode") as threads:
 
             def decode() -> int:
-                native.make(columns, keys, threads)
+                native.make(columns, keys, threads.map)
                 return len(keys)
 
             cost = median_cost(decode, self._seconds)

@@ -24,9 +24,8 @@ from infeed_server.transforms.geometry import Crop, Window, crop_to_window
 from infeed_server.transforms.images.formats import decode, decode_by_format, decode_traced
 from infeed_server.transforms.images.graph import Decoding, call_traced
 from infeed_server.transforms.images.jpeg import (
-    END_OF_IMAGE,
-    START_OF_IMAGE,
     decode_jpeg_window,
+    is_cut_off,
     is_whole_jpeg,
 )
 from infeed_server.transforms.option_types import NumberType, Positive, Shape
@@ -74,8 +73,7 @@ class DecodeImage(FieldTransform):
 
     @override
     def explain(self, sample: Sample) -> str:
-        contents = sample[self.field].numpy()
-        is_cut = contents[:2] == START_OF_IMAGE and contents[-2:] != END_OF_IMAGE
+        is_cut = is_cut_off(sample[self.field].numpy())
         return "the JPEG is truncated: its last marker is missing" if is_cut else ""
 
 

@@ -20,10 +20,11 @@ from infeed.shared.spec import Array
 from infeed_server.engines.base import HostBatch
 from infeed_server.engines.indexed.examination import find_bad_sample
 from infeed_server.engines.indexed.fair_queue import BatchTask
+from infeed_server.engines.indexed.outside_graph import graph_function, make_early
 from infeed_server.engines.indexed.quarantine import Quarantine
 from infeed_server.engines.monitor import Monitor
-from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.indexed_plan import IndexedPlan
+from infeed_server.pipeline.sample_graph import ColumnsFunction
 from infeed_server.sources.base import READ_THREADS
 from infeed_server.storage.faults import is_storage_fault, one_line
 
@@ -70,7 +71,7 @@ class BadSampleHandler:
             with suppress(SourceError):
                 find_bad_sample(source, steps, index, key)
             with suppress(Exception):
-                self._make(np.array([index]), key[None])
+                self._graph(self._plan.read(np.array([index]), key[None]), key[None])
 
     def substitute_known(self, task: BatchTask) -> None:
         """Substitutes samples that are known to be bad, before they fail again."""
@@ -108,7 +109,7 @@ class BadSampleHandler:
                 retries += 1
                 if retries > _MAX_RETRIES:
                     raise _unexplained(task, error)
-            error = self._try(task, task.left) if len(task.left) else None
+            error = self._try(task, task.left, cut_off=True) if len(task.left) else None
 
     def _find_failed(self, task: BatchTask, error: Exception | None) -> list[int]:
         """Returns the slots whose samples fail, among those that are left. Makes the others, unless
@@ -120,30 +121,28 @@ class BadSampleHandler:
             bad = int(error.metadata["sample_id"])
             if named := [slot for slot in left if task.index[slot] == bad]:
                 return named
-        return [slot for slot in left if self._try(task, np.array([slot]))]
+        for slot in left:
+            self._try(task, np.array([slot]))
+        return task.left.tolist()  # type: ignore[no-any-return]
 
-    def _try(self, task: BatchTask, slots: Array) -> Exception | None:
-        """Makes the samples of some slots. Returns the error if one of them fails."""
+    def _try(self, task: BatchTask, slots: Array, *, cut_off: bool = False) -> Exception | None:
+        """Makes the samples of some slots, with pictures that end too early only if `cut_off`.
+        Returns the error if one of them fails."""
         try:
-            fields = self._make(task.index[slots], task.key[slots])
+            columns = self._plan.read(task.index[slots], task.key[slots])
+            rows = make_early(self._plan, task, slots, columns, map, cut_off=cut_off)
+            if len(rows["slot"]):
+                fields = self._graph(rows["columns"], rows["key"])
+                task.put(rows["slot"], {name: np.asarray(field) for name, field in fields.items()})
         except SourceError:
             raise  # The source has tried to read again already.
         except Exception as error:  # noqa: BLE001 - a user's function may raise anything
             return error
-        task.put(slots, fields)
         return None
 
-    def _make(self, indices: Array, keys: Array) -> dict[str, Array]:
-        columns = self._plan.read(indices, keys)
-        if self._plan.is_passthrough:
-            return dict(columns)
-        return {name: np.asarray(value) for name, value in self._graph(columns, keys).items()}
-
     @cached_property
-    def _graph(self) -> sample_graph.ColumnsFunction:
-        """The function that makes the same bits as the graph of all batches, without a trip
-        through it, in which a batch would wait behind others."""
-        return sample_graph.columns_function(self._plan.source, self._plan.sample_function())
+    def _graph(self) -> ColumnsFunction:
+        return graph_function(self._plan)
 
     def _substitute_until_good(self, task: BatchTask, slot: int) -> None:
         source, steps = self._plan.uncached
@@ -164,7 +163,8 @@ class BadSampleHandler:
                 )
             self._substitute(task, slot)
             self._skip_known(task, slot)
-            if self._try(task, np.array([slot])) is None:
+            self._try(task, np.array([slot]))
+            if slot not in task.left:
                 return
 
     def _skip_known(self, task: BatchTask, slot: int) -> None:

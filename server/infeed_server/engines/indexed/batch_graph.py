@@ -13,14 +13,12 @@ from typing import Any
 import tensorflow as tf
 
 from infeed.shared.tensorflow.from_callable import from_callable
+from infeed_server.engines.indexed.outside_graph import Rows
 from infeed_server.engines.tf_data import graph_options, unbatched
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 
 _GRAPH_BATCHES = 2
 """Batches whose samples are made at a time: with one, processors idle while its last is made."""
-
-Rows = dict[str, Any]
-"""`slot`, `index`, `key` and `columns` of each sample of a batch."""
 
 
 def maps_each(plan: IndexedPlan) -> bool:

@@ -24,18 +24,18 @@ from infeed.shared.errors import InfeedError, ServerError
 from infeed.shared.spec import Array
 from infeed_server.engines.base import Answer, HostBatch, shutting_down
 from infeed_server.engines.indexed.bad_samples import BadSampleHandler
-from infeed_server.engines.indexed.batch_graph import Rows, batch_dataset, maps_each
+from infeed_server.engines.indexed.batch_graph import batch_dataset, maps_each
 from infeed_server.engines.indexed.batch_queue import BatchQueue
 from infeed_server.engines.indexed.fair_queue import BatchTask, complete
+from infeed_server.engines.indexed.outside_graph import Rows, make_early
 from infeed_server.engines.indexed.shared_batches import SharedBatches
 from infeed_server.engines.memory_budget import StreamQuota
 from infeed_server.engines.monitor import Monitor, record_stage
 from infeed_server.engines.state_clock import PipelineState, StateClock
 from infeed_server.engines.tf_data import TfIterator
 from infeed_server.pipeline.indexed_plan import IndexedPlan
-from infeed_server.pipeline.native_pictures import NativePictures
 from infeed_server.processes import cgroup
-from infeed_server.sources.base import READ_THREADS, Columns, array_bytes
+from infeed_server.sources.base import READ_THREADS, array_bytes
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class BatchPipeline:
         """Rows that the graph makes of a batch, besides its samples."""
         self.queue = BatchQueue(shared)
         self.users = 0
-        self._reads: deque[tuple[BatchTask, Future[Columns]]] = deque()
+        self._reads: deque[tuple[BatchTask, Future[Rows]]] = deque()
         self._columns_bytes = 0
         """Of the last batch that was read."""
         self._in_graph: deque[BatchTask] = deque()
@@ -121,7 +121,7 @@ class BatchPipeline:
     def _run(self) -> None:
         try:
             if self._plan.is_passthrough:
-                deque(self._read_columns(), 0)
+                deque(self._read_rows(), 0)
             else:
                 self._run_graph()
         except Exception as error:
@@ -131,7 +131,7 @@ class BatchPipeline:
             self._fail_all(shutting_down())
 
     def _run_graph(self) -> None:
-        dataset = batch_dataset(self._plan, self.slots, self._read_batches())
+        dataset = batch_dataset(self._plan, self.slots, self._read_rows())
         with contextlib.closing(TfIterator(dataset)) as batches:
             while True:
                 try:
@@ -167,15 +167,9 @@ class BatchPipeline:
         self.clock.update()
         return task
 
-    def _read_batches(self) -> Iterator[Rows]:
-        for task, columns in self._read_columns():
-            left = task.left
-            index, key = task.index[left], task.key[left]
-            yield {"slot": left, "index": index, "key": key, "columns": columns}
-
-    def _read_columns(self) -> Iterator[tuple[BatchTask, Columns]]:
-        """Yields the tasks in the queue's order with their columns, and completes those that need
-        no graph; reads ahead on threads."""
+    def _read_rows(self) -> Iterator[Rows]:
+        """Yields the rows of batches in the queue's order, and completes those that need no graph;
+        reads ahead on threads."""
         while True:
             while len(self._reads) < self._read_ahead():
                 work = self.queue.take(wait=not self._reads)
@@ -187,24 +181,26 @@ class BatchPipeline:
             task, future = self._reads[0]
             error: Exception | None = None
             try:
-                columns = future.result()
+                rows = future.result()
             except Exception as raised:  # noqa: BLE001 - any error concerns this task alone
                 error = raised
             with self._lock:
                 if self._failure is not None:
                     return
                 self._reads.popleft()
-                if error is None and len(task.left):
+                if error is None and len(rows["slot"]):
                     task.entered_at = time.perf_counter()
                     self._in_graph.append(task)
             self.clock.update()
             if error is not None:
                 self._on_failed(task, error)
                 continue
-            arrays = (*columns.values(), *task.arrays.values())
+            arrays = (*rows["columns"].values(), *task.arrays.values())
             self._columns_bytes = sum(map(array_bytes, arrays))
-            if len(task.left):
-                yield task, columns
+            if len(rows["slot"]):
+                yield rows
+            elif len(task.left):
+                self._on_failed(task, None)
             else:
                 complete(task, task.to_batch())
 
@@ -230,34 +226,25 @@ class BatchPipeline:
                 return
         complete(task, self._failure)
 
-    def _read(self, task: BatchTask) -> Columns:
+    def _read(self, task: BatchTask) -> Rows:
         task.assign_samples()
         self._bad_samples.substitute_known(task)
         begin = time.perf_counter()
         columns = self._plan.read(task.index, task.key)
         record_stage(self._monitor, self._plan.spec.name, "read", begin, task.request.span)
-        if self._plan.is_passthrough:
-            task.put(task.left, dict(columns))
-        if self._plan.native is not None:
-            columns = self._decode(self._plan.native, task, columns)
-        return columns
-
-    def _decode(self, native: NativePictures, task: BatchTask, columns: Columns) -> Columns:
-        """Puts the samples into a task that need no graph. Returns the columns of the others."""
         begin = time.perf_counter()
         self._decoding.add(task)
         self.clock.update()
         try:
-            made = native.make(columns, task.key, self._decode_pool)
+            cut_off, run = not self._extra_rows, self._decode_pool.map
+            rows = make_early(self._plan, task, task.left, columns, run, cut_off=cut_off)
         finally:
             self._decoding.discard(task)
             self.clock.update()
-        if made.done.any():
-            task.put(task.left[made.done], made.fields)
-        if not len(task.left):
+        if self._plan.native is not None and not len(task.left):
             span = task.request.span
             record_stage(self._monitor, self._plan.spec.name, "transform", begin, span)
-        return made.left
+        return rows
 
     def _fail_all(self, error: InfeedError) -> None:
         """Fails every task that is waiting or in progress, and all later ones. A failed graph's

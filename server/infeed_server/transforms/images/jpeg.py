@@ -47,6 +47,11 @@ def is_whole_jpeg(contents: tf.Tensor) -> tf.Tensor:
     return tf.io.is_jpeg(contents) & (end == END_OF_IMAGE)
 
 
+def is_cut_off(contents: bytes) -> bool:
+    """Returns whether the file is a JPEG that does not end with its last marker."""
+    return contents[:2] == START_OF_IMAGE and contents[-2:] != END_OF_IMAGE
+
+
 def decode_jpeg_window(
     contents: tf.Tensor,
     decoding: Decoding,
