@@ -27,6 +27,7 @@ STATUS = (
     "too small or too large",
     "window outside of the picture",
     "no memory",
+    "other format",
 )
 """Words for the values of a status, which are their places here."""
 

@@ -8,7 +8,7 @@
 
 // The reasons for a refusal. infeed_jpeg/__init__.py has a word for each, in this order.
 typedef enum {
-  DECODED, DAMAGED, PROGRESSIVE, CODING, PRECISION, COLOUR, SAMPLING, SIZE, WINDOW, MEMORY
+  DECODED, DAMAGED, PROGRESSIVE, CODING, PRECISION, COLOUR, SAMPLING, SIZE, WINDOW, MEMORY, FORMAT
 } Status;
 
 // What the headers say. The pointers lead into the record.

@@ -92,7 +92,7 @@ static Status read_scan_header(Picture *p, const Application *a, const uint8_t *
 Status read_headers(Picture *picture, const uint8_t *data, size_t size) {
   Application application = {0};
   *picture = (Picture){0};
-  if (size < 4 || data[0] != 0xff || data[1] != SOI) return DAMAGED;
+  if (size < 2 || data[0] != 0xff || data[1] != SOI) return FORMAT;
   const uint8_t *at = data + 2, *end = data + size;
   for (;;) {
     if (end - at < 4 || at[0] != 0xff) return DAMAGED;

@@ -67,8 +67,8 @@ def short_segment() -> bytes:
         pytest.param(changed(b"\xff\xc0", 6, 0), "too small or too large", id="no rows"),
         pytest.param(changed(b"\xff\xc0", 5, 99, 9, 99, 9), "too small or too large", id="512 MiB"),
         pytest.param(two_frames(), "damaged", id="two frames"),
-        pytest.param(b"", "damaged", id="empty"),
-        pytest.param(b"\x89PNG\r\n\x1a\n", "damaged", id="PNG"),
+        pytest.param(b"", "other format", id="empty"),
+        pytest.param(b"\x89PNG\r\n\x1a\n", "other format", id="PNG"),
     ],
 )
 def test_unusual_picture_is_refused_by_its_header(record: bytes, status: str) -> None:
@@ -87,7 +87,7 @@ def test_window_above_a_cut_is_refused() -> None:
 
 
 def test_every_cut_is_refused() -> None:
-    assert {status_of(RECORD[:size]) for size in range(len(RECORD))} == {"damaged"}
+    assert {status_of(RECORD[:size]) for size in range(2, len(RECORD))} == {"damaged"}
 
 
 @pytest.mark.parametrize(

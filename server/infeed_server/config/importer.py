@@ -2,19 +2,19 @@
 
 A module is looked for where Python looks, then in the folder of the file that names it and in the
 working directory. So no file there takes the place of another module, and modules of one name in
-the folders of two files are two modules. What such a module imports is looked for in the same
-places, also where its functions import it later.
+the folders of two files are two modules. What a function imports only when it is called is looked
+for in the folder that was searched last: where one program loads the files of two folders, that may
+be the other's.
 """
 
 from __future__ import annotations
 
-import builtins
 import importlib
 import os
 import sys
 import threading
 from collections.abc import Iterable, Sequence
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -93,14 +93,15 @@ def find_module(name: str) -> ModuleSpec | None:
 def _search(folders: list[str]) -> None:
     """Makes folders the end of `sys.path`, and puts apart the modules of those before."""
     with _lock:
-        if _Finder not in sys.meta_path:
-            sys.meta_path.insert(sys.meta_path.index(PathFinder), _Finder)
+        wanted = [folder for folder in folders if folder in _searched or folder not in sys.path]
+        if wanted == _searched and {*wanted} <= {*sys.path}:
+            return
         for folder in _searched:
             if folder in sys.path:
                 sys.path.remove(folder)
             if folder not in folders:
                 _apart[folder] = {name: sys.modules.pop(name) for name in _modules_of(folder)}
-        _searched[:] = [folder for folder in folders if folder not in sys.path]
+        _searched[:] = wanted
         sys.path += _searched
         for folder in _searched:
             sys.modules.update(_apart.pop(folder, {}))
@@ -142,61 +143,6 @@ def _origin(module: str, folders: Sequence[str]) -> str | None:
     """Returns the file of a module of the first level in the first folder that has it."""
     specs = (PathFinder.find_spec(module, [folder]) for folder in folders)
     return next((spec.origin for spec in specs if spec and spec.origin), None)
-
-
-class _Finder:
-    """Finds modules as Python does; one of a searched folder imports from there, too."""
-
-    @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None = None, _: Any = None) -> ModuleSpec | None:
-        """Finds a module in the entries of a path."""
-        spec = PathFinder.find_spec(name, path)
-        if spec and spec.origin and type(spec.loader) is SourceFileLoader:
-            place = Path(spec.origin.removesuffix(".py").removesuffix("/__init__"))
-            if place in [Path(folder, *name.split(".")) for folder in _searched]:
-                spec.loader = _Loader(name, spec.origin)
-        return spec
-
-
-class _Loader(SourceFileLoader):
-    """Loads a module that imports, also in its functions, from the folders searched now."""
-
-    def exec_module(self, module: ModuleType) -> None:
-        # A function has the builtins of its module, and an import statement calls `__import__`.
-        vars(module)["__builtins__"] = vars(builtins) | {"__import__": _Import()}
-        super().exec_module(module)
-
-
-class _Import:
-    """Does what `__import__` does, in the folders that were searched when it was made."""
-
-    def __init__(self) -> None:
-        self._folders = [*_searched]
-        self._imported: dict[tuple[Any, ...], ModuleType] = {}
-
-    def __call__(
-        self,
-        name: str,
-        globals: Any = None,  # noqa: A002
-        locals: Any = None,  # noqa: A002
-        fromlist: Sequence[str] | None = None,
-        level: int = 0,
-    ) -> ModuleType:
-        key = (name, *(fromlist or ()), level)
-        if key in self._imported:  # a search takes milliseconds
-            return self._imported[key]
-        statement = (name, globals, locals, fromlist or (), level)
-        first = name.partition(".")[0]
-        if not level and not any(PathFinder.find_spec(first, [place]) for place in self._folders):
-            return builtins.__import__(*statement)
-        with _lock:
-            before = [*_searched]
-            _search(self._folders)
-            try:
-                self._imported[key] = builtins.__import__(*statement)
-            finally:
-                _search(before)
-        return self._imported[key]
 
 
 def missing_name(name: str, step: str, names: Iterable[str]) -> ConfigError:

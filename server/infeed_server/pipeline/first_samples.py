@@ -39,7 +39,7 @@ class FirstSamples:
         function = traced.get_concrete_function(dict(self._source.columns), KEY_SPEC)
         found: list[npt.NDArray[Any]] = []
         for sample in self._samples:
-            with suppress(tf.errors.OpError):
+            with suppress(tf.errors.OpError, UnicodeError):  # TensorFlow's text of an error
                 value = function(sample, tf.constant(_KEY[0])).numpy()
                 found.append(np.asarray(value, object if isinstance(value, bytes) else None))
         return found

@@ -55,10 +55,12 @@ def refuse_torn_pictures(source: Source, steps: Sequence[Step], stages: Sequence
             followed = [*_follow(name, number, steps, stages)]
             if name == step.field or not followed[-1].name:
                 continue
-            decoded = (stage for stage in followed if stage.spec.dtype != tf.string)
-            stage = next(decoded, followed[0])
-            values = partial(samples.values, steps[: stage.place], stage.name)
-            if reason := _reason(stage.spec, grids, values):
+            decoded = [stage for stage in followed if stage.spec.dtype != tf.string]
+            for stage in decoded or followed[:1]:
+                values = partial(samples.values, steps[: stage.place], stage.name)
+                if reason := _reason(stage.spec, grids, values):
+                    break
+            if reason:
                 later = ", decoded later" if stage.spec != followed[0].spec else ""
                 with errors_at(ordinal, step):
                     raise step.error(
@@ -75,13 +77,18 @@ def _follow(
     name: str, number: int, steps: Sequence[Step], stages: Sequence[Specs]
 ) -> Iterator[_Stage]:
     """Yields a field at each stage from a step on, under its later names, until it ends. A field
-    that is dropped ends with a stage without a name."""
+    that is dropped, and that no step has read beside others, ends with a stage without a name."""
     yield _Stage(number, name, stages[number][name])
+    is_read = False
     for place, (_, step) in enumerate(steps[number:], number + 1):
+        fields = step.fields()
         if isinstance(step, Rename):
             name = step.names.get(name, name)
-        if isinstance(step, Drop) and name in step.names:
-            yield _Stage(place, "", stages[place - 1][name])
+        elif isinstance(step, Drop):
+            if name in step.names and not is_read:
+                yield _Stage(place, "", stages[place - 1][name])
+        else:
+            is_read |= fields is None or (name in fields and len(fields) > 1)
         if name not in stages[place]:
             return
         yield _Stage(place, name, stages[place][name])
@@ -105,4 +112,6 @@ def _is_like(shape: tf.TensorShape, grid: tuple[int | None, ...]) -> bool:
     """Returns whether a matrix has the aspect of a picture; where it is unknown, unknown sides."""
     if None in grid or not shape.is_fully_defined():
         return tuple(shape) == grid
-    return bool(shape[0] * grid[1] == shape[1] * grid[0] and min(shape) > 1)
+    height, width = grid
+    off = abs(shape[0] * width - shape[1] * height)  # a smaller one is rounded to whole pixels
+    return bool(off < max(height or 0, width or 0) and min(shape) > 1)

@@ -80,33 +80,16 @@ def test_modules_of_one_name_in_two_folders_are_two(tmp_path: Path, module: str)
         assert loaded == [0, 1, 0]
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "from {}_helper import value",
-        "import {0}_helper as helper; value = helper.value",
-        "from {}_helper.part import value",
-        "import {0}_helper.part; value = {0}_helper.part.value",
-        "from {}_helper import late; value = late()",
-        "value = __import__('{}_helper.part', fromlist=['value']).value",
-    ],
-)
-def test_function_imports_later_from_its_folder(
-    tmp_path: Path, module: str, statement: str
+def test_module_may_import_later_in_a_thread_while_it_is_imported(
+    tmp_path: Path, module: str
 ) -> None:
-    name = f"{module}_late{abs(hash(statement))}"
-    names = []
-    for number in range(2):
-        names.append(written(tmp_path / str(number), name, number))
-        file = tmp_path / str(number) / f"{name}.py"
-        file.write_text(f"def value():\n    {statement.format(name)}\n    return value\n")
-        helper = file.with_name(f"{name}_helper")
-        (helper / "part.py").write_text(f"value = {number}\n")
-        with (helper / "__init__.py").open("a") as package:
-            package.write("def late():\n    from .part import value\n    return value\n")
-    first, second = map(importer.load, names)
-    assert [first(), second(), first()] == [0, 1, 0]
-    assert sys.modules[f"{name}_helper"].__file__ == f"{tmp_path}/1/{name}_helper/__init__.py"
+    name = written(tmp_path / "thread", f"{module}_thread", 3)
+    (name.folder / f"{module}_thread.py").write_text(
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        f"def late(_):\n    from {module}_thread_helper import value\n    return value\n"
+        "with ThreadPoolExecutor(2) as pool:\n    (value,) = pool.map(late, [0])\n"
+    )
+    assert importer.load(name) == 3
 
 
 @pytest.mark.parametrize("name", ["queue", "pdb", "tensorflow", "sys"])

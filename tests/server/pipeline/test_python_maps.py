@@ -270,7 +270,7 @@ def test_records_are_parsed_before_the_function(engine: Any, tmp_path: Path) -> 
             values = tf.train.Int64List(value=[number])
             feature = {"label": tf.train.Feature(int64_list=values)}
             example = tf.train.Example(features=tf.train.Features(feature=feature))
-            out.write(b"junk" if number == 3 else example.SerializeToString())
+            out.write(b"\x80 is no UTF-8" if number == 3 else example.SerializeToString())
     source = {"tfrecord": str(file), "features": {"label": "int64"}}
     fragile = {"function": "fragile", "processes": 1, "fields": {"label": "int64"}}
     made = engine(fragile, source=source, on_error="mask", shuffle={"mode": "none"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ ARRAYS: dict[str, Any] = {
     "box": np.array([[1, 2, 5, 6]] * 4, np.int32),
     "points": np.ones((4, 17, 2), np.float32) / 3,
     "small": np.zeros((4, 4, 4), np.uint8),
+    "wide": np.zeros((4, 37, 50, 3), np.uint8),
+    "quarter": np.zeros((4, 10, 13), np.uint8),
     "packed": np.array([b"x" * 64] * 4, object),
     "one_hot": np.eye(4, dtype=np.float32),
     "ten": np.eye(10, dtype=np.float32)[:4],
@@ -49,6 +52,11 @@ def plan(fields: str, *transforms: Any) -> None:
     plan_indexed("p", definition, open_source(definition.source))
 
 
+def cut_out(sample: dict[str, Any]) -> dict[str, Any]:
+    return {**sample, "image": sample["image"] * sample["mask"][..., None]}
+
+
+DROP = {"drop": {"fields": ["mask"]}}
 BOX = {"decode_raw": {"field": "packed", "dtype": "float64", "shape": [2, 4]}}
 MASK = {"decode_raw": {"field": "packed", "shape": [8, 8]}}
 
@@ -58,6 +66,8 @@ MASK = {"decode_raw": {"field": "packed", "shape": [8, 8]}}
     [
         ("image mask label", [FLIP], r"'mask', which is a picture too \(uint8\[8, 8\]\)"),
         ("image mask", [FLIP, {"map": lambda sample: sample}], "'mask', which is a picture too"),
+        ("image mask", [FLIP, {"map": cut_out}, DROP], "'mask', which is a picture too"),
+        ("wide quarter", [{"random_flip_left_right": {"field": "wide"}}], "'quarter', which is a"),
         ("image depth", [CROP], r"'depth', which is a picture too \(float32\[4, 4, 1\]\)"),
         ("image small", [FLIP], r"'small', which is a picture too \(uint8\[4, 4\]\)"),
         ("png mask", [DECODE, {"random_flip_left_right": {"field": "png"}}, RESIZE8], "'mask'"),
@@ -109,7 +119,7 @@ def test_both_pictures_need_a_name() -> None:
     [
         ("image caption label", [FLIP, CROP]),
         ("image mask", [{"random_hue": {"field": "image", "max_delta": 0.1}}]),
-        ("image mask", [FLIP, {"drop": {"fields": ["mask"]}}]),
+        ("image mask", [FLIP, DROP]),
         ("image one_hot ten shares embedding", [FLIP, CROP]),
         ("image text box", [FLIP]),
         ("image label", [{"one_hot": {"field": "label", "depth": 4}}, FLIP]),
@@ -120,3 +130,15 @@ def test_both_pictures_need_a_name() -> None:
 )
 def test_other_fields_and_transforms_are_served(fields: str, transforms: list[Any]) -> None:
     plan(fields, *transforms)
+
+
+def test_a_record_that_cannot_be_parsed_is_no_sample_to_look_at(tmp_path: Path) -> None:
+    with tf.io.TFRecordWriter(str(tmp_path / "x.tfrecord")) as writer:
+        for content in (b"\xff\xff", b"\x80 is no UTF-8"):
+            writer.write(content)
+    source = {
+        "tfrecord": str(tmp_path / "x.tfrecord"),
+        "features": {"image": {"type": "float32", "shape": [8, 8, 3]}, "caption": "bytes"},
+    }
+    definition = parse({"source": source, "transforms": [FLIP], "batch": 2, "on_error": "mask"})
+    plan_indexed("p", definition, open_source(definition.source))

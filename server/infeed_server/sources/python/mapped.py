@@ -19,6 +19,7 @@ from infeed_server.sources.python.functions import FunctionOptions, Parts
 from infeed_server.sources.python.source import PythonReader
 from infeed_server.sources.python.work_meter import PythonWork
 from infeed_server.sources.python.worker import Request
+from infeed_server.storage.faults import one_line
 
 Keys = npt.NDArray[np.int64]
 """Keys of samples, int64[n, 2]."""
@@ -101,8 +102,8 @@ class MappedSource(ColumnSource, WrappedSource):
     def _parse_row(self, index: int, row: Parts) -> Parts:
         try:
             sample = self._parse({name: tf.constant(value) for name, value in row.items()})
-        except tf.errors.InvalidArgumentError as error:
-            reason = error.message.splitlines()[0]
+        except (tf.errors.InvalidArgumentError, UnicodeError) as error:
+            reason = one_line(error)
             raise self._sample_error(index, f"sample {index} cannot be parsed: {reason}") from error
         return {name: value.numpy() for name, value in sample.items()}
 
