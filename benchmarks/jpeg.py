@@ -2,8 +2,9 @@
 
     .venv/bin/python -m benchmarks.jpeg
 
-Three cases: `resize` (decode, resize, flip), `crop` (a random window of each photo, resized), and
-`packed` (the same of photos packed to a short side of 256). Both sides make the same batches, of
+Four cases: `resize` (decode, resize, flip), `crop` (a random window of each photo, resized),
+`packed` (the same of photos packed to a short side of 256), and `markers` (of those packed with
+`--restart-markers`). Both sides make the same batches, of
 64 photos to 224 x 224 pixels, which are compared before. They take turns batch by batch, with one
 thread and with two; the result is the median of the ratios of the turns. tf.data has its default
 optimizations off, which cost more than they save here.
@@ -117,11 +118,16 @@ def accepted(photos: list[bytes]) -> list[bytes]:
 def main() -> None:
     print(f"{describe()}; tf.data ÷ infeed_jpeg, and the least of each for a photo:")
     photos = accepted(read_photos())
-    options = PackOptions(short_side=256)
-    packed = accepted([shrink(photo, options).content for photo in photos])
+    packed, marked = (
+        accepted([shrink(photo, options).content for photo in photos])
+        for options in (
+            PackOptions(short_side=256),
+            PackOptions(short_side=256, restart_markers=True),
+        )
+    )
     for threads in (1, 2):
         compare("resize", photos, None, threads)
-        for title, some in (("crop", photos), ("packed", packed)):
+        for title, some in (("crop", photos), ("packed", packed), ("markers", marked)):
             compare(title, some, np.array(draw_windows(some), np.int32), threads)
 
 

@@ -41,7 +41,7 @@ typedef struct {
   int32_t max_code[17], offset[17];
   uint16_t codes[1 << LOOK];  // symbol << 8 | length; 0: longer
   uint64_t pairs[1 << LOOK];  // of AC codes, as `skips`: see entropy.h
-  uint16_t skips[1 << LOOK];
+  uint32_t skips[1 << LOOK];
 } Table;
 
 typedef struct {

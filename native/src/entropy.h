@@ -6,7 +6,7 @@
 
 // What a look-up of up to two AC symbols gives. A pair: second value << 48 | first value << 32 |
 // advance to the second << 16 | advance to the first << 8 | length. Where there is no second, it is the
-// first again. A skip: advance to the second << 8 | length.
+// first again. A skip is its lower half.
 // The advance of a symbol is its run and 1. The end of a block has a value as well, the zero where a zero
 // is, and END in its advance. UNFIT is the advance where the bits of a look-up are too few, INVALID that
 // of no symbol.

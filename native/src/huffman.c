@@ -47,25 +47,27 @@ INLINE void store_pair(int16_t *out, uint64_t pair, int at, int next) {
   out[NATURAL_ORDER[next]] = pair >> 48;
 }
 
-// Returns false for bits that are no block.
-INLINE bool read_block(Bits *from, const Component *c, int16_t *out, int *prediction) {
+// Returns false for bits that are no block. Its coefficients are written if it is kept.
+INLINE bool read_block(Bits *from, const Component *c, bool is_kept, int16_t *out, int *prediction) {
+  const int steps = is_kept ? 5 : 4;  // of LOOK or MAX_SKIP bits, which are in the buffer
   Bits bits = *from;
   int at = 0;
   if (!read_dc(&bits, c->dc, prediction)) return false;
-  out[0] = *prediction;
+  if (is_kept) out[0] = *prediction;
   for (;;) {
     uint64_t pair;
     int next, step = 0, value;
     refill(&bits);
-    for (; step < 5; step++, at = next) {  // 5 × LOOK bits are in the buffer
-      pair = c->ac->pairs[peek(&bits, LOOK)], next = at + (pair >> 16 & 255);
+    for (; step < steps; step++, at = next) {
+      pair = is_kept ? c->ac->pairs[peek(&bits, LOOK)] : c->ac->skips[peek(&bits, LOOK)];
+      next = at + (pair >> 16 & 255);
       if (__builtin_expect(next >= 63, 0)) break;
-      store_pair(out, pair, at, next);
+      if (is_kept) store_pair(out, pair, at, next);
       drop(&bits, pair & 255);
     }
-    if (step == 5) continue;
+    if (step == steps) continue;
     if (next >= END && next < END + 63) {
-      store_pair(out, pair, at, next - END);
+      if (is_kept) store_pair(out, pair, at, next - END);
       drop(&bits, pair & 255);
       break;
     }
@@ -73,35 +75,7 @@ INLINE bool read_block(Bits *from, const Component *c, int16_t *out, int *predic
     if (advance > END) break;
     at += advance;
     if (at > 63) return false;
-    out[NATURAL_ORDER[at]] = value;
-    if (at == 63) break;
-  }
-  *from = bits;
-  return true;
-}
-
-// Returns false for bits that are no block.
-INLINE bool skip_block(Bits *from, const Component *c, int *prediction) {
-  Bits bits = *from;
-  int at = 0;
-  if (!read_dc(&bits, c->dc, prediction)) return false;
-  for (;;) {
-    int skip, next, step = 0, value;
-    refill(&bits);
-    for (; step < 4; step++, at = next) {  // 4 × MAX_SKIP bits
-      skip = c->ac->skips[peek(&bits, LOOK)], next = at + (skip >> 8);
-      if (__builtin_expect(next >= 63, 0)) break;
-      drop(&bits, skip & 255);
-    }
-    if (step == 4) continue;
-    if (next >= END && next < END + 63) {
-      drop(&bits, skip & 255);
-      break;
-    }
-    int advance = read_symbol(&bits, c->ac, &value);
-    if (advance > END) break;
-    at += advance;
-    if (at > 63) return false;
+    if (is_kept) out[NATURAL_ORDER[at]] = value;
     if (at == 63) break;
   }
   *from = bits;
@@ -121,12 +95,8 @@ INLINE bool read_mcu(Decoder *d, Bits *bits, int column) {
   for (Component *c = d->component; c < d->component + d->components; c++) {
     for (int y = 0; y < c->v; y++) {
       for (int x = 0; x < c->h; x++) {
-        if (column < 0) {
-          if (!skip_block(bits, c, &c->prediction)) return false;
-          continue;
-        }
-        int block = y * CHUNK * c->h + column * c->h + x;
-        if (!read_block(bits, c, c->blocks + block * 64, &c->prediction)) return false;
+        int16_t *out = c->blocks + (y * CHUNK * c->h + column * c->h + x) * 64;
+        if (!read_block(bits, c, column >= 0, out, &c->prediction)) return false;
       }
     }
   }

@@ -37,8 +37,7 @@ static void build_pairs(Table *table) {
     const uint64_t single = length <= LOOK ? a : UNFIT << 16;
     table->pairs[key] = is_open & (both <= LOOK) ? joined : single;
     // The bits of a skip's last value may be behind the key.
-    const uint64_t skip = is_open & (code <= LOOK) & (both <= MAX_SKIP) ? joined : a;
-    table->skips[key] = (skip >> 8 & 0xff00) | (skip & 255);
+    table->skips[key] = is_open & (code <= LOOK) & (both <= MAX_SKIP) ? joined : a;
   }
 }
 

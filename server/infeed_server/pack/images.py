@@ -74,7 +74,14 @@ def shrink(content: bytes, options: PackOptions) -> Shrunk:
     pixels = pixels.resize(_reduced_size(pixels, short_side), Image.Resampling.LANCZOS)
     pixels.info.clear()
     out = io.BytesIO()
-    pixels.save(out, "JPEG", quality=options.quality, subsampling="4:2:0", optimize=True)
+    pixels.save(
+        out,
+        "JPEG",
+        quality=options.quality,
+        subsampling="4:2:0",
+        optimize=True,
+        restart_marker_rows=int(options.restart_markers),
+    )
     if len(out.getvalue()) >= len(content):
         return Shrunk(content, (LARGER, *kept))
     return Shrunk(out.getvalue(), (REDUCED, *changes, *((UPRIGHT,) if is_turned else ())), pixels)

@@ -56,6 +56,12 @@ class PackOptions(Options):
         min=1,
     )
     quality: int = option(90, "Quality of reduced JPEGs.", SMALLER, min=1, max=100)
+    restart_markers: bool = option(
+        False,
+        "Begin each row of blocks in a reduced JPEG with a restart marker: infeed-jpeg jumps over "
+        "rows that a crop leaves out, and other decoders take a little longer.",
+        SMALLER,
+    )
     field: list[str] | None = option(
         None,
         "Field of images to reduce; can be repeated. Default: all of images.",

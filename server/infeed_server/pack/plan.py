@@ -149,6 +149,11 @@ def _look(
 
 
 def _check(fields: Sequence[Field], options: PackOptions) -> None:
+    if options.restart_markers and not options.short_side:
+        raise ConfigError(
+            "--restart-markers: without --short-side no image is encoded; give it, or leave "
+            "--restart-markers out"
+        )
     images = [field.name for field in fields if field.image]
     if options.short_side and not images:
         raise ConfigError("--short-side: the source has no field of JPEGs or PNGs; leave it out")

@@ -6,6 +6,7 @@ import io
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image, ImageCms
 
 from infeed_server.pack import images
@@ -35,6 +36,16 @@ def test_short_side_is_reduced_and_metadata_is_left_out() -> None:
     assert image.getpixel((43, 16))[0] < 60
     assert not {"comment", "exif", "icc_profile"} & image.info.keys()
     assert shrink(encoded("L"), OPTIONS).pixels.mode == "L"
+
+
+def test_restart_markers_change_no_pixel() -> None:
+    shrunk = [
+        shrink(encoded(), PackOptions(short_side=32, restart_markers=choice)).content
+        for choice in (False, True)
+    ]
+    assert [content.count(b"\xff\xd0") for content in shrunk] == [0, 1]  # of 2 rows of blocks
+    plain, marked = map(tf.io.decode_jpeg, shrunk)
+    np.testing.assert_array_equal(marked, plain)
 
 
 def test_exif_orientation_is_applied_once() -> None:

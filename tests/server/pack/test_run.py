@@ -283,6 +283,7 @@ def test_a_killed_worker_names_its_remedy(
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
+        ({"restart_markers": True}, "--restart-markers: without --short-side no image is encoded"),
         ({"short_side": 20}, "--short-side: the source has no field of JPEGs or PNGs"),
         ({"field": ["text"]}, "--field 'text': no such field of images"),
     ],
