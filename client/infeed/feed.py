@@ -69,7 +69,7 @@ class Feed(Iterator[Batch]):
         self.pending_transforms, self.empty = plan.pending_transforms, plan.empty
         self.batch_size = plan.contract.batch_size
         self.steps, self.shard = plan.shard_plan.steps, plan.shard_plan.shard
-        self.endless = not plan.open_message.epochs and plan.options.steps is None
+        self.endless = not plan.contract.opening.epochs and plan.options.steps is None
         self._plan = plan
         self._ready = prefetcher.ready
         self._connect_again = connect_again
@@ -132,7 +132,7 @@ class Feed(Iterator[Batch]):
     def may_mask(self) -> bool:
         """Whether a batch can have empty slots."""
         # A data set whose elements are batches may end every epoch with a partial batch.
-        ends = bool(self._plan.open_message.epochs) or bool(self.spec.batch_stride)
+        ends = bool(self._plan.contract.opening.epochs) or bool(self.spec.batch_stride)
         padded = ends and self._plan.shard_plan.remainder == "pad"
         return padded or self.spec.on_error == "mask"
 
