@@ -92,8 +92,8 @@ def _open_tracer(plan: FeedPlan) -> BatchTracer | None:
         raise MissingExtraError(
             "tracer_provider needs OpenTelemetry: pip install 'infeed[otel]'"
         ) from None
-    opening = plan.open_message
-    names = {"pipeline": opening.pipeline, "feed": opening.feed_id}
+    opening = plan.contract.opening
+    names = {"pipeline": opening.pipeline, "feed": plan.feed_id}
     ranks = {"rank": opening.rank, "world_size": opening.world_size}
     return BatchTracer(plan.options.tracer_provider, {**names, **ranks})
 

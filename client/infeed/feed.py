@@ -7,18 +7,19 @@ import math
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from infeed.batch import Batch
+from infeed.cursor import Shard
 from infeed.prefetch.feed_plan import FeedPlan
-from infeed.prefetch.feed_view import FeedView
 from infeed.prefetch.prefetcher import Prefetcher
 from infeed.prefetch.ready_batches import EndOfFeed, ReadyItem
 from infeed.shared.arguments import check_integer, check_seconds, refuse_copy
 from infeed.shared.errors import FeedClosedError, StallError
 from infeed.shared.pytree import register_with_jax
+from infeed.shared.spec import FinishTransform, Guarantee, PipelineSpec, Spec
 from infeed.stats import Stats
 from infeed.wire.received import ReceivedBatch
 
@@ -28,12 +29,33 @@ STALL_WARNING_INTERVAL_SECONDS = 20.0
 """Wait for a batch after which a warning is logged; doubles with each further warning."""
 
 
-class Feed(FeedView, Iterator[Batch]):
+class Feed(Iterator[Batch]):
     """Iterates over the batches of one rank, in order, each once.
 
     Call `close`, or use it in `with`. A feed belongs to the process that opened it, and raises
     `FeedClosedError` after a fork: start workers with `spawn` and connect in each.
     """
+
+    spec: PipelineSpec
+    """The spec that the server sent: name, `sample_count`, `fingerprint` and more."""
+    element_spec: Spec
+    """Name, data type and shape of each field of one sample, without the slots dimension."""
+    classes: Mapping[str, tuple[str, ...]]
+    """The name of each class by its number, of each field whose classes have names."""
+    pending_transforms: tuple[FinishTransform, ...]
+    """The finish transforms that the batches still need, with `finish="none"`."""
+    guarantee: Guarantee
+    """The guarantee of order, delivery and resume."""
+    batch_size: int
+    """Slots of every batch."""
+    steps: int | None
+    """Batches from the feed's beginning to its end; None if endless or unknown."""
+    shard: Shard
+    """Rank and world size."""
+    endless: bool
+    """Whether the feed has no end, as without `epochs` and `steps`."""
+    empty: Mapping[str, float]
+    """The option `empty`: the values of fields in empty slots, where they are not zero."""
 
     def __init__(
         self,
@@ -42,7 +64,14 @@ class Feed(FeedView, Iterator[Batch]):
         connect_again: Callable[[], Feed] | None = None,
     ) -> None:
         """Starts the prefetcher. `connect_again` calls `connect` with the same arguments."""
-        super().__init__(plan, prefetcher.ready)
+        self.spec, self.element_spec = plan.spec, plan.element_spec
+        self.classes, self.guarantee = plan.spec.classes, plan.spec.guarantee
+        self.pending_transforms, self.empty = plan.pending_transforms, plan.empty
+        self.batch_size = plan.contract.batch_size
+        self.steps, self.shard = plan.shard_plan.steps, plan.shard_plan.shard
+        self.endless = not plan.contract.opening.epochs and plan.options.steps is None
+        self._plan = plan
+        self._ready = prefetcher.ready
         self._connect_again = connect_again
         self._prefetcher = prefetcher
         self._shard_plan = plan.shard_plan
@@ -59,6 +88,54 @@ class Feed(FeedView, Iterator[Batch]):
         weakref.finalize(self, prefetcher.stop).atexit = False
         prefetcher.start()
 
+    @property
+    def has_next(self) -> bool:
+        """Whether `next` would return, or raise, without a wait."""
+        return bool(self._ready.items)
+
+    @property
+    def steps_left(self) -> int | None:
+        """Batches that are still to be delivered; None if endless or unknown."""
+        return None if self.steps is None else self.steps - self.delivered
+
+    @property
+    def delivered(self) -> int:
+        """Batches that were delivered."""
+        return self._ready.progress.steps
+
+    @property
+    def ends_empty(self) -> bool:
+        """Whether the data end before this rank's last batch, so that all its slots are empty."""
+        steps = self.steps or 0
+        return steps > 0 and not self._plan.shard_plan.batch_range(steps - 1)[1]
+
+    @property
+    def first_step(self) -> int:
+        """Steps of the run before this feed, 0 if it began at position 0."""
+        plan = self._plan.shard_plan
+        for last in self._plan.lineage[-1:]:
+            return last.step + (plan.base - last.start) // plan.global_stride
+        return plan.base // plan.global_stride
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        """Steps in an epoch, over all ranks, for Keras' `fit`: whole ones, and the padded one of a
+        feed of one epoch; 1 if a step has more than an epoch; None if unknown."""
+        if (count := self.spec.sample_count) is None:
+            return None
+        epochs, plan = self._plan.options.epochs or 1, self._plan.shard_plan
+        padded = bool(self._plan.options.epochs) and plan.remainder == "pad"
+        steps, rest = divmod(epochs * count, plan.global_stride)
+        return max(1, (steps + (padded and rest > 0)) // epochs)
+
+    @property
+    def may_mask(self) -> bool:
+        """Whether a batch can have empty slots."""
+        # A data set whose elements are batches may end every epoch with a partial batch.
+        ends = bool(self._plan.contract.opening.epochs) or bool(self.spec.batch_stride)
+        padded = ends and self._plan.shard_plan.remainder == "pad"
+        return padded or self.spec.on_error == "mask"
+
     def __len__(self) -> int:
         """Returns `steps`; raises `TypeError` if the feed is endless or its end is unknown."""
         return self._plan.length()
@@ -72,7 +149,7 @@ class Feed(FeedView, Iterator[Batch]):
         raises `FeedClosedError` after the end."""
         if self._ended:
             raise FeedClosedError(
-                f"the feed of {self._spec.name!r} has ended: all of its batches were delivered. "
+                f"the feed of {self.spec.name!r} has ended: all of its batches were delivered. "
                 "Connect again for each pass, or once with epochs=n for n passes in one loop"
             )
         return self
@@ -131,7 +208,7 @@ class Feed(FeedView, Iterator[Batch]):
             log.warning(
                 "%s guarantees no order, so a run cannot resume from this state: after a restart "
                 "of the trainer, connect without state",
-                self._spec.name,
+                self.spec.name,
             )
         return cursor.to_json()
 
@@ -168,7 +245,7 @@ class Feed(FeedView, Iterator[Batch]):
         of = "" if self.steps is None else f" of {self.steps}"
         closed = ", closed" if self._closed else ""
         return (
-            f"Feed({self._spec.name!r} at {self._prefetcher.target}, batch_size={self.batch_size}, "
+            f"Feed({self.spec.name!r} at {self._prefetcher.target}, batch_size={self.batch_size}, "
             f"rank {self.shard.rank} of {self.shard.world_size}, {self.delivered}{of} delivered"
             f"{closed})"
         )
@@ -181,7 +258,7 @@ class Feed(FeedView, Iterator[Batch]):
                 "each of them"
             )
         if self._closed:
-            raise FeedClosedError(f"the feed of {self._spec.name!r} was closed; connect again")
+            raise FeedClosedError(f"the feed of {self.spec.name!r} was closed; connect again")
 
     def _wait_for_item(self, requested_at: float, timeout: float | None) -> ReadyItem:
         """Waits for the next item; logs a warning about each long wait without a timeout."""
@@ -206,7 +283,7 @@ class Feed(FeedView, Iterator[Batch]):
         server, reason = self._prefetcher.blocking_server()
         start, _ = self._plan.shard_plan.batch_range(self._ready.progress.steps)
         return StallError(
-            f"{server}: position {start} of {self._spec.name!r}: no batch within {seconds:g} s; "
+            f"{server}: position {start} of {self.spec.name!r}: no batch within {seconds:g} s; "
             f"{reason}",
             server=server,
             position=start,

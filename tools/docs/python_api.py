@@ -82,8 +82,7 @@ def _fields(cls: type) -> Table:
 
 
 def _feed_members() -> Table:
-    own = [base for base in infeed.Feed.__mro__ if base.__module__.startswith("infeed.")]
-    public = {name: value for base in own for name, value in vars(base).items() if name[0] != "_"}
+    public = {name: value for name, value in vars(infeed.Feed).items() if name[0] != "_"}
     methods = [
         (code(f"{name}({_signature(method)})"), cell(first_paragraph(method)))
         for name, method in public.items()
@@ -94,7 +93,11 @@ def _feed_members() -> Table:
         for name, value in public.items()
         if isinstance(value, property)
     ]
-    return Table(("member", "meaning"), methods + properties)
+    attributes = [
+        (code(name), cell(attribute_docstring(infeed.Feed, name)))
+        for name in infeed.Feed.__annotations__
+    ]
+    return Table(("member", "meaning"), methods + attributes + properties)
 
 
 def _signature(method: Callable[..., Any]) -> str:

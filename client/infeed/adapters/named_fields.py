@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from infeed.batch import Batch
-from infeed.prefetch.feed_view import FeedView
+from infeed.feed import Feed
 from infeed.shared.arguments import check_text
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import Array
@@ -25,7 +25,7 @@ class NamedFields:
         if self.ids is not None and self.ids == self.mask:
             raise InvalidRequestError(f"ids and mask must be two names, not {self.ids!r} for both")
 
-    def check(self, feed: FeedView, *, is_static: bool = False) -> None:
+    def check(self, feed: Feed, *, is_static: bool = False) -> None:
         """Raises `InvalidRequestError` if a feed has a field of such a name already, and if empty
         slots would count as samples: nothing marks them, and they cannot be cut, since shapes are
         static, or the same on several ranks."""
@@ -45,7 +45,7 @@ class NamedFields:
                 'empty={"label": -100}, a value that loss and metrics ignore; or remainder="drop"'
             )
 
-    def arrays(self, batch: Batch, feed: FeedView) -> dict[str, Array]:
+    def arrays(self, batch: Batch, feed: Feed) -> dict[str, Array]:
         """Returns an exact dict of a feed's batch, with int64 ids and bool mask. Empty slots are
         cut, unless the mask or a value of a field marks them."""
         named = {self.ids: batch.sample_ids, self.mask: batch.mask}
@@ -54,6 +54,6 @@ class NamedFields:
             return arrays
         return {name: x[batch.mask] for name, x in arrays.items()}
 
-    def _is_marked(self, feed: FeedView) -> bool:
+    def _is_marked(self, feed: Feed) -> bool:
         """Returns whether the consumer can tell empty slots from samples."""
         return self.mask is not None or bool(feed.empty)

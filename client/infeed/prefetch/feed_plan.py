@@ -30,9 +30,10 @@ class FeedPlan:
 
     spec: PipelineSpec
     options: FeedOptions
-    open_message: stream_pb2.StreamOpen
     contract: StreamContract
     shard_plan: ShardPlan
+    feed_id: str
+    """The same in all streams of the feed."""
 
     @property
     def lineage(self) -> Lineage:
@@ -64,7 +65,7 @@ class FeedPlan:
         if (steps := self.shard_plan.steps) is not None:
             return steps
         reason = "the number of samples of its dataset is unknown until it has been read"
-        if not self.open_message.epochs:
+        if not self.contract.opening.epochs:
             reason = "it is endless; connect with epochs=1 or more for a finite feed"
         raise TypeError(f"the feed of {self.spec.name!r} has no len(): {reason}")
 
@@ -93,7 +94,7 @@ class FeedPlan:
     @property
     def end_unknown(self) -> bool:
         """Whether the feed is finite and only the server can find its end."""
-        return bool(self.open_message.epochs) and self.shard_plan.position_count is None
+        return bool(self.contract.opening.epochs) and self.shard_plan.position_count is None
 
     def contract_with(self, server: str) -> StreamContract:
         """Returns the contract of a stream to a server, with the options of its connection."""
@@ -202,9 +203,7 @@ def plan_feed(spec: PipelineSpec, options: FeedOptions) -> FeedPlan:
         seed=seed,
         opening=opening,
     )
-    open_message = stream_pb2.StreamOpen(feed_id=uuid.uuid4().hex)
-    open_message.MergeFrom(opening)
-    plan = FeedPlan(spec, options, open_message, contract, shard_plan)
+    plan = FeedPlan(spec, options, contract, shard_plan, uuid.uuid4().hex)
     check_empty(plan.empty, plan.element_spec, plan.pending_transforms)
     return plan
 

@@ -22,7 +22,13 @@ from infeed.transport import Call, Transport
 from infeed.v1 import stream_pb2
 from infeed.wire.assembler import BatchAssembler
 from infeed.wire.buffer_pool import BufferPool
-from infeed.wire.received import Draining, EndOfData, PendingRequest, ReceivedBatch
+from infeed.wire.received import (
+    Draining,
+    EndOfData,
+    PendingRequest,
+    ReceivedBatch,
+    StreamContract,
+)
 from infeed.wire.shared_memory import SOCKET_SUFFIX, receive_blocks
 
 if TYPE_CHECKING:
@@ -150,9 +156,10 @@ class ServerReader(BackgroundThread):
     def _read_stream(self, stream: Stream) -> None:
         """Reads one stream to its end. Raises the error that ended it."""
         pending: deque[PendingRequest] = deque()
-        assembler = BatchAssembler(self._plan.contract_with(self._server), pending, self._buffers)
+        contract = self._plan.contract_with(self._server)
+        assembler = BatchAssembler(contract, pending, self._buffers)
         call = self._transport.open_stream(
-            self._server, self._requests(stream, pending), lambda: self._drain(stream)
+            self._server, self._requests(stream, contract, pending), lambda: self._drain(stream)
         )
         self._call, self._stream = call, stream
         if self._stopping.is_set():
@@ -247,14 +254,13 @@ class ServerReader(BackgroundThread):
             coordinator.on_draining(stream)
 
     def _requests(
-        self, stream: Stream, pending: deque[PendingRequest]
+        self, stream: Stream, contract: StreamContract, pending: deque[PendingRequest]
     ) -> Iterator[stream_pb2.StreamBatchesRequest]:
         """Yields the requests of one stream, on the transport's thread; adds them to `pending`."""
         with self._pool.locked() as coordinator:
             coordinator.on_connected(stream)
-        opening = stream_pb2.StreamOpen()
-        opening.CopyFrom(self._plan.contract_with(self._server).opening)
-        opening.feed_id = self._plan.open_message.feed_id
+        opening = stream_pb2.StreamOpen(feed_id=self._plan.feed_id)
+        opening.MergeFrom(contract.opening)
         yield stream_pb2.StreamBatchesRequest(open=opening)
         while (step := self._pool.wait_for_step(stream)) is not None:
             if step == REPORT_DUE:

@@ -19,7 +19,7 @@ from infeed.shared.errors import ProtocolError
 from infeed.shared.spec import BYTES, Array, FieldSpec, Spec, numpy_dtype
 from infeed.v1 import stream_pb2
 from infeed.wire.buffer_pool import ALIGNMENT
-from infeed.wire.chunk import CHUNK_BYTES, MAX_HEAD_BYTES, checksum, encode_chunk, parse_head
+from infeed.wire.chunk import CHUNK_BYTES, checksum, encode_chunk
 
 MAX_PAYLOAD_BYTES = 1 << 36
 """A header with a larger size is refused as corrupt, before memory is allocated for it."""
@@ -73,12 +73,8 @@ class Payload:
         with self._lock:
             parts, kept = self._parts, tuple(self._kept)
         if not parts:
-            heads = [parse_head(chunk[:MAX_HEAD_BYTES], len(chunk)) for chunk in kept]
-            parts = [
-                memoryview(chunk)[head.data_offset :]
-                for chunk, head in zip(kept, heads, strict=True)
-                if head is not None
-            ]
+            sizes = (min(CHUNK_BYTES, self.size - at) for at in range(0, self.size, CHUNK_BYTES))
+            parts = [memoryview(chunk)[-size:] for chunk, size in zip(kept, sizes, strict=True)]
         begin = 0
         for part in parts:
             end = begin + len(part)

@@ -8,16 +8,13 @@ from functools import partial
 from typing import TextIO
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
-    SpinnerColumn,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
@@ -87,30 +84,3 @@ def _bars(console: Console, text: str, *columns: ProgressColumn) -> Progress:
         transient=True,
         disable=not console.is_terminal,
     )
-
-
-class StepProgress:
-    """The step of a long command: on a terminal one line with its seconds, elsewhere a line each.
-
-    Nothing is shown before the first step, so that another bar can be.
-    """
-
-    def __init__(self, console: Console, name: str) -> None:
-        self._console, self._name = console, name
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        self._live = Progress(*columns, console=console, transient=True)
-        self._task = self._live.add_task("", total=None)
-
-    def show(self, step: str) -> None:
-        """Shows a step in place of the one before."""
-        text = f"{self._name}: {step}"
-        if self._console.is_terminal:
-            self._live.reset(self._task, description=escape(text))
-            self._live.start()
-        else:
-            print_line(self._console, text)
-
-    def stop(self) -> None:
-        """Removes the line from a terminal."""
-        if self._console.is_terminal:
-            self._live.stop()

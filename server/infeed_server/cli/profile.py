@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from infeed_server.cli.console import StepProgress, console, index_progress
+from infeed_server.cli.console import console, index_progress, print_line
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import defer_tensorflow, load_tensorflow
 
@@ -66,7 +66,6 @@ def profile(
             param_hint="PIPELINE",
         )
     measured = Profile(pipeline, cores=1)
-    progress = StepProgress(console, f"profile of {pipeline}")
     out, lock, printed = sys.stdout, threading.Lock(), threading.Event()
 
     def show(*, complete: bool) -> None:
@@ -74,13 +73,15 @@ def profile(
         with lock:
             if not printed.is_set():
                 printed.set()
-                progress.stop()
                 console.show_cursor()  # a progress bar hides it
                 if as_json:
                     document = to_json(measured, complete=complete)
                     print(json.dumps(document, indent=2), file=out, flush=True)
                 else:
                     print_profile(measured, out, complete=complete)
+
+    def show_step(step: str) -> None:
+        print_line(console, f"profile of {pipeline}: {step}")
 
     # What the user's code prints is not the result.
     with redirect_stdout(sys.stderr), exit_after_interrupt(partial(show, complete=False)):
@@ -92,10 +93,8 @@ def profile(
             keep_freed_memory()  # as a server does
             options = Options(seconds, samples, batch_size)
             with located(pipelines, pipeline):
-                measure(measured, pipelines[pipeline], options, index_progress, progress.show)
+                measure(measured, pipelines[pipeline], options, index_progress, show_step)
         except KeyboardInterrupt:
             show(complete=False)
             raise typer.Exit(INTERRUPTED_STATUS) from None
-        finally:
-            progress.stop()
     show(complete=True)

@@ -17,7 +17,9 @@ class PeriodicTask:
         self._function = function
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"infeed-{name}", daemon=True)
-        self.start = self._thread.start
+
+    def start(self) -> None:
+        self._thread.start()
 
     def stop(self) -> None:
         """Returns after the last call. It may be called twice, and before `start`."""

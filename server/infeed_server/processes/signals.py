@@ -52,9 +52,11 @@ class ShutdownSignal:
     def __init__(self) -> None:
         self._event = threading.Event()
         self._is_polled = False
-        self.set = self._event.set
         self.status = 0
         """Exit status of a process that the signal ends: 128 and its number."""
+
+    def set(self) -> None:
+        self._event.set()
 
     def install(self) -> None:
         """Installs the handler of both signals; must be called on the main thread."""

@@ -57,7 +57,9 @@ class Channel:
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
-        self.close = connection.close
+
+    def close(self) -> None:
+        self._socket.close()
 
     def send(self, message: Any) -> None:
         """Raises `OSError` when the other end is closed."""

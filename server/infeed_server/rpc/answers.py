@@ -49,7 +49,9 @@ class BatchEncoder:
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
         self._pool = ThreadPoolExecutor(cgroup.cpu_count(), "infeed-encode")
-        self.close = self._pool.shutdown
+
+    def close(self) -> None:
+        self._pool.shutdown()
 
     def encode(
         self,
@@ -115,8 +117,10 @@ class AnswerQueue:
         """Whether `take` returns nothing more."""
         self._answers: deque[_Item] = deque()
         self._changed = threading.Event()
-        self.wake = self._changed.set
+
+    def wake(self) -> None:
         """Ends the current or next `wait`."""
+        self._changed.set()
 
     def require_room(self) -> None:
         """Raises `InvalidRequestError` if too many requests are unanswered."""
@@ -126,7 +130,7 @@ class AnswerQueue:
     def add(self, answer: _Item) -> None:
         self._answers.append(answer)
         if isinstance(answer, Future):
-            wake = self.wake  # the queue refers to the future: a cycle would keep its batch
+            wake = self._changed.set  # the queue refers to the future: a cycle would keep its batch
             answer.add_done_callback(lambda _: wake())
         else:
             self.wake()

@@ -112,7 +112,6 @@ class RpcServer:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
-        self.start = self._server.start
         try:
             if credentials is None:
                 self.port = self._server.add_insecure_port(str(address))
@@ -125,6 +124,9 @@ class RpcServer:
         if address.is_unix:
             path = address.host.removeprefix("unix:")
             self._streams.shared_memory = SharedMemory(path, self._budget)
+
+    def start(self) -> None:
+        self._server.start()
 
     def set_serving(self, serving: bool, pipeline: str = "") -> None:
         """Sets the health status of a pipeline, else of the server and of the feed service. Health

@@ -127,14 +127,6 @@ def traffic() -> tuple[int, int]:
     return (_process.requests, _process.received_bytes) if _process else (0, 0)
 
 
-def _after_fork() -> None:
-    global _lock  # noqa: PLW0603 - a thread that is gone may have held it
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
 def split_path(path: str) -> tuple[str, str]:
     """Returns the root of a store, such as `gs://bucket`, and the key of an object in it."""
     scheme, _, rest = path.partition("://")

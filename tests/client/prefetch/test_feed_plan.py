@@ -20,7 +20,7 @@ SPEC = PipelineSpec(
 
 
 def test_open_message_has_the_fingerprint() -> None:
-    assert plan_of(SPEC, shard=Shard(1, 3)).open_message.fingerprint == "ab12"
+    assert plan_of(SPEC, shard=Shard(1, 3)).contract.opening.fingerprint == "ab12"
 
 
 def test_batches_made_by_the_dataset_use_its_stride() -> None:
@@ -56,7 +56,7 @@ def test_a_batch_larger_than_the_data_set_is_padded_or_spans_epochs() -> None:
 
 
 def test_batches_made_by_the_dataset_have_a_fixed_size() -> None:
-    assert plan_of(SPEC, batch_size=8).open_message.batch_size == 8
+    assert plan_of(SPEC, batch_size=8).contract.opening.batch_size == 8
     with pytest.raises(InvalidRequestError, match="batch size 4 is not available"):
         plan_of(SPEC, batch_size=4)
 

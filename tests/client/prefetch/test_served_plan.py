@@ -39,8 +39,7 @@ def read(address: str, pipeline: str = "new", **options: Any) -> list[list[int]]
 
 def test_an_amended_run_goes_on_with_its_segments() -> None:
     plan = plan_of(NEW.spec, state=CURSOR.to_json(), batch_size=6, epochs=3)
-    assert lineage_from_proto(plan.open_message.lineage) == CURSOR.segments
-    assert plan.contract.opening.lineage == plan.open_message.lineage
+    assert lineage_from_proto(plan.contract.opening.lineage) == CURSOR.segments
     assert plan.cursor_at(116) == replace(CURSOR, position=116)
     # Epoch 1 ends at 1000, and the third has 50 samples.
     assert plan.shard_plan.position_count == end_of_epochs(CURSOR.segments, 3, 50) == 1050
@@ -57,7 +56,7 @@ def test_a_definition_that_skips_steps_has_its_own_ends() -> None:
     spec = replace(fake_spec(), lineage=(first, replace(second, epoch_end=120)))
     plan = plan_of(spec, epochs=3)
     assert plan.shard_plan.position_count == 170
-    assert not plan.open_message.HasField("lineage")
+    assert not plan.contract.opening.HasField("lineage")
     assert plan.cursor_at(8).segments == ()
 
 

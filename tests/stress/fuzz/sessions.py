@@ -60,7 +60,7 @@ def _record(address: str, name: str) -> Session:
     spec = PipelineSpec.from_proto(message.pipeline)
     plan = plan_epoch(spec)
     steps = range(plan.shard_plan.steps or 0)
-    requests = [event(open=plan.open_message)]
+    requests = [event(open=plan.contract.opening)]
     requests += [event(batch=request(plan, step)) for step in steps]
     messages = tuple(_call(address, "StreamBatches", requests))
     session = Session(spec, plan, _connection(messages), messages, {})
