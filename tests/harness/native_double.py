@@ -1,4 +1,4 @@
-"""Double of `infeed_jpeg`: the same calls, by TensorFlow."""
+"""Native decoder of tests: the installed one, and a double with the same calls, by TensorFlow."""
 
 from __future__ import annotations
 
@@ -6,9 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from infeed_server.transforms.images.jpeg import END_OF_IMAGE
+
+
+def require_decoder() -> Any:
+    """Returns the installed decoder; skips the test, or the module, where there is none."""
+    decoder = pytest.importorskip("infeed_jpeg", reason="native/ is not built")
+    if reason := decoder.unavailable():
+        pytest.skip(f"infeed_jpeg: {reason}", allow_module_level=True)
+    return decoder
+
 
 STATUS = ("decoded", "damaged", "odd")
 
@@ -29,7 +39,15 @@ class DecoderDouble:
         return np.array([self._shape(record)[:2] for record in records], np.int32).reshape(-1, 2)
 
     def decode_batch(
-        self, records: list[bytes], windows: Any, flips: Any, out: Any, threads: int
+        self,
+        records: list[bytes],
+        windows: Any,
+        flips: Any,
+        out: Any,
+        threads: int,
+        *,
+        parts: Any = None,
+        antialias: bool = False,
     ) -> Any:
         assert threads == 1
         assert out.flags.c_contiguous
@@ -39,11 +57,21 @@ class DecoderDouble:
             if not any(self._shape(record)) or not record.endswith(END_OF_IMAGE):
                 status[row] = 2 if self.is_odd(record) else 1
                 continue
-            pixels = tf.io.decode_jpeg(record, channels=3)
-            top, left, height, width = windows[row].tolist()
-            window = pixels[top : top + height, left : left + width]
-            resized = tf.cast(tf.round(tf.image.resize(window, out.shape[1:3])), tf.uint8)
-            out[row] = resized[:, ::-1] if flips[row] else resized
+            try:
+                pixels = tf.io.decode_jpeg(record, channels=3)
+            except tf.errors.InvalidArgumentError:
+                status[row] = 1
+                continue
+            window, is_inside = _cut(pixels, *windows[row].tolist())
+            height, width, *place = (
+                (*out.shape[1:3], 0, 0) if parts is None else parts[row].tolist()
+            )
+            resized = tf.image.resize(window, (height, width), antialias=antialias)
+            part, is_part_inside = _cut(resized, *place, *out.shape[1:3])
+            status[row] = not (is_inside and is_part_inside)
+            if not status[row]:
+                part = tf.cast(tf.round(part), tf.uint8)
+                out[row] = part[:, ::-1] if flips[row] else part
         return status
 
     def _shape(self, record: bytes) -> tuple[int, ...]:
@@ -53,3 +81,10 @@ class DecoderDouble:
             return tuple(tf.io.extract_jpeg_shape(record).numpy().tolist())
         except tf.errors.InvalidArgumentError:
             return (0, 0)
+
+
+def _cut(pixels: tf.Tensor, top: int, left: int, height: int, width: int) -> tuple[tf.Tensor, bool]:
+    """Returns a window, and whether it is inside."""
+    is_inside = top >= 0 and left >= 0
+    window = pixels[max(top, 0) : top + height, max(left, 0) : left + width]
+    return window, is_inside and window.shape[:2] == (height, width)

@@ -8,13 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pytest
 import tensorflow as tf
 from PIL import Image
+from tests.harness.native_double import require_decoder
 
-infeed_jpeg: Any = pytest.importorskip("infeed_jpeg", reason="native/ is not built")
-if (_reason := infeed_jpeg.unavailable()) is not None:
-    pytest.skip(f"infeed_jpeg: {_reason}", allow_module_level=True)
+infeed_jpeg = require_decoder()
 
 Pixels = npt.NDArray[np.uint8]
 

@@ -19,8 +19,12 @@ from infeed_server.pipeline.draws import name_draws
 from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
 from infeed_server.pipeline.followed_classes import followed_classes
 from infeed_server.pipeline.lineage import MAX_STABLE, removed_ids, run_order, skip_lineage
-from infeed_server.pipeline.native_pictures import NativePictures, choose_chain
-from infeed_server.pipeline.picture_steps import fuse_decode_and_crop, gather_pictures
+from infeed_server.pipeline.native_pictures import NativePictures
+from infeed_server.pipeline.picture_steps import (
+    choose_chain,
+    fuse_decode_and_crop,
+    gather_pictures,
+)
 from infeed_server.pipeline.removal import removed_samples
 from infeed_server.pipeline.sample_cache import CachedSource, take_cache
 from infeed_server.pipeline.torn_pictures import refuse_torn_pictures
@@ -57,8 +61,9 @@ class IndexedPlan:
 
     @property
     def native(self) -> NativePictures | None:
-        """The native decoder's part of the steps, if it has one."""
-        return None if isinstance(self.pictures, str) else self.pictures
+        """The native decoder's part of the steps, if it has one that no cache keeps."""
+        is_kept = self.cache is not None and self.cache.pictures is not None
+        return None if is_kept or isinstance(self.pictures, str) else self.pictures
 
     @property
     def is_passthrough(self) -> bool:
@@ -130,12 +135,17 @@ def plan_indexed(
         split = cache.split(placed.host) if cache else ((), placed.host)
         parts = [gather_pictures(part) for part in split]
         first, rest = (tuple(fuse_decode_and_crop(part)) for part in parts)
-        chain = choose_chain(parts[0], parts[1], decoder)
+        kept = choose_chain(parts[0], decoder)
+        chain = kept or choose_chain(parts[1], decoder)
         plan = IndexedPlan(definition, spec, source, (*first, *rest), removed)
+        pictures: NativePictures | str | None = None
         if cache is not None and cached:
-            kept = CachedSource(source, first, cache, name, in_graph=bool(rest))
-            plan = replace(plan, source=kept, steps=rest)
-        pictures = chain if isinstance(chain, str) else NativePictures(chain, plan.source)
+            made = CachedSource(source, first, cache, name, in_graph=bool(rest), chain=kept)
+            plan, pictures = replace(plan, source=made, steps=rest), made.pictures
+        elif kept and not isinstance(chain, str):
+            chain = replace(chain, rest=(*chain.rest, *rest))
+        if pictures is None:
+            pictures = chain if isinstance(chain, str) else NativePictures(chain, plan.source)
         plan = replace(plan, pictures=pictures)
         undo.pop_all()
     return plan

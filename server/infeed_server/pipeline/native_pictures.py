@@ -6,8 +6,9 @@ parsed, is left to the graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, cached_property
 from importlib import import_module
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,16 +16,18 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from infeed.shared.errors import ConfigError
 from infeed_server.pipeline import sample_graph
-from infeed_server.pipeline.picture_counts import DECODED, PictureCounts
-from infeed_server.pipeline.picture_steps import PictureChain, find_chain, fuse_decode_and_crop
+from infeed_server.pipeline.picture_counts import PictureCounts
+from infeed_server.pipeline.picture_steps import Draws, PictureChain, fuse_decode_and_crop
+from infeed_server.pipeline.rows import select_rows
 from infeed_server.pipeline.sample_graph import ColumnsFunction, SampleFunction, Specs
 from infeed_server.processes import cgroup
 from infeed_server.sources.base import Columns, Sample, Source
 from infeed_server.sources.python.mapped import Keys
 from infeed_server.transforms.base import Step
 from infeed_server.transforms.images.jpeg import is_cut_off
+from infeed_server.transforms.images.orientation import are_turned
+from infeed_server.transforms.sizes import MAX_PIXELS
 
 _PIXELS, _IS_DECODED = "native/pixels", "native/decoded"
 """Columns of the graph, besides the source's, where steps follow."""
@@ -32,8 +35,8 @@ _PIXELS, _IS_DECODED = "native/pixels", "native/decoded"
 _DAMAGED = "damaged"
 """The decoder's status of a picture with invalid bytes, or too few."""
 
-_OTHER = "of a wrong size"
-"""Status of a picture that the decoder is not given."""
+_LARGE, _TURNED = "with too many pixels", "turned by EXIF"
+"""Statuses of pictures that the decoder is not given."""
 
 _Status: TypeAlias = "npt.NDArray[np.integer]"
 Run = Callable[[Callable[[int], _Status], Iterable[int]], Iterable[_Status]]
@@ -43,28 +46,11 @@ _MAX_TOGETHER = 8
 """Pictures of one call, on one thread: more would leave other threads idle at a batch's end."""
 
 
-def choose_chain(kept: Sequence[Step], steps: Sequence[Step], decoder: str) -> PictureChain | str:
-    """Returns the chain of steps that the native decoder makes, or a line why TensorFlow decodes;
-    empty where no picture is decoded. `kept` are the steps of a cache, `decoder` a value of
-    `--decoder`. Raises `ConfigError` for `native` where it cannot decode."""
-    chain = "the graph makes what cache keeps" if find_chain(kept) else find_chain(steps)
-    reason = chain if isinstance(chain, str) else _unavailable(decoder)
-    if not (chain and reason):
-        return chain
-    if decoder == "native":
-        raise ConfigError(f"--decoder native: {reason}; leave it out, and TensorFlow decodes")
-    return f"TensorFlow decodes the pictures: {reason}"
-
-
-def _unavailable(decoder: str) -> str:
-    """Returns why the native decoder is not used; empty where it is."""
-    if decoder == "tensorflow":
-        return "--decoder tensorflow"
-    try:
-        reason = import_module("infeed_jpeg").unavailable()
-    except ImportError:
-        return "the package infeed-jpeg is not installed"
-    return f"infeed-jpeg: {reason}" if reason else ""
+@cache
+def decode_threads() -> ThreadPoolExecutor:
+    """Returns the process's threads for decoding, as many as the graph has. They work in the order
+    of batches, so that none idles while another makes a batch's last picture."""
+    return ThreadPoolExecutor(cgroup.cpu_count() + 1, "infeed-decode")
 
 
 class Made(NamedTuple):
@@ -84,7 +70,12 @@ class NativePictures:
     """Makes the pictures of a pipeline's batches. Thread-safe. As text, it is a line with the share
     that it has made."""
 
-    def __init__(self, chain: PictureChain, source: Source) -> None:
+    def __init__(
+        self, chain: PictureChain, source: Source, *, always_in_graph: bool = False
+    ) -> None:
+        """`always_in_graph`: the graph makes the fields of each sample, also if no steps follow."""
+        self.is_complete = not (chain.rest or always_in_graph)
+        """Whether what is decoded needs no graph."""
         self.counts = PictureCounts()
         self._decoder = import_module("infeed_jpeg")
         self._cpus = cgroup.cpu_count()
@@ -95,11 +86,6 @@ class NativePictures:
 
     def __str__(self) -> str:
         return str(self.counts)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether no steps follow: what is decoded needs no graph."""
-        return not self._chain.rest
 
     @property
     def columns(self) -> Specs:
@@ -124,7 +110,7 @@ class NativePictures:
         return int(self._pixels.shape.num_elements())
 
     def make(self, columns: Columns, keys: Keys, run: Run) -> Made:
-        """Decodes the pictures of samples. Where steps follow, no row is done, and the graph's
+        """Decodes the pictures of samples. Unless `is_complete`, no row is done, and the graph's
         columns have the pixels."""
         fields = self._fields(columns)
         contents = fields[self._field]
@@ -139,15 +125,13 @@ class NativePictures:
         return Made(np.zeros(len(keys), np.bool_), {}, left, cut_off)
 
     def count(self, columns: Columns) -> None:
-        """Counts pictures by their headers, without decoding those that the decoder takes."""
-        contents = self._fields(columns)[self._field].tolist()
-        sizes = self._decoder.read_headers(contents)
-        odd = [content for content, size in zip(contents, sizes, strict=True) if not size.any()]
-        nowhere, flips = np.zeros((len(odd), 4), np.int32), np.zeros(len(odd), np.uint8)
-        pixels = np.empty((len(odd), 1, 1, 3), np.uint8)
-        status = self._decoder.decode_batch(odd, nowhere, flips, pixels, 1)
-        self.counts.add(self._decoder.STATUS[number] for number in status)
-        self.counts.add([DECODED] * (len(contents) - len(odd)))
+        """Counts pictures by what becomes of their first pixel."""
+        contents = self._fields(columns)[self._field]
+        count = len(contents)
+        windows = np.tile(np.array([0, 0, 1, 1], np.int32), (count, 1))
+        flips, pixels = np.zeros(count, np.uint8), np.empty((count, 1, 1, 3), np.uint8)
+        status = self._decoder.decode_batch(contents.tolist(), windows, flips, pixels, 1)
+        self._count(status, {_TURNED: self._are_turned(contents)})
 
     def sample_function(self) -> SampleFunction:
         """Returns the function from the graph's columns of a sample to its fields."""
@@ -187,31 +171,45 @@ class NativePictures:
         self, contents: npt.NDArray[Any], keys: Keys, run: Run
     ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         """Returns the pixels of pictures, whether each is decoded, and whether it is cut off."""
-        sizes = self._decoder.read_headers(contents.tolist())
-        drawn, is_flipped = self._draw(sizes, keys)
-        windows, flips = np.asarray(drawn), np.asarray(is_flipped).astype(np.uint8)
-        max_pixels = self._chain.decode.max_pixels
-        is_allowed = (windows[:, :2] >= 0) & (windows[:, :2] + windows[:, 2:] <= sizes)
-        is_allowed = is_allowed.all(1) & (sizes.prod(1, dtype=np.int64) <= max_pixels)
-        is_other = sizes.any(1) & ~is_allowed
-        records = np.where(is_other, np.array(b"", object), contents).tolist()
+        images = self._decoder.read_headers(contents.tolist())
+        draws = Draws(*(np.asarray(values) for values in self._draw(images, keys)))
+        limits = ((images, self._chain.decode.max_pixels), (draws.parts[:, :2], MAX_PIXELS))
+        are_large = [sizes.prod(1, dtype=np.int64) > most for sizes, most in limits]
+        left = {_LARGE: np.logical_or(*are_large), _TURNED: self._are_turned(contents)}
+        records = np.where(left[_LARGE] | left[_TURNED], np.array(b"", object), contents).tolist()
         pixels = np.empty((len(records), *self._pixels.shape), np.uint8)
 
         def decode_some(begin: int) -> _Status:
             some = slice(begin, begin + together)
-            arguments = (values[some] for values in (records, windows, flips, pixels))
-            return self._decoder.decode_batch(*arguments, 1)  # type: ignore[no-any-return]
+            *places, parts = (values[some] for values in draws)
+            arguments = (records[some], *places, pixels[some], 1)
+            return self._decoder.decode_batch(  # type: ignore[no-any-return]
+                *arguments, parts=parts, antialias=self._chain.antialias
+            )
 
         together = min(_MAX_TOGETHER, -(-len(records) // self._cpus))
         status = np.concatenate([*run(decode_some, range(0, len(records), together))])
-        words = np.where(is_other, _OTHER, np.array(self._decoder.STATUS)[status])
-        self.counts.add(words.tolist())
-        cut_off = words == _DAMAGED
+        cut_off = self._count(status, left) == _DAMAGED
         cut_off[cut_off] = [is_cut_off(content) for content in contents[cut_off]]
         return pixels, status == 0, cut_off
 
+    def _are_turned(self, contents: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Returns whether each picture has to be turned."""
+        is_applied = self._chain.decode.exif == "apply"
+        return are_turned(contents) if is_applied else np.zeros(len(contents), np.bool_)
+
+    def _count(
+        self, status: _Status, left: Mapping[str, npt.NDArray[np.bool_]]
+    ) -> npt.NDArray[np.object_]:
+        """Counts pictures. Returns the words for their statuses."""
+        words = np.array(self._decoder.STATUS, object)[status]
+        for word, rows in left.items():
+            words[rows] = word
+        self.counts.add(words.tolist())
+        return words
+
     @cached_property
-    def _draw(self) -> Callable[[Any, Any], tuple[tf.Tensor, tf.Tensor]]:
+    def _draw(self) -> Callable[[Any, Any], Draws]:
         signature = [tf.TensorSpec([None, 2], tf.int32), tf.TensorSpec([None, 2], tf.int64)]
         traced = tf.function(self._chain.draw, input_signature=signature, autograph=False)
         return traced.get_concrete_function()  # type: ignore[no-any-return]
@@ -223,8 +221,3 @@ class NativePictures:
             return fields if self.is_complete else {self._field: fields[self._field]}
 
         return sample_graph.columns_function(self._source.columns, parse)
-
-
-def select_rows(columns: Columns, some: npt.NDArray[np.bool_]) -> Columns:
-    """Returns some rows of columns; all of them without a copy."""
-    return columns if some.all() else {name: values[some] for name, values in columns.items()}

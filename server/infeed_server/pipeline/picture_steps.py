@@ -1,4 +1,4 @@
-"""Picture steps: the rules by which a decode, a crop or a resize, and a flip become one step.
+"""Picture steps: the rules by which a decode, crops, a resize and a flip become one step.
 
 `gather_pictures` brings them together. `fuse_decode_and_crop` is the graph's rule: the window of a
 crop alone is decoded. `find_chain` is the native decoder's, which makes a picture by one call
@@ -8,12 +8,15 @@ decoders follow the same rules.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from importlib import import_module
+from typing import NamedTuple, cast
 
 import tensorflow as tf
 
+from infeed.shared.errors import ConfigError
 from infeed_server.pipeline.sample_graph import step_key
 from infeed_server.transforms.base import Step, Transform
 from infeed_server.transforms.decode import DecodeAndCrop, DecodeImage
@@ -24,12 +27,12 @@ from infeed_server.transforms.geometry import (
     RandomFlipLeftRight,
     RandomResizedCrop,
 )
-from infeed_server.transforms.sizes import Resize
+from infeed_server.transforms.sizes import MAX_PIXELS, Resize
 
 _CROP_OPTIONS = {"field", "size", "given_name"}
 _ANY_VALUE: dict[type[Transform], set[str]] = {
-    DecodeImage: {"field", "max_pixels"},
-    Resize: {"field", "size"},
+    DecodeImage: {"field", "max_pixels", "exif"},
+    Resize: {"field", "size", "short_side", "antialias"},
     CenterCrop: _CROP_OPTIONS,
     RandomCrop: _CROP_OPTIONS,
     RandomResizedCrop: {*_CROP_OPTIONS, "scale", "ratio"},
@@ -38,9 +41,21 @@ _ANY_VALUE: dict[type[Transform], set[str]] = {
 """The steps of a chain, with the options of which any value is possible: of the others, the native
 decoder does the default."""
 
+_LETTERS = {CenterCrop: "c", RandomCrop: "c", RandomResizedCrop: "x", RandomFlipLeftRight: "f"}
+_CHAIN = re.compile("((c?r|x)c?|c?sc|c)f?")
+"""The steps of a chain behind `decode_image`: `r` is a resize to a size, `s` of the short side."""
 
-_SIZES = (Resize, Crop)
-_FLIPS = (RandomFlipLeftRight,)
+
+class Draws(NamedTuple):
+    """What the steps of a chain take of pictures, as the native decoder has it."""
+
+    windows: tf.Tensor
+    """int32[n, 4]: top, left, height and width of what is resized."""
+    flips: tf.Tensor
+    """uint8[n]"""
+    parts: tf.Tensor
+    """int32[n, 4]: height and width of what is resized, then top and left of the part that is
+    taken."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +64,7 @@ class PictureChain:
     run behind them."""
 
     steps: tuple[Step, ...]
-    """The first is `decode_image`, the second decides the size, a third flips."""
+    """The first is `decode_image`."""
     rest: tuple[Step, ...]
 
     @property
@@ -58,28 +73,48 @@ class PictureChain:
 
     @property
     def size(self) -> tuple[int, int]:
-        return cast("tuple[int, int]", cast("Resize | Crop", self.steps[1][1]).size)
+        sizes = [step.size for _, step in self.steps if isinstance(step, (Resize, Crop))]
+        return cast("tuple[int, int]", sizes[-1])
 
-    def draw(self, sizes: tf.Tensor, keys: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the windows that the graph takes of images, int32[n, 4], and whether it flips
-        them, from their sizes, int32[n, 2], and keys."""
-        shape = self.steps[1][1]
+    @property
+    def antialias(self) -> bool:
+        return any(step.antialias for _, step in self.steps if isinstance(step, Resize))
+
+    def draw(self, images: tf.Tensor, keys: tf.Tensor) -> Draws:
+        """Returns what the graph takes of images, from their sizes, int32[n, 2], and keys."""
+        images = tf.maximum(images, 1)  # zeros of headers that the decoder refuses
         first = self._draw_numbers(keys[0])
         specs = tf.nest.map_structure(tf.TensorSpec.from_tensor, first)
-        numbers, is_flipped = tf.map_fn(self._draw_numbers, keys, fn_output_signature=specs)
-        if isinstance(shape, Crop):
-            return shape.place_window(sizes, numbers), is_flipped
-        return tf.concat([tf.zeros_like(sizes), sizes], 1), is_flipped
+        drawn = tf.map_fn(self._draw_numbers, keys, fn_output_signature=specs)
+        begins = tf.zeros_like(images)
+        windows, sizes = tf.concat([begins, images], 1), images
+        flips = tf.zeros_like(images[:, 0], tf.uint8)
+        is_resized = False
+        for (_, step), numbers in zip(self.steps, drawn, strict=True):
+            if isinstance(step, RandomFlipLeftRight):
+                flips = tf.cast(numbers, tf.uint8)
+            elif isinstance(step, Crop) and is_resized:
+                begins = step.place_window(sizes, numbers)[:, :2]
+            elif isinstance(step, Crop):
+                windows = step.place_window(images, numbers)
+                sizes = tf.zeros_like(images) + step.size
+            elif isinstance(step, Resize):
+                sizes = tf.cast(tf.minimum(step.result_size(sizes), MAX_PIXELS + 1), tf.int32)
+            is_resized = is_resized or isinstance(step, (Resize, RandomResizedCrop))
+        return Draws(windows, flips, tf.concat([sizes, begins], 1))
 
-    def _draw_numbers(self, key: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        numbers, is_flipped = tf.zeros([0]), tf.constant(False)
+    def _draw_numbers(self, key: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Returns the random numbers of each step for an image of any size."""
+        numbers = []
         for step in self.steps:
             own, transform = step_key(step, key), step[1]
             if isinstance(transform, Crop):
-                numbers = transform.draw_numbers(own)
+                numbers.append(transform.draw_numbers(own))
             elif isinstance(transform, RandomFlipLeftRight):
-                is_flipped = transform.is_flipped(own)
-        return numbers, is_flipped
+                numbers.append(transform.is_flipped(own))
+            else:
+                numbers.append(tf.zeros([0]))
+        return tuple(numbers)
 
 
 def fuse_decode_and_crop(steps: Sequence[Step]) -> list[Step]:
@@ -100,41 +135,66 @@ def fuse_decode_and_crop(steps: Sequence[Step]) -> list[Step]:
 
 
 def gather_pictures(steps: Sequence[Step]) -> list[Step]:
-    """Moves each picture's crop, resize and flip right behind its `decode_image`, across steps on
+    """Moves each picture's crops, resize and flip right behind its `decode_image`, across steps on
     other fields, so that every rule finds them together."""
     gathered: list[Step] = []
     for step in steps:
         place = len(gathered)
-        if isinstance(step[1], (*_SIZES, *_FLIPS)):
+        if isinstance(step[1], (Resize, Crop, RandomFlipLeftRight)):
             while place and not _touches(gathered[place - 1][1], step[1]):
                 place -= 1
-            if not place or not isinstance(gathered[place - 1][1], (DecodeImage, *_SIZES)):
+            if not place or not isinstance(gathered[place - 1][1], (DecodeImage, Resize, Crop)):
                 place = len(gathered)
         gathered.insert(place, step)
     return gathered
 
 
 def find_chain(steps: Sequence[Step]) -> PictureChain | str:
-    """Returns the chain of the first `decode_image`, or why the native decoder cannot do it; empty
-    where no picture is decoded. The steps are gathered."""
+    """Returns the chain of the first `decode_image` that has one, or why the native decoder cannot
+    do the first; empty where no picture is decoded. The steps are gathered."""
     places = [place for place, (_, step) in enumerate(steps) if isinstance(step, DecodeImage)]
-    if not places:
-        return ""
-    begin = end = places[0]
+    found = [_chain_at(steps, place) for place in places]
+    chains = [chain for chain in found if isinstance(chain, PictureChain)]
+    return (chains or found or [""])[0]
+
+
+def _chain_at(steps: Sequence[Step], begin: int) -> PictureChain | str:
     decode = steps[begin][1]
     if made := [step for _, step in steps[:begin] if _touches(step, decode)]:
         return f"{made[0].name} stands before decode_image"
-    end += 1
-    for kinds in (_SIZES, _FLIPS):
-        is_next = end < len(steps) and isinstance(steps[end][1], kinds)
-        if is_next and _touches(steps[end][1], decode):
-            end += 1
-        elif kinds is _SIZES:
-            return "no crop or resize is right behind decode_image"
-    chain = steps[begin:end]
-    if odd := [f"{step.name} has {option}" for _, step in chain for option in _odd_options(step)]:
+    found = _CHAIN.match("".join(_letter(step, decode) for _, step in steps[begin + 1 :]))
+    looked_at = [decode] if found else [step for _, step in steps[begin : begin + 2]]
+    if odd := [f"{step.name} has {option}" for step in looked_at for option in _odd_options(step)]:
         return odd[0]
-    return PictureChain(tuple(chain), tuple(fuse_decode_and_crop([*steps[:begin], *steps[end:]])))
+    if not found:
+        return "no crop or resize to a size is right behind decode_image"
+    end = begin + 1 + found.end()
+    rest = fuse_decode_and_crop([*steps[:begin], *steps[end:]])
+    return PictureChain(tuple(steps[begin:end]), tuple(rest))
+
+
+def choose_chain(steps: Sequence[Step], decoder: str) -> PictureChain | str:
+    """Returns the chain of steps that the native decoder makes, or a line why TensorFlow decodes;
+    empty where no picture is decoded. `decoder` is a value of `--decoder`. Raises `ConfigError` for
+    `native` where it cannot decode."""
+    chain = find_chain(steps)
+    reason = chain if isinstance(chain, str) else _unavailable(decoder)
+    if not (chain and reason):
+        return chain
+    if decoder == "native":
+        raise ConfigError(f"--decoder native: {reason}; leave it out, and TensorFlow decodes")
+    return f"TensorFlow decodes the pictures: {reason}"
+
+
+def _unavailable(decoder: str) -> str:
+    """Returns why the native decoder is not used; empty where it is."""
+    if decoder == "tensorflow":
+        return "--decoder tensorflow"
+    try:
+        reason = import_module("infeed_jpeg").unavailable()
+    except ImportError:
+        return "the package infeed-jpeg is not installed"
+    return f"infeed-jpeg: {reason}" if reason else ""
 
 
 def _touches(step: Transform, decode: Transform) -> bool:
@@ -142,11 +202,21 @@ def _touches(step: Transform, decode: Transform) -> bool:
     return touched is None or fields is None or bool(touched & fields)
 
 
+def _letter(step: Transform, decode: Transform) -> str:
+    """Returns the step's letter in `_CHAIN`; a dash where the native decoder does not do it."""
+    if not _touches(step, decode) or _odd_options(step):
+        return "-"
+    if isinstance(step, Resize):
+        return "s" if step.size is None else "r"
+    return _LETTERS.get(type(step), "-")
+
+
 def _odd_options(step: Transform) -> list[str]:
     """Returns the options, with their values, that the native decoder does not do."""
+    fields = type(step).model_fields.items() if type(step) in _ANY_VALUE else ()
     return [
         f"{name}: {getattr(step, name)}"
-        for name, field in type(step).model_fields.items()
+        for name, field in fields
         if name not in _ANY_VALUE[type(step)] and getattr(step, name) != field.default
     ]
 

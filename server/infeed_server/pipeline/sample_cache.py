@@ -18,7 +18,10 @@ from infeed_server.cache.records import RecordField, RecordFormat
 from infeed_server.cache.store import MemoryStore, Store
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
+from infeed_server.pipeline.native_pictures import NativePictures, decode_threads
 from infeed_server.pipeline.packed_columns import PackedColumns
+from infeed_server.pipeline.picture_steps import PictureChain
+from infeed_server.pipeline.rows import Part, gather
 from infeed_server.processes import cgroup
 from infeed_server.sources.base import Columns, Indices, Sample, Source, WrappedSource
 from infeed_server.transforms import Cache, Map
@@ -67,8 +70,8 @@ class CachedSource(WrappedSource):
     """Reads and transforms each sample that the store keeps once, and others each time.
 
     `in_graph`, for a plan with a graph: samples that the store does not take are transformed by
-    `parse`, so that they never leave the graph. Its columns are then `kept`, the fields that the
-    store has and the source's columns; a row has one kind of them.
+    `parse`, so that they never leave the graph, unless the native decoder makes them. Its columns
+    are then `kept`, the fields that are made and the columns that are not; a row has one kind.
     """
 
     def __init__(
@@ -79,9 +82,10 @@ class CachedSource(WrappedSource):
         pipeline: str,
         *,
         in_graph: bool = False,
+        chain: PictureChain | str = "",
     ) -> None:
-        """Keeps what the steps make of the source. Raises `ConfigError` if the store cannot be
-        opened."""
+        """Keeps what the steps make of the source; the native decoder does the chain's. Raises
+        `ConfigError` if the store cannot be opened."""
         self.steps = tuple(steps)
         self.hits = self.misses = 0
         self._fields = sample_graph.trace(source, steps).stages[-1]
@@ -94,6 +98,10 @@ class CachedSource(WrappedSource):
             name: tf.TensorSpec((), tf.string) if name in self._serialized else spec
             for name, spec in self._fields.items()
         }
+        self.pictures: NativePictures | None = None
+        if not isinstance(chain, str):
+            always_in_graph = bool(self._serialized)
+            self.pictures = NativePictures(chain, source, always_in_graph=always_in_graph)
         has_own_code = any(isinstance(step, Map) for _, step in steps)
         made = fingerprint(
             version=VERSION,
@@ -106,33 +114,58 @@ class CachedSource(WrappedSource):
         self._format = RecordFormat([_record_field(*item) for item in stored.items()])
         self._store = self._open_store(place, pipeline)
         self._in_graph = in_graph
-        self._packed = {_FIELD: PackedColumns(stored), _SOURCE: PackedColumns(source.columns)}
+        origin = self.pictures or source
+        self._packed = {_FIELD: PackedColumns(stored), _SOURCE: PackedColumns(origin.columns)}
         self.columns = self._graph_columns() if in_graph else stored
         self.release = self._store.close
         self._lock = threading.Lock()
         self._function = sample_graph.sample_function(source, steps)
-        self._run = sample_graph.columns_function(source.columns, self._serialize)
+        if self.pictures:
+            self._function = self.pictures.sample_function()
+        self._run = sample_graph.columns_function(origin.columns, self._serialize)
 
     def read(self, indices: Indices) -> Columns:
-        wanted = indices.tolist()
-        records = {index: self._store.get(index) for index in wanted}
-        missing = [index for index, record in records.items() if record is None]
-        made = [index for index in missing if not self._in_graph or self._store.takes(index)]
-        if made:
-            records |= self._make(made)
+        wanted = dict.fromkeys(indices.tolist())
+        stored = {index: record for index in wanted if (record := self._store.get(index))}
+        parts = [Part(np.array([*stored], np.int64), self._format.decode([*stored.values()]))]
+        missing = [index for index in wanted if index not in stored]
+        rest = Part(np.array(missing, np.int64), {})
         with self._lock:
-            self.hits += len(records) - len(missing)
+            self.hits += len(stored)
             self.misses += len(missing)
-        kept = np.array([records[index] is not None for index in wanted])
-        fields = self._format.decode([record for index in wanted if (record := records[index])])
+        if missing:
+            rest = self._make(rest.indices, parts)
         if not self._in_graph:
-            return fields
-        rest = {} if kept.all() else self.source.read(indices[~kept])
+            return gather(parts, indices)
+        kept = ~np.isin(indices, rest.indices)
         return {
             _KEPT: kept,
-            **self._pack(_FIELD, fields, kept),
-            **self._pack(_SOURCE, rest, ~kept),
+            **self._pack(_FIELD, gather(parts, indices[kept]), kept),
+            **self._pack(_SOURCE, gather([rest], indices[~kept]), ~kept),
         }
+
+    def _make(self, indices: Indices, parts: list[Part]) -> Part:
+        """Makes samples, keeps those that the store takes, and adds them to the parts. Returns
+        those that the graph is to make."""
+        left = Part(indices, self.source.read(indices))
+        keys = np.zeros((len(indices), 2), np.int64)
+        if self.pictures:
+            made = self.pictures.make(left.columns, keys, decode_threads().map)
+            parts.append(self._keep(Part(indices[made.done], made.fields)))
+            left = Part(indices[~made.done], made.left)
+        taken = np.array([not self._in_graph or self._store.takes(i) for i in left.indices], bool)
+        if taken.any():
+            columns = self._run(left.select(taken).columns, keys[: taken.sum()])
+            rows = {name: np.asarray(value) for name, value in columns.items()}
+            parts.append(self._keep(Part(left.indices[taken], rows)))
+        return left.select(~taken)
+
+    def _keep(self, part: Part) -> Part:
+        """Puts samples into the store."""
+        for row, index in enumerate(part.indices.tolist()):
+            if self._store.takes(index):
+                self._store.put(index, self._format.encode(part.columns, row))
+        return part
 
     def parse(self, columns: Sample) -> Sample:
         if not self._in_graph:
@@ -145,10 +178,10 @@ class CachedSource(WrappedSource):
 
     def _parse_fields(self, columns: Sample) -> Sample:
         return {
-            name: tf.ensure_shape(tf.io.parse_tensor(value, spec.dtype), spec.shape)
+            name: tf.ensure_shape(tf.io.parse_tensor(columns[name], spec.dtype), spec.shape)
             if name in self._serialized
-            else value
-            for (name, value), spec in zip(columns.items(), self._fields.values(), strict=True)
+            else columns[name]
+            for name, spec in self._fields.items()
         }
 
     def _graph_columns(self) -> sample_graph.Specs:
@@ -191,16 +224,6 @@ class CachedSource(WrappedSource):
                 *(f"{store.used_bytes / 1e6:,.0f}", root / self.identity),
             )
         return store
-
-    def _make(self, indices: list[int]) -> dict[int, bytes]:
-        """Makes the records of samples, and puts them into the store."""
-        keys = np.zeros((len(indices), 2), np.int64)
-        columns = self._run(self.source.read(np.array(indices, np.int64)), keys)
-        rows = {name: np.asarray(value) for name, value in columns.items()}
-        records = {index: self._format.encode(rows, row) for row, index in enumerate(indices)}
-        for index, record in records.items():
-            self._store.put(index, record)
-        return records
 
     def _serialize(self, sample: Sample, key: tf.Tensor) -> Sample:
         fields = self._function(sample, key)

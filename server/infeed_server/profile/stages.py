@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
 
@@ -18,9 +17,9 @@ from infeed.wire.batch import Payload, encode_batch
 from infeed_server.cache.records import RecordField, RecordFormat
 from infeed_server.engines.indexed.sample_reader import SampleReader
 from infeed_server.pipeline.indexed_plan import IndexedPlan, split_python_maps
+from infeed_server.pipeline.native_pictures import decode_threads
 from infeed_server.pipeline.picture_counts import DECODED
 from infeed_server.pipeline.sample_graph import apply_step
-from infeed_server.processes import cgroup
 from infeed_server.profile.figures import Cost, Kind, Profile, Stage
 from infeed_server.profile.samples import (
     KeptSamples,
@@ -137,6 +136,7 @@ class StageProfile:
             before, kept = kept, self._after(kept, function)
             repeats = repeats and not transform.random
             cached = number < self._cache
+            in_cache = kept if cached else in_cache
             share = left if number in native else 1.0
             if not share:
                 continue
@@ -152,7 +152,6 @@ class StageProfile:
                     cacheable=repeats and kept.is_fixed,
                 )
             )
-            in_cache = kept if cached else in_cache
         return kept, in_cache
 
     def _measure_native(
@@ -164,14 +163,14 @@ class StageProfile:
         if native is None:
             return (), 1.0
         self._on_step(_NATIVE)
-        with ThreadPoolExecutor(cgroup.cpu_count(), "infeed-profile-decode") as threads:
 
-            def decode() -> int:
-                native.make(columns, keys, threads.map)
-                return len(keys)
+        def decode() -> int:
+            native.make(columns, keys, decode_threads().map)
+            return len(keys)
 
-            cost = median_cost(decode, self._seconds)
-        self._add(Stage("transform", _NATIVE, cost, raw.bytes, native.bytes))
+        cost = median_cost(decode, self._seconds)
+        cached = native.ordinals[0] < self._cache
+        self._add(Stage("transform", _NATIVE, cost, raw.bytes, native.bytes, cached=cached))
         counts = native.counts.by_status()
         return native.ordinals, 1 - counts.get(DECODED, 0) / sum(counts.values())
 

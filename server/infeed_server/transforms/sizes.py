@@ -24,7 +24,7 @@ ResizeMethod = Literal[
 AVERAGING_METHODS: frozenset[ResizeMethod] = frozenset({"bilinear", "area", "gaussian"})
 """Methods that compute weighted means of pixels, so no result leaves the pixels' range."""
 
-_MAX_PIXELS = 1 << 26
+MAX_PIXELS = 1 << 26
 """Pixels of an image whose shorter side is resized, as `decode_image` has them: a line of 60,000
 pixels would take gigabytes."""
 
@@ -64,21 +64,28 @@ class Resize(FieldTransform):
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
         pixels = require_image(x, self)
-        size = self._size(tf.shape(pixels, tf.int64)[:2])
+        size = self._checked_size(tf.shape(pixels)[:2])
         if self.dtype is None:
             return resize(pixels, size, self.method, antialias=self.antialias)
         resized = tf.image.resize(pixels, size, self.method, antialias=self.antialias)
         # tf.image.resize keeps the type for `nearest` and for an unchanged size.
         return tf.cast(resized, tf.float32)
 
-    def _size(self, image: tf.Tensor) -> tuple[int, int] | tf.Tensor:
-        """Returns height and width of the result, from the image's, int64[2]."""
+    def result_size(self, image: tf.Tensor) -> tf.Tensor:
+        """Returns the sizes of results, int64[..., 2], from the sizes of images."""
+        image = tf.cast(image, tf.int64)
+        if self.size is not None:
+            return tf.zeros_like(image) + self.size
+        assert self.short_side is not None
+        return image * self.short_side // tf.reduce_min(image, -1, keepdims=True)
+
+    def _checked_size(self, image: tf.Tensor) -> tuple[int, int] | tf.Tensor:
+        """Returns the size of the result. Fails the sample if it is too large."""
         if self.size is not None:
             return self.size
-        assert self.short_side is not None
-        size = image * self.short_side // tf.reduce_min(image)
-        message = f"{self.name}: field {self.field} has a result of more than {_MAX_PIXELS} pixels:"
-        fits = require_at_run_time(tf.reduce_prod(size) <= _MAX_PIXELS, message, size)
+        size = self.result_size(image)
+        message = f"{self.name}: field {self.field} has a result of more than {MAX_PIXELS} pixels:"
+        fits = require_at_run_time(tf.reduce_prod(size) <= MAX_PIXELS, message, size)
         with tf.control_dependencies(fits):
             return tf.cast(size, tf.int32)
 

@@ -184,7 +184,7 @@ def test_samples_that_do_not_fit_stay_in_the_graph(monkeypatch: pytest.MonkeyPat
     indices = np.random.default_rng(0).permutation(COUNT)
     for number in range(8):
         if number == 7:  # it is full
-            monkeypatch.setattr(plan.cache, "_make", None)
+            monkeypatch.setattr(plan.cache, "_run", None)
         reads.clear()
         for part in np.split(indices, 2):
             made, expected = run(part), run_plain(part)

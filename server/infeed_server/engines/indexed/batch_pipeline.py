@@ -34,7 +34,7 @@ from infeed_server.engines.monitor import Monitor, record_stage
 from infeed_server.engines.state_clock import PipelineState, StateClock
 from infeed_server.engines.tf_data import TfIterator
 from infeed_server.pipeline.indexed_plan import IndexedPlan
-from infeed_server.processes import cgroup
+from infeed_server.pipeline.native_pictures import decode_threads
 from infeed_server.sources.base import READ_THREADS, array_bytes
 
 log = logging.getLogger(__name__)
@@ -78,10 +78,6 @@ class BatchPipeline:
         self._failure: InfeedError | None = None
         self._lock = threading.Lock()
         self._read_pool = ThreadPoolExecutor(READ_THREADS, f"infeed-read-{plan.spec.name}")
-        # As many threads as the graph has. They work in the order of batches, so that none idles
-        # while another makes a batch's last picture.
-        decode_threads = f"infeed-decode-{plan.spec.name}"
-        self._decode_pool = ThreadPoolExecutor(cgroup.cpu_count() + 1, decode_threads)
         name = f"infeed-pipeline-{plan.spec.name}-{slots}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -107,7 +103,6 @@ class BatchPipeline:
             complete(task, shutting_down())
         self._thread.join()
         self._read_pool.shutdown()
-        self._decode_pool.shutdown()
 
     def _state(self) -> PipelineState:
         if self._in_graph or self._decoding:
@@ -236,7 +231,7 @@ class BatchPipeline:
         self._decoding.add(task)
         self.clock.update()
         try:
-            cut_off, run = not self._extra_rows, self._decode_pool.map
+            cut_off, run = not self._extra_rows, decode_threads().map
             rows = make_early(self._plan, task, task.left, columns, run, cut_off=cut_off)
         finally:
             self._decoding.discard(task)

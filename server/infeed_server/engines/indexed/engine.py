@@ -51,7 +51,8 @@ class IndexedEngine(Engine):
     ) -> None:
         super().__init__(budget)
         self._plan = plan
-        self.pictures = plan.native.counts if plan.native else str(plan.pictures)
+        pictures = plan.pictures
+        self.pictures = pictures if isinstance(pictures, str) else pictures.counts
         self._monitor = monitor
         self._quarantine = quarantine
         self._bad_samples = BadSampleHandler(plan, quarantine, monitor)

@@ -8,7 +8,8 @@ from typing import Any
 from infeed.shared.spec import Array
 from infeed_server.engines.indexed.fair_queue import BatchTask
 from infeed_server.pipeline.indexed_plan import IndexedPlan
-from infeed_server.pipeline.native_pictures import Run, select_rows
+from infeed_server.pipeline.native_pictures import Run
+from infeed_server.pipeline.rows import select_rows
 from infeed_server.pipeline.sample_graph import ColumnsFunction, columns_function
 from infeed_server.sources.base import Columns
 

@@ -9,6 +9,7 @@ fails the sample: the image then counts as upright.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from infeed_server.transforms.images.graph import (
@@ -17,6 +18,7 @@ from infeed_server.transforms.images.graph import (
     first_bytes,
     numbers,
     read_bytes,
+    trace,
 )
 
 UPRIGHT = 1
@@ -62,6 +64,15 @@ def jpeg_orientation(contents: tf.Tensor) -> tf.Tensor:
     return call_traced(_search, contents)
 
 
+def are_turned(contents: npt.NDArray[np.object_]) -> npt.NDArray[np.bool_]:
+    """Returns whether the orientation of each JPEG is another than upright; outside of a graph."""
+    turned = np.array([_EXIF in content for content in contents.tolist()], np.bool_)
+    if turned.any():
+        search = trace(_search_each, (tf.TensorSpec([None], tf.string),))
+        turned[turned] = search(tf.constant(contents[turned])).numpy() != UPRIGHT
+    return turned
+
+
 def orient(pixels: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
     """Turns a stored image, or a part of it, upright."""
 
@@ -85,6 +96,10 @@ def stored_window(window: tf.Tensor, size: tf.Tensor, orientation: tf.Tensor) ->
     begin, extent = (oriented_size(pair, orientation) for pair in (window[:2], window[2:]))
     flips = tf.gather(_FLIPS, orientation - 1)
     return tf.concat([tf.where(flips, size - begin - extent, begin), extent], 0)
+
+
+def _search_each(contents: tf.Tensor) -> tf.Tensor:
+    return tf.map_fn(_search, contents, fn_output_signature=tf.int32)
 
 
 def _search(contents: tf.Tensor) -> tf.Tensor:

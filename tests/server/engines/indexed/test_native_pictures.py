@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -14,11 +13,12 @@ import numpy as np
 import pytest
 from PIL import Image
 from tests.harness.datasets import jpeg
-from tests.harness.native_double import DecoderDouble
+from tests.harness.native_double import DecoderDouble, require_decoder
 from tests.harness.tfrecords import example, write_records
 
 import infeed
 from infeed.shared.errors import ConfigError, InfeedError
+from infeed_server.cache import store
 from infeed_server.engines.base import HostBatch, Request, Trainer
 from infeed_server.engines.indexed.engine import IndexedEngine
 from infeed_server.engines.indexed.fair_queue import BatchTask
@@ -39,13 +39,21 @@ FLIP: dict[str, Any] = {"random_flip_left_right": {"field": "image"}}
 RESIZE: dict[str, Any] = {"resize": {"field": "image", "size": [8, 9]}}
 BRIGHTNESS: dict[str, Any] = {"random_brightness": {"field": "image", "max_delta": 0.2}}
 CENTRE: dict[str, Any] = {"center_crop": {"field": "image", "size": [20, 30]}}
+SHORT: dict[str, Any] = {"resize": {"field": "image", "short_side": 11, "antialias": True}}
+LARGE: dict[str, Any] = {"resize": {"field": "image", "size": [200, 210]}}
+CAST: dict[str, Any] = {"cast": {"field": "image", "dtype": "int32"}}
+SMALL: dict[str, Any] = {"center_crop": {"field": "image", "size": [8, 9]}}
 
-STEPS: dict[str, list[dict[str, Any]]] = {
+STEPS: dict[str, list[Any]] = {
     "crop": [DECODE, CROP, FLIP],
     "resize": [DECODE, RESIZE, FLIP],
     "centre": [DECODE, CENTRE],
     "behind": [DECODE, CROP, FLIP, BRIGHTNESS],
     "cache before": [{"cache": "memory"}, DECODE, CROP],
+    "last in cache": [DECODE, SHORT, SMALL, {"cache": "memory"}],
+    "small cache": [DECODE, LARGE, {"cache": {"store": "memory", "budget": "1MiB"}}, FLIP],
+    "cast in cache": [DECODE, RESIZE, CAST, "cache", FLIP],
+    "evaluation": [DECODE, SHORT, SMALL],
 }
 
 
@@ -122,12 +130,22 @@ def double(monkeypatch: pytest.MonkeyPatch) -> Callable[..., DecoderDouble]:
         ("behind", "tfrecord", "mask"),
         ("behind", "arrays", "raise"),
         ("cache before", "arrays", "mask"),
+        ("last in cache", "tfrecord", "substitute"),
+        ("small cache", "tfrecord", "mask"),
+        ("cast in cache", "arrays", "mask"),
+        ("evaluation", "arrays", "raise"),
     ],
 )
 def test_batches_are_those_of_tensorflow(
-    double: Any, tmp_path: Path, steps: str, kind: str, on_error: str
+    double: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    steps: str,
+    kind: str,
+    on_error: str,
 ) -> None:
     double(lambda record: len(record) % 2)
+    monkeypatch.setattr(store, "_MAX_REFUSED", 2)  # of a cache that is full
     definition = {
         "source": source_of(kind, tmp_path),
         "shuffle": {"seed": 5},
@@ -146,8 +164,8 @@ def test_batches_are_those_of_tensorflow(
     assert same_bad == bad
     assert bad
     assert counts_of(engine)["decoded"] > 8
-    assert sum(counts_of(engine).values()) >= 48  # also where a sample is unreadable
-    assert not [t for t in threading.enumerate() if t.name.startswith("infeed-decode")]
+    if not steps.endswith("cache"):  # also where a sample is unreadable
+        assert sum(counts_of(engine).values()) >= 48
 
 
 def test_graph_gets_no_bytes_of_decoded_pictures(double: Any, tmp_path: Path) -> None:
@@ -194,14 +212,31 @@ def assert_decoders_agree(definition: dict[str, Any], root: Path) -> IndexedEngi
 
 
 def test_installed_decoder_makes_the_same_batches(tmp_path: Path) -> None:
-    pytest.importorskip("infeed_jpeg")
+    require_decoder()
     definition = {
         "source": source_of("arrays", tmp_path),
         "transforms": STEPS["centre"],
         "on_error": "substitute",
     }
     engine = assert_decoders_agree(definition, tmp_path)
-    assert {"decoded", "of a wrong size"} < set(counts_of(engine))
+    statuses = {"decoded", "with too many pixels", "window outside of the picture"}
+    assert statuses < set(counts_of(engine))
+
+
+def test_servers_with_either_decoder_share_a_cache(double: Any, tmp_path: Path) -> None:
+    double(lambda record: len(record) % 2)
+    files = [jpeg(number, (40 + number, 30)) for number in range(24)]
+    definition: dict[str, Any] = {
+        "source": {"arrays": {"image": np.array(files, object), "label": np.arange(24)}},
+        "transforms": [DECODE, SHORT, SMALL, "cache", FLIP],
+    }
+    expected, _, _ = run(definition, tmp_path, "tensorflow")
+    definition["transforms"][3] = {"cache": {"store": "disk", "path": str(tmp_path)}}
+    for decoder, misses in (("native", 24), ("tensorflow", 0)):
+        found, _, engine = run(definition, tmp_path, decoder)
+        assert engine.sample_counts()["cache_misses"] == misses
+        for batch, other in zip(found, expected, strict=True):
+            assert all(map(np.array_equal, batch, other))
 
 
 def damaged_pictures(seed: int) -> list[bytes]:
@@ -220,20 +255,29 @@ def damaged_pictures(seed: int) -> list[bytes]:
     return found
 
 
-def test_damaged_pictures_of_two_fields_are_those_of_tensorflow(tmp_path: Path) -> None:
-    pytest.importorskip("infeed_jpeg")
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [{"random_resized_crop": {"field": "image", "draw": "image", "size": [8, 9]}}],
+        [SHORT, SMALL],
+    ],
+)
+def test_damaged_pictures_of_two_fields_are_those_of_tensorflow(
+    tmp_path: Path, steps: list[Any]
+) -> None:
+    require_decoder()
     fields = {"image": damaged_pictures(1), "other": damaged_pictures(2)}
-    size = {"size": [8, 9]}
     definition = {
         "source": {"arrays": {name: np.array(data, object) for name, data in fields.items()}},
         "transforms": [
             *({"decode_image": {"field": name}} for name in fields),
-            *({"random_resized_crop": {"field": name, "draw": name, **size}} for name in fields),
+            *steps,
+            {"random_resized_crop": {"field": "other", "draw": "other", "size": [8, 9]}},
         ],
         "on_error": "mask",
     }
     engine = assert_decoders_agree(definition, tmp_path)
-    assert {"decoded", "damaged", "progressive"} <= set(counts_of(engine))
+    assert {"damaged", "progressive"} <= set(counts_of(engine))
 
 
 def test_servers_with_either_decoder_serve_one_feed(
@@ -282,6 +326,6 @@ def test_native_is_refused_where_it_cannot_decode(
     with pytest.raises(ConfigError, match="--decoder native: infeed-jpeg: no AVX2"):
         run(definition, tmp_path, "native")
     monkeypatch.setitem(sys.modules, "infeed_jpeg", DecoderDouble())  # type: ignore[arg-type]
-    definition["transforms"] = [DECODE, {"resize": {**RESIZE["resize"], "antialias": True}}]
-    with pytest.raises(ConfigError, match="--decoder native: resize has antialias: True; leave"):
+    definition["transforms"] = [DECODE, {"resize": {**RESIZE["resize"], "method": "area"}}]
+    with pytest.raises(ConfigError, match="--decoder native: resize has method: area; leave"):
         run(definition, tmp_path, "native")

@@ -1,0 +1,42 @@
+"""Rows of columns: some samples of a batch, and what is known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from infeed_server.sources.base import Columns, Indices
+
+Rows = npt.NDArray[np.bool_]
+"""Whether each row is meant."""
+
+
+class Part(NamedTuple):
+    """Samples of a batch, and their columns."""
+
+    indices: Indices
+    columns: Columns
+
+    def select(self, some: Rows) -> Part:
+        return Part(self.indices[some], select_rows(self.columns, some))
+
+
+def select_rows(columns: Columns, some: Rows) -> Columns:
+    """Returns some rows of columns; all of them without a copy."""
+    return columns if some.all() else {name: values[some] for name, values in columns.items()}
+
+
+def gather(parts: Sequence[Part], indices: Indices) -> Columns:
+    """Returns the rows of samples, each of the part that has it; of one part in its order without
+    a copy."""
+    parts = [part for part in parts if len(part.indices)] or parts[:1]
+    found = np.concatenate([part.indices for part in parts])
+    if len(parts) == 1 and np.array_equal(found, indices):
+        return parts[0].columns
+    row_of = {index: row for row, index in enumerate(found.tolist())}
+    rows = [row_of[index] for index in indices.tolist()]
+    names = parts[0].columns
+    return {name: np.concatenate([part.columns[name] for part in parts])[rows] for name in names}
