@@ -104,7 +104,7 @@ $(WRITERS_READY): $(FRAMEWORKS_READY) requirements/writers.txt
 
 .PHONY: test-writers
 test-writers: $(WRITERS_READY) ## Read files that webdataset, Mosaic Streaming and others wrote.
-	@INFEED_TEST_WRITERS=$(CURDIR)/$(WRITERS)/bin/python $(PYTEST) $(or $(TESTS),tests/formats)
+	@INFEED_TEST_WRITERS=$(CURDIR)/$(WRITERS)/bin/python $(PYTEST) $(or $(TESTS),tests/plugins/formats/writers)
 
 .PHONY: durations
 durations: $(READY) ## Measure the test files' durations, which set their order.
