@@ -104,7 +104,7 @@ $(WRITERS_READY): $(FRAMEWORKS_READY) requirements/writers.txt
 
 .PHONY: test-writers
 test-writers: $(WRITERS_READY) ## Read files that webdataset, Mosaic Streaming and others wrote.
-	@INFEED_TEST_WRITERS=$(CURDIR)/$(WRITERS)/bin/python $(PYTEST) $(or $(TESTS),tests/formats)
+	@INFEED_TEST_WRITERS=$(CURDIR)/$(WRITERS)/bin/python $(PYTEST) $(or $(TESTS),tests/plugins/formats/writers)
 
 .PHONY: durations
 durations: $(READY) ## Measure the test files' durations, which set their order.
@@ -146,7 +146,7 @@ lint: $(READY) ## Check style, types, prose, the .proto files and the generated 
 	@$(BIN)/ruff check $(wildcard $(CODE))
 	@$(BIN)/ruff format --check $(wildcard $(CODE))
 	@$(BIN)/mypy client/infeed server/infeed_server tfdata/infeed_tfdata \
-	  plugins/formats/infeed_formats native/infeed_jpeg
+	  plugins/formats/infeed_formats plugins/tools/infeed_tools native/infeed_jpeg
 	@$(BIN)/python tools/prose.py
 	@$(BIN)/python -m tools.docs --check
 	@$(BIN)/buf lint

@@ -22,14 +22,20 @@ PACKAGES = {
 }
 """A package's folder. A package imports no package below it."""
 
-PLUGINS = {"infeed_formats": ROOT / "plugins" / "formats"}
+PLUGINS = {
+    "infeed_formats": ROOT / "plugins" / "formats",
+    "infeed_tools": ROOT / "plugins" / "tools",
+}
 """Packages that the core finds by entry points. Their folders do not import each other."""
 
-ROOMS = (
-    "infeed.shared",
-    *(f"infeed_server.{name}" for name in ("config", "sources", "starter", "storage")),
-)
-"""What plug-ins import of the core."""
+ROOMS = {
+    "infeed_formats": (
+        "infeed.shared",
+        *(f"infeed_server.{name}" for name in ("config", "sources", "starter", "storage")),
+    ),
+    "infeed_tools": ("infeed", "infeed_server"),
+}
+"""What plug-ins import of the others."""
 
 # Lowest first. A folder or module imports its own modules and what stands in a lower row.
 LAYERS = {
@@ -64,7 +70,7 @@ LAYERS = {
         "runtime",
         "check starter",
         "run",
-        "__init__ demo pack profile",
+        "__init__ demo pack",
         "cli",
     ),
     "infeed_tfdata": (
@@ -79,7 +85,7 @@ LAYERS = {
 SHARED = ("shared", "v1", "wire")
 """What the server imports of the client, up to the layer of `check`."""
 
-TOOLS = ("check", "demo", "pack", "profile", "starter")
+TOOLS = ("check", "demo", "pack", "starter")
 """What the command line alone imports of the server: without them the rest is complete."""
 
 CLIENT_REQUIREMENTS = {
@@ -141,7 +147,7 @@ def wrong_imports(module: str, imported: Set[str]) -> list[str]:
     package, _, rest = module.partition(".")
     wrong = []
     if package in PLUGINS:
-        allowed = tuple(f"{room}." for room in (*ROOMS, ".".join(module.split(".")[:2])))
+        allowed = tuple(f"{room}." for room in (*ROOMS[package], ".".join(module.split(".")[:2])))
         own = {name for name in imported if name.partition(".")[0] in PACKAGES | PLUGINS}
         return sorted(name for name in own if not f"{name}.".startswith(allowed))
     for other in sorted(imported):

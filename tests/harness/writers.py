@@ -12,7 +12,7 @@ from tests.harness.process import ROOT
 VARIABLE = "INFEED_TEST_WRITERS"
 """Environment variable: a Python with the packages of requirements/writers.txt."""
 
-FOLDER = ROOT / "tests/formats"
+FOLDER = ROOT / "tests/plugins/formats/writers"
 
 needs_writers = pytest.mark.skipif(
     not os.environ.get(VARIABLE), reason=f"{VARIABLE} is not set; `make test-writers` sets it"
@@ -20,7 +20,7 @@ needs_writers = pytest.mark.skipif(
 
 
 def run_writer(*arguments: str | Path) -> str:
-    """Runs that Python with a script or a program, which can import the modules of tests/formats;
+    """Runs that Python with a script or a program, which can import the modules of `FOLDER`;
     returns what it prints."""
     command = [os.environ[VARIABLE], *map(str, arguments)]
     run = subprocess.run(

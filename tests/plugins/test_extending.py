@@ -1,49 +1,88 @@
-"""The package of docs/extending.md, installed and served."""
+"""The packages of docs/extending.md, installed and served."""
 
 from __future__ import annotations
 
+import importlib
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tomllib
+from pydantic import TypeAdapter, ValidationError
 from tests.harness import doc_blocks
 from tests.harness.packages import write_package
 
 import infeed
 from infeed.shared.doors import Door
+from infeed_server import transforms
 from infeed_server.sources import registry
 from infeed_server.starter import drafter
 from infeed_server.starter.detect import starter_for
 
+DOORS = (
+    (registry, "infeed.sources"),
+    (drafter, "infeed.starters"),
+    (transforms, "infeed.transforms"),
+)
+
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The page's package on `sys.path`; gives the page's pipelines."""
-    blocks = doc_blocks.read("docs/extending.md")
-    project, module, *pipelines = [block.code for block in blocks]
-    groups = tomllib.loads(project)["project"]["entry-points"]
-    entry_points = "".join(
-        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in entries.items())
-        for group, entries in groups.items()
-    )
-    write_package(tmp_path / "packages", "infeed-fixed", entry_points, infeed_fixed=module)
+def pipelines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The page's packages are on `sys.path`; gives the page's pipelines."""
+    code: dict[str, list[str]] = defaultdict(list)
+    for block in doc_blocks.read("docs/extending.md"):
+        code[block.language].append(block.code)
+    for project, module in zip(code["toml"], code["python"], strict=True):
+        options = tomllib.loads(project)["project"]
+        entry_points = "".join(
+            f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in entries.items())
+            for group, entries in options["entry-points"].items()
+        )
+        modules = {options["name"].replace("-", "_"): module}
+        write_package(tmp_path / "packages", options["name"], entry_points, **modules)
     monkeypatch.syspath_prepend(tmp_path / "packages")
-    for module_of_door, group in ((registry, "infeed.sources"), (drafter, "infeed.starters")):
-        monkeypatch.setattr(module_of_door, "_DOOR", Door(group, "object"))
+    for module, group in DOORS:
+        monkeypatch.setattr(module, "_DOOR", Door(group, "object"))
+    (pipelines,) = code["yaml"]
     return pipelines
 
 
-def test_a_format_of_another_package_is_served(
-    package: list[str], serve: Any, tmp_path: Path
-) -> None:
+def test_what_other_packages_add_is_served(pipelines: str, serve: Any, tmp_path: Path) -> None:
     records = np.arange(4 * 3073, dtype=np.uint8).reshape(4, -1)
     (tmp_path / "data").mkdir()
     for number in range(2):
         records[2 * number :][:2].tofile(tmp_path / "data" / f"{number}.fixed")
-    server = serve(package[0].replace("size: 64", "size: 4"))
+    server = serve(pipelines.replace("size: 64", "size: 4"))
     with infeed.connect(str(server.address), "records", epochs=1) as feed:
-        assert [batch["record"].tolist() for batch in feed] == [records.tolist()]
+        assert [batch["record"].tolist() for batch in feed] == [(255 - records).tolist()]
     drafts = starter_for(str(tmp_path / "data"), tmp_path).drafts
     assert drafts["data"].source == {"fixed": "data/*.fixed", "length": 3073}
+
+
+def test_a_transform_of_a_name_that_infeed_has_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = "[infeed.transforms]\nresize = infeed_server.transforms.numeric:Cast\n"
+    write_package(tmp_path, "infeed-resize", entries)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(transforms, "_DOOR", Door("infeed.transforms", "transform"))
+    text = r"the transform 'resize', infeed_server\.transforms\.numeric:Cast of infeed-resize 1\.0"
+    with pytest.raises(ValidationError, match=text):
+        TypeAdapter(transforms.AnyTransform).validate_python({"resize": {"field": "x"}})
+
+
+def test_code_of_other_packages_is_part_of_the_identity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (block, *_) = doc_blocks.read("docs/extending.md")
+    found = []
+    for number, code in enumerate((block.code, f"{block.code}# changed\n")):
+        (tmp_path / f"code_{number}.py").write_text(code)
+        invert = importlib.import_module(f"code_{number}").Invert(field="x")
+        assert invert.has_other_code
+        found.append(invert.identity())
+    assert found[0]["invert"] == found[1]["invert"] == {"field": "x", "maximum": 255}
+    assert found[0]["code"] != found[1]["code"]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import typer
 
-_PREPARE = "Prepare data (extra: server)"
+PREPARE = "Prepare data (extra: server)"
 SERVE = "Serve (extra: server)"
 RUNS = "Order of the data"
 """Titles of commands in `infeed --help`."""
@@ -21,11 +21,10 @@ def register(app: typer.Typer) -> None:
     from infeed_server.cli.diff import diff
     from infeed_server.cli.init import init
     from infeed_server.cli.pack import pack
-    from infeed_server.cli.profile import profile
     from infeed_server.cli.tools import demo, index, token
 
     panels: dict[str, tuple[Callable[..., None], ...]] = {
-        _PREPARE: (init, check, profile, index, pack, cache),
+        PREPARE: (init, check, index, pack, cache),
         SERVE: (serve, token, demo),
         RUNS: (amend, diff),
     }

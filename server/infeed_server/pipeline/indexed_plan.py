@@ -218,13 +218,13 @@ def definition_fingerprint(definition: Pipeline, identity: str, removed: tuple[i
     then = definition.remove.then if removed and definition.remove else None
     size = definition.batch.size if definition.skip and definition.batch else None
     steps, _ = take_cache(name_draws(definition.transforms))
-    has_own_code = any(isinstance(step, Map) and not step.python for _, step in steps)
+    has_other_code = any(step.has_other_code for _, step in steps)
     return fingerprint(
         source=identity,
         shuffle=shuffle,
         transforms=[step.identity() for _, step in steps],
         on_error=definition.on_error,
-        kernels=kernel_selection() if has_own_code else None,
+        kernels=kernel_selection() if has_other_code else None,
         remove=[removed, then],
         skip=[definition.skip, size],
     )

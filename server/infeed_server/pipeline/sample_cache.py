@@ -24,7 +24,7 @@ from infeed_server.pipeline.picture_steps import PictureChain
 from infeed_server.pipeline.rows import Part, gather
 from infeed_server.processes import cgroup
 from infeed_server.sources.base import Columns, Indices, Sample, Source, WrappedSource
-from infeed_server.transforms import Cache, Map
+from infeed_server.transforms import Cache
 from infeed_server.transforms.base import Step, Transform
 
 log = logging.getLogger(__name__)
@@ -102,13 +102,13 @@ class CachedSource(WrappedSource):
         if not isinstance(chain, str):
             always_in_graph = bool(self._serialized)
             self.pictures = NativePictures(chain, source, always_in_graph=always_in_graph)
-        has_own_code = any(isinstance(step, Map) for _, step in steps)
+        has_other_code = any(step.has_other_code for _, step in steps)
         made = fingerprint(
             version=VERSION,
             stamp=source.stamp,
             transforms=[step.identity() for _, step in steps],
             fields={name: [spec.dtype.name, str(spec.shape)] for name, spec in stored.items()},
-            kernels=kernel_selection() if has_own_code else None,
+            kernels=kernel_selection() if has_other_code else None,
         )
         super().__init__(source, made)
         self._format = RecordFormat([_record_field(*item) for item in stored.items()])

@@ -1,12 +1,19 @@
-"""Transforms: operations on one sample, defined in YAML or Python."""
+"""Transforms: operations on one sample, defined in YAML or Python.
+
+Other packages add transforms by the entry points `infeed.transforms`: one has the name in YAML, and
+loads the `Transform`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainValidator, SerializeAsAny, create_model
 
+from infeed.shared.doors import Door
+from infeed.shared.errors import ConfigError
 from infeed_server.config.model import as_tuple, did_you_mean
 from infeed_server.transforms.base import Transform
 from infeed_server.transforms.colour import (
@@ -43,11 +50,28 @@ _TRANSFORMS: tuple[type[Transform], ...] = (
 )
 
 REGISTRY: Mapping[str, type[Transform]] = {transform.name: transform for transform in _TRANSFORMS}
-"""Name in YAML → class of the transform."""
+"""Name in YAML → class of infeed's own transform."""
 
-_options: Any = {name: (transform | None, None) for name, transform in REGISTRY.items()}
-_ByName = create_model("_ByName", **_options)
-"""A model, so that pydantic adds the transform's name to the location of an error."""
+_DOOR = Door("infeed.transforms", "transform")
+
+
+def _transform_class(name: str) -> type[Transform]:
+    """Returns the transform of a name. Raises `ConfigError` where its package is at fault."""
+    if name not in _DOOR.names():
+        return REGISTRY[name]
+    found: type[Transform] = _DOOR.load(name)
+    is_transform = isinstance(found, type) and issubclass(found, Transform)
+    if is_transform and found.name == name and name not in REGISTRY:
+        return found
+    problem = f"should be a Transform named {name!r}, and infeed should have none of that name"
+    raise ConfigError(f"the transform {name!r}, {_DOOR.place(name)}, {problem}")
+
+
+@cache
+def _model(transform: type[Transform]) -> Any:
+    """Returns a model, so that pydantic adds the transform's name to the location of an error."""
+    options: Any = {transform.name: (transform | None, None)}
+    return create_model("_ByName", **options)
 
 
 def _parse(value: Any) -> Transform:
@@ -59,16 +83,19 @@ def _parse(value: Any) -> Transform:
     if not isinstance(value, dict) or len(value) != 1:
         raise ValueError("should be one transform, as `name: {option: value}` or just its name")
     name, options = next(iter(value.items()))
-    if name not in REGISTRY:
-        known = sorted(REGISTRY)
+    known = sorted({*REGISTRY, *_DOOR.names()})
+    if name not in known:
         hint = did_you_mean(str(name), known)
         raise ValueError(f"unknown transform {name!r}{hint}; known: {', '.join(known)}")
-    shorthand = REGISTRY[name].shorthand
+    try:
+        chosen = _transform_class(name)
+    except ConfigError as error:
+        raise ValueError(error.message) from error
     if options is None:
         options = {}
-    elif shorthand is not None and not isinstance(options, dict):
-        options = {shorthand: options}
-    transform: Transform = getattr(_ByName.model_validate({name: options}), name)
+    elif chosen.shorthand is not None and not isinstance(options, dict):
+        options = {chosen.shorthand: options}
+    transform: Transform = getattr(_model(chosen).model_validate({name: options}), name)
     return transform
 
 

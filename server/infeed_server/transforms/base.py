@@ -16,6 +16,7 @@ from typing_extensions import Self
 
 from infeed.shared.errors import ConfigError, UserCodeError
 from infeed.shared.spec import FinishTransform
+from infeed_server.config.code_digest import code_digest
 from infeed_server.config.model import Definition, did_you_mean
 from infeed_server.sources.base import Sample
 
@@ -72,6 +73,11 @@ class Transform(Definition):
         """The name in messages, as the user wrote it."""
         return self.name
 
+    @property
+    def has_other_code(self) -> bool:
+        """Whether its part of the graph is not infeed's, and can call any kernel of TensorFlow."""
+        return type(self).__module__.partition(".")[0] != __name__.partition(".")[0]
+
     def error(self, problem: str) -> ConfigError:
         """Returns the error for a problem of this transform."""
         return ConfigError(f"{self.name}: {problem}", stage=self.name)
@@ -98,8 +104,10 @@ class Transform(Definition):
         return None
 
     def identity(self) -> dict[str, Any]:
-        """Returns what the fingerprint hashes: the name and every option."""
-        return {self.name: self.model_dump(mode="json", by_alias=True)}
+        """Returns what the fingerprint hashes: the name and every option, and the code that is not
+        infeed's."""
+        identity: dict[str, Any] = {self.name: self.model_dump(mode="json", by_alias=True)}
+        return identity | ({"code": code_digest(type(self))} if self.has_other_code else {})
 
 
 Step = tuple[int, Transform]

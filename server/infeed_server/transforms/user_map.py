@@ -112,6 +112,11 @@ class Map(RandomTransform):
         self._refuse_random_state(_random_nodes() - nodes_before)
         return self._to_sample(returned)
 
+    @property
+    @override
+    def has_other_code(self) -> bool:
+        return not self.python
+
     @override
     def identity(self) -> dict[str, Any]:
         function = self._load_function()

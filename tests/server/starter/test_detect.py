@@ -4,45 +4,17 @@ from __future__ import annotations
 
 import gzip
 import io
-import struct
-import sys
-import tarfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from PIL import Image
 from tests.harness.datasets import jpeg
-from tests.harness.mds import write_mds
-from tests.harness.saved import write_saved
-from tests.harness.tfds import IMAGE, LABEL, sequence, tensor, write_tfds
+from tests.harness.starters import definitions, draft, names, text
+from tests.harness.tfrecords import example, write_records
 
-from infeed.shared.errors import InfeedError, MissingExtraError, SourceError
-from infeed_server.sources.tfrecord.preview import read_first
+from infeed.shared.errors import SourceError
 from infeed_server.starter.detect import starter_for
-from infeed_server.starter.draft import Draft
-from infeed_server.starter.listing import UnclearError
-
-
-def text(data: Path, path: str) -> str:
-    return starter_for(str(data / path), data).text("infeed init", "pipelines.yaml")
-
-
-def draft(data: Path, path: str) -> Draft:
-    """Returns the first draft."""
-    return next(iter(starter_for(str(data / path), data).drafts.values()))
-
-
-def definitions(data: Path, path: str) -> dict[str, Any]:
-    value = yaml.safe_load(text(data, path))
-    assert isinstance(value, dict)
-    return dict(value["pipelines"])
-
-
-def names(pipeline: dict[str, Any]) -> list[str]:
-    return [next(iter(step)) for step in pipeline["transforms"]]
 
 
 def test_class_folders(data: Path) -> None:
@@ -107,52 +79,6 @@ def test_csv_with_other_columns_is_converted(data: Path) -> None:
     assert found.classes == classes
 
 
-def test_tars(tmp_path: Path) -> None:
-    for number in range(2):
-        with tarfile.open(tmp_path / f"train-{number}.tar", "w") as tar:
-            for sample in range(10):
-                picture = jpeg(sample)
-                members = {"jpg": picture, "cls": b"%d" % sample, "meta.txt": b"a text"}
-                members |= {} if sample else {"npy": b"of the first sample alone"}
-                for name, content in members.items():
-                    info = tarfile.TarInfo(f"{number}/{sample}.{name}")
-                    info.size = len(content)
-                    tar.addfile(info, io.BytesIO(content))
-    pipeline = definitions(tmp_path, ".")["train"]
-    assert pipeline["source"] == {
-        "webdataset": "train-*.tar",
-        "fields": {"image": "jpg;jpeg;png", "label": "cls", "meta_txt": "meta.txt"},
-    }
-    assert names(pipeline)[0] == "decode_image"
-    found = draft(tmp_path, ".")
-    assert (found.samples, found.is_counted) == (20, False)
-    assert "# train: left out: npy: 2 of 20 samples have it" in text(tmp_path, ".")
-    assert found.fields["meta_txt"] == "bytes, text: a text"
-    assert found.fields["label"] == "int64, 0 to 9"
-    whole = (tmp_path / "train-0.tar").read_bytes()
-    for content in (bytes(10240), b"", whole[:100]):
-        (tmp_path / "train-0.tar").write_bytes(content)
-        with pytest.raises(SourceError, match="no sample in this file; write it again"):
-            starter_for(str(tmp_path / "train-0.tar"), tmp_path)
-    (tmp_path / "train-0.tar").write_bytes(whole[:-11_000])  # `check --scan` says where it ends
-    assert "webdataset: train-0.tar" in text(tmp_path, "train-0.tar")
-
-
-def test_parquet_beside_tars_is_their_metadata(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "00000.tar", "w") as tar:  # as img2dataset writes them
-        info = tarfile.TarInfo("0.txt")
-        info.size = 1
-        tar.addfile(info, io.BytesIO(b"a"))
-    (tmp_path / "00000.parquet").write_bytes(b"")
-    assert "webdataset: 00000.tar" in text(tmp_path, ".")
-    with pytest.raises(InfeedError, match=r"(?i)parquet"):  # is read, if it is chosen
-        starter_for(str(tmp_path), tmp_path, source="parquet")
-    (tmp_path / "other.parquet").write_bytes(b"")
-    with pytest.raises(UnclearError, match="data for several sources") as caught:
-        text(tmp_path, ".")
-    assert [choice["source"] for choice, _ in caught.value.choices] == ["parquet", "webdataset"]
-
-
 def test_classes_are_no_folders_of_other_data(data: Path, tmp_path: Path) -> None:
     for folder in ("photos/cat", "photos/dog", "arrays"):
         (tmp_path / folder).mkdir(parents=True)
@@ -162,20 +88,6 @@ def test_classes_are_no_folders_of_other_data(data: Path, tmp_path: Path) -> Non
     starter = starter_for(str(tmp_path), tmp_path, source="images")
     (found,) = starter.drafts.values()
     assert found.source == {"images": "photos", "labels": "folders"}
-
-
-def test_tokens(tmp_path: Path) -> None:
-    lengths, pointers = np.array([3, 5], "<i4"), np.array([0, 6], "<i8")
-    header = struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 8, 2, 0)
-    content = header + lengths.tobytes() + pointers.tobytes()
-    (tmp_path / "web.idx").write_bytes(content)
-    (tmp_path / "web.bin").write_bytes(bytes(16))
-    pipeline = definitions(tmp_path, ".")["web"]
-    assert pipeline["source"] == {"tokens": "web.idx", "length": 8}
-    assert draft(tmp_path, ".").fields == {"tokens": "uint16[8], windows of 8 tokens"}
-    (tmp_path / "web.idx").write_bytes(header.replace(b"\x02", b"\0"))
-    with pytest.raises(SourceError, match="no token in this file; write it again"):
-        starter_for(str(tmp_path / "web.idx"), tmp_path)
 
 
 def test_parts_are_pipelines(data: Path) -> None:
@@ -213,21 +125,6 @@ def test_records(data: Path, path: str) -> None:
         assert kind in found.fields.values()
 
 
-def test_array_records(data: Path, tmp_path: Path) -> None:
-    writer_of = pytest.importorskip("array_record.python.array_record_module").ArrayRecordWriter
-    for number in range(2):  # as TensorFlow Datasets names them
-        path = tmp_path / f"photos-train.array_record-{number:05}-of-00002"
-        writer = writer_of(str(path), "group_size:1")
-        for record in read_first(str(data / "records" / "train-00000-of-00002"), 8):
-            writer.write(record)
-        writer.close()
-    (pipeline,) = definitions(tmp_path, ".").values()
-    expected = definitions(data, "records/train-*")["train"]
-    assert pipeline["source"].pop("arrayrecord") == "photos-train.array_record-*-of-*"
-    assert pipeline["source"] == {"features": expected["source"]["features"]}
-    assert pipeline["transforms"] == expected["transforms"]
-
-
 def test_images_with_boxes_are_not_moved_alone(data: Path, tmp_path: Path) -> None:
     train = definitions(data, "records")["train"]
     assert names(train) == ["decode_image", "resize", "normalize"]
@@ -253,7 +150,6 @@ def png(mode: str, number: int) -> bytes:
     ],
 )
 def test_pictures_are_not_moved_apart(tmp_path: Path, other: str, values: list[bytes]) -> None:
-    from tests.harness.tfrecords import example, write_records
 
     rows = [{"image": [jpeg(n, (200, 180))], other: [values[n]]} for n in range(4)]
     write_records(tmp_path / "train.tfrecord", [example(row) for row in rows])
@@ -267,7 +163,6 @@ def test_pictures_are_not_moved_apart(tmp_path: Path, other: str, values: list[b
 
 
 def test_pictures_of_which_none_is_clearly_the_image_are_kept(tmp_path: Path) -> None:
-    from tests.harness.tfrecords import example, write_records
 
     rows = [{"a": [jpeg(n)], "b": [jpeg(n)], "depth": [png("L", n)]} for n in range(4)]
     write_records(tmp_path / "train.tfrecord", [example(row) for row in rows])
@@ -285,7 +180,6 @@ def test_an_array_of_few_values_is_kept_as_a_mask_is(tmp_path: Path) -> None:
 
 
 def test_shards_named_by_numbers_have_a_glob(tmp_path: Path) -> None:
-    from tests.harness.tfrecords import example, write_records
 
     for name in ("0", "10", "extra"):
         write_records(tmp_path / f"{name}.tfrecord", [example({"x": [1]})])
@@ -333,7 +227,6 @@ def test_pipelines_of_one_name_are_numbered(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_served_is_explained(tmp_path: Path, path: str, message: str) -> None:
-    from tests.harness.tfrecords import write_records
 
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("notes")
@@ -347,116 +240,3 @@ def test_what_cannot_be_served_is_explained(tmp_path: Path, path: str, message: 
     write_records(tmp_path / "raw.tfrecord", [b"no example"])
     with pytest.raises(SourceError, match=message):
         starter_for(str(tmp_path / path), tmp_path)
-
-
-def test_parquet_without_pyarrow_names_the_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    (tmp_path / "t.parquet").write_bytes(b"PAR1")
-    message = r"^Parquet, CSV and Arrow files need PyArrow: pip install 'infeed\[formats\]'$"
-    with pytest.raises(MissingExtraError, match=message):
-        starter_for(str(tmp_path), tmp_path)
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Any:
-    """Rows of all kinds of columns; a function that writes them in row groups of 5."""
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    count = 24
-    columns = {
-        "photo": [{"bytes": jpeg(number), "path": None} for number in range(count)],
-        "label": pyarrow.array(range(count), pyarrow.int32()),
-        "name": [f"n{number}" for number in range(count)],
-        "box": pyarrow.array([[0.5, number] for number in range(count)]),
-        "tokens": [[1] * (number % 3 + 1) for number in range(count)],
-        "when": pyarrow.array(range(count), pyarrow.date32()),
-        "price": pyarrow.array([1] * count, pyarrow.decimal128(3)),
-    }
-    for shard in range(2):
-        rows = pyarrow.table(columns).slice(12 * shard, 12)
-        parquet.write_table(rows, tmp_path / f"train-{shard}-of-2.parquet", row_group_size=5)
-    return columns
-
-
-@pytest.mark.usefixtures("table")
-def test_parquet(tmp_path: Path) -> None:
-    pipeline = definitions(tmp_path, ".")["train"]
-    assert pipeline["source"] == {
-        "parquet": "train-*-of-*.parquet",
-        "columns": ["photo.bytes", "label", "name", "box", "when"],
-        "shapes": {"box": [2]},
-    }
-    found = draft(tmp_path, ".")
-    assert found.fields["box"] == "float64[?], 0 to 23"
-    assert names(pipeline)[0] == "decode_image"
-    assert (found.samples, found.is_counted) == (24, True)
-    for reason in ("photo.path: null", "price: decimal128(3, 0)", "tokens: its shape varies"):
-        assert f"# train: left out: {reason}" in text(tmp_path, ".")
-
-
-def test_data_set_that_hugging_face_saved(tmp_path: Path) -> None:
-    rows = {"image": [{"bytes": jpeg(number), "path": None} for number in range(8)]}
-    rows["label"] = [number % 2 for number in range(8)]
-    features = {
-        "image": {"_type": "Image"},
-        "label": {"_type": "ClassLabel", "names": ["cat", "dog"]},
-    }
-    for split in ("train", "test"):
-        write_saved(tmp_path / "pets" / split, rows, features)
-    (tmp_path / "pets" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
-    pipelines = definitions(tmp_path, "pets")
-    assert [*pipelines] == ["pets-train", "pets-test"]
-    assert pipelines["pets-train"]["source"] == {
-        "huggingface": "pets/train",
-    }
-    assert names(pipelines["pets-test"]) == ["decode_image", "resize", "normalize"]
-    assert draft(tmp_path, "pets").fields["label"] == "int64[], 0 to 1, classes: cat, dog"
-
-
-def test_parquet_of_many_bytes_is_shuffled_in_windows(
-    table: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("infeed_formats.arrow.starter._MAX_SHUFFLED_BYTES", 1)
-    shuffle = definitions(tmp_path, ".")["train"]["shuffle"]
-    assert shuffle == {"seed": 0, "mode": "window", "block": 5, "window": 20}
-
-
-def test_folder_of_mosaic_streaming(tmp_path: Path) -> None:
-    columns = {
-        "image": ("jpeg", None),
-        "label": ("int", 8),
-        "meta": ("pkl", None),
-        "tokens": ("ndarray:uint8", None),
-    }
-    samples = [
-        {
-            "image": jpeg(number),
-            "label": bytes(8),
-            "meta": b"",
-            "tokens": bytes([4, number, *range(number)]),
-        }
-        for number in range(1, 9)
-    ]
-    write_mds(tmp_path / "data" / "train", columns, [samples])
-    pipeline = definitions(tmp_path, "data")["train"]
-    assert pipeline["source"] == {"mds": "data/train", "fields": ["image", "label"]}
-    assert names(pipeline)[0] == "decode_image"
-    written = text(tmp_path, "data/train")
-    assert "# train: left out: meta: pkl\n" in written
-    assert "# train: left out: tokens: its shape varies: uint8[?]" in written
-    assert written == text(tmp_path, "data/train/index.json")
-
-
-def test_folder_of_tensorflow_datasets(tmp_path: Path) -> None:
-    rows = [{"image": [jpeg(n, (40 + n, 30))], "label": [n % 2]} for n in range(6)]
-    features = {"image": IMAGE, "label": LABEL, "tokens": sequence(tensor("int64"))}
-    folder = tmp_path / "small" / "1.0.0"
-    write_tfds(folder, features, {"train": [rows[:3], rows[3:]], "test": [rows[:2]]})
-    found = definitions(tmp_path, "small")
-    assert found["small-train"]["source"] == {"tfds": "small/1.0.0", "split": "train"}
-    assert names(found["small-train"])[1] == "random_resized_crop"
-    assert names(found["small-test"])[1] == "resize"
-    assert "left out: tokens: its length varies" in text(tmp_path, "small")
-    assert not list(folder.glob("*.infeed-index.npz"))

@@ -1,6 +1,6 @@
 """Writes photos and their labels in several formats, each with the package that defines it.
 
-    PYTHON tests/formats/write.py PHOTOS FOLDER [FORMAT...]
+    PYTHON tests/plugins/formats/writers/write.py PHOTOS FOLDER [FORMAT...]
 
 PHOTOS has JPEGs and a `labels.csv` of `file,label`. PYTHON has the packages of
 requirements/writers.txt, and need not have infeed. FOLDER gets a folder for each format, with the

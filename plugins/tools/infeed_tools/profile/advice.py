@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from infeed.shared.report import ServerReport
-from infeed_server.profile.figures import Profile, Stage
+from infeed_tools.profile.figures import Profile, Stage
 
 _LARGE_SHARE = 0.25
 """Share of the CPU time from which a stage is named: with less, its cost hardly matters."""

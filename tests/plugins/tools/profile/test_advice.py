@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from infeed.shared.report import ServerReport
-from infeed_server.profile.advice import advice, doubt
-from infeed_server.profile.figures import Cost, Profile, Stage
+from infeed_tools.profile.advice import advice, doubt
+from infeed_tools.profile.figures import Cost, Profile, Stage
 
 READ = Stage("read", "read images", Cost(100e-6, 400e-6), 100_000, 100_000)
 STEP = Stage("transform", "decode_image", Cost(1800e-6, 500e-6), 100_000, 1 << 20, ordinal=0)

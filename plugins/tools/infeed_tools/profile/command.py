@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from infeed_server.cli import PREPARE
 from infeed_server.cli.console import console, index_progress, print_line
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import defer_tensorflow, load_tensorflow
@@ -54,10 +55,10 @@ def profile(
     """
     set_up_logging()
     defer_tensorflow()
-    from infeed_server.cli.profile_text import print_profile, to_json
     from infeed_server.pipeline.load import load, located
     from infeed_server.processes.signals import exit_after_interrupt
-    from infeed_server.profile.figures import Profile
+    from infeed_tools.profile.figures import Profile
+    from infeed_tools.profile.text import print_profile, to_json
 
     pipelines = load(file)
     if pipeline not in pipelines:
@@ -88,7 +89,7 @@ def profile(
         try:
             load_tensorflow()
             from infeed_server.processes.malloc import keep_freed_memory
-            from infeed_server.profile.measure import Options, measure
+            from infeed_tools.profile.measure import Options, measure
 
             keep_freed_memory()  # as a server does
             options = Options(seconds, samples, batch_size)
@@ -98,3 +99,8 @@ def profile(
             show(complete=False)
             raise typer.Exit(INTERRUPTED_STATUS) from None
     show(complete=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command to the app; the entry point is this function."""
+    app.command(rich_help_panel=PREPARE)(profile)

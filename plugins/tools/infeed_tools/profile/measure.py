@@ -21,11 +21,11 @@ from infeed_server.observe.pipeline_reports import PipelineReports
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.processes import cgroup
-from infeed_server.profile.figures import Profile
-from infeed_server.profile.stages import OnStep, StageProfile
 from infeed_server.runtime.engine_factory import build
 from infeed_server.sources import DatasetSource, ProgressCallback
 from infeed_server.transforms import Cache
+from infeed_tools.profile.figures import Profile
+from infeed_tools.profile.stages import OnStep, StageProfile
 
 _WARM_BATCHES = 16
 """Batches before the measurement: fewer would count what was made while the graph was started."""

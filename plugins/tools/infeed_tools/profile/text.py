@@ -12,8 +12,8 @@ from rich.text import Text
 
 from infeed.shared.printable import printable_lines
 from infeed_server.cli.console import print_line, report_console
-from infeed_server.profile.advice import advice, doubt
-from infeed_server.profile.figures import Profile, Stage
+from infeed_tools.profile.advice import advice, doubt
+from infeed_tools.profile.figures import Profile, Stage
 
 _MENTIONED_SHARE = 0.1
 """Share of the cores used by other processes from which the report mentions them."""

@@ -15,10 +15,10 @@ from PIL import Image
 from tests.harness.native_double import DecoderDouble
 
 from infeed.shared.errors import SampleError
-from infeed_server.cli.profile_text import to_json
 from infeed_server.pipeline.load import parse_yaml
-from infeed_server.profile.figures import Profile
-from infeed_server.profile.measure import Options, measure
+from infeed_tools.profile.figures import Profile
+from infeed_tools.profile.measure import Options, measure
+from infeed_tools.profile.text import to_json
 
 PHOTOS = "source: {images: photos}"
 FUNCTIONS = """
@@ -176,7 +176,7 @@ def test_pipeline_with_bad_samples_only_names_one(folder: Path, tmp_path: Path) 
 
 @pytest.mark.slow
 def test_large_samples_are_fewer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("infeed_server.profile.samples._MAX_KEPT_BYTES", 3 * 64 * 64 * 4)
+    monkeypatch.setattr("infeed_tools.profile.samples._MAX_KEPT_BYTES", 3 * 64 * 64 * 4)
     profile = profile_of(folder, "source: {arrays: x.npz}", "[cast: {field: x, dtype: int32}]")
     assert (profile.samples, profile.bad_samples) == (4, 0)
 

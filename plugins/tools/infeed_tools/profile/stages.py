@@ -20,18 +20,18 @@ from infeed_server.pipeline.indexed_plan import IndexedPlan, split_python_maps
 from infeed_server.pipeline.native_pictures import decode_threads
 from infeed_server.pipeline.picture_counts import DECODED
 from infeed_server.pipeline.sample_graph import apply_step
-from infeed_server.profile.figures import Cost, Kind, Profile, Stage
-from infeed_server.profile.samples import (
+from infeed_server.sources.base import Columns, Sample
+from infeed_server.sources.python.mapped import MappedSource
+from infeed_server.transforms import Cache, Map
+from infeed_server.transforms.base import Step
+from infeed_tools.profile.figures import Cost, Kind, Profile, Stage
+from infeed_tools.profile.samples import (
     KeptSamples,
     StepFunction,
     columns_bytes,
     median_cost,
     reading_cost,
 )
-from infeed_server.sources.base import Columns, Sample
-from infeed_server.sources.python.mapped import MappedSource
-from infeed_server.transforms import Cache, Map
-from infeed_server.transforms.base import Step
 
 _FINISH_NAMES = {Cast: "cast", Normalize: "normalize", OneHot: "one_hot"}
 """The names of finish transforms in a definition."""

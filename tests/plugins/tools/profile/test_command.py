@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 
 from infeed.cli import new_app
 from infeed.shared.report import ServerReport
-from infeed_server.cli.profile_text import print_profile
-from infeed_server.profile.figures import Cost, Profile, Stage
+from infeed_tools.profile.figures import Cost, Profile, Stage
+from infeed_tools.profile.text import print_profile
 
 GOOD = """pipelines:
   numbers:

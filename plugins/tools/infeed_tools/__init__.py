@@ -1,0 +1,1 @@
+"""Commands that prepare data and measure pipelines: a folder each."""
