@@ -16,8 +16,7 @@ from tests.harness.server import InfeedServer
 import infeed
 
 COPIES = 16
-"""Copies of each photo. TensorFlow builds the decoder of unusual files for the first damaged one,
-in a quarter of a second: an epoch of two seconds would measure that."""
+"""Copies of each photo: an epoch of 500 photos would measure what the first of a kind takes."""
 
 EVERY = 100
 """One photo of so many is cut off in its middle."""

@@ -236,7 +236,7 @@ class BatchPipeline:
         finally:
             self._decoding.discard(task)
             self.clock.update()
-        if self._plan.native is not None and not len(task.left):
+        if self._plan.native is not None and not len(rows["slot"]):
             span = task.request.span
             record_stage(self._monitor, self._plan.spec.name, "transform", begin, span)
         return rows
