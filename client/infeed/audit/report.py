@@ -74,7 +74,7 @@ class AuditReport:
         findings += [f"{self._describe(again)} delivered again" for again in outcome.again]
         if outcome.beyond:
             findings.append(
-                f"{_count(outcome.beyond, 'position')} delivered after the end of the data at "
+                f"{plural(outcome.beyond, 'position')} delivered after the end of the data at "
                 f"position {outcome.end}"
             )
         for epoch in self.epochs:
@@ -88,17 +88,17 @@ class AuditReport:
         is_sequential = not spec.is_remote and spec.guarantee.resume != "constant_time"
         drops_unknown = spec.sample_count is None and self.remainder == "drop"
         notes = {
-            f"{_count(total('masked'), 'bad sample')} masked (on_error: mask)": total("masked"),
-            f"{_count(total('substituted'), 'bad sample')} substituted (on_error: substitute): "
+            f"{plural(total('masked'), 'bad sample')} masked (on_error: mask)": total("masked"),
+            f"{plural(total('substituted'), 'bad sample')} substituted (on_error: substitute): "
             "known to be bad, and not delivered": total("substituted") and not self._removes,
-            f"{_count(total('substituted'), 'sample')} substituted: removed by the definition, or "
+            f"{plural(total('substituted'), 'sample')} substituted: removed by the definition, or "
             "known to be bad": total("substituted") and self._removes,
             "on_error: substitute fills the slots of bad samples with other samples, and a batch "
             "does not list them; to tell bad samples from lost ones, name the bad ones "
             "(--quarantine LOG)": spec.on_error == "substitute" and total("lost"),
-            f"{_count(total('left_out'), 'sample')} left out at the end: not enough for a batch on "
+            f"{plural(total('left_out'), 'sample')} left out at the end: not enough for a batch on "
             "every rank (remainder: drop)": total("left_out") and not self._skips,
-            f"{_count(total('left_out'), 'sample')} left out: in skipped steps, or at the end": (
+            f"{plural(total('left_out'), 'sample')} left out: in skipped steps, or at the end": (
                 total("left_out") and self._skips
             ),
             f"the engine {spec.engine} does not report the number of samples: the loss of samples "
@@ -145,13 +145,13 @@ class AuditReport:
             if more > 0 and len(epoch.unseen) == MAX_EXAMPLES:
                 ids += f" and {more} more"
             among = "among " if epoch.left_out or epoch.masked else ""
-            yield f"{_count(epoch.lost, 'sample')} lost: {among}{ids}"
+            yield f"{plural(epoch.lost, 'sample')} lost: {among}{ids}"
         for slot in epoch.repeats:
             yield f"sample {slot.sample_id} delivered again {self._at(slot.position)}"
         if more := epoch.surplus - len(epoch.repeats):
             yield f"{more} more slots with a repeated sample"
         for slot in epoch.unknown:
-            has = f"the pipeline has {_count(epoch.samples, 'sample')}"
+            has = f"the pipeline has {plural(epoch.samples, 'sample')}"
             yield f"unknown sample id {slot.sample_id} {self._at(slot.position)}; {has}"
         if more := epoch.strangers - len(epoch.unknown):
             yield f"{more} more slots with an unknown sample id"
@@ -174,5 +174,6 @@ class AuditReport:
         return f"position{plural} {' to '.join(map(str, ends))} ({locations})"
 
 
-def _count(number: int, noun: str) -> str:
+def plural(number: int, noun: str) -> str:
+    """Returns a number with its noun, such as "3 samples"."""
     return f"{number} {noun}{'s' * (number != 1)}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+from infeed.audit.report import plural
 from infeed.loadtest.find_max import Search
 from infeed.loadtest.plan import UTILISATION_THRESHOLD
 from infeed.loadtest.summary import Summary
@@ -129,7 +130,7 @@ def html_packages() -> tuple[Any, Any]:
 def _plan_text(tally: Tally) -> str:
     """Returns what was tested, in one line, without the pipeline's name."""
     plan = tally.plan
-    kind = _count(plan.trainers, "independent job" if plan.independent else "rank")
+    kind = plural(plan.trainers, "independent job" if plan.independent else "rank")
     of = "" if plan.independent or plan.trainers == 1 else " of one job"
     step = f"steps of {_seconds(plan.step_seconds)}" if plan.step_ms else "no step time"
     return f"{kind}{of}, batches of {tally.batch_size}, {step}"
@@ -212,7 +213,7 @@ def _notes(summary: Summary) -> Iterator[str]:
         yield from [] if audit.exact else [*audit.findings()[:_MAX_FINDINGS], *audit.notes()]
     tally, plan, trainers = summary.tally, summary.tally.plan, summary.trainers
     if lost := sum(trainer.reconnects for trainer in trainers):
-        yield f"{_count(lost, 'reconnect')} of trainers"
+        yield f"{plural(lost, 'reconnect')} of trainers"
     if tally.all_began_at is None:
         waiting = f"{plan.trainers - tally.begun} of {plan.trainers} trainers"
         yield f"note: nothing was measured, for {waiting} had no batch when the test ended"
@@ -248,7 +249,3 @@ def _seconds(value: float) -> str:
 
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f} %"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"

@@ -25,10 +25,9 @@ from infeed_server.observe.jobs import Jobs
 from infeed_server.rpc.admission import MAX_HEALTH_CALLS, STREAMS, Admission
 from infeed_server.rpc.answers import BatchEncoder
 from infeed_server.rpc.batch_stream import BatchStreams, Trace
-from infeed_server.rpc.health import HealthServicer
 from infeed_server.rpc.interceptor import CallInterceptor
 from infeed_server.rpc.limits import Limits, max_connections
-from infeed_server.rpc.servicer import SERVICE, FeedServicer
+from infeed_server.rpc.servicer import SERVICE, FeedServicer, HealthServicer
 from infeed_server.rpc.shared_memory import SharedMemory
 from infeed_server.serving.auth import TokenAuthenticator
 from infeed_server.serving.catalog import Catalog
