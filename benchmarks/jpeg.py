@@ -23,8 +23,8 @@ from benchmarks.crop import SIDE, draw_windows, read_photos
 from benchmarks.photos import describe
 
 import infeed_jpeg
-from infeed_server.pack.images import shrink
-from infeed_server.pack.options import PackOptions
+from infeed_tools.pack.images import shrink
+from infeed_tools.pack.options import PackOptions
 
 BATCH = 64
 BATCHES = 3

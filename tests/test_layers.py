@@ -70,7 +70,7 @@ LAYERS = {
         "runtime",
         "check starter",
         "run",
-        "__init__ demo pack",
+        "__init__ demo",
         "cli",
     ),
     "infeed_tfdata": (
@@ -85,7 +85,7 @@ LAYERS = {
 SHARED = ("shared", "v1", "wire")
 """What the server imports of the client, up to the layer of `check`."""
 
-TOOLS = ("check", "demo", "pack", "starter")
+TOOLS = ("check", "demo", "starter")
 """What the command line alone imports of the server: without them the rest is complete."""
 
 CLIENT_REQUIREMENTS = {

@@ -10,13 +10,13 @@ import numpy as np
 import tensorflow as tf
 
 from infeed.shared.errors import SampleError
-from infeed_server.pack.fields import Values
-from infeed_server.pack.options import Location, OnBad, PackOptions
 from infeed_server.pipeline.load import load, located
 from infeed_server.pipeline.sample_graph import columns_function, sample_function
 from infeed_server.sources.base import ProgressCallback, Source
 from infeed_server.sources.registry import open_sources
 from infeed_server.transforms.base import Transform
+from infeed_tools.pack.fields import Values
+from infeed_tools.pack.options import Location, OnBad, PackOptions
 
 _READ_AT_ONCE = 32
 

@@ -16,11 +16,11 @@ import numpy as np
 
 from infeed.shared.errors import ConfigError
 from infeed_server.order.permutation import permutation
-from infeed_server.pack.destination import Destination
-from infeed_server.pack.fields import Field, Values, fields_of
-from infeed_server.pack.images import VERSIONS, BadImageError, Looked, shrink
-from infeed_server.pack.options import Location, PackOptions
-from infeed_server.pack.reader import SampleReader
+from infeed_tools.pack.destination import Destination
+from infeed_tools.pack.fields import Field, Values, fields_of
+from infeed_tools.pack.images import VERSIONS, BadImageError, Looked, shrink
+from infeed_tools.pack.options import Location, PackOptions
+from infeed_tools.pack.reader import SampleReader
 
 PLAN = "infeed-pack.plan.json"
 """The file by which commands find out that they write the same pack."""

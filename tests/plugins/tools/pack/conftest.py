@@ -11,11 +11,11 @@ import pytest
 from PIL import Image
 from tests.harness.datasets import jpeg
 
-from infeed_server.pack.destination import Destination
-from infeed_server.pack.options import Location, PackOptions, Part
-from infeed_server.pack.plan import Plan, make_plan
-from infeed_server.pack.reader import open_reader
-from infeed_server.pack.run import Run
+from infeed_tools.pack.destination import Destination
+from infeed_tools.pack.options import Location, PackOptions, Part
+from infeed_tools.pack.plan import Plan, make_plan
+from infeed_tools.pack.reader import open_reader
+from infeed_tools.pack.run import Run
 
 SAMPLES = 23
 ARRAYS = {

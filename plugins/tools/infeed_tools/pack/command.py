@@ -14,6 +14,7 @@ import typer
 
 from infeed.cli.model_options import with_models
 from infeed.shared.errors import ConfigError
+from infeed_server.cli import PREPARE
 from infeed_server.cli.console import (
     console,
     index_progress,
@@ -22,12 +23,12 @@ from infeed_server.cli.console import (
 )
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import defer_tensorflow, load_tensorflow
-from infeed_server.pack.options import Location, PackOptions, Work, find_part
+from infeed_tools.pack.options import Location, PackOptions, Work, find_part
 
 if TYPE_CHECKING:
-    from infeed_server.pack.destination import Destination
-    from infeed_server.pack.images import Looked
-    from infeed_server.pack.plan import Plan
+    from infeed_tools.pack.destination import Destination
+    from infeed_tools.pack.images import Looked
+    from infeed_tools.pack.plan import Plan
 
 _SHOWN = 10
 """Bad samples that the summary lists."""
@@ -71,16 +72,16 @@ def pack(
     options.shard_bytes()  # its mistake first
     if Path(dest).resolve() == Path(source).resolve():
         raise ConfigError(f"DEST {dest} is the folder of the source; name a new or empty folder")
-    from infeed_server.pack.destination import Destination
     from infeed_server.processes import cgroup
+    from infeed_tools.pack.destination import Destination
 
     destination, count = Destination(dest), work.workers or cgroup.cpu_count()
     # What the user's code prints is not the result.
     with redirect_stdout(sys.stderr), _location(source, pipeline, labels) as location:
         load_tensorflow()
-        from infeed_server.pack.plan import make_plan
-        from infeed_server.pack.reader import open_reader
-        from infeed_server.pack.run import Run
+        from infeed_tools.pack.plan import make_plan
+        from infeed_tools.pack.reader import open_reader
+        from infeed_tools.pack.run import Run
 
         with index_progress(location.pipeline) as progress:
             reader = open_reader(location, options, progress)
@@ -108,8 +109,8 @@ def _print_summary(
     manifest: dict[str, Any],
     images: Looked,
 ) -> None:
-    from infeed_server.pack.images import figures
-    from infeed_server.pack.shards import serve_lines
+    from infeed_tools.pack.images import figures
+    from infeed_tools.pack.shards import serve_lines
 
     size = f"{manifest['bytes'] / 1e6:,.1f} MB"
     lines = [f"{manifest['samples']:,} samples in {plan.shards} shards, {size}: {destination.path}"]
@@ -155,3 +156,8 @@ def _location(source: str, pipeline: str | None, labels: str | None) -> Iterator
             available = ", ".join(names)
             raise ConfigError(f"{source} {problem}; give --pipeline, one of: {available}")
         yield Location(file, name)
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command to the app; the entry point is this function."""
+    app.command(rich_help_panel=PREPARE)(pack)

@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 from PIL import Image, ImageCms
 
-from infeed_server.pack import images
-from infeed_server.pack.images import BadImageError, decode, shrink
-from infeed_server.pack.options import PackOptions
+from infeed_tools.pack import images
+from infeed_tools.pack.images import BadImageError, decode, shrink
+from infeed_tools.pack.options import PackOptions
 
 OPTIONS = PackOptions(short_side=32)
 

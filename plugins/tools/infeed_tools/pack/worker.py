@@ -20,8 +20,8 @@ def handle(pickled: bytes) -> Callable[[Any], Any]:
     def opened() -> Callable[[Any], Any]:
         with loading_tensorflow():  # by what follows
             plan, destination = pickle.loads(pickled)  # noqa: S301 - of the own process
-            from infeed_server.pack.reader import open_reader  # noqa: PLC0415
-            from infeed_server.pack.work import pack_shard  # noqa: PLC0415
+            from infeed_tools.pack.reader import open_reader  # noqa: PLC0415
+            from infeed_tools.pack.work import pack_shard  # noqa: PLC0415
         return partial(pack_shard, plan, destination, open_reader(plan.location, plan.options))
 
     return lambda item: opened()(item)  # noqa: PLW0108 - opened by the first call

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from infeed.shared.errors import SampleError, SourceError
-from infeed_server.pack.destination import Destination
-from infeed_server.pack.fields import Values
-from infeed_server.pack.images import BadImageError, decode, shrink
-from infeed_server.pack.options import OnBad
-from infeed_server.pack.plan import Plan, to_json
-from infeed_server.pack.reader import SampleReader
-from infeed_server.pack.shards import write_shard
 from infeed_server.sources.tfrecord.index import packed_records
 from infeed_server.storage.files import INDEX_SUFFIX
+from infeed_tools.pack.destination import Destination
+from infeed_tools.pack.fields import Values
+from infeed_tools.pack.images import BadImageError, decode, shrink
+from infeed_tools.pack.options import OnBad
+from infeed_tools.pack.plan import Plan, to_json
+from infeed_tools.pack.reader import SampleReader
+from infeed_tools.pack.shards import write_shard
 
 _SIDECAR_SUFFIX = ".json"
 """End of the name of the file that is written last, when a shard is finished."""

@@ -13,13 +13,13 @@ from functools import partial
 from typing import Any
 
 from infeed.shared.errors import ConfigError
-from infeed_server.pack.destination import Destination
-from infeed_server.pack.options import Part
-from infeed_server.pack.plan import Plan, to_json
-from infeed_server.pack.reader import SampleReader
-from infeed_server.pack.work import pack_shard, read_sidecar
 from infeed_server.processes.worker_pool import WorkerEndedError, WorkerPool
 from infeed_server.storage.files import is_remote
+from infeed_tools.pack.destination import Destination
+from infeed_tools.pack.options import Part
+from infeed_tools.pack.plan import Plan, to_json
+from infeed_tools.pack.reader import SampleReader
+from infeed_tools.pack.work import pack_shard, read_sidecar
 
 MANIFEST = "infeed-pack.json"
 """The file that is written when all shards are finished."""
@@ -59,7 +59,7 @@ class Run:
             if count > 1:
                 # Pickled, for a worker imports what it reads.
                 argument = pickle.dumps((self.plan, self.destination))
-                pool = WorkerPool("pack", count, "infeed_server.pack.worker:handle", argument)
+                pool = WorkerPool("pack", count, "infeed_tools.pack.worker:handle", argument)
                 stack.callback(pool.close)
                 results = map(Future.result, [pool.submit(shard) for shard in shards])
             else:

@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from infeed_server.config.document import flow
-from infeed_server.pack.fields import Field, Value, Values
 from infeed_server.sources.tfrecord.framing import FileRecords, masked_crc
+from infeed_tools.pack.fields import Field, Value, Values
 
 
 def write_shard(path: Path, fields: Sequence[Field], samples: Iterable[Values]) -> FileRecords:

@@ -20,7 +20,7 @@ import PIL
 import tensorflow as tf
 from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError, features
 
-from infeed_server.pack.options import PackOptions
+from infeed_tools.pack.options import PackOptions
 
 _ORIENTATION = 0x0112
 

@@ -19,16 +19,16 @@ import yaml
 from tests.harness.datasets import jpeg
 from tests.harness.process import ROOT
 from tests.harness.waiting import TIMEOUT_SECONDS, wait_until
-from tests.server.pack.conftest import ARRAYS, SAMPLES, Packed, files_of, run_pack
+from tests.plugins.tools.pack.conftest import ARRAYS, SAMPLES, Packed, files_of, run_pack
 
 import infeed
 from infeed.shared.errors import ConfigError, SampleError, SourceError
-from infeed_server.pack.fields import fields_of
-from infeed_server.pack.options import Part
-from infeed_server.pack.shards import serve_lines
 from infeed_server.pipeline.load import parse
 from infeed_server.processes.worker_pool import WorkerEndedError, WorkerPool
 from infeed_server.sources.registry import open_source
+from infeed_tools.pack.fields import fields_of
+from infeed_tools.pack.options import Part
+from infeed_tools.pack.shards import serve_lines
 
 
 def test_parts_and_order_of_work_do_not_change_a_byte(arrays: Path, tmp_path: Path) -> None:
@@ -163,8 +163,8 @@ def test_a_changed_source_ends_the_pack(arrays: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "all.npz", **{**ARRAYS, "bool": ~ARRAYS["bool"]})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="another pack: of a source with"):
         run_pack(arrays, tmp_path / "packed", Part(1, 2))
-    from infeed_server.pack.reader import open_reader
-    from infeed_server.pack.work import pack_shard
+    from infeed_tools.pack.reader import open_reader
+    from infeed_tools.pack.work import pack_shard
 
     reader = open_reader(first.plan.location, first.plan.options)
     with pytest.raises(SourceError, match="changed while it was packed; restore it"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from infeed.shared.errors import ConfigError
-from infeed_server.pack.options import PackOptions, Part, find_part
+from infeed_tools.pack.options import PackOptions, Part, find_part
 
 
 @pytest.mark.parametrize(
