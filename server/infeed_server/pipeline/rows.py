@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from infeed_server.sources.base import Columns, Indices
 
-Rows = npt.NDArray[np.bool_]
+Mask = npt.NDArray[np.bool_]
 """Whether each row is meant."""
 
 
@@ -20,11 +20,11 @@ class Part(NamedTuple):
     indices: Indices
     columns: Columns
 
-    def select(self, some: Rows) -> Part:
+    def select(self, some: Mask) -> Part:
         return Part(self.indices[some], select_rows(self.columns, some))
 
 
-def select_rows(columns: Columns, some: Rows) -> Columns:
+def select_rows(columns: Columns, some: Mask) -> Columns:
     """Returns some rows of columns; all of them without a copy."""
     return columns if some.all() else {name: values[some] for name, values in columns.items()}
 
