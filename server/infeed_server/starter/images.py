@@ -24,7 +24,7 @@ from infeed_server.starter.listing import (
     spread,
     unused,
 )
-from infeed_server.starter.looks import ImageLook
+from infeed_server.starter.looks import ImageLook, is_number, is_whole
 from infeed_server.starter.parts import Part
 from infeed_server.starter.readings import (
     FOLDERS,
@@ -33,7 +33,7 @@ from infeed_server.starter.readings import (
     Tree,
     choose,
 )
-from infeed_server.starter.tables import Table, find_columns, is_number, is_whole
+from infeed_server.starter.tables import Table, find_columns
 from infeed_server.storage.files import absolute_path, expand_globs, is_file
 
 _EXAMPLES = 5

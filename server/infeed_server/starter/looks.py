@@ -30,6 +30,8 @@ _PLACES = re.compile(
 )
 """Words in the name of a field that has places in an image."""
 _MAX_HEAD = 16 << 20
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+"""A number as TensorFlow reads it, which takes neither `1_000` nor Python's other forms."""
 
 Steps = list[dict[str, Any]]
 
@@ -150,6 +152,16 @@ def describe(values: Sequence[Any]) -> str:
             return "text: " + abbreviate([text[:20] for text in texts], 3)
     lengths = sorted(map(len, values))
     return f"{lengths[0]} to {lengths[-1]} bytes"
+
+
+def is_number(text: str) -> bool:
+    """Returns whether a label is a number, of 64 bits if it is an integer."""
+    is_small = not is_whole(text) or -(1 << 63) <= int(text) < 1 << 63
+    return bool(_NUMBER.fullmatch(text)) and is_small
+
+
+def is_whole(text: str) -> bool:
+    return text.lstrip("+-").isdecimal()
 
 
 def _header(

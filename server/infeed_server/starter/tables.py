@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import NamedTuple
 
 from infeed_server.sources.images.listing import EXTENSIONS
@@ -19,10 +18,8 @@ from infeed_server.starter.image_names import (
     has_label_word,
 )
 from infeed_server.starter.listing import role
+from infeed_server.starter.looks import is_number
 from infeed_server.storage.files import abbreviate
-
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-"""A number as TensorFlow reads it, which takes neither `1_000` nor Python's other forms."""
 
 
 class Table(NamedTuple):
@@ -56,6 +53,8 @@ class Column:
     doubts: Sequence[str] = ()
     """Why it may be no label of one part."""
 
+    is_mixed: bool = False
+    """Whether labels of some tables are numbers, and of others words."""
     is_named_surely: bool = True
     """Whether no other column may be the one that names the images."""
 
@@ -115,7 +114,7 @@ def find_columns(
         columns.append(joined)
         if len(by_file) > 1:
             are_of_parts = len({*map(role, by_file)}) > 1
-            known = [row.text for own in by_file.values() for row in own if row.text]
+            known = [] if joined.is_mixed else [row.text for row in group.rows if row.text]
             alone = [_alone(group, joined, own, known) for own in by_file.values()]
             columns += [one for one in alone if are_of_parts or one.is_named(chosen)]
     used = [column for column in columns if len({*column.labels.values()}) > 1]
@@ -133,7 +132,11 @@ def _groups(
     groups: dict[tuple[str, ...], _Group] = {}
     notes = []
     for table in tables:
-        header, *rows = _with_header(table)
+        lines = [row for row in table.rows if row[:1] != ["sep="]]  # of Excel
+        header, *rows = _with_header(table.file, lines)
+        if lines and len(header) > len(lines[0]):
+            title = ", ".join(lines[0])
+            notes.append(f"{table.file}: its first line has too few columns for the rows: {title}")
         texts = dict(zip(header, zip_longest(*rows, fillvalue=""), strict=False))
         least = 0 if chosen else MIN_SHARE
         ways, is_certain = names.ways(table.file, texts, table.folder or "", least)
@@ -184,17 +187,21 @@ def _joined(group: _Group, files: Mapping[str, Sequence[_Row]]) -> Column:
     if group.rivals:
         rivals = f"not by {' or '.join(group.rivals)}"
         notes.append(f"rows of {shown} are named by column {group.names}, {rivals}")
+    are_numbers = [{is_number(row.text) for row in rows if row.text} for rows in files.values()]
+    if is_mixed := {True} in are_numbers and {False} in are_numbers:
+        doubts.append(f"{group.name} has numbers in some of {shown}, and words in others")
     if not group.is_certain:
         named = " or ".join(sorted([group.names, *group.rivals]))
         doubts.append(f"rows of {shown} could be named by {named}")
-    return replace(column, left_out=[*column.left_out, *notes], doubts=doubts)
+    return replace(column, left_out=[*column.left_out, *notes], doubts=doubts, is_mixed=is_mixed)
 
 
 def _alone(group: _Group, joined: Column, rows: Sequence[_Row], known: Sequence[str]) -> Column:
     """Returns the column of one of the tables, whose classes are numbered as in all of them."""
     column = _column(group, rows)
-    note = f"classes are numbered as in all of {', '.join(map(posixpath.basename, joined.files))}"
-    left_out = [*column.left_out, note]
+    shown = ", ".join(map(posixpath.basename, joined.files))
+    note = [f"classes are numbered as in all of {shown}"] * bool(known)
+    left_out = [*column.left_out, *note]
     return replace(column, left_out=left_out, doubts=joined.doubts, known=known, is_clear=False)
 
 
@@ -213,9 +220,9 @@ def _column(group: _Group, rows: Sequence[_Row]) -> Column:
     shown = ", ".join(map(posixpath.basename, files))
     left_out = [f"rows of {shown} that {what}: {count}" for what, count in lacking.items()]
     name, names = group.name, group.names
-    conditions = [f"column {names} names the images"] * (not group.is_certain)
-    conditions += filter(None, (row.condition or difference(row.given, row.image) for row in rows))
-    near = next(iter(conditions), "")
+    rival = [f"column {names} names the images"] * (not group.is_certain)
+    conditions = (row.condition or difference(row.given, row.image) for row in rows)
+    near = next(filter(None, chain(rival, conditions)), "")
     is_outside = any(row.table.folder is None for row in rows)
     is_wrong = near or lacking["contradict others"] or (is_outside and lacking["name no image"])
     is_clear = has_label_word(name) and not is_wrong
@@ -223,23 +230,16 @@ def _column(group: _Group, rows: Sequence[_Row]) -> Column:
     return replace(column, is_named_surely=group.is_certain)
 
 
-def _with_header(table: Table) -> list[list[str]]:
-    rows = [[*row] for row in table.rows if row[:1] != ["sep="]]  # of Excel
-    rows[:1] = [[cell or f"column{n}" for n, cell in enumerate(row, 1)] for row in rows[:1]]
-    images = [cell.lower().endswith(EXTENSIONS) for cell in rows[0]] if rows else []
+def _with_header(file: str, lines: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Returns the names of all columns that have cells, made up where there are none, and rows."""
+    rows = [[*row] for row in lines]
+    width = max((n for row in rows for n, cell in enumerate(row, 1) if cell), default=0)
+    first = [*chain(*rows[:1]), *[""] * width][:width]
+    rows[:1] = [[cell or f"column{n}" for n, cell in enumerate(first, 1)]]
+    images = [cell.lower().endswith(EXTENSIONS) for cell in rows[0]]
     if any(images):  # the first line is no header
-        stem = posixpath.basename(table.file).rpartition(".")[0]
+        stem = posixpath.basename(file).rpartition(".")[0]
         names = [stem] * 2 if len(images) == 2 else [f"column{n + 1}" for n in range(len(images))]
         named = zip(images, names, strict=True)
         rows.insert(0, ["file" if is_file else name for is_file, name in named])
-    return rows or [[]]
-
-
-def is_number(text: str) -> bool:
-    """Returns whether a label is a number, of 64 bits if it is an integer."""
-    is_small = not is_whole(text) or -(1 << 63) <= int(text) < 1 << 63
-    return bool(_NUMBER.fullmatch(text)) and is_small
-
-
-def is_whole(text: str) -> bool:
-    return text.lstrip("+-").isdecimal()
+    return rows

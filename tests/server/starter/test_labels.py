@@ -14,8 +14,9 @@ from infeed.shared.errors import SourceError
 from infeed_server.starter.detect import starter_for
 from infeed_server.starter.draft import Draft
 from infeed_server.starter.listing import UnclearError
+from infeed_server.starter.looks import is_number
 from infeed_server.starter.readings import Reading, Tree, choose
-from infeed_server.starter.tables import Table, is_number
+from infeed_server.starter.tables import Table
 
 PICTURE = jpeg(0)
 NAMES = [f"{number}.jpg" for number in range(6)]
@@ -234,6 +235,14 @@ def test_a_first_line_that_names_an_image_is_no_header() -> None:
     assert chosen.values == ["n01", "n02"] * 3
 
 
+def test_a_title_above_the_header_is_said() -> None:
+    table = [["# my data"], *rows("file,label", NAMES, COLOURS)]
+    assert options(table) == ["labels.csv:column2", "none"]
+    found = read(table, labels="labels.csv:column2")
+    assert found.values == COLOURS
+    assert found.notes[0].endswith("first line has too few columns for the rows: # my data")
+
+
 def test_first_line_of_excel_is_no_header() -> None:
     assert read([["sep=", ""], *rows("file,label", NAMES, COLOURS)]).values == COLOURS
 
@@ -247,6 +256,17 @@ def test_text_labels_of_parts_are_numbered_alike(tmp_path: Path) -> None:
     assert train.classes == val.classes == ["a", "b", "c"]
     assert val.source["labels"] == {"table": "pets/val/l.csv", "classes": ["a", "b", "c"]}
     assert not val.files
+
+
+def test_words_and_numbers_have_no_common_numbering(tmp_path: Path) -> None:
+    for part, labels in (("train", "abab"), ("val", "0101")):
+        folder = write_images(tmp_path / "pets" / part, *NAMES[:4])
+        cells = "".join(f"{name},{text}\n" for name, text in zip(NAMES, labels, strict=False))
+        (folder / f"{part}.csv").write_text(f"file,label\n{cells}")
+    with pytest.raises(UnclearError, match=r"numbers in some of train.csv, val.csv, and words in"):
+        drafts(tmp_path / "pets")
+    train, _ = drafts(tmp_path / "pets", labels=f"{tmp_path}/pets/train/train.csv")
+    assert train.classes == ["a", "b"]
 
 
 def test_images_outside_of_the_labelled_folder_are_left_out(tmp_path: Path) -> None:
