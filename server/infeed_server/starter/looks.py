@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import ExifTags, Image
 
+from infeed.shared.spec import BYTES
 from infeed_server.starter.listing import READ_THREADS, read_head, words
 from infeed_server.storage.files import abbreviate
 
@@ -111,13 +112,18 @@ def choose_image(pictures: Mapping[str, bool]) -> str:
 def may_have_places(name: str, kind: str, values: Sequence[Any]) -> bool:
     """Returns whether a field may have places in an image. Not so for single numbers and plain
     text, unless they are named so."""
-    is_single = len(values) > 0 and not is_array(kind)
+    is_single = len(values) > 0 and (not is_array(kind) or is_one(kind))
     return _names_places(name) or not is_single or not all(map(_is_plain, values))
 
 
 def is_array(kind: str) -> bool:
     """Returns whether values of a type, such as `int64[4]`, are several."""
     return "[" in kind.replace("[]", "")
+
+
+def is_one(kind: str) -> bool:
+    """Returns whether a type is an array of one number, as the labels of Keras' CIFAR are."""
+    return kind.endswith("[1]") and not kind.startswith(BYTES)
 
 
 def _names_places(name: str) -> bool:
