@@ -41,9 +41,10 @@ def init(
     labels: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE[:COLUMN]",
-            help="Labels of images: a CSV and the name of its column, 'folders', 'paths' (of "
-            "nested folders) or 'none'. Default: what names of files and CSVs leave no doubt of.",
+            metavar="FILE[:[NAMES:]COLUMN]",
+            help="Labels of images: a CSV, the column that names the images where several could, "
+            "and the column of labels; 'folders', 'paths' (of nested folders) or 'none'. Default: "
+            "what names of files and CSVs leave no doubt of.",
         ),
     ] = None,
     parts: Annotated[

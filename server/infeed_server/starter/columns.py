@@ -12,10 +12,12 @@ import numpy as np
 import tensorflow as tf
 
 from infeed.shared.errors import SampleError, SourceError
+from infeed.shared.spec import BYTES
 from infeed_server.sources.columns import ColumnSource
 from infeed_server.sources.registry import source_class
 from infeed_server.starter.draft import Draft
 from infeed_server.starter.listing import spread
+from infeed_server.starter.looks import ImageLook
 from infeed_server.storage.files import abbreviate
 
 _ROWS_READ = 16
@@ -49,10 +51,15 @@ def add_columns(
     all_left_out = {**left_out}
     served: dict[str, tuple[str, Any]] = {}
     shapes: dict[str, list[int]] = {}
+    pictures = {name for name, found in values.items() if _are_pictures(found)}
     for field in reader.fields:
         found = values[field.name]
         nulls, sizes = len(rows) - len(found), {np.shape(value) for value in found}
-        if nulls > len(found):
+        count = nulls or null_counts.get(field.name, 0)
+        beside = {name for name in pictures - {field.name} if _struct(name) == _struct(field.name)}
+        if count and beside and field.data_type == BYTES and field.name not in pictures:
+            all_left_out[field.name] = f"it has nulls, and only tells of {min(beside)}"
+        elif nulls > len(found):
             all_left_out[field.name] = f"{nulls} of {len(rows)} rows have a null"
         elif field.varies and (len(sizes) > 1 or not has_shapes):
             all_left_out[field.name] = f"its shape varies: {field}; a map with python: true can pad"
@@ -61,8 +68,7 @@ def add_columns(
         else:
             served[field.name] = str(field), found
             shapes |= {field.name: [*sizes.pop()]} if field.varies else {}
-            nulls = nulls or null_counts.get(field.name, 0)
-            draft.bad = f"{field.name} has nulls" if nulls else draft.bad
+            draft.bad = f"{field.name} has nulls" if count else draft.bad
     if not served:
         raise SourceError(f"{draft.name}: no column that can be served: {all_left_out}")
     draft.source |= {key: [*served]} if all_left_out else {}
@@ -73,6 +79,16 @@ def add_columns(
         draft.fields[named] += f", classes: {abbreviate(classes[named])}"
         if count := sum(not 0 <= number < len(classes[named]) for number in served[named][1]):
             draft.notes.append(f"{named} has no class, such as -1, in {count} rows looked at")
+
+
+def _are_pictures(values: Sequence[Any]) -> bool:
+    is_bytes = len(values) > 0 and isinstance(values[0], bytes)
+    return is_bytes and len(ImageLook.at(values).sizes) == len(values)
+
+
+def _struct(name: str) -> str:
+    """Returns the column that a field is a part of, or its own name."""
+    return name.rpartition(".")[0] or name
 
 
 def _values(

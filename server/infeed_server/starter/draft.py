@@ -20,6 +20,7 @@ from infeed_server.starter.looks import (
     choose_image,
     describe,
     is_array,
+    is_one,
     may_have_places,
     pixel_steps,
 )
@@ -77,6 +78,11 @@ class Draft:
         for name, (kind, values) in fields.items():
             text = str(looks[name]) if name in looks else describe(values)
             self.fields[name] = ", ".join(filter(None, (kind, text)))
+            if is_one(kind):
+                self.notes.append(
+                    f"{name} is an array of one number: in programs, take its ravel(), as == with "
+                    "numbers compares all with all; or write the data without this dimension"
+                )
             if text == "-1 to -1":
                 self.notes.append(f"{name} is -1 in all that was looked at, which may be no label")
         if image in looks:

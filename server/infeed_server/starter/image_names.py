@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, repeat
+from typing import NamedTuple
 from unicodedata import normalize
 from urllib.parse import unquote
 
 from infeed_server.sources.images.listing import EXTENSIONS
-from infeed_server.starter.listing import words
+from infeed_server.starter.listing import role, words
 
 MIN_SHARE = 0.5
 """Share of the rows that must name an image, or of the images that must be named: with less, a
@@ -18,10 +21,26 @@ _LABEL_WORDS = {"label", "class", "target", "category", "y"}
 _LABEL_WORDS |= {"labels", "classes", "targets", "categories", "classname"}
 
 
-class ImageNames:
-    """The names of images: the ends of paths that tell them apart, with or without ending."""
+class Way(NamedTuple):
+    """A way to read which image each row of a table names."""
 
-    def __init__(self, images: Iterable[str]) -> None:
+    column: str
+    images: Sequence[str]
+    """The image of each row, or none."""
+    given: str
+    """What must be true for it, if that is not certain."""
+
+    def is_like(self, other: Way) -> bool:
+        """Returns whether both give a row the same image, if any."""
+        pairs = zip(self.images, other.images, strict=True)
+        return all(one == another for one, another in pairs if one and another)
+
+
+class ImageNames:
+    """The names of images: the ends of their paths, with or without ending."""
+
+    def __init__(self, images: Sequence[str]) -> None:
+        self._count = len(images)
         paths = {image: normalize("NFC", image).split("/") for image in images}
         ends: dict[str, str] = {}
         self._depth = 0
@@ -30,38 +49,84 @@ class ImageNames:
             ends = {image: "/".join(path[-self._depth :]) for image, path in paths.items()}
         self._exact: dict[str, str] = {}
         self._near: dict[str, str] = {}
-        for image, end in ends.items():
-            for key in (end, end.rpartition(".")[0]):
-                self._exact[key] = "" if key in self._exact else image
-                self._near[_fold(key)] = "" if _fold(key) in self._near else image
+        self._folders: set[str] = set()
+        parts: dict[str, set[str]] = defaultdict(set)
+        for image, path in paths.items():
+            for start in range(1, min(self._depth, len(path)) + 1):
+                end = "/".join(path[-start:])
+                for key in (end, end.rpartition(".")[0]):
+                    for names, name in ((self._exact, key), (self._near, _fold(key))):
+                        # A name of several images is of none.
+                        names[name] = image if names.setdefault(name, image) == image else ""
+            folders = [*accumulate(image.split("/")[:-1], posixpath.join)]
+            self._folders.update(folders)
+            if part := next((one for one in folders if role(posixpath.basename(one))), ""):
+                parts[role(posixpath.basename(part))].add(part)
+        self._parts = {part: min(found) for part, found in parts.items() if len(found) == 1}
 
-    def best(self, columns: Mapping[str, Sequence[str]], folder: str) -> tuple[str, Sequence[str]]:
-        """Returns the column that names the most images, and the image of each row, or none."""
-        best: tuple[tuple[bool, int], str, Sequence[str]] = ((False, 0), "", ())
+    def ways(
+        self, file: str, columns: Mapping[str, Sequence[str]], folder: str, share: float
+    ) -> tuple[list[Way], bool]:
+        """Returns the columns that name this share of the images, and others than each other, and
+        whether the first is certain. Full names are, beside others; so are names of all images,
+        each once, beside names of some."""
+        places: list[tuple[str, Iterable[str]]] = [("", repeat(folder))]
+        if part := self._parts.get(role(posixpath.basename(file)), ""):
+            places.append((f"{file} has names in {part}", repeat(part)))
+        for name, cells in columns.items():
+            if are_parts(cells):
+                inside = [self._parts.get(role(cell), folder) for cell in cells]
+                places.append((f"column {name} has their folders", inside))
+        ranked: list[tuple[tuple[bool, bool], Way]] = []
+        others = 0
         for name, texts in columns.items():
-            named = self._find(texts, folder)
-            has_endings = any(text.lower().endswith(EXTENSIONS) for text in texts)
+            read = [Way(name, self._find(texts, place), given) for given, place in places]
+            way = max(read, key=lambda way: len({*way.images}))
+            count, is_full = len({*way.images} - {""}), _are_files(texts)
+            least = share * min(len(texts), self._count) or 1
             # Numbers of rows and of classes can be names without ending.
-            is_number = has_label_word(name) or named.count("") > MIN_SHARE * len(named)
-            score = has_endings, len({*named} - {""})
-            if score > best[0] and score[1] and (has_endings or not is_number):
-                best = (score, name, named)
-        return best[1:]
+            is_number = has_label_word(name) or way.images.count("") > MIN_SHARE * len(texts)
+            others += is_full and count < least
+            if count >= least and (is_full or not is_number):
+                ranked.append(((is_full, count == len(texts) == self._count), way))
+        ranked.sort(key=lambda one: one[0], reverse=True)
+        ways: list[Way] = []
+        for _, way in ranked:
+            if not any(map(way.is_like, ways)):
+                ways.append(way)
+        ranks = [rank for rank, way in ranked if way in ways]
+        is_certain = bool(ranks) and (ranks[0][0] or not others) and ranks[0] not in ranks[1:]
+        return ways, is_certain
 
-    def _find(self, texts: Sequence[str], folder: str) -> list[str]:
+    def problem(self, columns: Mapping[str, Sequence[str]], folder: str) -> str:
+        """Returns why a table names no images."""
+        for texts in columns.values():
+            found = [self._exact.get(self._end(folder, text)) for text in texts]
+            if found.count("") > MIN_SHARE * len(found):
+                return "name several images; write their folders and endings"
+        return "name no images"
+
+    def _find(self, texts: Sequence[str], folders: Iterable[str]) -> list[str]:
         """Returns the image that each text names, as it is, or else folded without a folder."""
         ends, near = [], []
-        for text in texts:
-            path = posixpath.normpath(f"{folder}/{text}".strip("/").replace("\\", "/"))
-            parts = normalize("NFC", path).split("/")
-            ends.append(self._exact.get("/".join(parts[-self._depth :]), ""))
-            near.append(self._near.get(_fold(path), "") if len(parts) <= self._depth else "")
+        for text, folder in zip(texts, folders, strict=False):
+            end = self._end(folder, text)
+            ends.append(self._exact.get(end, ""))
+            is_whole = len(re.split(r"[\\/]", text)) <= self._depth
+            near.append(self._near.get(_fold(end), "") if is_whole else "")
         # An image that a row names as it is is no other row's.
         named = {*ends}
         return [
             end or (image if image not in named else "")
             for end, image in zip(ends, near, strict=True)
         ]
+
+    def _end(self, folder: str, text: str) -> str:
+        """Returns the end of a path that a table in a folder has, as far as ends tell images
+        apart."""
+        folder = folder if folder in self._folders else ""  # else one of tables
+        path = posixpath.normpath(f"{folder}/{text}".strip("/").replace("\\", "/"))
+        return "/".join(normalize("NFC", path).split("/")[-self._depth :])
 
 
 def difference(text: str, image: str) -> str:
@@ -70,9 +135,23 @@ def difference(text: str, image: str) -> str:
     return "" if name in (file, file.rpartition(".")[0]) or not image else f"{text!r} is {image}"
 
 
+def are_parts(cells: Sequence[str]) -> bool:
+    """Returns whether cells name parts of the data, such as `train` and `test`."""
+    values = {*cells} - {""}
+    return 1 < len(values) <= len(cells) / 2 and all(map(role, values))
+
+
+def _are_files(texts: Sequence[str]) -> bool:
+    """Returns whether most texts are names of images with their endings."""
+    given = [text.lower().endswith(EXTENSIONS) for text in texts if text]
+    return sum(given) > MIN_SHARE * len(given)
+
+
 def _fold(name: str) -> str:
-    """Returns a name without what often differs: case, Unicode form, escapes of URLs, zeros."""
+    """Returns a name without what often differs: case, ending, Unicode form, escapes of URLs,
+    zeros."""
     text = normalize("NFC", unquote(name)).casefold().strip()
+    text = text.rpartition(".")[0] if text.endswith(EXTENSIONS) else text
     text = re.sub(r"(?<![^/])([0-9]+)\.0$", r"\1", text)  # of pandas
     return re.sub(r"(?<![0-9])0+(?=[0-9])", "", text)
 

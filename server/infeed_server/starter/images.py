@@ -24,7 +24,7 @@ from infeed_server.starter.listing import (
     spread,
     unused,
 )
-from infeed_server.starter.looks import ImageLook
+from infeed_server.starter.looks import ImageLook, is_number, is_whole
 from infeed_server.starter.parts import Part
 from infeed_server.starter.readings import (
     FOLDERS,
@@ -33,7 +33,7 @@ from infeed_server.starter.readings import (
     Tree,
     choose,
 )
-from infeed_server.starter.tables import Table, find_columns, is_number, is_whole
+from infeed_server.starter.tables import Table, find_columns
 from infeed_server.storage.files import absolute_path, expand_globs, is_file
 
 _EXAMPLES = 5
@@ -51,11 +51,10 @@ def image_starter(
     listing = list_images(root)
     tables, about = _tables(root, files)
     if labels is not None and labels not in VALUES:
-        chosen, column = _named(labels)
+        chosen, columns = _named(labels)
         for path in map(absolute_path, chosen):
             tables.setdefault(path, _read(path, _folder(path, root)))
-        labels = ",".join(tables[absolute_path(file)].file for file in chosen)
-        labels += f":{column}" if column else ""
+        labels = ",".join(tables[absolute_path(file)].file for file in chosen) + columns
     images = [image.path for image in listing.images]
     tree = Tree(posixpath.basename(root), images, [*tables.values()])
     reading = choose(tree, parts, labels)
@@ -79,15 +78,17 @@ def image_starter(
 
 
 def _named(labels: str) -> tuple[list[str], str]:
-    """Returns the files and the column in a value of --labels, empty if there is none. Raises
+    """Returns the files in a value of --labels, and the rest of it, which names columns. Raises
     `SourceError`."""
-    for given, column in ((labels, ""), labels.rpartition(":")[::2]):
+    for columns in range(3):
+        given = labels.rsplit(":", columns)[0]
         for files in ([given], given.split(",")):
             if all(map(is_file, files)):
-                return files, column
+                return files, labels.removeprefix(given)
     values = ", ".join(VALUES)
     raise SourceError(
-        f"--labels {labels}: no such file; give a CSV, CSV:COLUMN, or one of {values}"
+        f"--labels {labels}: no such file; give a CSV, CSV:COLUMN, CSV:NAMES:COLUMN, or one of "
+        f"{values}"
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import ExifTags, Image
 
+from infeed.shared.spec import BYTES
 from infeed_server.starter.listing import READ_THREADS, read_head, words
 from infeed_server.storage.files import abbreviate
 
@@ -30,6 +31,8 @@ _PLACES = re.compile(
 )
 """Words in the name of a field that has places in an image."""
 _MAX_HEAD = 16 << 20
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+"""A number as TensorFlow reads it, which takes neither `1_000` nor Python's other forms."""
 
 Steps = list[dict[str, Any]]
 
@@ -109,13 +112,18 @@ def choose_image(pictures: Mapping[str, bool]) -> str:
 def may_have_places(name: str, kind: str, values: Sequence[Any]) -> bool:
     """Returns whether a field may have places in an image. Not so for single numbers and plain
     text, unless they are named so."""
-    is_single = len(values) > 0 and not is_array(kind)
+    is_single = len(values) > 0 and (not is_array(kind) or is_one(kind))
     return _names_places(name) or not is_single or not all(map(_is_plain, values))
 
 
 def is_array(kind: str) -> bool:
     """Returns whether values of a type, such as `int64[4]`, are several."""
     return "[" in kind.replace("[]", "")
+
+
+def is_one(kind: str) -> bool:
+    """Returns whether a type is an array of one number, as the labels of Keras' CIFAR are."""
+    return kind.endswith("[1]") and not kind.startswith(BYTES)
 
 
 def _names_places(name: str) -> bool:
@@ -150,6 +158,16 @@ def describe(values: Sequence[Any]) -> str:
             return "text: " + abbreviate([text[:20] for text in texts], 3)
     lengths = sorted(map(len, values))
     return f"{lengths[0]} to {lengths[-1]} bytes"
+
+
+def is_number(text: str) -> bool:
+    """Returns whether a label is a number, of 64 bits if it is an integer."""
+    is_small = not is_whole(text) or -(1 << 63) <= int(text) < 1 << 63
+    return bool(_NUMBER.fullmatch(text)) and is_small
+
+
+def is_whole(text: str) -> bool:
+    return text.lstrip("+-").isdecimal()
 
 
 def _header(

@@ -16,8 +16,9 @@ from unicodedata import normalize
 from infeed.shared.errors import SourceError
 from infeed_server.starter.image_names import has_label_word
 from infeed_server.starter.listing import UnclearError, common_folder, role
+from infeed_server.starter.looks import is_number
 from infeed_server.starter.parts import Part, fold_name, judge, pair
-from infeed_server.starter.tables import Column, Table, find_columns, is_number
+from infeed_server.starter.tables import Column, Table, find_columns
 from infeed_server.storage.files import abbreviate
 
 VALUES = FOLDERS, PATHS, NONE = "folders", "paths", "none"

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import zip_longest
+from dataclasses import dataclass, field, replace
+from itertools import chain, zip_longest
 from typing import NamedTuple
 
 from infeed_server.sources.images.listing import EXTENSIONS
-from infeed_server.starter.image_names import MIN_SHARE, ImageNames, difference, has_label_word
+from infeed_server.starter.image_names import (
+    MIN_SHARE,
+    ImageNames,
+    are_parts,
+    difference,
+    has_label_word,
+)
 from infeed_server.starter.listing import role
+from infeed_server.starter.looks import is_number
 from infeed_server.storage.files import abbreviate
-
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-"""A number as TensorFlow reads it, which takes neither `1_000` nor Python's other forms."""
 
 
 class Table(NamedTuple):
@@ -34,6 +37,8 @@ class Column:
     """A column of a table, or of several that have the same columns."""
 
     files: Sequence[str]
+    names: str
+    """The column that names the images."""
     name: str
     labels: Mapping[str, str]
     """Image → its label."""
@@ -48,14 +53,24 @@ class Column:
     doubts: Sequence[str] = ()
     """Why it may be no label of one part."""
 
+    is_mixed: bool = False
+    """Whether labels of some tables are numbers, and of others words."""
+    is_named_surely: bool = True
+    """Whether no other column may be the one that names the images."""
+
     @property
     def option(self) -> str:
         """The value of --labels that names it."""
-        return f"{','.join(self.files)}:{self.name}"
+        return self._options[1 if self.is_named_surely else 2]
 
     def is_named(self, option: str) -> bool:
         """Returns whether a value of --labels names it, or its files alone."""
-        return option in (self.option, ",".join(self.files))
+        return option in self._options
+
+    @property
+    def _options(self) -> Sequence[str]:
+        files = ",".join(self.files)
+        return files, f"{files}:{self.name}", f"{files}:{self.names}:{self.name}"
 
 
 class _Row(NamedTuple):
@@ -65,6 +80,22 @@ class _Row(NamedTuple):
     image: str
     given: str
     text: str
+    condition: str
+    """What must be true for the image, if that is not certain."""
+
+
+@dataclass
+class _Group:
+    """A column beside one that names images, in all tables of the same columns."""
+
+    names: str
+    name: str
+    rivals: Sequence[str]
+    """Columns that name other images."""
+    is_certain: bool
+    beside: Mapping[str, Sequence[str]]
+    """Columns that are neither."""
+    rows: list[_Row] = field(default_factory=list)
 
 
 def find_columns(
@@ -73,42 +104,62 @@ def find_columns(
     """Returns the columns beside those that name images, and why tables are not used. Tables of the
     same columns are one; if some are parts, or chosen, each is one too. Where a value of --labels
     is chosen, tables may name few of the images."""
-    found: dict[tuple[str, ...], list[_Row]] = defaultdict(list)
-    beside: dict[tuple[str, ...], dict[str, Sequence[str]]] = {}
-    notes, names = [], ImageNames(images)
-    for table in tables:
-        header, *rows = _with_header(table)
-        texts = dict(zip(header, zip_longest(*rows, fillvalue=""), strict=False))
-        name, named = names.best(texts, table.folder or "")
-        if len({*named} - {""}) < (bool(chosen) or MIN_SHARE * min(len(rows), len(images)) or 1):
-            first = abbreviate([", ".join(row) for row in rows], 1) or "none"
-            notes.append(f"{table.file} is not used: its rows, such as {first}, name no images")
-            continue
-        for other in [other for other in texts if other != name]:
-            cells = zip(named, texts[name], texts[other], strict=True)
-            key = (*header, other)
-            found[key] += [_Row(table, *cell) for cell in cells]
-            beside[key] = {text: texts[text] for text in texts if text not in ("", name, other)}
+    groups, notes = _groups(tables, ImageNames(images), chosen)
     columns = []
-    for key, rows_of_all in found.items():
-        by_file, constant = _by_file(rows_of_all)
+    for group in groups:
+        by_file, constant = _by_file(group.rows)
         for file, text in constant.items():
-            notes.append(f"column {key[-1]} of {file} is not used: all its rows have {text!r}")
-        joined = _joined(key[-1], by_file, beside[key])
+            notes.append(f"column {group.name} of {file} is not used: all its rows have {text!r}")
+        joined = _joined(group, by_file)
         columns.append(joined)
         if len(by_file) > 1:
-            are_parts = len({*map(role, by_file)}) > 1
-            known = [row.text for own in by_file.values() for row in own if row.text]
-            columns += [
-                _alone(joined, own, known)
-                for file, own in by_file.items()
-                if are_parts or chosen in (file, f"{file}:{key[-1]}")
-            ]
+            are_of_parts = len({*map(role, by_file)}) > 1
+            known = [] if joined.is_mixed else [row.text for row in group.rows if row.text]
+            alone = [_alone(group, joined, own, known) for own in by_file.values()]
+            columns += [one for one in alone if are_of_parts or one.is_named(chosen)]
     used = [column for column in columns if len({*column.labels.values()}) > 1]
     if columns and not used:
         text = "all images have the same values, or several"
         notes.append(f"{columns[0].files[0]} is not used: {text}")
     return used, notes
+
+
+def _groups(
+    tables: Sequence[Table], names: ImageNames, chosen: str
+) -> tuple[list[_Group], list[str]]:
+    """Returns the groups of all tables, in each way that may be right or is chosen, and why tables
+    are not used."""
+    groups: dict[tuple[str, ...], _Group] = {}
+    notes = []
+    for table in tables:
+        lines = [row for row in table.rows if row[:1] != ["sep="]]  # of Excel
+        header, *rows = _with_header(table.file, lines)
+        if lines and len(header) > len(lines[0]):
+            title = ", ".join(lines[0])
+            notes.append(f"{table.file}: its first line has too few columns for the rows: {title}")
+        texts = dict(zip(header, zip_longest(*rows, fillvalue=""), strict=False))
+        least = 0 if chosen else MIN_SHARE
+        ways, is_certain = names.ways(table.file, texts, table.folder or "", least)
+        if not ways:
+            first = abbreviate([", ".join(row) for row in rows], 1) or "none"
+            problem = names.problem(texts, table.folder or "")
+            notes.append(f"{table.file} is not used: its rows, such as {first}, {problem}")
+        naming = [way.column for way in ways]
+        for way in ways:
+            of_names = {*naming, *(text for text in texts if way.given and are_parts(texts[text]))}
+            others = [text for text in texts if text not in of_names]
+            is_first = is_certain and way is ways[0]
+            for other in others or [text for text in texts if text != way.column]:
+                if is_certain and not is_first and not chosen.endswith(f":{way.column}:{other}"):
+                    continue
+                beside = {text: texts[text] for text in others if text != other}
+                rivals = [name for name in naming if name != way.column]
+                group = _Group(way.column, other, rivals, is_first, beside)
+                group = groups.setdefault((*header, way.column, other), group)
+                group.is_certain &= is_first
+                cells = zip(way.images, texts[way.column], texts[other], strict=True)
+                group.rows += [_Row(table, *cell, way.given) for cell in cells]
+    return [*groups.values()], notes
 
 
 def _by_file(rows: Iterable[_Row]) -> tuple[dict[str, list[_Row]], dict[str, str]]:
@@ -123,36 +174,38 @@ def _by_file(rows: Iterable[_Row]) -> tuple[dict[str, list[_Row]], dict[str, str
     return {file: own for file, own in files.items() if file not in constant}, constant
 
 
-def _joined(
-    name: str, files: Mapping[str, Sequence[_Row]], beside: Mapping[str, Sequence[str]]
-) -> Column:
+def _joined(group: _Group, files: Mapping[str, Sequence[_Row]]) -> Column:
     """Returns a column of tables that have the same columns."""
-    column = _column(name, [row for rows in files.values() for row in rows])
+    column = _column(group, [row for rows in files.values() for row in rows])
     shown = ", ".join(map(posixpath.basename, files))
-    not_used = [f"not used: columns of {shown}: {abbreviate([*beside])}"] * bool(beside)
+    notes = [f"not used: columns of {shown}: {abbreviate([*group.beside])}"] * bool(group.beside)
     doubts = [
         f"{text} of {shown} could be parts of the data, which init does not divide"
-        for text, cells in beside.items()
-        if _are_parts(cells)
+        for text, cells in group.beside.items()
+        if are_parts(cells)
     ]
-    return replace(column, left_out=[*column.left_out, *not_used], doubts=doubts)
+    if group.rivals:
+        rivals = f"not by {' or '.join(group.rivals)}"
+        notes.append(f"rows of {shown} are named by column {group.names}, {rivals}")
+    are_numbers = [{is_number(row.text) for row in rows if row.text} for rows in files.values()]
+    if is_mixed := {True} in are_numbers and {False} in are_numbers:
+        doubts.append(f"{group.name} has numbers in some of {shown}, and words in others")
+    if not group.is_certain:
+        named = " or ".join(sorted([group.names, *group.rivals]))
+        doubts.append(f"rows of {shown} could be named by {named}")
+    return replace(column, left_out=[*column.left_out, *notes], doubts=doubts, is_mixed=is_mixed)
 
 
-def _alone(joined: Column, rows: Sequence[_Row], known: Sequence[str]) -> Column:
+def _alone(group: _Group, joined: Column, rows: Sequence[_Row], known: Sequence[str]) -> Column:
     """Returns the column of one of the tables, whose classes are numbered as in all of them."""
-    column = _column(joined.name, rows)
-    note = f"classes are numbered as in all of {', '.join(map(posixpath.basename, joined.files))}"
-    left_out = [*column.left_out, note]
+    column = _column(group, rows)
+    shown = ", ".join(map(posixpath.basename, joined.files))
+    note = [f"classes are numbered as in all of {shown}"] * bool(known)
+    left_out = [*column.left_out, *note]
     return replace(column, left_out=left_out, doubts=joined.doubts, known=known, is_clear=False)
 
 
-def _are_parts(cells: Sequence[str]) -> bool:
-    """Returns whether cells name parts of the data, such as `train` and `test`."""
-    values = {*cells} - {""}
-    return 1 < len(values) <= len(cells) / 2 and all(map(role, values))
-
-
-def _column(name: str, rows: Sequence[_Row]) -> Column:
+def _column(group: _Group, rows: Sequence[_Row]) -> Column:
     """Returns the column that has these rows."""
     texts: dict[str, set[str]] = defaultdict(set)
     for row in rows:
@@ -166,28 +219,27 @@ def _column(name: str, rows: Sequence[_Row]) -> Column:
     files = [*dict.fromkeys(row.table.file for row in rows)]
     shown = ", ".join(map(posixpath.basename, files))
     left_out = [f"rows of {shown} that {what}: {count}" for what, count in lacking.items()]
-    near = next(filter(None, (difference(row.given, row.image) for row in rows)), "")
+    name, names = group.name, group.names
+    rival = [f"column {names} names the images"] * (not group.is_certain)
+    conditions = (row.condition or difference(row.given, row.image) for row in rows)
+    near = next(filter(None, chain(rival, conditions)), "")
     is_outside = any(row.table.folder is None for row in rows)
     is_wrong = near or lacking["contradict others"] or (is_outside and lacking["name no image"])
-    return Column(files, name, labels, near, left_out, has_label_word(name) and not is_wrong)
+    is_clear = has_label_word(name) and not is_wrong
+    column = Column(files, names, name, labels, near, left_out, is_clear)
+    return replace(column, is_named_surely=group.is_certain)
 
 
-def _with_header(table: Table) -> list[list[str]]:
-    rows = [[*row] for row in table.rows if row[:1] != ["sep="]]  # of Excel
-    images = [cell.lower().endswith(EXTENSIONS) for cell in rows[0]] if rows else []
+def _with_header(file: str, lines: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Returns the names of all columns that have cells, made up where there are none, and rows."""
+    rows = [[*row] for row in lines]
+    width = max((n for row in rows for n, cell in enumerate(row, 1) if cell), default=0)
+    first = [*chain(*rows[:1]), *[""] * width][:width]
+    rows[:1] = [[cell or f"column{n}" for n, cell in enumerate(first, 1)]]
+    images = [cell.lower().endswith(EXTENSIONS) for cell in rows[0]]
     if any(images):  # the first line is no header
-        stem = posixpath.basename(table.file).rpartition(".")[0]
+        stem = posixpath.basename(file).rpartition(".")[0]
         names = [stem] * 2 if len(images) == 2 else [f"column{n + 1}" for n in range(len(images))]
         named = zip(images, names, strict=True)
         rows.insert(0, ["file" if is_file else name for is_file, name in named])
-    return rows or [[]]
-
-
-def is_number(text: str) -> bool:
-    """Returns whether a label is a number, of 64 bits if it is an integer."""
-    is_small = not is_whole(text) or -(1 << 63) <= int(text) < 1 << 63
-    return bool(_NUMBER.fullmatch(text)) and is_small
-
-
-def is_whole(text: str) -> bool:
-    return text.lstrip("+-").isdecimal()
+    return rows

@@ -68,6 +68,15 @@ def test_arrays_of_keras_are_a_pipeline_for_each_part(tmp_path: Path) -> None:
     assert [draft.is_for_training for draft in found.values()] == [True, False]
 
 
+def test_labels_in_arrays_of_one_are_said_and_have_no_places(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 4, 4, 3), np.uint8)
+    np.savez(tmp_path / "cifar.npz", x=pixels, y=np.arange(8).reshape(8, 1))
+    (draft,) = drafts(tmp_path / "cifar.npz").values()
+    assert "random_flip_left_right" in draft.transforms[0]
+    (note,) = draft.notes
+    assert note.startswith("y is an array of one number: in programs, take its ravel()")
+
+
 def test_arrays_that_cannot_be_served_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.arange(3), when=np.zeros(3, "datetime64[s]"))
     with pytest.raises(SourceError, match=r"'when' of .* unsupported data type datetime64.*conv"):

@@ -14,8 +14,9 @@ from infeed.shared.errors import SourceError
 from infeed_server.starter.detect import starter_for
 from infeed_server.starter.draft import Draft
 from infeed_server.starter.listing import UnclearError
+from infeed_server.starter.looks import is_number
 from infeed_server.starter.readings import Reading, Tree, choose
-from infeed_server.starter.tables import Table, is_number
+from infeed_server.starter.tables import Table
 
 PICTURE = jpeg(0)
 NAMES = [f"{number}.jpg" for number in range(6)]
@@ -122,6 +123,87 @@ def test_words_are_classes_and_numbers_are_none(values: list[str], classes: list
     assert not is_number("\u0661")
 
 
+TURNED = [*reversed(NAMES)]
+STEMS = [name[:-4] for name in NAMES]
+
+
+@pytest.mark.parametrize(
+    ("header", "first", "second"),
+    [
+        ("id,image_id,label", range(6), reversed(range(6))),
+        (",image_id,label", range(6), reversed(range(6))),
+        ("previous,file,label", NAMES, TURNED),
+        ("url,id,label", [f"x{name}" for name in NAMES], range(6)),
+        ("id,filename,label", range(6), [f"{name}.jpeg" for name in reversed(STEMS)]),
+    ],
+    ids=["numbers", "index", "two files", "other files", "endings"],
+)
+def test_column_that_names_the_images_is_not_guessed(
+    header: str, first: Iterable[object], second: Iterable[object]
+) -> None:
+    table = rows(header, first, second, COLOURS)
+    with pytest.raises(UnclearError) as caught:
+        read(table)
+    for given, text in caught.value.choices:  # each choice is taken
+        assert read(table, labels=given["labels"]).describe() == text
+
+
+def test_column_that_names_the_images_is_chosen() -> None:
+    table = rows("id,image_id,label", range(6), reversed(range(6)), COLOURS)
+    assert options(table) == ["labels.csv:id:label", "labels.csv:image_id:label", "none"]
+    chosen = read(table, labels="labels.csv:image_id:label")
+    assert chosen.parts[0].labels == dict(zip(TURNED, COLOURS, strict=True))
+    assert chosen.notes[0] == "rows of labels.csv are named by column image_id, not by id"
+
+
+@pytest.mark.parametrize(
+    ("name", "others"),
+    [("filename", range(6)), ("file", NAMES[:3] * 2), ("file", ["", *NAMES[:5]])],
+    ids=["row", "file of several", "previous"],
+)
+def test_full_names_of_all_images_name_the_rows(name: str, others: Iterable[object]) -> None:
+    found = read(rows(f"other,{name},label", others, TURNED, COLOURS))
+    assert found.parts[0].labels == dict(zip(TURNED, COLOURS, strict=True))
+    assert found.notes == [f"rows of labels.csv are named by column {name}, not by other"]
+
+
+def test_one_name_of_two_images_leaves_the_table() -> None:
+    images = [*(f"{'ab'[n // 3]}/{name}" for n, name in enumerate(NAMES)), "b/0.jpg"]
+    table = rows("file,label", NAMES, COLOURS)
+    assert options(table, images) == ["folders", "labels.csv:label", "none"]
+    found = read(table, images, "labels.csv").parts[0].labels
+    assert found == dict(zip(images[1:], COLOURS[1:], strict=False))
+
+
+def test_names_of_several_images_are_said() -> None:
+    images = [*NAMES, *(f"{stem}.png" for stem in STEMS)]
+    (note,) = read(rows("id,label", STEMS, COLOURS), images).notes
+    assert note.endswith("name several images; write their folders and endings")
+
+
+def test_table_of_a_part_names_its_images(tmp_path: Path) -> None:
+    data = write_images(tmp_path / "d", *(f"train/{name}" for name in NAMES))
+    write_images(data, *(f"test/{name}" for name in NAMES))
+    cells = "".join(f"{stem},{text}\n" for stem, text in zip(STEMS, COLOURS, strict=True))
+    (data / "train.csv").write_text(f"id,label\n{cells}")
+    with pytest.raises(UnclearError) as caught:
+        drafts(data)
+    assert caught.value.choices[0][1].endswith("train.csv has names in train")
+    test, train = drafts(data / "train.csv")
+    assert (test.label, train.label) == ("none", "column label of train.csv")
+    assert train.examples[0] == "0.jpg: 2"
+
+
+def test_column_of_parts_has_the_folders_of_names() -> None:
+    images = [f"{part}/{name}" for part in ("train", "test") for name in NAMES]
+    parts = ["train"] * 6 + ["test"] * 6
+    table = rows("file,label,split", NAMES * 2, COLOURS + COLOURS[::-1], parts)
+    assert "labels.csv:label" in options(table, images)
+    train, test = read(table, images, "labels.csv:label").parts
+    assert train.labels == dict(zip(NAMES, COLOURS, strict=True))
+    assert test.labels == dict(zip(TURNED, COLOURS, strict=True))
+
+
 def test_rows_that_contradict_give_no_label() -> None:
     cells = [*(f"other/{name}" for name in NAMES[:2]), *(f"flat/{name}" for name in NAMES)]
     table = rows("file,label", cells, [*range(10, 12), *range(6)])
@@ -153,6 +235,14 @@ def test_a_first_line_that_names_an_image_is_no_header() -> None:
     assert chosen.values == ["n01", "n02"] * 3
 
 
+def test_a_title_above_the_header_is_said() -> None:
+    table = [["# my data"], *rows("file,label", NAMES, COLOURS)]
+    assert options(table) == ["labels.csv:column2", "none"]
+    found = read(table, labels="labels.csv:column2")
+    assert found.values == COLOURS
+    assert found.notes[0].endswith("first line has too few columns for the rows: # my data")
+
+
 def test_first_line_of_excel_is_no_header() -> None:
     assert read([["sep=", ""], *rows("file,label", NAMES, COLOURS)]).values == COLOURS
 
@@ -166,6 +256,17 @@ def test_text_labels_of_parts_are_numbered_alike(tmp_path: Path) -> None:
     assert train.classes == val.classes == ["a", "b", "c"]
     assert val.source["labels"] == {"table": "pets/val/l.csv", "classes": ["a", "b", "c"]}
     assert not val.files
+
+
+def test_words_and_numbers_have_no_common_numbering(tmp_path: Path) -> None:
+    for part, labels in (("train", "abab"), ("val", "0101")):
+        folder = write_images(tmp_path / "pets" / part, *NAMES[:4])
+        cells = "".join(f"{name},{text}\n" for name, text in zip(NAMES, labels, strict=False))
+        (folder / f"{part}.csv").write_text(f"file,label\n{cells}")
+    with pytest.raises(UnclearError, match=r"numbers in some of train.csv, val.csv, and words in"):
+        drafts(tmp_path / "pets")
+    train, _ = drafts(tmp_path / "pets", labels=f"{tmp_path}/pets/train/train.csv")
+    assert train.classes == ["a", "b"]
 
 
 def test_images_outside_of_the_labelled_folder_are_left_out(tmp_path: Path) -> None:
@@ -303,7 +404,10 @@ def test_fractions_are_parsed_in_the_pipeline(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("gone.csv", "--labels gone.csv: no such file; give a CSV, CSV:COLUMN, or one of folders"),
+        (
+            "gone.csv",
+            "--labels gone.csv: no such file; give a CSV, CSV:COLUMN, .*, or one of folders",
+        ),
         (
             "labels.csv:bred",
             "no such column of labels; there is: other.*; labels.csv:breed",

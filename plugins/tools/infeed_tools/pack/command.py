@@ -51,7 +51,7 @@ def pack(
     ] = None,
     labels: Annotated[
         str | None,
-        typer.Option(metavar="FILE[:COLUMN]", help="Labels of images, as for infeed init."),
+        typer.Option(metavar="FILE[:[NAMES:]COLUMN]", help="Labels of images, as for infeed init."),
     ] = None,
 ) -> None:
     """Writes a source as a few large TFRecords.

@@ -127,7 +127,15 @@ def test_null_that_is_not_looked_at_is_found(tmp_path: Path, kind: str) -> None:
 def test_struct_that_is_null_in_a_later_row_group_is_found(tmp_path: Path) -> None:
     image = [None if n == 60 else {"bytes": jpeg(n), "path": "a"} for n in range(100)]
     (draft,) = drafts(write_rows(tmp_path, {"image": image})).values()
-    assert draft.definition()["on_error"] == "substitute"
+    assert draft.bad == "image.bytes has nulls"
+
+
+def test_names_of_pictures_that_are_null_make_no_sample_bad(tmp_path: Path) -> None:
+    image = [{"bytes": jpeg(n), "path": None if n == 60 else "a"} for n in range(100)]
+    (draft,) = drafts(write_rows(tmp_path, {"image": image})).values()
+    assert draft.source["columns"] == ["image.bytes"]
+    assert not draft.bad
+    assert draft.notes[0] == "left out: image.path: it has nulls, and only tells of image.bytes"
 
 
 def test_split_without_labels_has_none(tmp_path: Path) -> None:
