@@ -160,6 +160,13 @@ def is_number(text: str) -> bool:
     return bool(_NUMBER.fullmatch(text)) and is_small
 
 
+def are_numbers(text: str) -> bool:
+    """Returns whether a text is several numbers, such as a box, beside fewer words."""
+    found = [part for part in re.split(r"[\s,;()\[\]]+", text) if part]
+    count = sum(map(is_number, found))
+    return count > 1 and count * 2 > len(found)
+
+
 def is_whole(text: str) -> bool:
     return text.lstrip("+-").isdecimal()
 

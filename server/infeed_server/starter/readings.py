@@ -14,9 +14,8 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from infeed.shared.errors import SourceError
-from infeed_server.starter.image_names import has_label_word
 from infeed_server.starter.listing import UnclearError, common_folder, role
-from infeed_server.starter.looks import is_number
+from infeed_server.starter.looks import are_numbers, is_number
 from infeed_server.starter.parts import Part, fold_name, judge, pair
 from infeed_server.starter.tables import Column, Table, find_columns
 from infeed_server.storage.files import abbreviate
@@ -151,7 +150,7 @@ def _readings(
     of_columns = [made for made in found.values() if made.column]
     if labels:
         named = [made for made in of_columns if made.column and made.column.is_named(labels)]
-        clear = [made for made in named if made.column and has_label_word(made.column.name)]
+        clear = [made for made in named if made.column and made.column.says_label]
         if not named:
             known = "; ".join([*unused, *(made.options["labels"] for made in of_columns)])
             raise SourceError(f"--labels {labels}: no such column of labels; there is: {known}")
@@ -198,6 +197,8 @@ def _doubt(reading: Reading) -> Iterator[str]:
     if len({*map(fold_name, reading.classes)}) < len(reading.classes):
         yield f"names in the {reading.label} differ in case, spaces or Unicode form only"
     is_varied = len({*reading.values}) > 1
+    if is_varied and all(map(are_numbers, reading.values)):
+        yield f"the {reading.label} has several numbers for an image, which may be no class"
     for part in reading.parts:
         if is_varied and len(part.names) == 1 < len(part.labels) and not part.has_folders:
             yield f"all labels of {part.folder} are {min(part.names)!r}, which may be none"
@@ -209,5 +210,5 @@ def _is_clear(reading: Reading) -> bool:
     column, parts = reading.column, reading.parts
     is_full = all(len(part.labels) in (0, len(part.images)) for part in parts)
     is_joined = column and len({*map(role, column.files)}) > 1 and len(parts) == 1
-    is_certain = column and column.is_clear and not reading.doubts
+    is_certain = column and column.says_label and column.is_clear and not reading.doubts
     return bool(is_certain and is_full and not is_joined)

@@ -15,7 +15,7 @@ from infeed_server.starter.image_names import (
     ImageNames,
     are_parts,
     difference,
-    has_label_word,
+    says_label,
 )
 from infeed_server.starter.listing import role
 from infeed_server.starter.looks import is_number
@@ -47,7 +47,9 @@ class Column:
     left_out: Sequence[str]
     """Which rows are."""
     is_clear: bool
-    """Whether it is the label by its name, and each row of one image, with one label."""
+    """Whether each row is of one image, with one label."""
+    says_label: bool
+    """Whether its name says that it is the label."""
     known: Sequence[str] = ()
     """The labels of all tables that have the same columns: a class has one number in them."""
     doubts: Sequence[str] = ()
@@ -225,8 +227,8 @@ def _column(group: _Group, rows: Sequence[_Row]) -> Column:
     near = next(filter(None, chain(rival, conditions)), "")
     is_outside = any(row.table.folder is None for row in rows)
     is_wrong = near or lacking["contradict others"] or (is_outside and lacking["name no image"])
-    is_clear = has_label_word(name) and not is_wrong
-    column = Column(files, names, name, labels, near, left_out, is_clear)
+    says = says_label(name, group.beside)
+    column = Column(files, names, name, labels, near, left_out, not is_wrong, says)
     return replace(column, is_named_surely=group.is_certain)
 
 

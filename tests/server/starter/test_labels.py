@@ -52,8 +52,8 @@ def drafts(folder: Path, **given: str) -> list[Draft]:
 
 
 def test_label_is_the_column_that_says_so() -> None:
-    found = read(rows("id,image,part,BreedLabel", range(6), NAMES, ["train"] * 6, COLOURS))
-    assert found.label == "column BreedLabel of labels.csv"
+    found = read(rows("id,image,part,ClassId", range(6), NAMES, ["train"] * 6, COLOURS))
+    assert found.label == "column ClassId of labels.csv"
     assert found.values == COLOURS
     assert found.classes == ["blue", "green", "red"]
 
@@ -69,8 +69,16 @@ def test_label_is_the_column_that_says_so() -> None:
         (rows("file,MEL,NV", NAMES, [0, 1] * 3, [1, 0] * 3), ["MEL", "NV"]),
         (rows("file,label", NAMES, ["Cat", "cat", "dog"] * 2), ["label"]),
         (rows("file,label,split", NAMES, COLOURS, ["train", "test"] * 3), ["label", "split"]),
+        (rows("file,x,y", NAMES, SIZES, [3, 7] * 3), ["x", "y"]),
+        (rows("file,breed,label_source", NAMES, COLOURS, "aabbbb"), ["breed", "label_source"]),
+        (rows("file,tags,num_classes", NAMES, COLOURS, [1, 2, 3] * 2), ["tags", "num_classes"]),
+        (rows("file,label_1", NAMES, COLOURS), ["label_1"]),
+        (rows("file,label", NAMES, ["1 2 3 4", "5 6 7 8", "cat .1 .2"] * 2), ["label"]),
     ],
-    ids=["sizes", "no word", "two words", "without", "with two", "one-hot", "case", "split"],
+    ids=[
+        *("sizes", "no word", "two words", "without", "with two", "one-hot", "case", "split"),
+        *("place", "about labels", "count", "one of several", "boxes"),
+    ],
 )
 def test_column_that_is_not_clearly_the_label_is_not_guessed(
     table: list[list[str]], expected: list[str]
@@ -78,6 +86,11 @@ def test_column_that_is_not_clearly_the_label_is_not_guessed(
     choices = [f"labels.csv:{name}" for name in expected]
     assert options(table) == [*choices, "none"]
     assert read(table, labels=choices[0]).options["labels"] == choices[0]
+
+
+@pytest.mark.parametrize("name", ["y", "class", "target_id", "Category Name", "LABEL_IDX"])
+def test_name_that_is_a_label_word_is_the_label(name: str) -> None:
+    assert read(rows(f"file,{name},size", NAMES, COLOURS, SIZES)).values == COLOURS
 
 
 @pytest.mark.parametrize(
