@@ -114,10 +114,20 @@ def _structures(images: Sequence[str], chosen: str | None) -> list[tuple[str, li
         if wrong := [name for name in found if name not in inner]:
             known = abbreviate([*inner], 20) or "no folder of images"
             raise SourceError(f"--parts: there are no images in {wrong[0]!r}; there is: {known}")
-    parts = [(",".join(found), [posixpath.join(whole, top) for top in found])]
+    classes = {name for top in found if len(inner[top]) > 1 for name in inner[top]}
+    folders = [_without_single(images, posixpath.join(whole, top), classes) for top in found]
+    parts = [(",".join(found), folders)]
     if not found or chosen == NONE:
         parts = []
     return parts if parts and is_certain else [*parts, (NONE, [whole])]
+
+
+def _without_single(images: Sequence[str], folder: str, classes: set[str]) -> str:
+    """Returns a part, or the single folder in it around its class folders, if that is no class."""
+    paths = [path[len(folder) + 1 :] for path in images if path.startswith(f"{folder}/")]
+    single = common_folder(paths).split("/")[: min(path.count("/") for path in paths) - 1]
+    is_class = not classes.isdisjoint(map(fold_name, single))
+    return folder if is_class else posixpath.join(folder, *single).rstrip("/")
 
 
 def _readings(
@@ -163,7 +173,7 @@ def _readings(
     if by_folder.values:
         certain = [] if of_columns or by_folder.doubts else [by_folder]
     else:
-        certain = clear if of_columns else [found[NONE]]
+        certain = clear if of_columns else [found[NONE]] * (PATHS not in found)
     rivals = [made for made in found.values() if made.values]
     return certain if len(certain) == 1 else [*rivals, found[NONE]]
 

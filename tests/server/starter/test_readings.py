@@ -109,6 +109,17 @@ TAKEN: dict[str, tuple[Tree, dict[str, str]]] = {
         {".": "9 0,1,2"},
     ),
     "classes numbered as one": (tree("3 cats*2", "12 dogs*2"), {".": "4 12 dogs,3 cats"}),
+    "WIDER": (
+        tree(
+            *(f"WIDER_{part}/images/{event}*2" for part in ("train", "val") for event in "ab"),
+            "WIDER_test/images*2",
+        ),
+        {"WIDER_test": "2 -", "WIDER_train/images": "4 a,b", "WIDER_val/images": "4 a,b"},
+    ),
+    "a single folder in one part": (
+        tree("train/cat*2", "train/dog*2", "val/jpg/full/cat*2", "test/dog/x*2"),
+        {"test": "2 dog", "train": "4 cat,dog", "val/jpg/full": "2 cat"},
+    ),
     # Twelve more public layouts.
     "Stanford Dogs": (
         tree("Images/n1-Pug*2", "Images/n2-Husky*3"),
@@ -166,6 +177,7 @@ ASKED: dict[str, Tree] = {
     "FFHQ": Tree("ffhq", [f"{n // 3 * 1000:05}/{n // 3 * 997 + n:05}.png" for n in range(9)]),
     "files in tens": Tree("data", [f"{n // 2}/img_{n}.jpg" for n in range(24)]),
     "days": tree("2021-01-03*2", "2021-02-03*2", "20210204 Rome*1"),
+    "nested classes beside images": tree("train*2", "train/x/cat*2", "train/x/dog*2", "val*2"),
     "classes of one name": tree("dog*2", "dog *1", "cat*1"),
     "parts without a common class": tree("train/a*2", "train/b*2", "val/c*2", "val/d*2"),
     "images beside class folders": tree("cat*2", "dog*1", "stray.jpg"),
