@@ -226,6 +226,18 @@ def test_rows_that_contradict_give_no_label() -> None:
     assert found.notes == ["rows of labels.csv that contradict others: 4"]
 
 
+@pytest.mark.parametrize("others", [["pink", *COLOURS[1:]], ["pink", "grey"] * 3])
+def test_tables_that_contradict_each_other_are_a_choice(others: list[str]) -> None:
+    old = Table("labels_old.csv", rows("file,label", NAMES, others))
+    tree = Tree("flat", NAMES, [Table("labels.csv", rows("file,label", NAMES, COLOURS)), old])
+    with pytest.raises(UnclearError, match=r"labels.csv and labels_old.csv contradict") as caught:
+        choose(tree)
+    choices = [choice["labels"] for choice, _ in caught.value.choices]
+    assert choices[-3:] == ["labels.csv:label", "labels_old.csv:label", "none"]
+    assert choose(tree, labels="labels.csv").values == COLOURS
+    assert choose(tree, labels="labels_old.csv:label").values == others
+
+
 @pytest.mark.parametrize(
     ("table", "reason"),
     [
