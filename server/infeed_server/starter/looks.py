@@ -125,11 +125,12 @@ def _names_places(name: str) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    """Returns whether a value is a number, or text that is no JSON."""
+    """Returns whether a value is a number, or text that is neither JSON nor several numbers."""
     if not isinstance(value, bytes):
         return True
-    text = "".join(value.decode(errors="surrogateescape").split())
-    return text.isprintable() and not text.startswith(("{", "["))
+    text = value.decode(errors="surrogateescape").strip()
+    is_text = "".join(text.split()).isprintable() and not text.startswith(("{", "["))
+    return is_text and not are_numbers(text)
 
 
 def are_pixels(values: Sequence[Any]) -> bool:

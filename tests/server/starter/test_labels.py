@@ -419,6 +419,18 @@ def test_photos_that_exif_turns_are_turned(tmp_path: Path) -> None:
     assert draft.transforms[0] == {"decode_image": decode}
 
 
+@pytest.mark.parametrize(("column", "text"), [("label", "3 {0} 5 6"), ("bbox_left", "{0}")])
+def test_images_whose_labels_are_places_are_not_moved(
+    column: str, text: str, tmp_path: Path
+) -> None:
+    data = write_images(tmp_path / "d", *NAMES)
+    cells = "".join(f"{name},{text.format(n)}\n" for n, name in enumerate(NAMES))
+    (data / "l.csv").write_text(f"file,{column}\n{cells}")
+    (draft,) = drafts(data, labels=f"{data}/l.csv")
+    assert [*map(next, map(iter, draft.transforms))] == ["decode_image", "resize", "normalize"]
+    assert draft.notes[0].startswith("image gets no random crop or flip, as label may have places")
+
+
 def test_fractions_are_parsed_in_the_pipeline(tmp_path: Path) -> None:
     data = write_images(tmp_path / "d", *NAMES)
     (data / "l.csv").write_text("".join(f"{name},{n}.5\n" for n, name in enumerate(NAMES)))
