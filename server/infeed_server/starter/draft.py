@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,18 +91,14 @@ class Draft:
             shape = np.shape(fields[image][1])
             can_flip = len(shape) == 4 and shape[-1] in (1, 3, 4) and self.is_for_training
             self.transforms += pixel_steps(image, can_flip=can_flip and not places)
-        if image and places and self.is_for_training:
-            self.notes.append(
-                f"{image} gets no random crop or flip, as {abbreviate(places)} may have places in "
-                "it; a map with the key can move both"
-            )
+            self._note_places(image, places)
         if others := [name for name in pictures if name != image]:
             self.notes.append(
                 f"{abbreviate(others)}: pictures that may be masks get no transforms; add "
                 "decode_image and resize, for masks with method: nearest, for photos normalize too"
             )
 
-    def add_image(self, name: str, kind: str, look: ImageLook, places: Collection[str]) -> None:
+    def add_image(self, name: str, kind: str, look: ImageLook, places: Sequence[str]) -> None:
         """Adds a field of encoded images, with transforms; `places` are fields that may have some
         in it."""
         self.fields[name] = ", ".join(filter(None, (kind, str(look))))
@@ -113,6 +109,14 @@ class Draft:
             )
         else:
             self.transforms = look.steps(name, places, is_for_training=self.is_for_training)
+        self._note_places(name, places)
+
+    def _note_places(self, image: str, places: Sequence[str]) -> None:
+        if places and self.is_for_training:
+            self.notes.append(
+                f"{image} gets no random crop or flip, as {abbreviate(places)} may have places in "
+                "it; a map with the key can move both"
+            )
 
     def leave_out(self, reasons: Mapping[str, str]) -> None:
         """Notes that fields are not served."""

@@ -19,6 +19,8 @@ MIN_SHARE = 0.5
 table of something else is taken for one of labels."""
 _LABEL_WORDS = {"label", "class", "target", "category", "y"}
 _LABEL_WORDS |= {"labels", "classes", "targets", "categories", "classname"}
+_WORDS_OF_ONE = {"id", "name", "idx", "index"}
+"""Words that keep the sense of a label's name: `class_id`, but not `class_width`."""
 
 
 class Way(NamedTuple):
@@ -154,6 +156,14 @@ def _fold(name: str) -> str:
     text = text.rpartition(".")[0] if text.endswith(EXTENSIONS) else text
     text = re.sub(r"(?<![^/])([0-9]+)\.0$", r"\1", text)  # of pandas
     return re.sub(r"(?<![0-9])0+(?=[0-9])", "", text)
+
+
+def says_label(name: str, others: Iterable[str]) -> bool:
+    """Returns whether a column's name says that it is the label. Beside an `x`, `y` is a place."""
+    kinds = {*words(name)} - _WORDS_OF_ONE
+    is_y = kinds == {"y"} and "x" not in map(str.lower, others)
+    is_label = bool(kinds) and kinds <= _LABEL_WORDS - {"y"}
+    return (is_y or is_label) and not re.search("[0-9]", name)  # not `class_1`, one of several
 
 
 def has_label_word(name: str) -> bool:

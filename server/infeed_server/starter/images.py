@@ -24,7 +24,7 @@ from infeed_server.starter.listing import (
     spread,
     unused,
 )
-from infeed_server.starter.looks import ImageLook, is_number, is_whole
+from infeed_server.starter.looks import ImageLook, is_number, is_whole, may_have_places
 from infeed_server.starter.parts import Part
 from infeed_server.starter.readings import (
     FOLDERS,
@@ -159,7 +159,11 @@ def _draft(root: str, part: Part, reading: Reading, target: Path) -> Draft:
     if not look.sizes:
         first = f"none of {len(chosen)} images can be opened, such as {chosen[0]}"
         raise SourceError(f"{folder!r}: {first}", file=chosen[0])
-    draft.add_image("image", "", look, ())
+    texts = [text.encode(errors="surrogateescape") for text in labels.values()]
+    texts = [texts[number] for number in spread(len(texts))]
+    column = reading.column if texts else None
+    is_place = column and may_have_places(column.name, "bytes", texts)
+    draft.add_image("image", "", look, ["label"] * bool(is_place))
     if damaged := len(chosen) - len(look.sizes):
         draft.notes.append(f"{damaged} of {len(chosen)} images looked at cannot be opened")
     draft.label = "none"

@@ -131,11 +131,12 @@ def _names_places(name: str) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    """Returns whether a value is a number, or text that is no JSON."""
+    """Returns whether a value is a number, or text that is neither JSON nor several numbers."""
     if not isinstance(value, bytes):
         return True
-    text = "".join(value.decode(errors="surrogateescape").split())
-    return text.isprintable() and not text.startswith(("{", "["))
+    text = value.decode(errors="surrogateescape").strip()
+    is_text = "".join(text.split()).isprintable() and not text.startswith(("{", "["))
+    return is_text and not are_numbers(text)
 
 
 def are_pixels(values: Sequence[Any]) -> bool:
@@ -164,6 +165,13 @@ def is_number(text: str) -> bool:
     """Returns whether a label is a number, of 64 bits if it is an integer."""
     is_small = not is_whole(text) or -(1 << 63) <= int(text) < 1 << 63
     return bool(_NUMBER.fullmatch(text)) and is_small
+
+
+def are_numbers(text: str) -> bool:
+    """Returns whether a text is several numbers, such as a box, beside fewer words."""
+    found = [part for part in re.split(r"[\s,;()\[\]]+", text) if part]
+    count = sum(map(is_number, found))
+    return count > 1 and count * 2 > len(found)
 
 
 def is_whole(text: str) -> bool:

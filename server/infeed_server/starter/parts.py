@@ -10,8 +10,10 @@ from itertools import pairwise
 from typing import NamedTuple
 from unicodedata import normalize
 
-from infeed_server.starter.listing import role
+from infeed_server.starter.listing import role, words
 from infeed_server.storage.files import abbreviate
+
+_DATE = re.compile(r"(19|20)\d\d([-_.]?)(0[1-9]|1[0-2])\2(0[1-9]|[12]\d|3[01])(?!\d)")
 
 
 class Part(NamedTuple):
@@ -48,13 +50,27 @@ def judge(parts: Sequence[Part]) -> Iterator[str]:
     matches = [re.fullmatch(r"(.*[a-zA-Z].*?)(\d+)", name) for name in names]
     numbers = sorted(int(match[2]) for match in matches if match)
     is_alike = len({match and match[1] for match in matches}) == 1 < len(numbers)
-    if is_alike and numbers == [*range(numbers[0], numbers[-1] + 1)]:
+    is_alike = is_alike and numbers == [*range(numbers[0], numbers[-1] + 1)]
+    if is_alike or (names and all(map(_DATE.match, names))) or _goes_on(first):
         yield f"folders numbered as {min(names)} could only divide the files"
     if names_of_pair := pair(first):
         yield (
             f"files in {' and '.join(names_of_pair)} have the same names, as images and their "
             "masks: for pairs, write a source python (docs/pipelines.md)"
         )
+
+
+def _goes_on(part: Part) -> bool:
+    """Returns whether the numbers of the files go on from folder to folder, in the order of the
+    folders, whose names have no word."""
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for image, name in part.labels.items():
+        found = re.findall(r"\d+", posixpath.splitext(posixpath.basename(image))[0])
+        if words(name) or not found:
+            return False
+        numbers[name].append(int(found[-1]))
+    names = sorted(numbers, key=lambda name: [*map(int, re.findall(r"\d+", name))])
+    return len(names) > 1 and all(max(numbers[a]) < min(numbers[b]) for a, b in pairwise(names))
 
 
 def pair(part: Part) -> list[str]:

@@ -14,9 +14,8 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from infeed.shared.errors import SourceError
-from infeed_server.starter.image_names import has_label_word
 from infeed_server.starter.listing import UnclearError, common_folder, role
-from infeed_server.starter.looks import is_number
+from infeed_server.starter.looks import are_numbers, is_number
 from infeed_server.starter.parts import Part, fold_name, judge, pair
 from infeed_server.starter.tables import Column, Table, find_columns
 from infeed_server.storage.files import abbreviate
@@ -115,10 +114,20 @@ def _structures(images: Sequence[str], chosen: str | None) -> list[tuple[str, li
         if wrong := [name for name in found if name not in inner]:
             known = abbreviate([*inner], 20) or "no folder of images"
             raise SourceError(f"--parts: there are no images in {wrong[0]!r}; there is: {known}")
-    parts = [(",".join(found), [posixpath.join(whole, top) for top in found])]
+    classes = {name for top in found if len(inner[top]) > 1 for name in inner[top]}
+    folders = [_without_single(images, posixpath.join(whole, top), classes) for top in found]
+    parts = [(",".join(found), folders)]
     if not found or chosen == NONE:
         parts = []
     return parts if parts and is_certain else [*parts, (NONE, [whole])]
+
+
+def _without_single(images: Sequence[str], folder: str, classes: set[str]) -> str:
+    """Returns a part, or the single folder in it around its class folders, if that is no class."""
+    paths = [path[len(folder) + 1 :] for path in images if path.startswith(f"{folder}/")]
+    single = common_folder(paths).split("/")[: min(path.count("/") for path in paths) - 1]
+    is_class = not classes.isdisjoint(map(fold_name, single))
+    return folder if is_class else posixpath.join(folder, *single).rstrip("/")
 
 
 def _readings(
@@ -151,7 +160,7 @@ def _readings(
     of_columns = [made for made in found.values() if made.column]
     if labels:
         named = [made for made in of_columns if made.column and made.column.is_named(labels)]
-        clear = [made for made in named if made.column and has_label_word(made.column.name)]
+        clear = [made for made in named if made.column and made.column.says_label]
         if not named:
             known = "; ".join([*unused, *(made.options["labels"] for made in of_columns)])
             raise SourceError(f"--labels {labels}: no such column of labels; there is: {known}")
@@ -164,7 +173,7 @@ def _readings(
     if by_folder.values:
         certain = [] if of_columns or by_folder.doubts else [by_folder]
     else:
-        certain = clear if of_columns else [found[NONE]]
+        certain = clear if of_columns else [found[NONE]] * (PATHS not in found)
     rivals = [made for made in found.values() if made.values]
     return certain if len(certain) == 1 else [*rivals, found[NONE]]
 
@@ -198,6 +207,8 @@ def _doubt(reading: Reading) -> Iterator[str]:
     if len({*map(fold_name, reading.classes)}) < len(reading.classes):
         yield f"names in the {reading.label} differ in case, spaces or Unicode form only"
     is_varied = len({*reading.values}) > 1
+    if is_varied and all(map(are_numbers, reading.values)):
+        yield f"the {reading.label} has several numbers for an image, which may be no class"
     for part in reading.parts:
         if is_varied and len(part.names) == 1 < len(part.labels) and not part.has_folders:
             yield f"all labels of {part.folder} are {min(part.names)!r}, which may be none"
@@ -209,5 +220,5 @@ def _is_clear(reading: Reading) -> bool:
     column, parts = reading.column, reading.parts
     is_full = all(len(part.labels) in (0, len(part.images)) for part in parts)
     is_joined = column and len({*map(role, column.files)}) > 1 and len(parts) == 1
-    is_certain = column and column.is_clear and not reading.doubts
+    is_certain = column and column.says_label and column.is_clear and not reading.doubts
     return bool(is_certain and is_full and not is_joined)

@@ -15,7 +15,7 @@ from infeed_server.starter.image_names import (
     ImageNames,
     are_parts,
     difference,
-    has_label_word,
+    says_label,
 )
 from infeed_server.starter.listing import role
 from infeed_server.starter.looks import is_number
@@ -47,7 +47,9 @@ class Column:
     left_out: Sequence[str]
     """Which rows are."""
     is_clear: bool
-    """Whether it is the label by its name, and each row of one image, with one label."""
+    """Whether each row is of one image, with one label."""
+    says_label: bool
+    """Whether its name says that it is the label."""
     known: Sequence[str] = ()
     """The labels of all tables that have the same columns: a class has one number in them."""
     doubts: Sequence[str] = ()
@@ -102,8 +104,8 @@ def find_columns(
     tables: Sequence[Table], images: Sequence[str], chosen: str = ""
 ) -> tuple[list[Column], list[str]]:
     """Returns the columns beside those that name images, and why tables are not used. Tables of the
-    same columns are one; if some are parts, or chosen, each is one too. Where a value of --labels
-    is chosen, tables may name few of the images."""
+    same columns are one; if some are parts, contradict others, or are chosen, each is one too.
+    Where a value of --labels is chosen, tables may name few of the images."""
     groups, notes = _groups(tables, ImageNames(images), chosen)
     columns = []
     for group in groups:
@@ -111,12 +113,14 @@ def find_columns(
         for file, text in constant.items():
             notes.append(f"column {group.name} of {file} is not used: all its rows have {text!r}")
         joined = _joined(group, by_file)
-        columns.append(joined)
-        if len(by_file) > 1:
-            are_of_parts = len({*map(role, by_file)}) > 1
-            known = [] if joined.is_mixed else [row.text for row in group.rows if row.text]
-            alone = [_alone(group, joined, own, known) for own in by_file.values()]
-            columns += [one for one in alone if are_of_parts or one.is_named(chosen)]
+        alone = [_column(group, own) for own in by_file.values()] if len(by_file) > 1 else []
+        if is_torn := any(column.labels.keys() - joined.labels.keys() for column in alone):
+            doubt = f"{' and '.join(map(posixpath.basename, by_file))} contradict each other"
+            joined = replace(joined, doubts=[*joined.doubts, doubt])
+        known = [] if joined.is_mixed else [row.text for row in group.rows if row.text]
+        alone = [_alone(joined, column, known) for column in alone]
+        are_apart = is_torn or len({*map(role, by_file)}) > 1
+        columns += [joined, *(one for one in alone if are_apart or one.is_named(chosen))]
     used = [column for column in columns if len({*column.labels.values()}) > 1]
     if columns and not used:
         text = "all images have the same values, or several"
@@ -196,9 +200,8 @@ def _joined(group: _Group, files: Mapping[str, Sequence[_Row]]) -> Column:
     return replace(column, left_out=[*column.left_out, *notes], doubts=doubts, is_mixed=is_mixed)
 
 
-def _alone(group: _Group, joined: Column, rows: Sequence[_Row], known: Sequence[str]) -> Column:
+def _alone(joined: Column, column: Column, known: Sequence[str]) -> Column:
     """Returns the column of one of the tables, whose classes are numbered as in all of them."""
-    column = _column(group, rows)
     shown = ", ".join(map(posixpath.basename, joined.files))
     note = [f"classes are numbered as in all of {shown}"] * bool(known)
     left_out = [*column.left_out, *note]
@@ -225,8 +228,8 @@ def _column(group: _Group, rows: Sequence[_Row]) -> Column:
     near = next(filter(None, chain(rival, conditions)), "")
     is_outside = any(row.table.folder is None for row in rows)
     is_wrong = near or lacking["contradict others"] or (is_outside and lacking["name no image"])
-    is_clear = has_label_word(name) and not is_wrong
-    column = Column(files, names, name, labels, near, left_out, is_clear)
+    says = says_label(name, group.beside)
+    column = Column(files, names, name, labels, near, left_out, not is_wrong, says)
     return replace(column, is_named_surely=group.is_certain)
 
 

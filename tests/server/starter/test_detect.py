@@ -147,6 +147,9 @@ def png(mode: str, number: int) -> bytes:
         ("conditioning_image", [png("RGB", n) for n in range(4)]),
         ("raw", [bytes([n, 1, 2]) for n in range(4)]),
         ("about", [b'{"at": [1, 2]}'] * 4),
+        ("labels", [b"0 .5 .5 .1 .1\n1 .2 .2 .1 .1"] * 4),
+        ("encoded", [b"1 3 10 5"] * 4),
+        ("objects", [b"(1, 2) cat (3, 4) dog"] * 4),
     ],
 )
 def test_pictures_are_not_moved_apart(tmp_path: Path, other: str, values: list[bytes]) -> None:

@@ -52,8 +52,8 @@ def drafts(folder: Path, **given: str) -> list[Draft]:
 
 
 def test_label_is_the_column_that_says_so() -> None:
-    found = read(rows("id,image,part,BreedLabel", range(6), NAMES, ["train"] * 6, COLOURS))
-    assert found.label == "column BreedLabel of labels.csv"
+    found = read(rows("id,image,part,ClassId", range(6), NAMES, ["train"] * 6, COLOURS))
+    assert found.label == "column ClassId of labels.csv"
     assert found.values == COLOURS
     assert found.classes == ["blue", "green", "red"]
 
@@ -69,8 +69,16 @@ def test_label_is_the_column_that_says_so() -> None:
         (rows("file,MEL,NV", NAMES, [0, 1] * 3, [1, 0] * 3), ["MEL", "NV"]),
         (rows("file,label", NAMES, ["Cat", "cat", "dog"] * 2), ["label"]),
         (rows("file,label,split", NAMES, COLOURS, ["train", "test"] * 3), ["label", "split"]),
+        (rows("file,x,y", NAMES, SIZES, [3, 7] * 3), ["x", "y"]),
+        (rows("file,breed,label_source", NAMES, COLOURS, "aabbbb"), ["breed", "label_source"]),
+        (rows("file,tags,num_classes", NAMES, COLOURS, [1, 2, 3] * 2), ["tags", "num_classes"]),
+        (rows("file,label_1", NAMES, COLOURS), ["label_1"]),
+        (rows("file,label", NAMES, ["1 2 3 4", "5 6 7 8", "cat .1 .2"] * 2), ["label"]),
     ],
-    ids=["sizes", "no word", "two words", "without", "with two", "one-hot", "case", "split"],
+    ids=[
+        *("sizes", "no word", "two words", "without", "with two", "one-hot", "case", "split"),
+        *("place", "about labels", "count", "one of several", "boxes"),
+    ],
 )
 def test_column_that_is_not_clearly_the_label_is_not_guessed(
     table: list[list[str]], expected: list[str]
@@ -78,6 +86,11 @@ def test_column_that_is_not_clearly_the_label_is_not_guessed(
     choices = [f"labels.csv:{name}" for name in expected]
     assert options(table) == [*choices, "none"]
     assert read(table, labels=choices[0]).options["labels"] == choices[0]
+
+
+@pytest.mark.parametrize("name", ["y", "class", "target_id", "Category Name", "LABEL_IDX"])
+def test_name_that_is_a_label_word_is_the_label(name: str) -> None:
+    assert read(rows(f"file,{name},size", NAMES, COLOURS, SIZES)).values == COLOURS
 
 
 @pytest.mark.parametrize(
@@ -213,6 +226,18 @@ def test_rows_that_contradict_give_no_label() -> None:
     assert found.notes == ["rows of labels.csv that contradict others: 4"]
 
 
+@pytest.mark.parametrize("others", [["pink", *COLOURS[1:]], ["pink", "grey"] * 3])
+def test_tables_that_contradict_each_other_are_a_choice(others: list[str]) -> None:
+    old = Table("labels_old.csv", rows("file,label", NAMES, others))
+    tree = Tree("flat", NAMES, [Table("labels.csv", rows("file,label", NAMES, COLOURS)), old])
+    with pytest.raises(UnclearError, match=r"labels.csv and labels_old.csv contradict") as caught:
+        choose(tree)
+    choices = [choice["labels"] for choice, _ in caught.value.choices]
+    assert choices[-3:] == ["labels.csv:label", "labels_old.csv:label", "none"]
+    assert choose(tree, labels="labels.csv").values == COLOURS
+    assert choose(tree, labels="labels_old.csv:label").values == others
+
+
 @pytest.mark.parametrize(
     ("table", "reason"),
     [
@@ -289,7 +314,7 @@ def test_parts_with_different_folders_have_one_numbering(tmp_path: Path) -> None
 
 
 def test_folders_of_numbers_are_in_their_order(tmp_path: Path) -> None:
-    data = write_images(tmp_path / "d", *(f"{number}/{number}.jpg" for number in range(11)))
+    data = write_images(tmp_path / "d", *(f"{number % 11}/{number}.jpg" for number in range(22)))
     (draft,) = drafts(data)
     assert draft.source["labels"] == {"folders": [str(number) for number in range(11)]}
 
@@ -392,6 +417,18 @@ def test_photos_that_exif_turns_are_turned(tmp_path: Path) -> None:
     assert draft.fields["image"] == "JPEG, height 30 to 40, width 30 to 40, 1 of 2 turned by EXIF"
     decode = {"field": "image", "channels": 3, "exif": "apply"}
     assert draft.transforms[0] == {"decode_image": decode}
+
+
+@pytest.mark.parametrize(("column", "text"), [("label", "3 {0} 5 6"), ("bbox_left", "{0}")])
+def test_images_whose_labels_are_places_are_not_moved(
+    column: str, text: str, tmp_path: Path
+) -> None:
+    data = write_images(tmp_path / "d", *NAMES)
+    cells = "".join(f"{name},{text.format(n)}\n" for n, name in enumerate(NAMES))
+    (data / "l.csv").write_text(f"file,{column}\n{cells}")
+    (draft,) = drafts(data, labels=f"{data}/l.csv")
+    assert [*map(next, map(iter, draft.transforms))] == ["decode_image", "resize", "normalize"]
+    assert draft.notes[0].startswith("image gets no random crop or flip, as label may have places")
 
 
 def test_fractions_are_parsed_in_the_pipeline(tmp_path: Path) -> None:

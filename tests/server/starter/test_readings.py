@@ -97,8 +97,28 @@ TAKEN: dict[str, tuple[Tree, dict[str, str]]] = {
         {"test": "2 a,b", "train": "2 a,b"},
     ),
     "GTSRB": (
-        tree("00000*2", "00001*2", **{"00000__GT": "Filename,Width,ClassId 00.ppm,3,0 01.ppm,4,0"}),
-        {".": "4 00000,00001"},
+        Tree(
+            "data",
+            [f"{c:05}/{c:05}_{n:05}.ppm" for c in range(2) for n in range(2 + c)],
+            [Table("00000/GT.csv", [["Filename", "ClassId"], ["00000_00000.ppm", "0"]], "00000")],
+        ),
+        {".": "5 00000,00001"},
+    ),
+    "MNIST": (
+        Tree("data", [f"{number % 3}/{number}.png" for number in range(9)]),
+        {".": "9 0,1,2"},
+    ),
+    "classes numbered as one": (tree("3 cats*2", "12 dogs*2"), {".": "4 12 dogs,3 cats"}),
+    "WIDER": (
+        tree(
+            *(f"WIDER_{part}/images/{event}*2" for part in ("train", "val") for event in "ab"),
+            "WIDER_test/images*2",
+        ),
+        {"WIDER_test": "2 -", "WIDER_train/images": "4 a,b", "WIDER_val/images": "4 a,b"},
+    ),
+    "a single folder in one part": (
+        tree("train/cat*2", "train/dog*2", "val/jpg/full/cat*2", "test/dog/x*2"),
+        {"test": "2 dog", "train": "4 cat,dog", "val/jpg/full": "2 cat"},
     ),
     # Twelve more public layouts.
     "Stanford Dogs": (
@@ -154,6 +174,10 @@ ASKED: dict[str, Tree] = {
     ),
     "dog breeds": tree("train*2", "test*2", labels="id,breed 00,pug 01,boxer"),
     "one-hot": tree("x*2", l="image,MEL,NV 00,1,0 01,0,1"),
+    "FFHQ": Tree("ffhq", [f"{n // 3 * 1000:05}/{n // 3 * 997 + n:05}.png" for n in range(9)]),
+    "files in tens": Tree("data", [f"{n // 2}/img_{n}.jpg" for n in range(24)]),
+    "days": tree("2021-01-03*2", "2021-02-03*2", "20210204 Rome*1"),
+    "nested classes beside images": tree("train*2", "train/x/cat*2", "train/x/dog*2", "val*2"),
     "classes of one name": tree("dog*2", "dog *1", "cat*1"),
     "parts without a common class": tree("train/a*2", "train/b*2", "val/c*2", "val/d*2"),
     "images beside class folders": tree("cat*2", "dog*1", "stray.jpg"),
