@@ -11,9 +11,9 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from infeed_server.sources.images.listing import EXTENSIONS
-from infeed_server.starter.image_names import MIN_SHARE, ImageNames, difference, has_label_word
-from infeed_server.starter.listing import role
 from infeed_server.storage.files import abbreviate
+from infeed_tools.init.image_names import MIN_SHARE, ImageNames, difference, has_label_word
+from infeed_tools.init.listing import role
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 """A number as TensorFlow reads it, which takes neither `1_000` nor Python's other forms."""

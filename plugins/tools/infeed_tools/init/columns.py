@@ -14,9 +14,9 @@ import tensorflow as tf
 from infeed.shared.errors import SampleError, SourceError
 from infeed_server.sources.columns import ColumnSource
 from infeed_server.sources.registry import source_class
-from infeed_server.starter.draft import Draft
-from infeed_server.starter.listing import spread
 from infeed_server.storage.files import abbreviate
+from infeed_tools.init.draft import Draft
+from infeed_tools.init.listing import spread
 
 _ROWS_READ = 16
 

@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import NamedTuple
 from unicodedata import normalize
 
-from infeed_server.starter.listing import role
 from infeed_server.storage.files import abbreviate
+from infeed_tools.init.listing import role
 
 
 class Part(NamedTuple):
