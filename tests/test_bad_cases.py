@@ -145,10 +145,13 @@ COMMANDS: list[tuple[str, int, str]] = [
 
 
 GLOBAL_EFFECTS = (
-    *("cli.logs.set_up_service_logging", "cli.tools.set_up_logging", "cli.init.set_up_logging"),
-    *("cli.check.set_up_logging", "cli.check.defer_tensorflow", "cli.init.defer_tensorflow"),
-    *("processes.signals.ShutdownSignal.install", "processes.malloc.keep_freed_memory"),
-    "rpc.limits.raise_file_limit",
+    "infeed_server.cli.logs.set_up_service_logging",
+    "infeed_server.cli.tools.set_up_logging",
+    *(f"infeed_server.cli.check.{name}" for name in ("set_up_logging", "defer_tensorflow")),
+    *(f"infeed_tools.init.command.{name}" for name in ("set_up_logging", "defer_tensorflow")),
+    "infeed_server.processes.signals.ShutdownSignal.install",
+    "infeed_server.processes.malloc.keep_freed_memory",
+    "infeed_server.rpc.limits.raise_file_limit",
 )
 """What commands do to their process, and the process of tests must not have."""
 
@@ -172,7 +175,7 @@ def test_mistake_on_the_command_line(
     places: dict[str, Any], monkeypatch: Any, capsys: Any, line: str, status: int, message: str
 ) -> None:
     for name in GLOBAL_EFFECTS:
-        monkeypatch.setattr(f"infeed_server.{name}", lambda *_, **__: None)
+        monkeypatch.setattr(name, lambda *_, **__: None)
     monkeypatch.setenv("TERMINAL_WIDTH", "300")
     monkeypatch.setattr(sys, "argv", ["infeed", *line.format(**places).split()])
     with pytest.raises(SystemExit) as caught:

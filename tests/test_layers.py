@@ -31,9 +31,10 @@ PLUGINS = {
 ROOMS = {
     "infeed_formats": (
         "infeed.shared",
-        *(f"infeed_server.{name}" for name in ("config", "sources", "starter", "storage")),
+        *(f"infeed_server.{name}" for name in ("config", "sources", "storage")),
+        "infeed_tools.init",
     ),
-    "infeed_tools": ("infeed", "infeed_server"),
+    "infeed_tools": ("infeed", "infeed_server", "infeed_tools.init"),
 }
 """What plug-ins import of the others."""
 
@@ -68,7 +69,7 @@ LAYERS = {
         "serving control",
         "rpc",
         "runtime",
-        "check starter",
+        "check",
         "run",
         "__init__ demo",
         "cli",
@@ -85,7 +86,7 @@ LAYERS = {
 SHARED = ("shared", "v1", "wire")
 """What the server imports of the client, up to the layer of `check`."""
 
-TOOLS = ("check", "demo", "starter")
+TOOLS = ("check", "demo")
 """What the command line alone imports of the server: without them the rest is complete."""
 
 CLIENT_REQUIREMENTS = {

@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from infeed_server.starter.detect import starter_for
-from infeed_server.starter.draft import Draft
+from infeed_tools.init.detect import starter_for
+from infeed_tools.init.draft import Draft
 
 
 def text(data: Path, path: str) -> str:

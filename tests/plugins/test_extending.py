@@ -18,8 +18,8 @@ import infeed
 from infeed.shared.doors import Door
 from infeed_server import transforms
 from infeed_server.sources import registry
-from infeed_server.starter import drafter
-from infeed_server.starter.detect import starter_for
+from infeed_tools.init import drafter
+from infeed_tools.init.detect import starter_for
 
 DOORS = (
     (registry, "infeed.sources"),

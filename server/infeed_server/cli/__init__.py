@@ -19,11 +19,10 @@ def register(app: typer.Typer) -> None:
     from infeed_server.cli.check import check
     from infeed_server.cli.commands import serve
     from infeed_server.cli.diff import diff
-    from infeed_server.cli.init import init
     from infeed_server.cli.tools import demo, index, token
 
     panels: dict[str, tuple[Callable[..., None], ...]] = {
-        PREPARE: (init, check, index, cache),
+        PREPARE: (check, index, cache),
         SERVE: (serve, token, demo),
         RUNS: (amend, diff),
     }

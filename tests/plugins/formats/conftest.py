@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tests.harness.source_files import cache_folder, example, parse, retry_delays, write_records
-from tests.server.starter.conftest import data
+from tests.plugins.tools.init.conftest import data
 
 __all__ = ["cache_folder", "data", "example", "parse", "retry_delays", "write_records"]

@@ -14,10 +14,10 @@ from typing import Any
 from infeed.shared.errors import SourceError
 from infeed_formats.arrow.row_groups import RowGroups
 from infeed_formats.arrow.saved_dataset import SPLITS, STATE, read_splits
-from infeed_server.starter.columns import add_columns, open_columns
-from infeed_server.starter.draft import Draft
-from infeed_server.starter.drafter import Drafter
-from infeed_server.starter.listing import Files, pipeline_name, relative
+from infeed_tools.init.columns import add_columns, open_columns
+from infeed_tools.init.draft import Draft
+from infeed_tools.init.drafter import Drafter
+from infeed_tools.init.listing import Files, pipeline_name, relative
 
 _MAX_SHUFFLED_BYTES = 256 << 20
 """Decompressed bytes that are shuffled as a whole: a server keeps no more."""

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from infeed.shared.errors import SourceError
 from infeed_formats.mds.encodings import decoder
 from infeed_formats.mds.index import INDEX_NAME, read_index
-from infeed_server.starter.columns import add_columns, open_columns
-from infeed_server.starter.draft import Draft
-from infeed_server.starter.drafter import Drafter
-from infeed_server.starter.listing import Files
+from infeed_tools.init.columns import add_columns, open_columns
+from infeed_tools.init.draft import Draft
+from infeed_tools.init.drafter import Drafter
+from infeed_tools.init.listing import Files
 
 
 def _mds(data: Files) -> Iterator[Draft]:

@@ -8,10 +8,10 @@ from infeed.shared.errors import SourceError
 from infeed_formats.tfds.features import Leaves
 from infeed_formats.tfds.info import INFO_NAME, list_shards, read_features, read_info
 from infeed_server.sources.tfrecord.preview import parse_example, read_first
-from infeed_server.starter.draft import Draft
-from infeed_server.starter.drafter import Drafter
-from infeed_server.starter.listing import Files, pipeline_name
-from infeed_server.starter.records import SAMPLES_READ
+from infeed_tools.init.draft import Draft
+from infeed_tools.init.drafter import Drafter
+from infeed_tools.init.listing import Files, pipeline_name
+from infeed_tools.init.records import SAMPLES_READ
 
 
 def _tfds(data: Files) -> Iterator[Draft]:

@@ -8,10 +8,10 @@ import numpy as np
 
 from infeed.shared.errors import SourceError
 from infeed_formats.tokens.idx import read_idx
-from infeed_server.starter.draft import Draft
-from infeed_server.starter.drafter import Drafter
-from infeed_server.starter.listing import Files
 from infeed_server.storage.files import read_bytes
+from infeed_tools.init.draft import Draft
+from infeed_tools.init.drafter import Drafter
+from infeed_tools.init.listing import Files
 
 _MAGIC = b"MMIDIDX\0"
 _TOKENS = 2048

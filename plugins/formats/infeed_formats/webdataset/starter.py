@@ -17,12 +17,12 @@ from infeed_formats.webdataset.fields import (
 )
 from infeed_formats.webdataset.index import read_samples
 from infeed_formats.webdataset.members import MemberScan, TruncatedTar
-from infeed_server.starter.draft import Draft
-from infeed_server.starter.drafter import Drafter
-from infeed_server.starter.listing import Files
-from infeed_server.starter.records import SAMPLES_READ, some_files
 from infeed_server.storage.files import reading
 from infeed_server.storage.handles import BlockHandle
+from infeed_tools.init.draft import Draft
+from infeed_tools.init.drafter import Drafter
+from infeed_tools.init.listing import Files
+from infeed_tools.init.records import SAMPLES_READ, some_files
 
 _IMAGES = ("jpg", "jpeg", "png")
 

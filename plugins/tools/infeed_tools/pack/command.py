@@ -134,8 +134,8 @@ def _location(source: str, pipeline: str | None, labels: str | None) -> Iterator
     with tempfile.TemporaryDirectory() as folder:
         file, is_yaml = source, source.endswith((".yaml", ".yml"))
         if not is_yaml and (is_remote(source) or Path(source).exists() or ":" not in source):
-            from infeed_server.starter.detect import starter_for
-            from infeed_server.starter.listing import UnclearError
+            from infeed_tools.init.detect import starter_for
+            from infeed_tools.init.listing import UnclearError
 
             try:
                 starter = starter_for(source, Path(folder), labels=labels)

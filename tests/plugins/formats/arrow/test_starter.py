@@ -13,7 +13,7 @@ from tests.harness.starters import definitions, draft, drafts, names, text
 from tests.harness.tfrecords import example, write_records
 
 from infeed.shared.errors import MissingExtraError
-from infeed_server.starter.detect import starter_for
+from infeed_tools.init.detect import starter_for
 
 
 def test_parquet_without_pyarrow_names_the_remedy(

@@ -10,7 +10,7 @@ import pytest
 from tests.harness.starters import definitions, draft
 
 from infeed.shared.errors import SourceError
-from infeed_server.starter.detect import starter_for
+from infeed_tools.init.detect import starter_for
 
 
 def test_tokens(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from tests.harness.datasets import jpeg
 from tests.harness.starters import definitions, draft, drafts, names, text
 
 from infeed.shared.errors import InfeedError, SourceError
-from infeed_server.starter.detect import starter_for
-from infeed_server.starter.listing import UnclearError
+from infeed_tools.init.detect import starter_for
+from infeed_tools.init.listing import UnclearError
 
 
 def write_tar(path: Path, members: Sequence[tuple[str, bytes]]) -> None:

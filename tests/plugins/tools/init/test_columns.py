@@ -10,7 +10,7 @@ from tests.harness.starters import drafts
 from tests.harness.tfrecords import example, write_records
 
 from infeed.shared.errors import SourceError
-from infeed_server.starter.listing import data_sets, role
+from infeed_tools.init.listing import data_sets, role
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from unicodedata import normalize
 from urllib.parse import unquote
 
 from infeed_server.sources.images.listing import EXTENSIONS
-from infeed_server.starter.listing import role, words
+from infeed_tools.init.listing import role, words
 
 MIN_SHARE = 0.5
 """Share of the rows that must name an image, or of the images that must be named: with less, a

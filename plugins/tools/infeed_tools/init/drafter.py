@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from infeed.shared.doors import Door
 from infeed.shared.errors import ConfigError
-from infeed_server.starter.draft import Draft
-from infeed_server.starter.listing import Files
+from infeed_tools.init.draft import Draft
+from infeed_tools.init.listing import Files
 
 log = logging.getLogger(__name__)
 

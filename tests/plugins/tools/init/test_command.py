@@ -71,7 +71,7 @@ def test_unclear_labels_are_commands_and_no_file(folder: Path) -> None:
 def test_unclear_labels_are_asked_for_on_a_terminal(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("infeed_server.cli.init._is_interactive", lambda: True)
+    monkeypatch.setattr("infeed_tools.init.command._is_interactive", lambda: True)
     result = CliRunner().invoke(new_app(), ["init", "photos"], input="7\n1\n")
     assert result.exit_code == 0, result.output
     assert "  1  infeed init photos --labels species.csv:species  # label" in result.output

@@ -15,8 +15,9 @@ from pathlib import Path
 from infeed.shared.errors import SourceError
 from infeed_server.sources.images.listing import EXTENSIONS, list_images
 from infeed_server.sources.images.table import read_csv, read_json_lines, read_rows
-from infeed_server.starter.draft import Draft, Starter
-from infeed_server.starter.listing import (
+from infeed_server.storage.files import absolute_path, expand_globs, is_file
+from infeed_tools.init.draft import Draft, Starter
+from infeed_tools.init.listing import (
     common_folder,
     pipeline_name,
     relative,
@@ -24,17 +25,16 @@ from infeed_server.starter.listing import (
     spread,
     unused,
 )
-from infeed_server.starter.looks import ImageLook, is_number, is_whole, may_have_places
-from infeed_server.starter.parts import Part
-from infeed_server.starter.readings import (
+from infeed_tools.init.looks import ImageLook, is_number, is_whole, may_have_places
+from infeed_tools.init.parts import Part
+from infeed_tools.init.readings import (
     FOLDERS,
     VALUES,
     Reading,
     Tree,
     choose,
 )
-from infeed_server.starter.tables import Table, find_columns
-from infeed_server.storage.files import absolute_path, expand_globs, is_file
+from infeed_tools.init.tables import Table, find_columns
 
 _EXAMPLES = 5
 _TABLES = (".csv", ".tsv", ".jsonl")

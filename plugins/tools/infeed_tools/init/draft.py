@@ -13,8 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from infeed.shared.printable import printable
-from infeed_server.starter.listing import role
-from infeed_server.starter.looks import (
+from infeed_server.storage.files import abbreviate
+from infeed_tools.init.listing import role
+from infeed_tools.init.looks import (
     ImageLook,
     are_pixels,
     choose_image,
@@ -24,7 +25,6 @@ from infeed_server.starter.looks import (
     may_have_places,
     pixel_steps,
 )
-from infeed_server.storage.files import abbreviate
 
 _DEFAULT_BATCH = 64
 

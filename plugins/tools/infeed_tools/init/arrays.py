@@ -14,9 +14,9 @@ from infeed.shared.spec import BYTES
 from infeed_server.sources.arrays.npy_files import open_npy, open_npz
 from infeed_server.sources.arrays.source import ArrayReader
 from infeed_server.sources.python.values import describe
-from infeed_server.starter.draft import Draft
-from infeed_server.starter.drafter import Drafter
-from infeed_server.starter.listing import Files, pipeline_name, relative, role, spread
+from infeed_tools.init.draft import Draft
+from infeed_tools.init.drafter import Drafter
+from infeed_tools.init.listing import Files, pipeline_name, relative, role, spread
 
 
 def _arrays(data: Files) -> Iterator[Draft]:

@@ -10,16 +10,16 @@ from itertools import chain, zip_longest
 from typing import NamedTuple
 
 from infeed_server.sources.images.listing import EXTENSIONS
-from infeed_server.starter.image_names import (
+from infeed_server.storage.files import abbreviate
+from infeed_tools.init.image_names import (
     MIN_SHARE,
     ImageNames,
     are_parts,
     difference,
     says_label,
 )
-from infeed_server.starter.listing import role
-from infeed_server.starter.looks import is_number
-from infeed_server.storage.files import abbreviate
+from infeed_tools.init.listing import role
+from infeed_tools.init.looks import is_number
 
 
 class Table(NamedTuple):

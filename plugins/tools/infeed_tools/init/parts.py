@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import NamedTuple
 from unicodedata import normalize
 
-from infeed_server.starter.listing import role, words
 from infeed_server.storage.files import abbreviate
+from infeed_tools.init.listing import role, words
 
 _DATE = re.compile(r"(19|20)\d\d([-_.]?)(0[1-9]|1[0-2])\2(0[1-9]|[12]\d|3[01])(?!\d)")
 

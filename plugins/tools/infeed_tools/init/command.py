@@ -14,6 +14,7 @@ from rich.prompt import IntPrompt
 
 from infeed.shared.errors import ConfigError
 from infeed.shared.printable import printable
+from infeed_server.cli import PREPARE
 from infeed_server.cli.console import console, print_line, report_console
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import defer_tensorflow
@@ -21,7 +22,7 @@ from infeed_server.storage.faults import error_text
 from infeed_server.storage.files import write_atomically
 
 if TYPE_CHECKING:
-    from infeed_server.starter.draft import Starter
+    from infeed_tools.init.draft import Starter
 
 _DEFAULT, _STDOUT = "pipelines.yaml", "-"
 
@@ -115,8 +116,8 @@ def init(
 def _starter(options: dict[str, Any], target: Path) -> tuple[dict[str, Any], Starter]:
     """Returns the options that are chosen, on a terminal by a question, and the starter. Raises
     `ConfigError` with the commands that choose them."""
-    from infeed_server.starter.detect import starter_for
-    from infeed_server.starter.listing import UnclearError
+    from infeed_tools.init.detect import starter_for
+    from infeed_tools.init.listing import UnclearError
 
     names = ("path", "parts", "labels", "source")
     try:
@@ -172,3 +173,8 @@ def _write(path: Path, content: bytes) -> None:
             write_atomically(path, lambda file: file.write(content))
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error_text(error)}", file=path) from error
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command to the app; the entry point is this function."""
+    app.command(rich_help_panel=PREPARE)(init)

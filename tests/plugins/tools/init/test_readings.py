@@ -6,9 +6,9 @@ import unicodedata
 
 import pytest
 
-from infeed_server.starter.listing import UnclearError
-from infeed_server.starter.readings import Reading, Tree, choose
-from infeed_server.starter.tables import Table
+from infeed_tools.init.listing import UnclearError
+from infeed_tools.init.readings import Reading, Tree, choose
+from infeed_tools.init.tables import Table
 
 CAFE = "caf\u00e9"
 

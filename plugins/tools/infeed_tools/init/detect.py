@@ -14,18 +14,6 @@ from pathlib import Path
 
 from infeed.shared.errors import InfeedError, SourceError
 from infeed_server.sources.images.listing import EXTENSIONS
-from infeed_server.starter.draft import Starter
-from infeed_server.starter.drafter import Drafter, drafters
-from infeed_server.starter.images import image_starter, names_images
-from infeed_server.starter.listing import (
-    READ_THREADS,
-    UnclearError,
-    common_folder,
-    data_sets,
-    read_head,
-    shard_pattern,
-    unused,
-)
 from infeed_server.storage.files import (
     abbreviate,
     absolute_path,
@@ -36,6 +24,18 @@ from infeed_server.storage.files import (
     reading,
 )
 from infeed_server.storage.git_lfs import name_pointer
+from infeed_tools.init.draft import Starter
+from infeed_tools.init.drafter import Drafter, drafters
+from infeed_tools.init.images import image_starter, names_images
+from infeed_tools.init.listing import (
+    READ_THREADS,
+    UnclearError,
+    common_folder,
+    data_sets,
+    read_head,
+    shard_pattern,
+    unused,
+)
 
 _IMAGES = "images"
 

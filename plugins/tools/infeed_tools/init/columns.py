@@ -15,10 +15,10 @@ from infeed.shared.errors import SampleError, SourceError
 from infeed.shared.spec import BYTES
 from infeed_server.sources.columns import ColumnSource
 from infeed_server.sources.registry import source_class
-from infeed_server.starter.draft import Draft
-from infeed_server.starter.listing import spread
-from infeed_server.starter.looks import ImageLook
 from infeed_server.storage.files import abbreviate
+from infeed_tools.init.draft import Draft
+from infeed_tools.init.listing import spread
+from infeed_tools.init.looks import ImageLook
 
 _ROWS_READ = 16
 

@@ -11,12 +11,12 @@ from PIL import Image
 from tests.harness.datasets import jpeg
 
 from infeed.shared.errors import SourceError
-from infeed_server.starter.detect import starter_for
-from infeed_server.starter.draft import Draft
-from infeed_server.starter.listing import UnclearError
-from infeed_server.starter.looks import is_number
-from infeed_server.starter.readings import Reading, Tree, choose
-from infeed_server.starter.tables import Table
+from infeed_tools.init.detect import starter_for
+from infeed_tools.init.draft import Draft
+from infeed_tools.init.listing import UnclearError
+from infeed_tools.init.looks import is_number
+from infeed_tools.init.readings import Reading, Tree, choose
+from infeed_tools.init.tables import Table
 
 PICTURE = jpeg(0)
 NAMES = [f"{number}.jpg" for number in range(6)]

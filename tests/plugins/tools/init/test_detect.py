@@ -14,7 +14,7 @@ from tests.harness.starters import definitions, draft, names, text
 from tests.harness.tfrecords import example, write_records
 
 from infeed.shared.errors import SourceError
-from infeed_server.starter.detect import starter_for
+from infeed_tools.init.detect import starter_for
 
 
 def test_class_folders(data: Path) -> None:

@@ -15,7 +15,7 @@ from tests.harness.tfds import IMAGE, LABEL, write_tfds
 from tests.harness.tfrecords import example, write_records
 
 from infeed.shared.errors import SourceError
-from infeed_server.starter.detect import starter_for
+from infeed_tools.init.detect import starter_for
 
 RIEGELI = bytes.fromhex("83af70d10d884a3f") + bytes(100)
 

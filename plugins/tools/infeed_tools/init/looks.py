@@ -14,8 +14,8 @@ import numpy as np
 from PIL import ExifTags, Image
 
 from infeed.shared.spec import BYTES
-from infeed_server.starter.listing import READ_THREADS, read_head, words
 from infeed_server.storage.files import abbreviate
+from infeed_tools.init.listing import READ_THREADS, read_head, words
 
 _DECODED = {"JPEG", "MPO", "PNG", "GIF", "BMP", "WEBP"}
 _SIDES = (224, 192, 160, 128, 96, 64, 48, 32, 24, 16, 8)

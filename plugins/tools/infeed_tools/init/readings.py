@@ -14,11 +14,11 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from infeed.shared.errors import SourceError
-from infeed_server.starter.listing import UnclearError, common_folder, role
-from infeed_server.starter.looks import are_numbers, is_number
-from infeed_server.starter.parts import Part, fold_name, judge, pair
-from infeed_server.starter.tables import Column, Table, find_columns
 from infeed_server.storage.files import abbreviate
+from infeed_tools.init.listing import UnclearError, common_folder, role
+from infeed_tools.init.looks import are_numbers, is_number
+from infeed_tools.init.parts import Part, fold_name, judge, pair
+from infeed_tools.init.tables import Column, Table, find_columns
 
 VALUES = FOLDERS, PATHS, NONE = "folders", "paths", "none"
 """Values of --labels, beside tables; --parts has the first and the last."""

@@ -9,9 +9,9 @@ from typing import Any
 from infeed.shared.errors import SourceError
 from infeed_server.sources.tfrecord.framing import HEADER_BYTES, masked_crc
 from infeed_server.sources.tfrecord.preview import Example, parse_example, read_first
-from infeed_server.starter.draft import Draft
-from infeed_server.starter.drafter import Drafter
-from infeed_server.starter.listing import Files, spread
+from infeed_tools.init.draft import Draft
+from infeed_tools.init.drafter import Drafter
+from infeed_tools.init.listing import Files, spread
 
 SAMPLES_READ = 64
 """Of a file: fewer suggest a smaller batch."""
