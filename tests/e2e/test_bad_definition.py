@@ -79,7 +79,7 @@ pipelines:
         r"12: pipelines.second.batch.remainder: .*'drop' or 'pad', not 'keep'",
         r"13: pipelines.second.on_error: .*'raise', 'substitute' or 'mask', not 'ignore'",
         r"14: pipelines.third: should be a valid mapping, not 'nothing'",
-        r"16: pipelines.fourth.source: a source has one of: tfrecord, images, arrays, ",
+        r"16: pipelines.fourth.source: a source has one of: arrayrecord, arrays, csv, ",
         r"17: pipelines.fourth.batch.size: .*greater than or equal to 1, not 0",
     ]
     for pattern in patterns:
