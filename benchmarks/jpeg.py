@@ -2,12 +2,12 @@
 
     .venv/bin/python -m benchmarks.jpeg
 
-Four cases: `resize` (decode, resize, flip), `crop` (a random window of each photo, resized),
-`packed` (the same of photos packed to a short side of 256), and `markers` (of those packed with
-`--restart-markers`). Both sides make the same batches, of
-64 photos to 224 x 224 pixels, which are compared before. They take turns batch by batch, with one
-thread and with two; the result is the median of the ratios of the turns. tf.data has its default
-optimizations off, which cost more than they save here.
+Five cases: `resize` (decode, resize, flip), `centre` (a short side of 256 with antialias and the
+centre of it: an evaluation), `crop` (a random window of each photo, resized), `packed` (the same of
+photos packed to a short side of 256), and `markers` (packed with `--restart-markers` too). Both
+sides make the same batches, of 64 photos to 224 x 224 pixels, which are compared before. They take
+turns batch by batch, with one thread and with two; the result is the median of the ratios of the
+turns. tf.data has its default optimizations off, which cost more than they save here.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ import infeed_jpeg
 from infeed_tools.pack.images import shrink
 from infeed_tools.pack.options import PackOptions
 
+SHORT_SIDE = 256
 BATCH = 64
 BATCHES = 3
 """Batches of a turn, always the same."""
@@ -36,7 +38,23 @@ Batch = Callable[[], npt.NDArray[np.uint8]]
 Windows = npt.NDArray[np.int32]
 
 
-def by_tensorflow(photos: list[bytes], windows: Windows | None, threads: int) -> Batch:
+class Case(NamedTuple):
+    """Photos, and the window or the part of each."""
+
+    photos: list[bytes]
+    windows: Windows | None = None
+    parts: Windows | None = None
+    """Height, width, top and left: of a resized photo, the part at the top and left."""
+
+
+def centres(photos: list[bytes]) -> Windows:
+    sizes = infeed_jpeg.read_headers(photos)
+    resized = np.round(sizes * (SHORT_SIDE / sizes.min(1, keepdims=True))).astype(np.int32)
+    return np.hstack([resized, (resized - SIDE) // 2])
+
+
+def by_tensorflow(case: Case, threads: int) -> Batch:
+    photos, windows, parts = case
     flips = np.arange(len(photos)) % 2 == 1
 
     def load(contents: tf.Tensor, window: tf.Tensor, flip: tf.Tensor) -> tf.Tensor:
@@ -44,7 +62,12 @@ def by_tensorflow(photos: list[bytes], windows: Windows | None, threads: int) ->
             pixels = tf.io.decode_jpeg(contents, channels=3)
         else:
             pixels = tf.io.decode_and_crop_jpeg(contents, window, channels=3)
-        pixels = tf.cast(tf.round(tf.image.resize(pixels, [SIDE, SIDE])), tf.uint8)
+        if parts is None:
+            pixels = tf.image.resize(pixels, [SIDE, SIDE])
+        else:
+            pixels = tf.image.resize(pixels, window[:2], antialias=True)
+            pixels = tf.image.crop_to_bounding_box(pixels, window[2], window[3], SIDE, SIDE)
+        pixels = tf.cast(tf.round(pixels), tf.uint8)
         return tf.cond(flip, lambda: tf.reverse(pixels, [1]), lambda: pixels)
 
     options = tf.data.Options()
@@ -52,14 +75,16 @@ def by_tensorflow(photos: list[bytes], windows: Windows | None, threads: int) ->
     options.threading.max_intra_op_parallelism = 1
     options.autotune.enabled = False
     options.experimental_optimization.apply_default_optimizations = False
-    table = np.zeros((len(photos), 4), np.int32) if windows is None else windows
+    tables = (table for table in (windows, parts) if table is not None)
+    table = next(tables, np.zeros((len(photos), 4), np.int32))
     samples = tf.data.Dataset.from_tensor_slices((photos, table, flips)).repeat()
     batches = samples.map(load, num_parallel_calls=threads).batch(BATCH)
     iterator = iter(batches.with_options(options))
     return lambda: next(iterator).numpy()
 
 
-def by_infeed_jpeg(photos: list[bytes], windows: Windows | None, threads: int) -> Batch:
+def by_infeed_jpeg(case: Case, threads: int) -> Batch:
+    photos, windows, parts = case
     if windows is None:
         sizes = infeed_jpeg.read_headers(photos)
         windows = np.hstack([np.zeros_like(sizes), sizes])
@@ -68,10 +93,16 @@ def by_infeed_jpeg(photos: list[bytes], windows: Windows | None, threads: int) -
     def batches() -> Iterator[npt.NDArray[np.uint8]]:
         while True:
             for begin in range(0, len(photos), BATCH):
-                part = slice(begin, begin + BATCH)
+                some = slice(begin, begin + BATCH)
                 out = np.empty((BATCH, SIDE, SIDE, 3), np.uint8)
                 statuses = infeed_jpeg.decode_batch(
-                    photos[part], windows[part], flips[part], out, threads
+                    photos[some],
+                    windows[some],
+                    flips[some],
+                    out,
+                    threads,
+                    parts=None if parts is None else parts[some],
+                    antialias=parts is not None,
                 )
                 assert not statuses.any()
                 yield out
@@ -88,10 +119,10 @@ def seconds(batch: Batch) -> tuple[float, float]:
     return (time.process_time() - cpu) / count, (time.perf_counter() - begin) / count
 
 
-def compare(title: str, photos: list[bytes], windows: Windows | None, threads: int) -> None:
-    theirs, ours = (make(photos, windows, threads) for make in (by_tensorflow, by_infeed_jpeg))
+def compare(title: str, case: Case, threads: int) -> None:
+    theirs, ours = (make(case, threads) for make in (by_tensorflow, by_infeed_jpeg))
     for _ in range(BATCHES):
-        if windows is None:  # windows: TensorFlow's have other pixels at their edges
+        if case.windows is None:  # windows: TensorFlow's have other pixels at their edges
             np.testing.assert_array_equal(ours(), theirs())
         else:
             ours(), theirs()
@@ -121,14 +152,15 @@ def main() -> None:
     packed, marked = (
         accepted([shrink(photo, options).content for photo in photos])
         for options in (
-            PackOptions(short_side=256),
-            PackOptions(short_side=256, restart_markers=True),
+            PackOptions(short_side=SHORT_SIDE),
+            PackOptions(short_side=SHORT_SIDE, restart_markers=True),
         )
     )
     for threads in (1, 2):
-        compare("resize", photos, None, threads)
+        compare("resize", Case(photos), threads)
+        compare("centre", Case(photos, parts=centres(photos)), threads)
         for title, some in (("crop", photos), ("packed", packed), ("markers", marked)):
-            compare(title, some, np.array(draw_windows(some), np.int32), threads)
+            compare(title, Case(some, np.array(draw_windows(some), np.int32)), threads)
 
 
 if __name__ == "__main__":
