@@ -85,6 +85,10 @@ class CsvRows(TableReader):
 def _read_texts(path: str, content: bytes) -> Any:
     """Returns a table of the cells as texts, null if they are empty. Raises `SourceError`."""
     arrow = pyarrow()
+    first = content.partition(b"\n")[0]
+    if b"," not in first and (other := re.search(rb"[;\t|]", first)):
+        text = f"{path}: its cells are separated by {other[0].decode()!r}"
+        raise SourceError(f"{text}; write it with commas, and points in numbers", file=path)
     parse = arrow.csv.ParseOptions(newlines_in_values=True)
     try:
         with arrow.csv.open_csv(arrow.BufferReader(content), parse_options=parse) as head:
@@ -106,9 +110,6 @@ def _read_texts(path: str, content: bytes) -> Any:
     if names != counted and all(map(_NUMBER.fullmatch, names)):
         text = f"{path}: its first line has no names of columns: {abbreviate(names)}"
         raise SourceError(f"{text}; write names before it", file=path)
-    if len(names) == 1 and (other := re.search(r"[;\t|]", names[0])):
-        text = f"{path}: its cells are separated by {other[0]!r}"
-        raise SourceError(f"{text}; write it with commas", file=path)
     return table
 
 

@@ -146,7 +146,7 @@ class Draft:
         lacking = {new: old for new, old in names.items() if new not in self.fields}
         if lacking and len(self.fields) > 1:
             pairs = ", ".join(f"{old}: {new}" for new, old in lacking.items())
-            rename = f"- rename: {{fields: {{{pairs}}}}}"
+            rename = f"the last of transforms is - rename: {{fields: {{{pairs}}}}}"
             yield f"programs in the docs take {' and '.join(lacking)}; to name fields so: {rename}"
 
 

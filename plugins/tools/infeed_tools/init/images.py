@@ -64,6 +64,10 @@ def image_starter(
     about += [f"{name}: no images in this folder" for name in listing.empty_folders]
     left = [file for file in files if not file.lower().endswith((*EXTENSIONS, *_WRITTEN))]
     left = [file for file in left if file not in tables]
+    stems = {posixpath.splitext(image)[0] for image in map(posixpath.basename, images)}
+    others = {*map(posixpath.basename, left)}
+    if any(name.endswith(".json") or posixpath.splitext(name)[0] in stems for name in others):
+        about.insert(0, "for boxes and other labels in files: a source python, docs/pipelines.md")
     bare = [part for part in reading.parts if not part.labels]
     unlabelled = [
         posixpath.join(root, part.folder, image) for part in bare for image in part.images
@@ -133,6 +137,9 @@ def _folder(file: str, root: str) -> str | None:
 
 
 def _read(file: str, folder: str | None) -> Table:
+    if file.lower().endswith(".json"):
+        remedy = "write its labels as CSV or JSON lines, or a source python (docs/pipelines.md)"
+        raise SourceError(f"{file} is JSON, which is no table; {remedy}", file=file)
     rows = read_json_lines(file) if file.endswith(".jsonl") else read_csv(file, ",;\t|")
     return Table(relative(file, Path.cwd()), [cells for _, cells in rows], folder)
 

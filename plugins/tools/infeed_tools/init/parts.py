@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections import defaultdict
@@ -55,8 +56,8 @@ def judge(parts: Sequence[Part]) -> Iterator[str]:
         yield f"folders numbered as {min(names)} could only divide the files"
     if names_of_pair := pair(first):
         yield (
-            f"files in {' and '.join(names_of_pair)} have the same names, as images and their "
-            "masks: for pairs, write a source python (docs/pipelines.md)"
+            f"files in {' and '.join(names_of_pair)} have the same names or numbers, as images and "
+            "their masks: for pairs, write a source python (docs/pipelines.md)"
         )
 
 
@@ -74,19 +75,41 @@ def _goes_on(part: Part) -> bool:
 
 
 def pair(part: Part) -> list[str]:
-    """Returns two folders that may be images and their masks: files of the same names."""
+    """Returns two folders that may be images and their masks: files of the same names, or of the
+    same numbers behind one prefix, such as `rgb/r001.jpg` and `depth/d001.png`."""
     stems: dict[str, set[str]] = defaultdict(set)
     endings: dict[str, set[str]] = defaultdict(set)
     for image, name in part.labels.items():
         stem, ending = posixpath.splitext(posixpath.basename(image))
         stems[name].add(stem)
         endings[name].add(ending)
+    for name, found in stems.items():
+        prefix = os.path.commonprefix([*found]).rstrip("0123456789")  # noqa: RUF071 - of names
+        numbers = {stem.removeprefix(prefix) for stem in found}
+        if len(numbers) > 1 and all(map(str.isdecimal, numbers)):
+            stems[name] = numbers
     names = sorted(stems, key=lambda name: len(stems[name]))
     is_same = len({frozenset(found) for found in stems.values()}) == 1
     for one, other in pairwise(names):
         if is_same or (stems[one] <= stems[other] and endings[one].isdisjoint(endings[other])):
             return [one, other]
     return []
+
+
+def twins(images: Sequence[str]) -> str:
+    """Returns a file that may be the mask of another one, by a name with a word behind the other's:
+    `a/1_mask.png`, if a quarter of the files have such names."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for image in images:
+        stem = posixpath.splitext(image)[0]
+        word = re.search(r"([ _.-][a-zA-Z]+)?$", stem)
+        end = word[0] if word else ""
+        found[end][stem.removesuffix(end)] = image
+    for end, files in sorted(found.items(), reverse=True):
+        others = {base for other, bases in found.items() if other != end for base in bases}
+        if end and 1 < len(shared := files.keys() & others) >= len(images) / 4:
+            return files[min(shared)]
+    return ""
 
 
 def fold_name(name: str) -> str:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 from unicodedata import normalize
 
 from infeed.shared.errors import SourceError
 from infeed_server.storage.files import abbreviate
-from infeed_tools.init.listing import UnclearError, common_folder, role
+from infeed_tools.init.listing import UnclearError, common_folder, role, words
 from infeed_tools.init.looks import are_numbers, is_number
-from infeed_tools.init.parts import Part, fold_name, judge, pair
+from infeed_tools.init.parts import Part, fold_name, judge, pair, twins
 from infeed_tools.init.tables import Column, Table, find_columns
 
 VALUES = FOLDERS, PATHS, NONE = "folders", "paths", "none"
@@ -81,14 +81,25 @@ def choose(tree: Tree, parts: str | None = None, labels: str | None = None) -> R
     doubts = [f"{abbreviate([*structures[0][1]])} could be parts of the data"] * (
         len(structures) > 1
     )
+    if doubts and _are_crossed(map(posixpath.basename, structures[0][1])):
+        doubts.append("folders name parts and classes: move the files to some such as train/cat")
     found = []
     for option, folders in structures:
         given = {"parts": option} if parts or len(structures) > 1 else {}
         found += _readings(tree, folders, given, labels)
-    if len(found) == 1:
+    twin = twins(tree.images) if labels is None else ""
+    if len(found) == 1 and not twin:
         return found[0]
-    doubts += dict.fromkeys(doubt for reading in found for doubt in reading.doubts)
-    reason = "; ".join(doubts) or "it is not certain which folders or column are the label"
+    if twin:
+        doubts.append(
+            f"{twin} and others are named like an image, as its mask: move them out of the "
+            "folder, or for pairs write a source python (docs/pipelines.md)"
+        )
+    doubts += [doubt for reading in found for doubt in reading.doubts]
+    reason = (
+        "; ".join(dict.fromkeys(doubts))
+        or "it is not certain which folders or column are the label"
+    )
     for reading in [*found]:
         if reading.options["labels"] == FOLDERS and len(reading.parts) == 1:
             found += [choose(tree, folder, NONE) for folder in pair(reading.parts[0])]
@@ -108,7 +119,8 @@ def _structures(images: Sequence[str], chosen: str | None) -> list[tuple[str, li
     # Folders that are named like parts, or share the names of their subfolders.
     found = [top for top in inner if role(top) or sum(counts[name] > 1 for name in inner[top]) > 1]
     roles = {role(top) for top in inner}
-    is_certain = chosen is not None or ("" not in roles and len(roles) > 1)
+    are_roles = "" not in roles and len(roles) > 1 and not _are_crossed(inner)
+    is_certain = chosen is not None or are_roles
     if chosen not in (None, NONE):
         found = [*inner] if chosen == FOLDERS else str(chosen).split(",")
         if wrong := [name for name in found if name not in inner]:
@@ -128,6 +140,15 @@ def _without_single(images: Sequence[str], folder: str, classes: set[str]) -> st
     single = common_folder(paths).split("/")[: min(path.count("/") for path in paths) - 1]
     is_class = not classes.isdisjoint(map(fold_name, single))
     return folder if is_class else posixpath.join(folder, *single).rstrip("/")
+
+
+def _are_crossed(names: Iterable[str]) -> bool:
+    """Returns whether names have both parts and something else: `cat_train`, `dog_test`."""
+    roles: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for name in names:
+        others = tuple(word for word in words(name) if not role(word))
+        roles[others].add(role(name))
+    return sum(len(found) > 1 for found in roles.values()) > 1
 
 
 def _readings(

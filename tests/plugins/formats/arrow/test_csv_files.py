@@ -155,6 +155,7 @@ def test_columns_without_a_type_are_left_out(tmp_path: Path) -> None:
         ("a,b\n1,1\n".encode("utf-16"), "no CSV in UTF-8"),
         ("5.1,3\n4.9,2\n", "first line has no names of columns: 5.1, 3; write names"),
         ("a;b\n1;2\n", "its cells are separated by ';'; write it with commas"),
+        ("a;b\n1,5;2,5\n", "its cells are separated by ';'; .* points in numbers"),
     ],
 )
 def test_files_that_cannot_be_read(tmp_path: Path, text: str | bytes, problem: str) -> None:

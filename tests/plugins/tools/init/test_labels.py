@@ -326,7 +326,8 @@ def test_what_is_not_used_is_said(tmp_path: Path) -> None:
     starter = starter_for(str(data), tmp_path)
     (draft,) = starter.drafts.values()
     assert draft.source["labels"] == "folders"
-    *_, reason, empty, json, txt, csv = starter.about
+    pointer, reason, empty, json, txt, csv = starter.about
+    assert pointer.endswith("a source python, docs/pipelines.md")
     assert reason.startswith("l.csv is not used: ")
     assert reason.endswith("is not UTF-8 text; save it as UTF-8")
     assert empty == "notes: no images in this folder"
@@ -450,6 +451,7 @@ def test_fractions_are_parsed_in_the_pipeline(tmp_path: Path) -> None:
             "no such column of labels; there is: other.*; labels.csv:breed",
         ),
         ("folders", "the images below d are in no class folders, such as 0.jpg; move them"),
+        ("boxes.json", "boxes.json is JSON, which is no table; write its labels as CSV or JSON li"),
         ("other.csv", "other.csv is not used: its rows, such as x, y"),
     ],
 )
@@ -460,5 +462,6 @@ def test_labels_that_cannot_be_taken_are_refused(
     monkeypatch.chdir(data)
     (data / "labels.csv").write_text("file,breed\n0.jpg,a\n1.jpg,b\n2.jpg,a\n3.jpg,b\n")
     (data / "other.csv").write_text("a,b\nx,y\nz,w\n")
+    (data / "boxes.json").write_text("{}")
     with pytest.raises(SourceError, match=message):
         drafts(data, labels=option)

@@ -194,6 +194,10 @@ ASKED: dict[str, Tree] = {
     "HAM10000": tree("HAM_part_1*2", "HAM_part_2*2", m="image_id,dx 00,nv 01,mel 10,nv 11,bcc"),
     "Market-1501": tree("bounding_box_train*2", "bounding_box_test*2", "query*1", "gt_bbox*2"),
     "UCF-101 frames": tree("Archery/v1*2", "Archery/v2*2", "Bowling/v3*2"),
+    "prefixes of pairs": Tree(
+        "data", ["rgb/r00.jpg", "rgb/r01.jpg", "depth/d00.png", "depth/d01.png"]
+    ),
+    "class and part in one name": tree("cat_train*2", "cat_test*2", "dog_train*2", "dog_test*2"),
     "VOC": Tree("VOC", ["Seg/a.png", "Seg/b.png", "JPEG/a.jpg", "JPEG/b.jpg", "JPEG/c.jpg"]),
     "Cityscapes": tree(
         "leftImg8bit/train/bonn*2",
@@ -241,6 +245,20 @@ def test_layout_that_is_not_clear_is_asked_for(name: str) -> None:
     for options, description in caught.value.choices:  # each choice is taken
         assert choose(data, **options).describe() == description
     assert len(caught.value.choices) > 1
+
+
+@pytest.mark.parametrize("folders", [("",), ("a/x", "b/y")])
+def test_masks_beside_their_images_are_asked_for(folders: tuple[str, ...]) -> None:
+    ends = (".jpg", "_mask.png")
+    images = [f"{folder}{number}{end}" for folder in folders for number in "0123" for end in ends]
+    with pytest.raises(UnclearError, match=r"0_mask.png and others are named like an image") as e:
+        choose(Tree("data", images))
+    ((options, _),) = e.value.choices
+    assert len(choose(Tree("data", images), **options).parts[0].images) == len(images)
+
+
+def test_names_of_several_words_are_no_masks() -> None:
+    assert choose(Tree("data", ["1.jpg", "1_new.jpg", "2.jpg", "new_york.jpg"])).label == "none"
 
 
 def test_images_or_masks_alone_are_a_choice() -> None:
