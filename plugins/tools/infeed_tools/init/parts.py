@@ -86,7 +86,8 @@ def pair(part: Part) -> list[str]:
     for name, found in stems.items():
         prefix = os.path.commonprefix([*found]).rstrip("0123456789")  # noqa: RUF071 - of names
         numbers = {stem.removeprefix(prefix) for stem in found}
-        if len(numbers) > 1 and all(map(str.isdecimal, numbers)):
+        is_class = prefix.strip("-_. ").casefold() == name.casefold()  # as in A/A001.jpg
+        if len(numbers) > 1 and all(map(str.isdecimal, numbers)) and not is_class:
             stems[name] = numbers
     names = sorted(stems, key=lambda name: len(stems[name]))
     is_same = len({frozenset(found) for found in stems.values()}) == 1

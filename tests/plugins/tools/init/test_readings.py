@@ -39,6 +39,10 @@ TRAIN_OF_FOUR = "id,label 00,x 01,y 10,x 11,y"
 
 TAKEN: dict[str, tuple[Tree, dict[str, str]]] = {
     "class folders": (tree("cat*2", "dog*3"), {".": "5 cat,dog"}),
+    "ASL alphabet": (
+        Tree("data", ["A/A1.jpg", "A/A2.jpg", "B/B1.jpg", "B/B2.jpg"]),
+        {".": "4 A,B"},
+    ),
     "flat": (Tree("data", ["a.jpg", "b.jpg"]), {".": "2 -"}),
     "brain tumor": (
         tree("Training/glioma*2", "Training/none*2", "Testing/glioma*1", "Testing/none*1"),
