@@ -144,9 +144,9 @@ def _groups(
         texts = dict(zip(header, zip_longest(*rows, fillvalue=""), strict=False))
         least = 0 if chosen else MIN_SHARE
         ways, is_certain = names.ways(table.file, texts, table.folder or "", least)
-        if not ways:
+        if not ways or len(header) == 1:
             first = abbreviate([", ".join(row) for row in rows], 1) or "none"
-            problem = names.problem(texts, table.folder or "")
+            problem = "have only names" if ways else names.problem(texts, table.folder or "")
             notes.append(f"{table.file} is not used: its rows, such as {first}, {problem}")
         naming = [way.column for way in ways]
         for way in ways:

@@ -242,10 +242,11 @@ def test_tables_that_contradict_each_other_are_a_choice(others: list[str]) -> No
     ("table", "reason"),
     [
         (rows("file,label", NAMES, [0.5] * 6), "all images have the same values"),
+        (rows("file", NAMES), "its rows, such as 0.jpg and 5 more, have only names"),
         (rows("id,label", range(20), range(20)), "its rows, such as 0, 0 and 19 more, name no"),
         (rows("file,label", ["x.jpg", "y.jpg"], "12"), "its rows, such as x.jpg, 1 and 1 more"),
     ],
-    ids=["one value", "numbers", "other images"],
+    ids=["one value", "names", "numbers", "other images"],
 )
 def test_table_without_labels_is_named_with_the_reason(table: list[list[str]], reason: str) -> None:
     found = read(table)
