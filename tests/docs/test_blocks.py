@@ -11,6 +11,7 @@ RUN_BY = {
     "diff": "tests/examples/test_diffs.py",
     "python": "tests/docs/test_programs.py",
     "sh": "tests/docs/test_commands.py",
+    "toml": "tests/plugins/test_extending.py",
     "yaml": "tests/docs/test_definitions.py",
 }
 """Language → the tests that run its blocks, but for the pages of `test_programs.TESTED_BY` and
