@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -57,19 +58,29 @@ def unbatched(batches: tf.data.Dataset) -> tf.data.Dataset:
     return batches.flat_map(tf.data.Dataset.from_tensor_slices)
 
 
-_RETIRE_TIMEOUT_SECONDS = 2.0
-"""Time that the end of a process waits for iterators to be destroyed: with less, a thread within
-frames of C++ may meet the end of the interpreter, which aborts the process."""
+_END_TIMEOUT_SECONDS = 2.0
+"""Time that the end of a process waits for threads in TensorFlow: with less, one within frames of
+C++ may meet the end of the interpreter, which aborts the process."""
 
-_retiring: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
-"""The threads that destroy iterators."""
+_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+"""The threads that are in TensorFlow."""
+
+
+def start_thread(name: str, target: Callable[..., object], *arguments: object) -> None:
+    """Starts a thread that reads a dataset: the end of the process waits a moment for it."""
+    thread = threading.Thread(target=target, args=arguments, name=name, daemon=True)
+    thread.start()
+    _threads.add(thread)  # a thread that has not started cannot be joined
 
 
 @atexit.register
-def _wait_for_retiring() -> None:
-    deadline = time.monotonic() + _RETIRE_TIMEOUT_SECONDS
-    for thread in list(_retiring):
-        thread.join(max(0.0, deadline - time.monotonic()))
+def _wait_for_threads() -> None:
+    deadline = time.monotonic() + _END_TIMEOUT_SECONDS
+    # A reader that ends starts the thread that destroys its iterator.
+    while running := [thread for thread in list(_threads) if thread.is_alive()]:
+        if (left := deadline - time.monotonic()) <= 0:
+            break
+        running[0].join(left)
 
 
 class TfIterator:
@@ -97,6 +108,4 @@ class TfIterator:
     def close(self) -> None:
         # At interpreter exit no new thread runs, and starting one would block forever.
         if not sys.is_finalizing():
-            thread = threading.Thread(target=self._only.clear, name="infeed-retire", daemon=True)
-            thread.start()
-            _retiring.add(thread)  # a thread that has not started cannot be joined
+            start_thread("infeed-retire", self._only.clear)

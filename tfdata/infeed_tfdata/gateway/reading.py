@@ -17,7 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from infeed.shared.errors import InfeedError, SourceError
-from infeed_server.engines.tf_data import TfIterator
+from infeed_server.engines.tf_data import TfIterator, start_thread
 from infeed_tfdata.gateway.client import LOST_TIMEOUT_SECONDS, DataServiceClient
 
 _CHECK_INTERVAL_SECONDS = 0.5
@@ -46,9 +46,7 @@ def read_job(
 
     items: queue.Queue[Any] = queue.Queue(1)
     closed = threading.Event()
-    threading.Thread(
-        target=_read, args=(dataset, items, closed), name=f"infeed-service-{pipeline}", daemon=True
-    ).start()
+    start_thread(f"infeed-service-{pipeline}", _read, dataset, items, closed)
     try:
         began_at = waits_since = time.monotonic()
         while True:

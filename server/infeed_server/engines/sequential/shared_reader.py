@@ -15,6 +15,7 @@ from infeed_server.engines.sequential.ranks import (
     RankTracker,
 )
 from infeed_server.engines.sequential.window import Block, DatasetBackend, ReadKey, Window
+from infeed_server.engines.tf_data import start_thread
 
 _MAX_STEP_BYTES = 2 << 30
 """Bytes of a step that are kept to find out whether the data ends inside of it."""
@@ -65,8 +66,7 @@ class SharedReader:
 
     def start_reading(self) -> None:
         blocks = self._dataset.read(self.key)
-        name = f"infeed-dataset-{self._name}"
-        threading.Thread(target=self._run, args=(blocks,), name=name, daemon=True).start()
+        start_thread(f"infeed-dataset-{self._name}", self._run, blocks)
 
     @property
     def start(self) -> int:
