@@ -267,7 +267,7 @@ CASES: dict[str, Case] = {
             warm_up=_DECODE_WARM_UP_SECONDS,
             is_busy=True,
         ),
-        Goal("images/s", images_per_second, Target(1.0)),
+        Goal("images/s", images_per_second, Target(1.35)),
     ),
     "tcp-float32": _case("38.5 MB batches", _infeed("float32"), _tcp("float32"), _speed(_aim(0.7))),
     "tcp-uint8": _case("9.6 MB batches", _infeed("uint8"), _tcp("uint8"), _speed(_aim(0.7))),
@@ -300,9 +300,9 @@ CASES: dict[str, Case] = {
         _speed(),
     ),
     "decode-default": _decode("photos", _service("photos", "auto"), 1.7),
-    "decode-uncompressed": _decode("photos", _service("photos"), 1.4),
+    "decode-uncompressed": _decode("photos", _service("photos"), 2.0),
     "decode-inprocess": _decode(
-        "photos", Side("in process", "inprocess", servers.no_server, "photos"), 0.9
+        "photos", Side("in process", "inprocess", servers.no_server, "photos"), 1.2
     ),
     "gateway-decode": _decode("photos", _service("photos"), 1.0, _GATEWAY),
     "distribute-decode": _decode(

@@ -22,7 +22,7 @@ from benchmarks.loaders import RATE, SERVER_CPU, TRAINER_CPU
 from benchmarks.results import Outcome
 from matplotlib import pyplot as plt
 
-DECODERS = {"Grain": "Pillow", "DataLoader": "Pillow"}
+DECODERS = {"infeed": "infeed-jpeg", "Grain": "Pillow", "DataLoader": "Pillow"}
 """Decoders of the sides that do not use TensorFlow's."""
 
 _DEFAULT = Path("bench-results/results.json")
