@@ -270,12 +270,14 @@ def test_records_are_parsed_before_the_function(engine: Any, tmp_path: Path) -> 
             values = tf.train.Int64List(value=[number])
             feature = {"label": tf.train.Feature(int64_list=values)}
             example = tf.train.Example(features=tf.train.Features(feature=feature))
-            out.write(b"\x80 is no UTF-8" if number == 3 else example.SerializeToString())
+            out.write(b"\xff\xfe\xff bad \xc3" if number == 3 else example.SerializeToString())
     source = {"tfrecord": str(file), "features": {"label": "int64"}}
     fragile = {"function": "fragile", "processes": 1, "fields": {"label": "int64"}}
     made = engine(fragile, source=source, on_error="mask", shuffle={"mode": "none"})
     assert read(made).sample_ids.tolist() == [0, 1, 2, -1, 4, -1, -1, 7]
     Path("quarantine/p.jsonl").unlink()
+    tried = engine({"function": "same"}, source=source, on_error="mask", shuffle={"mode": "none"})
+    assert read(tried).sample_ids.tolist() == [0, 1, 2, -1, 4, 5, 6, 7]
 
 
 def test_zeros_at_the_end_of_values_are_kept(engine: Any, tmp_path: Path) -> None:
