@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from infeed.shared.errors import ConfigError
 from infeed.shared.spec.dataset import COMPRESSIONS
-from infeed_server.runtime.engines import EnginePackage, OpenEngine
+from infeed_server.runtime.engines import OpenEngine, ServicePackage
 from infeed_service.options import ServiceOptions
 
 if TYPE_CHECKING:
@@ -43,4 +43,4 @@ def configure(options: Mapping[str, Any]) -> OpenEngine:
     return partial(open_service, ServiceOptions(**options))
 
 
-PACKAGE = EnginePackage(ServiceOptions, configure)
+PACKAGE = ServicePackage(ServiceOptions, configure)

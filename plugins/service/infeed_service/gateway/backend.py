@@ -24,18 +24,19 @@ from infeed.shared.errors import (
 )
 from infeed.shared.spec import Array, PipelineSpec
 from infeed.shared.spec.dataset import Compression, DatasetRequest, RegisteredDataset
-from infeed_server.engines.sequential.window import Block, ReadKey
+from infeed_server.engines.memory_budget import MemoryBudget
 from infeed_server.storage.faults import is_storage_fault
 from infeed_service.gateway.client import DataServiceClient
 from infeed_service.gateway.reading import read_job
 from infeed_service.graph.plan import DataServicePlan, Variant
 from infeed_service.graph.readers import FILE_CHANGED
+from infeed_service.sequential.engine import SequentialEngine
+from infeed_service.sequential.window import Block, ReadKey
 
 
 class DataServiceBackend:
     """A `DatasetBackend`. Positions count the slots of batches in the order of their arrival."""
 
-    supports_jobs = True
     elements_are_batches = False
 
     def __init__(self, plan: DataServicePlan, client: DataServiceClient) -> None:
@@ -48,7 +49,7 @@ class DataServiceBackend:
 
     def read(self, key: ReadKey) -> Generator[Block, None, None]:
         spec = self.spec
-        variant = Variant(key.slots, key.seed, key.epochs, key.remainder or spec.remainder)
+        variant = Variant(key.slots, key.seed, key.epochs, key.remainder)
         dataset_id = self._register(variant, self._client.compression)
         job_name = key.job_name or f"{spec.name}-{uuid.uuid4().hex}"
         dataset = self._client.read(dataset_id, job_name)
@@ -107,6 +108,18 @@ class DataServiceBackend:
         dataset_id = self._plan.dataset_id(variant, compression)
         self._client.register(dataset_id, compression, partial(self._plan.dataset, variant))
         return dataset_id
+
+
+class DataServiceEngine(SequentialEngine):
+    """The engine of such a pipeline: a `DatasetRegistry`."""
+
+    def __init__(self, backend: DataServiceBackend, budget: MemoryBudget) -> None:
+        super().__init__(backend, budget)
+        self._backend = backend
+
+    def register(self, request: DatasetRequest) -> RegisteredDataset:
+        """Registers a data set of the pipeline; equal requests share one."""
+        return self._backend.register(request)
 
 
 def _sample_ids(metadata: dict[str, Any], sample_count: int) -> Array:

@@ -15,13 +15,12 @@ from infeed.shared.errors import ConfigError
 from infeed.shared.spec.dataset import DatasetRequest
 from infeed_server.config.address import Address
 from infeed_server.engines.memory_budget import MemoryBudget
-from infeed_server.engines.sequential.engine import SequentialEngine
 from infeed_server.observe.callback_metrics import LabelledValues
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.processes.supervisor import ProcessGroup
 from infeed_server.sources import ProgressCallback
-from infeed_service.gateway.backend import DataServiceBackend
+from infeed_service.gateway.backend import DataServiceBackend, DataServiceEngine
 from infeed_service.gateway.client import DataServiceClient, StatusCallback
 from infeed_service.graph import plan_data_service
 from infeed_service.metrics import expose
@@ -62,13 +61,13 @@ class DataService:
         definition: Pipeline,
         budget: MemoryBudget,
         progress: ProgressCallback | None,
-    ) -> SequentialEngine:
+    ) -> DataServiceEngine:
         """Returns the engine of a pipeline, whose data set is registered."""
         plan = plan_data_service(name, definition, progress=progress)
         backend = DataServiceBackend(plan, self.client)
         # A problem of the data set is found at the start.
         backend.register(DatasetRequest(name))
-        return SequentialEngine(backend, budget)
+        return DataServiceEngine(backend, budget)
 
     def watch(self, callback: StatusCallback) -> None:
         """Calls `callback` when the service becomes unavailable or available."""

@@ -7,7 +7,6 @@ from functools import partial
 import tensorflow as tf
 
 from infeed.shared.errors import ConfigError
-from infeed_server.pipeline.sequential_plan import SequentialPlan
 from infeed_server.sources.base import Sample
 from infeed_service.graph.plan import (
     DataServicePlan,
@@ -17,6 +16,7 @@ from infeed_service.graph.plan import (
     with_ram_budget,
 )
 from infeed_service.graph.unsupported import refuse_python_stages
+from infeed_service.sequential.plan import SequentialPlan
 
 
 def plan_elements(plan: SequentialPlan) -> DataServicePlan:

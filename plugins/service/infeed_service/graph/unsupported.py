@@ -10,14 +10,18 @@ from infeed.shared.errors import ConfigError
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import is_python_map
-from infeed_server.sources import ArraysSource, DatasetSource, ImagesSource, Source, TFRecordSource
-from infeed_server.sources.dataset.determinism import iter_stages, python_nodes
+from infeed_server.sources import ArraysSource, ImagesSource, Source, TFRecordSource
 from infeed_server.transforms import Map
 from infeed_server.transforms.base import Step
+from infeed_server.transforms.graph_nodes import find_nodes
+from infeed_service.sequential.determinism import iter_stages
+from infeed_service.sequential.source import DatasetSource
 
 LIMIT_BYTES = 512 << 20
 """Of constants in a graph. A dataset is registered as one message of at most 2 GiB, and each
 process that forwards it holds several copies."""
+
+_PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 
 
 def refuse_python(definition: Pipeline) -> None:
@@ -77,7 +81,7 @@ def require_size(stage: str, size: int, limit: int, alternative: str = "") -> No
 
 def _refuse_nodes(stage: str, name: str, graphs: Iterable[tf.Graph]) -> None:
     for graph in graphs:
-        if nodes := python_nodes(graph):
+        if nodes := find_nodes(graph, _PYTHON_OPS):
             raise _calls_python(stage, f"{name} ({min(nodes).rpartition('/')[2]} in {graph.name})")
 
 

@@ -13,11 +13,9 @@ import numpy as np
 
 from infeed.shared.errors import InfeedError, SourceError
 from infeed.shared.spec import PipelineSpec
-from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
-from infeed_server.engines.base import requires_other_engine
-from infeed_server.engines.sequential.window import Block, ReadKey
 from infeed_server.engines.tf_data import TfIterator, within_limits
-from infeed_server.pipeline.sequential_plan import SequentialPlan
+from infeed_service.sequential.plan import SequentialPlan
+from infeed_service.sequential.window import Block, ReadKey
 
 _MAX_READ_KEYS = 64
 """Read keys whose first block is remembered; beyond it, the oldest is forgotten."""
@@ -25,8 +23,6 @@ _MAX_READ_KEYS = 64
 
 class LocalBackend:
     """A `DatasetBackend` that reads epoch after epoch. Sample ids count from 0 in each."""
-
-    supports_jobs = False
 
     def __init__(self, plan: SequentialPlan) -> None:
         self._plan = plan
@@ -64,10 +60,7 @@ class LocalBackend:
             )
 
     def translate_error(self, error: Exception) -> InfeedError | None:
-        return self._plan.explain(error)
-
-    def register(self, request: DatasetRequest) -> RegisteredDataset:
-        raise requires_other_engine(request.pipeline, "data set to read from workers")
+        return self._plan.source.explain(error, self.spec.name)
 
 
 # No method: a generator that holds its reader would keep an unused reader, with its window, alive

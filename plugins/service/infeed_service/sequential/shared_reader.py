@@ -9,13 +9,13 @@ from collections.abc import Callable, Generator
 
 from infeed.shared.errors import InfeedError, InvalidRequestError, ServerError
 from infeed_server.engines.base import Request, Trainer
-from infeed_server.engines.sequential.ranks import (
+from infeed_server.engines.tf_data import start_thread
+from infeed_service.sequential.ranks import (
     DISCONNECT_TIMEOUT_SECONDS,
     RankStream,
     RankTracker,
 )
-from infeed_server.engines.sequential.window import Block, DatasetBackend, ReadKey, Window
-from infeed_server.engines.tf_data import start_thread
+from infeed_service.sequential.window import Block, DatasetBackend, ReadKey, Window
 
 _MAX_STEP_BYTES = 2 << 30
 """Bytes of a step that are kept to find out whether the data ends inside of it."""

@@ -10,8 +10,8 @@ from concurrent.futures import Future
 
 from infeed_server.engines.base import Answer, Request, Session, Trainer, shutting_down
 from infeed_server.engines.memory_budget import StreamQuota
-from infeed_server.engines.sequential.ranks import RankStream
-from infeed_server.engines.sequential.shared_reader import SharedReader
+from infeed_service.sequential.ranks import RankStream
+from infeed_service.sequential.shared_reader import SharedReader
 
 
 class SequentialSession(Session):

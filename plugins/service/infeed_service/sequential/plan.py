@@ -6,16 +6,14 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from infeed.shared.errors import ConfigError, InfeedError, SourceError, UserCodeError
+from infeed.shared.errors import ConfigError, SourceError, UserCodeError
 from infeed.shared.finish import finished_spec
 from infeed.shared.spec import BYTES, FieldSpec, FinishTransform, Guarantee, PipelineSpec, Spec
-from infeed_server.config.user_errors import user_traceback
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
-from infeed_server.sources import DatasetSource
-from infeed_server.storage.faults import is_storage_fault, one_line
 from infeed_server.version import VERSION
+from infeed_service.sequential.source import DatasetSource
 
 
 @dataclass(frozen=True)
@@ -37,21 +35,11 @@ class SequentialPlan:
     def empty_error(self) -> SourceError:
         return SourceError(f"the dataset of {self.source.label} is empty", pipeline=self.spec.name)
 
-    def explain(self, error: Exception) -> InfeedError | None:
-        """Returns the error for one of TensorFlow's, None for any other."""
-        if not isinstance(error, tf.errors.OpError):
-            return None
-        quotes_traceback = "Traceback (most recent call last)" in error.message
-        problem = user_traceback(error) if quotes_traceback else one_line(error)
-        # Another server may not have the fault.
-        kind = SourceError if is_storage_fault(error) else UserCodeError
-        return kind(
-            f"the dataset of {self.source.label} failed: {problem}", pipeline=self.spec.name
-        )
 
-
-def plan_sequential(name: str, definition: Pipeline, source: DatasetSource) -> SequentialPlan:
+def plan_sequential(name: str, definition: Pipeline) -> SequentialPlan:
     """Plans a pipeline over a dataset function. Raises `ConfigError` and `UserCodeError`."""
+    source = definition.source
+    assert isinstance(source, DatasetSource)
     _refuse_indexed_options(definition)
     try:
         dataset = source.make(definition.shuffle.seed)

@@ -14,15 +14,15 @@ import tensorflow as tf
 import infeed
 from infeed_server.engines.base import Answer, EndOfData, Request, Trainer
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
-from infeed_server.engines.sequential import engine as engine_module
-from infeed_server.engines.sequential import shared_reader as reader_module
-from infeed_server.engines.sequential import window as window_module
-from infeed_server.engines.sequential.engine import SequentialEngine
-from infeed_server.engines.sequential.local_backend import LocalBackend
-from infeed_server.engines.sequential.ranks import DISCONNECT_TIMEOUT_SECONDS
-from infeed_server.engines.sequential.session import SequentialSession
 from infeed_server.pipeline.load import parse
-from infeed_server.pipeline.sequential_plan import plan_sequential
+from infeed_service.sequential import engine as engine_module
+from infeed_service.sequential import shared_reader as reader_module
+from infeed_service.sequential import window as window_module
+from infeed_service.sequential.engine import SequentialEngine
+from infeed_service.sequential.local_backend import LocalBackend
+from infeed_service.sequential.plan import plan_sequential
+from infeed_service.sequential.ranks import DISCONNECT_TIMEOUT_SECONDS
+from infeed_service.sequential.session import SequentialSession
 
 SLOTS = 4
 BLOCK_BYTES = SLOTS * 8
@@ -81,7 +81,7 @@ def engines() -> Iterator[Callable[..., SequentialEngine]]:
 
     def make(dataset: Make, **source: Any) -> SequentialEngine:
         definition = parse({"source": {"dataset": dataset, **source}, "batch": {"size": SLOTS}})
-        local = LocalBackend(plan_sequential("n", definition, definition.source))
+        local = LocalBackend(plan_sequential("n", definition))
         opened.append(SequentialEngine(local, MemoryBudget(default_limit())))
         return opened[-1]
 
@@ -146,7 +146,7 @@ def test_fastest_rank_waits_for_the_slowest(
         future = fast.request()
     assert received == numbers(*range(2, 2 + 2 * (len(received) // SLOTS), 2))
     assert dataset.reads == 1
-    assert engine.window_bytes() <= 4 * 2 * BLOCK_BYTES
+    assert engine.figures().window_bytes <= 4 * 2 * BLOCK_BYTES
 
 
 @pytest.fixture
@@ -281,7 +281,7 @@ def test_resuming_ranks_share_one_read(engines: Any) -> None:
     assert received == [numbers(212), numbers(211), numbers(210)]
     assert dataset.reads == 1
     # Skipped blocks are not kept.
-    assert engine.window_bytes() <= 6 * BLOCK_BYTES
+    assert engine.figures().window_bytes <= 6 * BLOCK_BYTES
 
 
 @pytest.mark.usefixtures("narrow")
@@ -325,7 +325,7 @@ def test_full_window_holds_three_steps_or_its_bytes(
     assert stream.read(8) == numbers(*range(8))
     assert stream.receive(stream.request(step=20)) == numbers(20)
     assert stream.read(8) == numbers(*range(21, 29))
-    assert engine.window_bytes() <= (steps + 1) * BLOCK_BYTES
+    assert engine.figures().window_bytes <= (steps + 1) * BLOCK_BYTES
 
 
 def test_block_that_cannot_be_kept_fails_its_stream(
@@ -371,9 +371,9 @@ def test_idle_reader_is_closed(
     engine = engines(Numbers())
     stream = open_stream(engine)
     stream.read(5)
-    assert engine.window_bytes() >= 5 * BLOCK_BYTES
+    assert engine.figures().window_bytes >= 5 * BLOCK_BYTES
     stream.session.close()
-    eventually(lambda: not engine.window_bytes(), "its window is released")
+    eventually(lambda: not engine.figures().window_bytes, "its window is released")
     assert open_stream(engine).read() == numbers(0)
 
 

@@ -13,13 +13,15 @@ from typing import Annotated, Any, ClassVar
 import tensorflow as tf
 from pydantic import AfterValidator, Field, field_serializer
 
-from infeed.shared.errors import ConfigError, InfeedError
+from infeed.shared.errors import ConfigError, InfeedError, SourceError, UserCodeError
 from infeed.shared.spec import BYTES, DATA_TYPES
 from infeed_server.config.function_identity import function_identity
 from infeed_server.config.importer import load
+from infeed_server.config.user_errors import user_traceback
 from infeed_server.sources.base import CodeDefinition, check_code_name
-from infeed_server.sources.dataset import determinism
 from infeed_server.sources.python.dataset import user_errors
+from infeed_server.storage.faults import is_storage_fault, one_line
+from infeed_service.sequential import determinism
 
 _DEFAULT_NAMES = {
     1: ("features",),
@@ -39,6 +41,7 @@ class DatasetSource(CodeDefinition):
     """
 
     kind: ClassVar[str] = "dataset"
+    engine: ClassVar[str] = "sequential"
 
     dataset: Annotated[str | Callable[[], Any], AfterValidator(check_code_name)]
     """The function; in Python it may be the function itself."""
@@ -66,6 +69,16 @@ class DatasetSource(CodeDefinition):
             named = _to_named_fields(dataset, self.fields, self.label)
         named._infeed_graph = graph  # datasets and iterators derived from it keep it
         return named
+
+    def explain(self, error: Exception, pipeline: str) -> InfeedError | None:
+        """Returns the error for one of TensorFlow's, None for any other."""
+        if not isinstance(error, tf.errors.OpError):
+            return None
+        quotes_traceback = "Traceback (most recent call last)" in error.message
+        problem = user_traceback(error) if quotes_traceback else one_line(error)
+        # Another server may not have the fault.
+        kind = SourceError if is_storage_fault(error) else UserCodeError
+        return kind(f"the dataset of {self.label} failed: {problem}", pipeline=pipeline)
 
     def is_deterministic(self, dataset: tf.data.Dataset) -> bool:
         """Returns whether two runs of the dataset, returned by `make`, give the same elements."""

@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 
 import infeed
-from infeed_server.engines.sequential.local_backend import LocalBackend
-from infeed_server.engines.sequential.window import ReadKey
 from infeed_server.pipeline.load import parse
-from infeed_server.pipeline.sequential_plan import plan_sequential
+from infeed_service.sequential.local_backend import LocalBackend
+from infeed_service.sequential.plan import plan_sequential
+from infeed_service.sequential.window import ReadKey
 
 
 def growing() -> tf.data.Dataset:
@@ -54,7 +54,7 @@ def test_element_unlike_the_first_batch_is_an_error(
 def test_fault_of_storage_is_no_error_of_the_function() -> None:
     dataset = tf.data.Dataset.from_tensors(0)
     definition = parse({"source": {"dataset": lambda: dataset}, "batch": {"size": 1}})
-    backend = LocalBackend(plan_sequential("n", definition, definition.source))  # type: ignore[arg-type]
+    backend = LocalBackend(plan_sequential("n", definition))
     text = "{{function_node __wrapped__Get}} /a.txt; No such file or directory [Op:It] name:"
     away = backend.translate_error(tf.errors.NotFoundError(None, None, text))
     assert type(away) is infeed.SourceError
@@ -78,7 +78,7 @@ def test_random_dataset_is_detected_unless_declared(declared: bool | None) -> No
     if declared is not None:
         source = {**source, "deterministic": declared}
     definition = parse({"source": source, "batch": {"size": 4}})
-    backend = LocalBackend(plan_sequential("n", definition, definition.source))
+    backend = LocalBackend(plan_sequential("n", definition))
 
     def read_first(key: ReadKey) -> None:
         elements = backend.read(key)

@@ -12,7 +12,6 @@ import numpy as np
 
 from infeed.shared.errors import InfeedError
 from infeed.shared.spec import Array, PipelineSpec, Remainder, Spec
-from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed_server.engines.base import HostBatch, Request
 from infeed_server.sources.base import array_bytes
 
@@ -26,14 +25,13 @@ _MAX_RETAINED_BYTES = 1 << 30
 
 class ReadKey(NamedTuple):
     """The parameters of a read; reads with equal keys give the same blocks. `epochs` 0 is endless.
-    An empty `job_name` is a job of its own; `job_name` and `remainder` are for backends with
-    jobs."""
+    An empty `job_name` is a job of its own."""
 
     seed: int
     slots: int
     epochs: int
+    remainder: Remainder = "drop"
     job_name: str = ""
-    remainder: Remainder | None = None
 
 
 @dataclass(frozen=True)
@@ -71,10 +69,6 @@ class DatasetBackend(Protocol):
     def elements_are_batches(self) -> bool:
         """Whether each element is one position, sent to the trainer as it is."""
 
-    @property
-    def supports_jobs(self) -> bool:
-        """Whether several readers can share a job, by its name."""
-
     def read(self, key: ReadKey) -> Generator[Block, None, None]:
         """Yields the elements of one read, and may block for each; `close` releases everything."""
 
@@ -83,9 +77,6 @@ class DatasetBackend(Protocol):
 
     def translate_error(self, error: Exception) -> InfeedError | None:
         """Returns the error for the trainer; None where the cause is unknown."""
-
-    def register(self, request: DatasetRequest) -> RegisteredDataset:
-        """Registers the dataset as `Engine.register` does."""
 
 
 class Window:

@@ -16,22 +16,21 @@ from functools import partial
 
 from infeed.shared.errors import CursorError, InfeedError, ServerUnavailableError
 from infeed.shared.spec import PipelineSpec
-from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed_server.engines.base import (
     Answer,
     EndOfData,
     Engine,
     Request,
     Trainer,
-    requires_other_engine,
     shutting_down,
 )
+from infeed_server.engines.figures import Figures
 from infeed_server.engines.memory_budget import MemoryBudget
-from infeed_server.engines.sequential.ranks import RankTracker
-from infeed_server.engines.sequential.session import SequentialSession
-from infeed_server.engines.sequential.shared_reader import SharedReader, WrongReaderError
-from infeed_server.engines.sequential.window import DatasetBackend, ReadKey, cut_batch
-from infeed_server.engines.state_clock import PipelineState, StateClock, StateSeconds
+from infeed_server.engines.state_clock import PipelineState, StateClock
+from infeed_service.sequential.ranks import RankTracker
+from infeed_service.sequential.session import SequentialSession
+from infeed_service.sequential.shared_reader import SharedReader, WrongReaderError
+from infeed_service.sequential.window import DatasetBackend, ReadKey, cut_batch
 
 log = logging.getLogger(__name__)
 
@@ -63,18 +62,13 @@ class SequentialEngine(Engine):
     def spec(self) -> PipelineSpec:
         return self._dataset.spec
 
-    def register(self, request: DatasetRequest) -> RegisteredDataset:
-        return self._dataset.register(request)
-
     def open(self, slots: int, epochs: int, trainer: Trainer) -> SequentialSession:  # noqa: ARG002
-        if trainer.job_name and not self._dataset.supports_jobs:
-            raise requires_other_engine(self.spec.name, "jobs to take part in")
         if not trainer.feed_id:
             trainer = replace(trainer, feed_id=uuid.uuid4().hex)
         with self._changed:
             if self._closed:
                 raise shutting_down()
-            quota = self._budget.open_quota(self.spec.name)
+            quota = self.budget.open_quota(self.spec.name)
             session = SequentialSession(
                 trainer, epochs, quota, self._changed, self._serve, self._on_closed
             )
@@ -93,16 +87,13 @@ class SequentialEngine(Engine):
                     self._discard(session.reader)  # no other stream can use it
             session.close()
 
-    def queued_requests(self) -> int:
+    def figures(self) -> Figures:
         with self._changed:
-            return sum(session.queued for session in self._sessions)
-
-    def window_bytes(self) -> int:
-        with self._changed:
-            return sum(reader.window.nbytes for reader in self._readers)
-
-    def state_seconds(self) -> StateSeconds:
-        return self._clock.seconds()
+            return Figures(
+                queued_requests=sum(session.queued for session in self._sessions),
+                window_bytes=sum(reader.window.nbytes for reader in self._readers),
+                state_seconds=self._clock.seconds(),
+            )
 
     def close(self) -> None:
         with self._changed:
@@ -198,9 +189,8 @@ class SequentialEngine(Engine):
         stride = self.spec.stride(request.slots)
         step = trainer.world_size * stride
         begin = max(0, request.start - trainer.rank * stride)
-        key = ReadKey(request.seed, request.slots, session.epochs)
-        if self._dataset.supports_jobs:
-            key = key._replace(job_name=trainer.job_name, remainder=trainer.remainder)
+        remainder = trainer.remainder or self.spec.remainder
+        key = ReadKey(request.seed, request.slots, session.epochs, remainder, trainer.job_name)
         usable = [
             reader
             for reader in self._readers
