@@ -25,7 +25,6 @@ RUN mkdir /dist \
  && python tools/requirements_of.py pyproject.toml server cli loadtest formats stores >/dist/server.txt
 COPY client client
 COPY server server
-COPY tfdata tfdata
 COPY plugins plugins
 RUN python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /dist .
 

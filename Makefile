@@ -17,7 +17,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.infeed-ready
 READY := $(VENV)/.infeed-native-ready
 FRAMEWORKS_READY := $(VENV)/.infeed-frameworks-ready
-CODE := client server tfdata plugins native tests examples benchmarks deploy tools
+CODE := client server plugins native tests examples benchmarks deploy tools
 
 # The same default as in `infeed`: TensorFlow's relevant errors are raised as exceptions.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
@@ -145,8 +145,7 @@ soak: $(READY) ## Check that memory does not grow (eight minutes); see benchmark
 lint: $(READY) ## Check style, types, prose, the .proto files and the generated stubs.
 	@$(BIN)/ruff check $(wildcard $(CODE))
 	@$(BIN)/ruff format --check $(wildcard $(CODE))
-	@$(BIN)/mypy client/infeed server/infeed_server tfdata/infeed_tfdata \
-	  plugins/formats/infeed_formats plugins/tools/infeed_tools native/infeed_jpeg
+	@$(BIN)/mypy client/infeed server/infeed_server plugins/*/infeed_* native/infeed_jpeg
 	@$(BIN)/python tools/prose.py
 	@$(BIN)/python -m tools.docs --check
 	@$(BIN)/buf lint
@@ -188,4 +187,4 @@ sbom: $(READY) ## The same with the server and TensorFlow; list what it contains
 .PHONY: clean
 clean: ## Remove .venv, caches and build output.
 	rm -rf $(VENV) build dist native/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find client server tfdata plugins native tests examples benchmarks deploy tools -name __pycache__ -prune -exec rm -rf {} +
+	find client server plugins native tests examples benchmarks deploy tools -name __pycache__ -prune -exec rm -rf {} +

@@ -92,6 +92,24 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
         server.stop(grace=0.2)
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Any], Server]]:
+    """Starts servers of pipelines as `serve` does; they run until the module's last test."""
+    from infeed_server.runtime.options import ServerOptions
+    from infeed_server.runtime.server import Server
+
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as running:
+        patch.chdir(tmp_path_factory.mktemp("shared"))
+
+        def start(pipelines: Any) -> Server:
+            server = Server(pipelines, ServerOptions("127.0.0.1:0", None))
+            running.callback(server.stop, grace=0.2)
+            server.start()
+            return server
+
+        yield start
+
+
 @pytest.fixture(scope="session")
 def new_address() -> Iterator[Callable[[], str]]:
     """Returns a loopback address, whose port is reserved until the end of the session.

@@ -16,7 +16,6 @@ FOLDERS = (
     *(
         "client",
         "server",
-        "tfdata",
         "plugins",
         "proto",
         "tests",

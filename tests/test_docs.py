@@ -99,7 +99,7 @@ def test_documented_command_exists(command: str):
 
 
 def test_environment_variables_are_of_the_code() -> None:
-    folders = ("client", "server", "tfdata", "plugins", "deploy", "tests", "benchmarks")
+    folders = ("client", "server", "plugins", "deploy", "tests", "benchmarks")
     files = [ROOT / "Makefile", *(file for name in folders for file in (ROOT / name).rglob("*.*"))]
     suffixes = {"", ".py", ".sh", ".yaml"}
     code = "\n".join(file.read_text("utf-8") for file in files if file.suffix in suffixes)

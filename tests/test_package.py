@@ -119,7 +119,7 @@ def test_file_that_git_does_not_have_changes_the_build(tmp_path: Path) -> None:
     assert package.compare_builds(*built) == []
     copy = tmp_path / "copy"
     shutil.copytree(package.ROOT / "client", copy / "client")
-    for path in ("server", "tfdata", "plugins", "proto", "native"):
+    for path in ("server", "plugins", "proto", "native"):
         shutil.copytree(package.ROOT / path, copy / path)
     for path in ("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE"):
         shutil.copy(package.ROOT / path, copy)

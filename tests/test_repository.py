@@ -25,7 +25,7 @@ from infeed_server.runtime.options import DEFAULT_HTTP, DEFAULT_LISTEN
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = (
-    *("README.md", "Dockerfile", "client", "server", "tfdata", "plugins"),
+    *("README.md", "Dockerfile", "client", "server", "plugins"),
     *("proto", "docs", "deploy", "examples"),
 )
 TAKEN = {*range(8431, 8435), 8466, 8470, 8471, 8476, 8482, *range(29000, 29007)}

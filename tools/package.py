@@ -38,8 +38,8 @@ from markdown_it import MarkdownIt
 ROOT = Path(__file__).parents[1]
 
 PACKAGES = (
-    *("client/infeed", "server/infeed_server", "tfdata/infeed_tfdata"),
-    *("plugins/formats/infeed_formats", "plugins/tools/infeed_tools"),
+    *("client/infeed", "server/infeed_server", "plugins/formats/infeed_formats"),
+    *("plugins/service/infeed_service", "plugins/tools/infeed_tools"),
 )
 
 SBOM_TOOL = "cyclonedx-bom==7.5.0"

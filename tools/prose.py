@@ -19,7 +19,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 
 CODE = (
-    *("client", "server", "tfdata", "plugins", "native"),
+    *("client", "server", "plugins", "native"),
     *("tests", "examples", "benchmarks", "deploy", "tools"),
 )
 DOCUMENTS = (

@@ -28,7 +28,7 @@ HEAVY = (
 STEPS = {
     "infeed": "import infeed",
     "audit": "import infeed.audit",
-    "tfdata rpc": "import infeed_tfdata.rpc",
+    "service rpc": "import infeed_service.rpc",
     "cli": "import infeed.cli, infeed_server.cli",
     "tensorflow": "import tensorflow",
 }
@@ -58,7 +58,7 @@ def loaded() -> dict[str, set[str]]:
     return {name: set(packages) for name, packages in loaded.items()}
 
 
-@pytest.mark.parametrize("step", ["infeed", "audit", "tfdata rpc"])
+@pytest.mark.parametrize("step", ["infeed", "audit", "service rpc"])
 def test_trainer_loads_no_heavy_package(loaded: dict[str, set[str]], step: str) -> None:
     assert "infeed" in loaded[step]
     assert not loaded[step] & set(HEAVY)

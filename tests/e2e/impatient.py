@@ -9,7 +9,7 @@ import sys
 
 import infeed.cli
 from infeed_server.processes import signals, supervisor
-from infeed_tfdata.roles import liveness, run, worker
+from infeed_service.roles import liveness, run, worker
 
 liveness.CHECK_INTERVAL_SECONDS = 0.2
 worker.CHECK_INTERVAL_SECONDS = 0.2

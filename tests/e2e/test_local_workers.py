@@ -11,9 +11,9 @@ from tests.harness.nursery import Nursery
 
 from infeed.shared.errors import ServerError
 from infeed_server.config.address import Address
-from infeed_tfdata.gateway.service import local_workers
-from infeed_tfdata.options import DispatcherOptions
-from infeed_tfdata.roles.dispatcher import DispatcherRole
+from infeed_service.gateway.service import local_workers
+from infeed_service.options import DispatcherOptions
+from infeed_service.roles.dispatcher import DispatcherRole
 
 LOCAL = Address("127.0.0.1", 0)
 

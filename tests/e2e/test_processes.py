@@ -275,7 +275,7 @@ def test_dataset_without_an_order_ends_each_process(command_line: Any, folder: P
     with (folder / "parent").open("w"):
         assert process.wait() == 1
     assert process.stdout == ""
-    assert "n.source.dataset: it has no order" in process.stderr
+    assert "n.source: it has no order" in process.stderr
     assert "leave out --processes" in process.stderr
 
 

@@ -14,11 +14,11 @@ from infeed.shared.errors import SourceError
 from infeed.shared.report import TrainerReport
 from infeed.shared.spec import Cast
 from infeed.testing import FakeTransport
+from infeed_server.engines.figures import Figures
+from infeed_server.engines.state_clock import STATES, PipelineState
 from infeed_server.observe.jobs import JobKey
 from infeed_server.observe.metrics import Metrics
 from infeed_server.observe.observer import Observer
-from infeed_server.pipeline.picture_counts import PictureCounts
-from infeed_server.sources.python.work_meter import PythonWork
 
 BAD_SAMPLE: dict[str, Any] = {
     "time": "2026-01-02T03:04:05.678+00:00",
@@ -45,22 +45,21 @@ def fake_engine(name: str, **values: Any) -> Any:
         rows, name=name, batch_size=4, seed=3, finish_transforms=[Cast("image", "float32")]
     )
     classes = {"label": ("cat", "<b>dog</b>", "owl", "pig")}
-    pictures = PictureCounts()
-    pictures.add(["decoded"] * 20 + ["progressive"] * 3 + ["damaged"])
-    states = {"no_request": 0.0, "no_budget": 0.0, "source": 0.0, "transform": 0.0, "repair": 0.0}
+    states: dict[PipelineState, float] = dict.fromkeys(STATES, 0.0)
+    budget = SimpleNamespace(held_batches=lambda _: 6, held_bytes=lambda _: 7_000)
+    access = ("order", "describe_slots", "find_sample", "provenance")
     return SimpleNamespace(
         spec=replace(transport.spec, classes=classes),
         states=states,
-        state_seconds=lambda: dict(states),
-        python_work=PythonWork,
-        queued_requests=lambda: 5,
-        unsent_batches=lambda: 6,
-        unsent_bytes=lambda: 7_000,
-        window_bytes=lambda: 0,
-        cache_bytes=lambda: 0,
-        sample_counts=lambda: {"computed_samples": 30, "shared_samples": 10},
-        pictures=pictures,
+        budget=budget,
+        figures=lambda: Figures(
+            queued_requests=5,
+            state_seconds=dict(states),
+            sample_counts={"computed_samples": 30, "shared_samples": 10},
+            pictures={"native": 20, "tensorflow": 4},
+        ),
         bad_samples=lambda: values.get("bad", []),
+        **dict.fromkeys(access, lambda *_: None),
     )
 
 

@@ -12,9 +12,9 @@ from prometheus_client.registry import Collector
 from tools.docs.markdown import Table, cell, code
 
 from infeed_server.observe.metrics import Metrics
-from infeed_tfdata.gateway.service import add_metrics
-from infeed_tfdata.metrics import new_registry
-from infeed_tfdata.roles.run import add_dispatcher_metrics, add_worker_metrics
+from infeed_service.gateway.service import add_metrics
+from infeed_service.metrics import new_registry
+from infeed_service.roles.run import add_dispatcher_metrics, add_worker_metrics
 
 _SUFFIXES = {"counter": "_total", "info": "_info"}
 

@@ -14,7 +14,8 @@ from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.load import FilePipelines, error_path
 from infeed_server.processes.daemon_executor import DaemonExecutor
 from infeed_server.runtime.engine_factory import build
-from infeed_server.sources import DatasetSource, ProgressCallback
+from infeed_server.sources import ProgressCallback
+from infeed_server.sources.base import IndexedDefinition
 
 DATASET_TIMEOUT_SECONDS = 60.0
 """Time for the first batch of a dataset: TensorFlow waits forever for a tf.data service that is
@@ -36,7 +37,7 @@ def make_first_batch(
     """Opens a pipeline and makes its first batch. Unless `with_bad_samples`, a sample that cannot
     be read or transformed is no problem: a scan reports it."""
     try:
-        if isinstance(pipelines[name].source, DatasetSource):
+        if not isinstance(pipelines[name].source, IndexedDefinition):
             return _make_within_timeout(name, pipelines[name], progress)
         return _make(name, pipelines[name], progress)
     except InfeedError as error:
@@ -54,7 +55,7 @@ def _make(name: str, definition: Pipeline, progress: ProgressCallback) -> FirstB
     engine = build(name, definition, Monitor(), progress)
     try:
         engine.warm_up()
-        return FirstBatch(classes=engine.spec.classes, decoder=str(engine.pictures))
+        return FirstBatch(classes=engine.spec.classes, decoder=engine.figures().decoder)
     finally:
         engine.close()
 
@@ -67,7 +68,7 @@ def _make_within_timeout(name: str, definition: Pipeline, progress: ProgressCall
         made.exception(DATASET_TIMEOUT_SECONDS)
     except FutureTimeoutError:
         raise SourceError(
-            f"source.dataset: no first batch within {DATASET_TIMEOUT_SECONDS:g} seconds; see that "
-            "the files and the tf.data service that it reads from can be reached"
+            f"source.{definition.source.kind}: no first batch within {DATASET_TIMEOUT_SECONDS:g} "
+            "seconds; see that the files and the tf.data service that it reads from can be reached"
         ) from None
     return made.result()

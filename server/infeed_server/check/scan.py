@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing
-from typing import Any
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import tensorflow as tf
@@ -22,8 +22,7 @@ from infeed_server.engines.tf_data import graph_options, unbatched
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed, split_python_maps
 from infeed_server.pipeline.load import FilePipelines, error_path
-from infeed_server.pipeline.sequential_plan import plan_sequential
-from infeed_server.sources import DatasetSource, ProgressCallback
+from infeed_server.sources import ProgressCallback
 
 _NO_LABEL_STAGE = "labels"
 """The stage of the error of a sample that has no label."""
@@ -41,6 +40,19 @@ Scanning = Callable[[str, int | None], AbstractContextManager[Advance]]
 """Returns a context in which so many samples of a pipeline are read; None: an unknown number."""
 
 
+@runtime_checkable
+class Dataset(Protocol):
+    """A source of elements that are read from the first one on, batches or samples."""
+
+    kind: ClassVar[str]
+
+    def make(self, seed: int) -> tf.data.Dataset:
+        """Returns its dataset for a seed. Raises `ConfigError` and `UserCodeError`."""
+
+    def explain(self, error: Exception, pipeline: str) -> InfeedError | None:
+        """Returns the error for one of TensorFlow's, None for any other."""
+
+
 def scan_pipeline(
     pipelines: FilePipelines,
     name: str,
@@ -54,7 +66,7 @@ def scan_pipeline(
     maximum number of samples, `max_examples` of bad ones with their errors."""
     definition, doc = pipelines[name], pipelines.document
     try:
-        if isinstance(definition.source, DatasetSource):
+        if isinstance(definition.source, Dataset):
             report = _scan_dataset(name, definition, definition.source, limit, scanning)
         else:
             with opening(name) as on_open:
@@ -73,20 +85,24 @@ def scan_pipeline(
 
 
 def _scan_dataset(
-    name: str, definition: Pipeline, source: DatasetSource, limit: int | None, scanning: Scanning
+    name: str,
+    definition: Pipeline,
+    source: Dataset,
+    limit: int | None,
+    scanning: Scanning,
 ) -> PipelineReport:
     """Reads a dataset once from its beginning, and measures its fields. Raises `UserCodeError`
     where the dataset fails, and `ConfigError` for an endless one without a limit."""
-    plan = plan_sequential(name, definition, source)
-    spec = plan.spec
-    dataset = plan.dataset(spec.seed, spec.batch_size)
-    if limit is None and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
-        raise ConfigError("source.dataset: the dataset is endless; give --limit")
-    samples = unbatched(dataset)
+    dataset = source.make(definition.shuffle.seed)
+    cardinality = int(dataset.cardinality())
+    if limit is None and cardinality == tf.data.INFINITE_CARDINALITY:
+        raise ConfigError(f"source.{source.kind}: the dataset is endless; give --limit")
+    # Of a dataset of batches, the number of batches is known, but not of samples.
+    count = cardinality if definition.batch and cardinality >= 0 else None
+    samples = dataset if definition.batch else unbatched(dataset)
     steps = list(enumerate(definition.transforms))
     measures = Measures.of(dict(samples.element_spec), lambda sample: sample, steps)
-    # Of a dataset of batches, the number of batches is known, but not of samples.
-    report = PipelineReport(name, None if plan.batched else spec.sample_count)
+    report = PipelineReport(name, count)
     report.measure(measures, steps)
     rows = samples.take(-1 if limit is None else limit).map(
         lambda sample: {
@@ -96,13 +112,13 @@ def _scan_dataset(
         }
     )
     try:
-        with scanning(name, limit or spec.sample_count) as advance:
+        with scanning(name, limit or count) as advance:
             for _, values, classes in _measured(rows, measures):
                 report.add(np.asarray(values), classes)
                 report.scanned += len(values)
                 advance(len(values))
     except tf.errors.OpError as error:
-        raise plan.explain(error) or error from error
+        raise source.explain(error, name) or error from error
     return report
 
 

@@ -28,10 +28,11 @@ def user_code_error(source: str, error: Exception) -> UserCodeError:
     return UserCodeError(f"{source} raised {type(error).__name__}:\n{user_traceback(error)}")
 
 
-def user_traceback(error: BaseException) -> str:
+def user_traceback(error: BaseException, *, skip: int = 0) -> str:
     """Returns `Traceback (most recent call last): ...` without frames of TensorFlow and infeed.
-    AutoGraph runs a rewritten copy of the user's code; the lines are from the original. An error of
-    a `tf.py_function` is a kernel's error that quotes the traceback; the quoted one is returned."""
+    `skip` is the number of further frames that are infeed's. AutoGraph runs a rewritten copy of the
+    user's code; the lines are from the original. An error of a `tf.py_function` is a kernel's error
+    that quotes the traceback; the quoted one is returned."""
     message = ""
     with contextlib.suppress(Exception):  # the class may be the user's
         message = shorten(str(getattr(error, "message", "")))
@@ -49,7 +50,7 @@ def user_traceback(error: BaseException) -> str:
         ]
         cause = [shorten(metadata.cause_message) + "\n"]
     else:
-        frames = list(traceback.extract_tb(error.__traceback__))
+        frames = list(traceback.extract_tb(error.__traceback__))[skip:]
         cause = [shorten(line) for line in traceback.format_exception_only(error)]
     user_frames = [frame for frame in frames if not frame.filename.startswith(_INTERNAL_PATHS)]
     return "".join([_HEADER, *traceback.format_list(user_frames), *cause]).rstrip()

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from infeed.shared.errors import InvalidRequestError, ServerUnavailableError
+from infeed.shared.errors import ServerUnavailableError
 from infeed.shared.spec import Array, PipelineSpec, Remainder
-from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed.shared.spec.segment import Lineage
-from infeed.v1 import feed_service_pb2 as service
 from infeed.wire.batch import Payload
+from infeed_server.engines.figures import Figures
 from infeed_server.engines.memory_budget import MemoryBudget, StreamQuota
-from infeed_server.engines.state_clock import StateSeconds
-from infeed_server.order import Order
-from infeed_server.pipeline.picture_counts import PictureCounts
-from infeed_server.sources.python.work_meter import PythonWork
 
 if TYPE_CHECKING:
     from infeed.shared.telemetry.batch_span import BatchSpan
@@ -142,93 +137,27 @@ class Session(ABC):
 
 
 class Engine(ABC):
-    """Serves one pipeline. What only some engines know has an empty answer here."""
-
-    pictures: PictureCounts | str = ""
-    """What the native decoder makes, or a line why TensorFlow decodes; empty without pictures."""
+    """Serves one pipeline. What only some engines know is in `capabilities`."""
 
     def __init__(self, budget: MemoryBudget) -> None:
-        self._budget = budget
+        self.budget = budget
 
     @property
     @abstractmethod
     def spec(self) -> PipelineSpec: ...
 
-    def order(self, seed: int, lineage: Lineage = ()) -> Order:  # noqa: ARG002
-        """Returns the order of a run. Raises `InvalidRequestError` for segments that the pipeline
-        cannot have, and where samples have no order that is known."""
-        raise self._no_order()
-
-    def describe_slots(self, run: RunKey, positions: range, draws: bool) -> Iterator[service.Slot]:  # noqa: ARG002
-        """Yields what positions of a run have; `draws`: with what random transforms draw, for
-        which the samples are read. Raises as `order` does."""
-        raise self._no_order()
-
-    def find_sample(self, run: RunKey, sample: str, epochs: int) -> service.FindSampleResponse:  # noqa: ARG002
-        """Returns where a sample is in so many epochs of a run, by index, file or label. Raises
-        `SampleNotFoundError`, and as `order` does."""
-        raise self._no_order()
-
-    def _no_order(self) -> InvalidRequestError:
-        return InvalidRequestError(
-            f"pipeline {self.spec.name!r} has no random access, so the samples at its positions "
-            "are not known; use an indexed source on the local engine",
-            pipeline=self.spec.name,
-        )
-
     @abstractmethod
     def open(self, slots: int, epochs: int, trainer: Trainer) -> Session:
         """Opens a stream of batches of `slots` slots; `epochs` 0 is endless."""
-
-    def register(self, request: DatasetRequest) -> RegisteredDataset:
-        """Registers the pipeline as a tf.data service dataset; equal requests share one. Raises
-        `InvalidRequestError` where the engine makes the batches itself."""
-        raise requires_other_engine(request.pipeline, "data set to read from workers")
 
     @abstractmethod
     def warm_up(self) -> Answer:
         """Makes the first batch of the default size, so that the first trainer need not wait.
         Raises the errors of a stream: `SampleError`, `UserCodeError`."""
 
-    @abstractmethod
-    def queued_requests(self) -> int:
-        """Counts the requests on which no work has started."""
-
-    def unsent_batches(self) -> int:
-        """Counts the batches in progress, and those ready but not sent."""
-        return self._budget.held_batches(self.spec.name)
-
-    def unsent_bytes(self) -> int:
-        """Returns the payload bytes of the unsent batches."""
-        return self._budget.held_bytes(self.spec.name)
-
-    def window_bytes(self) -> int:
-        """Returns the bytes of batches that are kept for slower trainers."""
-        return 0
-
-    def cache_bytes(self) -> int:
-        """Returns the bytes of the samples in the pipeline's cache."""
-        return 0
-
-    @abstractmethod
-    def state_seconds(self) -> StateSeconds:
-        """Returns the time in each state so far, summed over what runs in parallel."""
-
-    def python_work(self) -> PythonWork:
-        """Returns the work of the user's Python code where samples are read."""
-        return PythonWork()
-
-    def sample_counts(self) -> dict[str, int]:
-        """Returns how its samples were got so far, by the names of `report.SAMPLE_COUNTS`."""
-        return {}
-
-    def bad_samples(self) -> list[dict[str, Any]]:
-        """Returns the last bad samples for JSON, the last one first."""
-        return []
-
-    def provenance(self, sample_id: int) -> tuple[str | None, int | None]:  # noqa: ARG002
-        """Returns the file of a sample and its offset there in bytes; None where unknown."""
-        return None, None
+    def figures(self) -> Figures:
+        """Returns what the engine has done so far, and what it holds now."""
+        return Figures()
 
     @abstractmethod
     def close(self) -> None:
@@ -242,15 +171,6 @@ def mean_string_bytes(answer: Answer) -> int:
     fields = [array for array in answer.arrays.values() if array.dtype == object]
     total = sum(len(string) for array in fields for string in array.flat)
     return total // max(1, int(answer.mask.sum()))
-
-
-def requires_other_engine(pipeline: str, what: str) -> InvalidRequestError:
-    """Returns the error for a request that the local engine cannot answer."""
-    return InvalidRequestError(
-        f"{pipeline!r} has no {what}: this server makes its batches itself, with the local engine; "
-        "read it with infeed.connect(...), or start the server with an --engine that has them",
-        pipeline=pipeline,
-    )
 
 
 def shutting_down() -> ServerUnavailableError:

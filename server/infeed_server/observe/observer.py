@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import resource
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from infeed.shared.spec import PipelineSpec
 from infeed_server.engines.base import Engine
+from infeed_server.engines.capabilities import RandomAccess
 from infeed_server.observe.callback_metrics import LabelledValues
 from infeed_server.observe.jobs import Jobs
 from infeed_server.observe.metrics import Metrics
 from infeed_server.observe.pipeline_reports import PipelineReports
 from infeed_server.observe.status import Document, Status
-from infeed_server.pipeline.picture_counts import DECODED
 from infeed_server.storage.requests import traffic
 
 UPDATE_INTERVAL_SECONDS = 1.0
@@ -26,7 +25,7 @@ _MAX_CLASSES = 3
 """Classes of a field whose names the status has."""
 
 _QUEUES = ("queued_requests", "unsent_batches", "unsent_bytes", "window_bytes", "cache_bytes")
-"""Methods of an engine, which are figures of the status and metrics."""
+"""What an engine holds, for the status and metrics."""
 
 
 class Observer:
@@ -99,7 +98,7 @@ class Observer:
                 "report": self._reports.report(name).to_json(),
                 "totals": totals[name],
                 "source_error": self.metrics.source_errors.get(name),
-                "queues": {queue: getattr(engine, queue)() for queue in _QUEUES},
+                "queues": _queues(engine),
                 "jobs": self.jobs.to_json(name),
             }
             for name, engine in list(self._engines.items())
@@ -119,16 +118,16 @@ class Observer:
     def bad_samples(self, pipeline: str) -> list[list[Document]]:
         """Returns the last bad samples of a pipeline in a list, which is empty without it."""
         engine = self._engines.get(pipeline)
-        return [] if engine is None else [engine.bad_samples()]
+        return [engine.bad_samples()] if isinstance(engine, RandomAccess) else []
 
     def _queue(self, queue: str) -> LabelledValues:
-        return {(name,): getattr(engine, queue)() for name, engine in list(self._engines.items())}
+        return {(name,): _queues(engine)[queue] for name, engine in list(self._engines.items())}
 
     def _state_seconds(self) -> LabelledValues:
         return {
             (name, state): seconds
             for name, engine in list(self._engines.items())
-            for state, seconds in engine.state_seconds().items()
+            for state, seconds in engine.figures().state_seconds.items()
         }
 
     def _sample_counts(self, *, is_cache: bool) -> LabelledValues:
@@ -136,17 +135,25 @@ class Observer:
         return {
             (name, count.removeprefix("cache_").removesuffix("_samples")): value
             for name, engine in list(self._engines.items())
-            for count, value in engine.sample_counts().items()
+            for count, value in engine.figures().sample_counts.items()
             if count.startswith("cache_") == is_cache
         }
 
     def _pictures(self) -> LabelledValues:
-        pictures: Counter[tuple[str, ...]] = Counter()
-        for name, engine in list(self._engines.items()):
-            counts = {} if isinstance(engine.pictures, str) else engine.pictures.by_status()
-            for status, count in counts.items():
-                pictures[name, "native" if status == DECODED else "tensorflow"] += count
-        return pictures
+        return {
+            (name, decoder): count
+            for name, engine in list(self._engines.items())
+            for decoder, count in engine.figures().pictures.items()
+        }
+
+
+def _queues(engine: Engine) -> dict[str, int]:
+    figures, budget, name = engine.figures(), engine.budget, engine.spec.name
+    unsent = {
+        "unsent_batches": budget.held_batches(name),
+        "unsent_bytes": budget.held_bytes(name),
+    }
+    return {queue: unsent.get(queue, getattr(figures, queue, 0)) for queue in _QUEUES}
 
 
 def _labelled(values: Mapping[str, float | None]) -> LabelledValues:

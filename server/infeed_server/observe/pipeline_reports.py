@@ -70,11 +70,12 @@ class PipelineReports:
         with self._lock:
             self._updated_at = now
             for name, pipeline in self._pipelines.items():
-                engine, work = pipeline.engine, pipeline.engine.python_work()
-                states = {f"{name}_seconds": time for name, time in engine.state_seconds().items()}
+                figures = pipeline.engine.figures()
+                work, states = figures.python_work, figures.state_seconds
+                times = {f"{state}_seconds": seconds for state, seconds in states.items()}
                 python = {"python_seconds": work.seconds, "python_samples": work.samples}
-                counts = {name: engine.sample_counts().get(name, 0) for name in SAMPLE_COUNTS}
-                pipeline.counters = {**totals[name], **states, **python, **counts, **used}
+                counts = {kind: figures.sample_counts.get(kind, 0) for kind in SAMPLE_COUNTS}
+                pipeline.counters = {**totals[name], **times, **python, **counts, **used}
                 pipeline.window.sample(now, pipeline.counters)
                 pipeline.report = replace(
                     pipeline.report,

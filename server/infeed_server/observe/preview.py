@@ -17,6 +17,7 @@ from infeed.shared import pictures
 from infeed.shared.errors import InfeedError, InvalidRequestError, PipelineNotFoundError
 from infeed.shared.spec import Array
 from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
+from infeed_server.engines.capabilities import random_access
 
 MAX_SAMPLES = 8
 
@@ -53,10 +54,7 @@ class Previews:
             raise PipelineNotFoundError(f"there is no pipeline {pipeline!r}; there is: {names}")
         if not 0 <= position <= _MAX_POSITION:
             raise InvalidRequestError(f"position={position} must be from 0 to 2^62")
-        if engine.spec.guarantee.resume != "constant_time":
-            raise InvalidRequestError(
-                f"{pipeline!r} is read from its beginning, so a preview would cost too much"
-            )
+        random_access(engine)  # another is read up to the position
         if self._clock() < self._next_at or not self._lock.acquire(blocking=False):
             raise BusyError
         try:
@@ -86,11 +84,12 @@ def _batch(engine: Engine, position: int, slots: int) -> HostBatch:
 
 
 def _to_json(engine: Engine, batch: HostBatch) -> dict[str, Any]:
+    source = random_access(engine)
     field = picture_field({name: array[0] for name, array in batch.arrays.items()})
     samples: list[dict[str, Any]] = []
     for slot, number in enumerate(map(int, batch.sample_ids)):
         sample_id = number if batch.mask[slot] else None
-        file, offset = (None, None) if sample_id is None else engine.provenance(sample_id)
+        file, offset = (None, None) if sample_id is None else source.provenance(sample_id)
         sent = {name: array[slot] for name, array in batch.arrays.items()}
         samples.append(
             {

@@ -26,6 +26,12 @@ class PictureCounts:
         with self._lock:
             return dict(self._counts)
 
+    def by_decoder(self) -> dict[str, int]:
+        """Returns the pictures that were decoded, by `native` or `tensorflow`."""
+        counts = self.by_status()
+        native = counts.pop(DECODED, 0)
+        return {"native": native, "tensorflow": sum(counts.values())}
+
     def __str__(self) -> str:
         counts = Counter(self.by_status())
         if not (total := counts.total()):

@@ -26,7 +26,8 @@ from infeed_server.pipeline.indexed_plan import (
 from infeed_server.pipeline.lineage import segment_of
 from infeed_server.pipeline.load import Pipelines, load, located
 from infeed_server.pipeline.removal import removed_samples
-from infeed_server.sources import DatasetSource, Source
+from infeed_server.sources import Source
+from infeed_server.sources.base import IndexedDefinition
 from infeed_server.sources.concat import ConcatSource
 
 MAX_TAILS = 4096
@@ -160,7 +161,7 @@ class Definitions:
     def _open(self, number: int, name: str) -> Opened:
         if (number, name) not in self._opened:
             definition = self.files[number][name]
-            if isinstance(definition.source, DatasetSource):
+            if not isinstance(definition.source, IndexedDefinition):
                 raise ConfigError(
                     f"pipeline {name!r} is sequential: its order is its dataset's, and no "
                     "arithmetic, so its runs cannot be amended or compared; use a source with "

@@ -9,12 +9,11 @@ from infeed_server.engines.indexed.engine import IndexedEngine
 from infeed_server.engines.indexed.quarantine import Quarantine
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
 from infeed_server.engines.monitor import Monitor
-from infeed_server.engines.sequential.engine import SequentialEngine
-from infeed_server.engines.sequential.local_backend import LocalBackend
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import plan_indexed
-from infeed_server.pipeline.sequential_plan import plan_sequential
-from infeed_server.sources import DatasetSource, ProgressCallback
+from infeed_server.runtime.engines import engine_of
+from infeed_server.sources import ProgressCallback
+from infeed_server.sources.base import IndexedDefinition
 
 _log = logging.getLogger(__name__)
 
@@ -35,9 +34,8 @@ def build(
     with a path in it, as in `transforms[1].resize: ...`.
     """
     budget = budget or MemoryBudget(default_limit())
-    if isinstance(definition.source, DatasetSource):
-        dataset = LocalBackend(plan_sequential(name, definition, definition.source))
-        return SequentialEngine(dataset, budget)
+    if not isinstance(definition.source, IndexedDefinition):
+        return engine_of(definition.source.engine)(name, definition, budget)
     source = definition.open(progress)
     try:
         plan = plan_indexed(name, definition, source, decoder=decoder)

@@ -1,13 +1,15 @@
-"""Engines of other packages, found by the entry point group `infeed.engines`.
+"""Engines of other packages, found by entry points.
 
-An entry point has the engine's name, as `--engine` takes it, and loads an `EnginePackage`.
+Of `infeed.engines`, an entry point has the name that a source definition gives as its `engine`, and
+loads a `BuildEngine`. Of `infeed.services`, it has the name that `--engine` takes, and loads a
+`ServicePackage`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from infeed.shared.doors import Door
 from infeed.shared.errors import ConfigError
@@ -23,7 +25,11 @@ if TYPE_CHECKING:  # `infeed --help` needs the names of the options alone
 
 LOCAL = "local"
 
-_DOOR = Door("infeed.engines", "engine")
+_ENGINES = Door("infeed.engines", "engine")
+_SERVICES = Door("infeed.services", "engine")
+
+BuildEngine: TypeAlias = "Callable[[str, Pipeline, MemoryBudget], Engine]"
+"""Returns the engine of the named pipeline. Raises as `engine_factory.build` does."""
 
 
 class RemoteEngine(Protocol):
@@ -54,7 +60,7 @@ OpenEngine = Callable[[bool], RemoteEngine]
 
 
 @dataclass(frozen=True)
-class EnginePackage:
+class ServicePackage:
     """What another package adds to `infeed serve`."""
 
     options: type[Options]
@@ -63,9 +69,16 @@ class EnginePackage:
     """Checks the options that were given. Raises `ConfigError`."""
 
 
+def engine_of(name: str) -> BuildEngine:
+    """Returns what builds the engines of this name. Raises `ConfigError` where its package is at
+    fault."""
+    found: BuildEngine = _ENGINES.load(name)
+    return found
+
+
 def engine_names() -> list[str]:
     """Returns the values of `--engine`."""
-    return [LOCAL, *_DOOR.names()]
+    return [LOCAL, *_SERVICES.names()]
 
 
 def engine_options() -> type[Options]:
@@ -98,5 +111,5 @@ def configure_engine(options: Options) -> OpenEngine | None:
     return packages[name].configure(given) if name in packages else None
 
 
-def _packages() -> dict[str, EnginePackage]:
-    return {name: _DOOR.load(name) for name in _DOOR.names()}
+def _packages() -> dict[str, ServicePackage]:
+    return {name: _SERVICES.load(name) for name in _SERVICES.names()}

@@ -191,10 +191,10 @@ class Server:
         if self._remote:
             engine = self._remote.build(name, definition, self._budget, on_progress)
         else:
-            decoder = self._options.decoder.value
-            engine = build(name, definition, self.metrics, on_progress, self._budget, decoder)
-            if engine.pictures:
-                _log.info("%s: %s", name, str(engine.pictures))
+            option = self._options.decoder.value
+            engine = build(name, definition, self.metrics, on_progress, self._budget, option)
+            if decoder := engine.figures().decoder:
+                _log.info("%s: %s", name, decoder)
         self._closing.callback(engine.close)
         if self._options.shares_port:
             _require_shareable(engine)
@@ -253,10 +253,10 @@ def _trace() -> Trace | None:
 
 
 def _require_shareable(engine: Engine) -> None:
-    """Raises `ConfigError` for a dataset whose ranks must use one process: the kernel would connect
-    each to another one."""
-    if engine.spec.guarantee.resume == "none":
+    """Raises `ConfigError` where ranks must use one process: the kernel would connect each to
+    another one."""
+    if engine.spec.guarantee.order == "none":
         raise ConfigError(
-            "source.dataset: it has no order, so all ranks must share one reading of it, which "
-            "several processes cannot; leave out --processes, or make it deterministic"
+            "source: it has no order, so all ranks must share one reading of it, which several "
+            "processes cannot; leave out --processes, or make it deterministic"
         )

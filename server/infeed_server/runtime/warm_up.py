@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from infeed.shared.errors import InfeedError, SourceError
 from infeed_server.control.health import Health, Readiness
 from infeed_server.engines.base import Engine, mean_string_bytes
+from infeed_server.engines.capabilities import RandomAccess
 from infeed_server.processes.periodic import PeriodicTask
 
 _WARM_UP_INTERVAL_SECONDS = 10.0
@@ -68,7 +69,7 @@ class WarmUp:
     def _warm(self, name: str) -> None:
         """Makes a first batch. A failing pipeline is served nevertheless, so that its trainers get
         the error, and can read the batches that do not fail. A fault of storage can pass, so its
-        batch is tried again; reading up to it must cost little."""
+        batch is tried again, where nothing is read up to it."""
         engine = self._engines[name]
         self._cold.discard(name)
         try:
@@ -76,8 +77,7 @@ class WarmUp:
         except InfeedError as error:
             reason = f"its first batch fails: {error}"
             self._health.set(name, ready=False, reason=reason, level=logging.ERROR)
-            is_quick = engine.spec.guarantee.resume == "constant_time"
-            if is_quick and isinstance(error, SourceError):
+            if isinstance(error, SourceError) and isinstance(engine, RandomAccess):
                 self._cold.add(name)
         else:
             self._health.set(name, ready=True, reason="its first batch is made")

@@ -16,6 +16,7 @@ from infeed.shared.spec.segment import Lineage
 from infeed.v1 import stream_pb2
 from infeed.wire.batch import EncodedBatch, Payload, encode_batch, encode_end, payload_bytes
 from infeed_server.engines.base import Answer, EndOfData, Engine, HostBatch, Request, Session
+from infeed_server.engines.capabilities import dataset_registry, random_access
 from infeed_server.serving import request_checks
 from infeed_server.serving.auth import Caller
 
@@ -76,7 +77,9 @@ class Catalog:
         trainer = request_checks.parse_trainer(message)
         lineage = request_checks.parse_lineage(message.lineage)
         if lineage:
-            engine.order(seed, lineage)
+            random_access(engine).order(seed, lineage)
+        if trainer.job_name:
+            dataset_registry(engine, "jobs to take part in")
         session = engine.open(batch_size, message.epochs, trainer)
         off = (stream_pb2.CHECKSUM_OFF, *[stream_pb2.CHECKSUM_AUTO] * is_protected)
         stream = BatchStream(
@@ -101,7 +104,7 @@ class Catalog:
         self._check_batch_bytes(spec, batch_size, finish_on_server=False)
         seed = spec.seed if request.seed is None else request.seed
         request_checks.check_seed_and_epochs(seed, request.epochs)
-        return engine.register(request)
+        return dataset_registry(engine, "data set to read from workers").register(request)
 
     def _check_batch_bytes(
         self, spec: PipelineSpec, batch_size: int, *, finish_on_server: bool

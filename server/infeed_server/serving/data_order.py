@@ -8,6 +8,7 @@ from itertools import takewhile
 from infeed.shared.errors import InvalidRequestError
 from infeed.v1 import feed_service_pb2 as messages
 from infeed_server.engines.base import Engine, RunKey
+from infeed_server.engines.capabilities import random_access
 from infeed_server.serving import request_checks
 
 _MAX_SLOTS, _MAX_DRAWN_SLOTS = 4096, 256
@@ -32,7 +33,7 @@ def describe_slots(
     _check("start", request.start, 0, _MAX_POSITION)
     _check("count", request.count, 1, limit)
     positions = range(request.start, request.start + request.count)
-    slots = engine.describe_slots(run, positions, request.draws)
+    slots = random_access(engine).describe_slots(run, positions, request.draws)
     return messages.DescribeSlotsResponse(slots=takewhile(lambda _: is_active(), slots))
 
 
@@ -42,7 +43,7 @@ def find_sample(engine: Engine, request: messages.FindSampleRequest) -> messages
     run = _run(engine, request.run)
     _check("epochs", request.epochs, 1, _MAX_EPOCHS)
     _check("the length of sample", len(request.sample), 1, _MAX_SAMPLE_CHARS)
-    return engine.find_sample(run, request.sample, request.epochs)
+    return random_access(engine).find_sample(run, request.sample, request.epochs)
 
 
 def _run(engine: Engine, run: messages.Run) -> RunKey:

@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from infeed_server.sources.arrays.source import ArraysSource as ArraysSource
     from infeed_server.sources.base import ProgressCallback as ProgressCallback
     from infeed_server.sources.base import Source as Source
-    from infeed_server.sources.dataset.source import DatasetSource as DatasetSource
     from infeed_server.sources.images.source import ImagesSource as ImagesSource
     from infeed_server.sources.python.source import PythonSource as PythonSource
     from infeed_server.sources.registry import AnySource as AnySource

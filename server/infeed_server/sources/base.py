@@ -154,6 +154,8 @@ class SourceDefinition(Definition):
     """The options of a source. `kind` is the key that selects it in the configuration."""
 
     kind: ClassVar[str]
+    engine: ClassVar[str] = ""
+    """The engine of `infeed.engines` that serves a source without samples by index."""
 
     def paths(self) -> dict[str, Any]:
         """Returns the options that are paths and globs, lists of them or mappings to them."""

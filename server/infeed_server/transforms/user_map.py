@@ -23,11 +23,11 @@ from infeed_server.config.function_identity import (
 from infeed_server.config.importer import load, named_in
 from infeed_server.config.user_errors import user_traceback
 from infeed_server.sources.base import Sample
-from infeed_server.sources.dataset.determinism import random_nodes
 from infeed_server.sources.python.functions import FunctionOptions, identity_digest
 from infeed_server.sources.python.source import DeclaredFields, declared_fields
 from infeed_server.storage.faults import is_storage_fault
 from infeed_server.transforms.base import Key, RandomTransform, draw_number, errors_at
+from infeed_server.transforms.graph_nodes import random_nodes
 
 
 class Map(RandomTransform):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from infeed.shared.report import SAMPLE_COUNTS
+from infeed_server.engines.figures import Figures
 from infeed_server.engines.state_clock import PipelineState
 from infeed_server.observe import usage
 from infeed_server.observe.pipeline_reports import PipelineReports
@@ -43,9 +44,9 @@ class Pipeline:
 
     def watch(self, *, is_sequential: bool = False) -> None:
         engine: Any = SimpleNamespace(
-            state_seconds=lambda: self.seconds,
-            python_work=lambda: self.work,
-            sample_counts=lambda: self.counts,
+            figures=lambda: Figures(
+                state_seconds=self.seconds, python_work=self.work, sample_counts=self.counts
+            )
         )
         self.reports.watch("p", engine, is_sequential=is_sequential)
 

@@ -12,8 +12,6 @@ from infeed.shared.errors import ConfigError
 from infeed_server.pipeline import indexed_plan
 from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed
 from infeed_server.pipeline.load import from_yaml, parse
-from infeed_server.pipeline.sequential_plan import plan_sequential
-from infeed_server.sources import DatasetSource
 
 ARRAYS: dict[str, Any] = {"arrays": {"x": np.arange(100)}}
 
@@ -61,18 +59,6 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     plan = plan_indexed("one", definition, definition.open())
     assert len(plan.source) == plan.spec.sample_count == 18
     assert plan.removed == (3, 10)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"add": [ARRAYS]}, {"remove": [1]}, {"skip": [[1, 2]]}, {"shuffle": {"order": "stable"}}],
-    ids=lambda options: next(iter(options)),
-)
-def test_a_dataset_has_none_of_them(options: Any) -> None:
-    definition = parse({"source": {"dataset": "a:b"}, "batch": 4, **options})
-    assert isinstance(definition.source, DatasetSource)
-    with pytest.raises(ConfigError, match=r"^(add|remove|skip|shuffle\.mode|shuffle\.order): "):
-        plan_sequential("data", definition, definition.source)
 
 
 def test_a_stable_order_of_too_many_samples_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

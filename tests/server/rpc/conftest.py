@@ -22,6 +22,7 @@ from infeed.shared.spec import FieldSpec, Guarantee, PipelineSpec
 from infeed.v1 import stream_pb2
 from infeed_server.config.address import Address
 from infeed_server.engines.base import Answer, HostBatch, Request, Trainer
+from infeed_server.engines.figures import Figures
 from infeed_server.observe.metrics import Metrics
 from infeed_server.rpc.server import RpcServer
 from infeed_server.serving.catalog import Catalog
@@ -110,18 +111,9 @@ class FakeEngine:
 
     def warm_up(self) -> None: ...
 
-    def queued_requests(self) -> int:
+    def figures(self) -> Figures:
         with self._lock:
-            return len(self._pending)
-
-    def unsent_batches(self) -> int:
-        return 0
-
-    def unsent_bytes(self) -> int:
-        return 0
-
-    def window_bytes(self) -> int:
-        return 0
+            return Figures(queued_requests=len(self._pending))
 
     def close(self) -> None: ...
 

@@ -81,7 +81,7 @@ def test_stop_waits_only_for_open_streams(
     call = new_call().open().request(0)
     assert call.next().HasField("opened")
     connect(live)  # a connection without a stream
-    eventually(lambda: live.held.queued_requests() == 1, "the request is queued")
+    eventually(lambda: live.held.figures().queued_requests == 1, "the request is queued")
     thread = start_stop(live)
     assert next(health).status == health_pb2.HealthCheckResponse.NOT_SERVING
     assert call.next().HasField("draining")

@@ -14,8 +14,8 @@ import pytest
 import tensorflow as tf
 
 from infeed.shared.errors import ConfigError, UserCodeError
-from infeed_server.sources.dataset.determinism import random_nodes
 from infeed_server.transforms import Map
+from infeed_server.transforms.graph_nodes import random_nodes
 
 SAMPLE = {"x": np.array([1.0, 2.0, 3.0], np.float32), "label": np.int64(4)}
 SPEC = {"x": tf.TensorSpec([3], tf.float32), "label": tf.TensorSpec([], tf.int64)}

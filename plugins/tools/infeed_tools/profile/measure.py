@@ -22,7 +22,8 @@ from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.processes import cgroup
 from infeed_server.runtime.engine_factory import build
-from infeed_server.sources import DatasetSource, ProgressCallback
+from infeed_server.sources import ProgressCallback
+from infeed_server.sources.base import IndexedDefinition
 from infeed_server.transforms import Cache
 from infeed_tools.profile.figures import Profile
 from infeed_tools.profile.stages import OnStep, StageProfile
@@ -57,16 +58,16 @@ def measure(
     profile.source_kind = definition.source.kind
     definition = _with_batch_size(definition, options.batch_size)
     decoder = "auto"
-    if not isinstance(definition.source, DatasetSource):
+    is_indexed = isinstance(definition.source, IndexedDefinition)
+    if is_indexed:
         decoder = _measure_stages(profile, definition, options, opening, on_step)
     on_step("the whole pipeline")
-    # Bad samples are left out and not logged, and each sample is made as in the first epoch.
-    transforms = tuple(step for step in definition.transforms if not isinstance(step, Cache))
-    changes = {"on_error": "substitute", "quarantine": os.devnull, "transforms": transforms}
-    if isinstance(definition.source, DatasetSource):
-        changes = {}
-    with opening(profile.name) as on_open:
+    if is_indexed:
+        # Bad samples are left out and not logged, and each sample is made as in the first epoch.
+        transforms = tuple(step for step in definition.transforms if not isinstance(step, Cache))
+        changes = {"on_error": "substitute", "quarantine": os.devnull, "transforms": transforms}
         definition = definition.model_copy(update=changes)
+    with opening(profile.name) as on_open:
         engine = build(profile.name, definition, Monitor(), on_open, decoder=decoder)
     with closing(engine):
         profile.batch_size = engine.spec.batch_size
@@ -75,7 +76,7 @@ def measure(
             profile.wire_bytes = float(sum(size or 0 for size in sizes))
         profile.run = _run_engine(engine, options.seconds)
         if decoder == "native":  # now with the shares of the run
-            profile.decoder = str(engine.pictures)
+            profile.decoder = engine.figures().decoder
 
 
 def _measure_stages(

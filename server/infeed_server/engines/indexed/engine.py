@@ -19,9 +19,9 @@ from infeed_server.engines.base import (
     RunKey,
     Session,
     Trainer,
-    requires_other_engine,
     shutting_down,
 )
+from infeed_server.engines.figures import Figures
 from infeed_server.engines.indexed.bad_samples import BadSampleHandler
 from infeed_server.engines.indexed.batch_pipeline import BatchPipeline
 from infeed_server.engines.indexed.fair_queue import BatchTask
@@ -34,7 +34,6 @@ from infeed_server.engines.state_clock import STATES, StateSeconds, total_second
 from infeed_server.order import Order
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.sources.python.mapped import python_work
-from infeed_server.sources.python.work_meter import PythonWork
 
 _MAX_WARM_SIZES = 4
 """Batch sizes that are kept warm; beyond it, the least recently opened unused one is closed."""
@@ -51,8 +50,6 @@ class IndexedEngine(Engine):
     ) -> None:
         super().__init__(budget)
         self._plan = plan
-        pictures = plan.pictures
-        self.pictures = pictures if isinstance(pictures, str) else pictures.counts
         self._monitor = monitor
         self._quarantine = quarantine
         self._bad_samples = BadSampleHandler(plan, quarantine, monitor)
@@ -79,9 +76,7 @@ class IndexedEngine(Engine):
 
     def open(self, slots: int, epochs: int, trainer: Trainer) -> IndexedSession:  # noqa: ARG002
         # The end of the data is arithmetic, and a batch is the same for every trainer.
-        if trainer.job_name:
-            raise requires_other_engine(self.spec.name, "jobs to take part in")
-        quota = self._budget.open_quota(self.spec.name)
+        quota = self.budget.open_quota(self.spec.name)
         return IndexedSession(self, self._plan, quota, trainer, slots)
 
     def warm_up(self) -> Answer:
@@ -96,30 +91,25 @@ class IndexedEngine(Engine):
         finally:
             session.close()
 
-    def queued_requests(self) -> int:
+    def figures(self) -> Figures:
         with self._lock:
             pipelines = list(self._pipelines.values())
-        return sum(len(pipeline.queue) for pipeline in pipelines)
-
-    def state_seconds(self) -> StateSeconds:
-        with self._lock:
-            clocks = [pipeline.clock.seconds() for pipeline in self._pipelines.values()]
-            return total_seconds([self._ended_seconds, *clocks])
-
-    def python_work(self) -> PythonWork:
-        return python_work(self._plan.uncached[0])
-
-    def sample_counts(self) -> dict[str, int]:
+            clocks = [pipeline.clock.seconds() for pipeline in pipelines]
+            seconds = total_seconds([self._ended_seconds, *clocks])
         counts = {f"{origin}_samples": count for origin, count in self.shared.samples.items()}
         if (cache := self._plan.cache) is not None:
             counts |= {"cache_hits": cache.hits, "cache_misses": cache.misses}
-        return counts
-
-    def cache_bytes(self) -> int:
-        return 0 if self._plan.cache is None else self._plan.cache.used_bytes
-
-    def window_bytes(self) -> int:
-        return self.shared.kept_bytes
+        pictures = self._plan.pictures
+        return Figures(
+            queued_requests=sum(len(pipeline.queue) for pipeline in pipelines),
+            window_bytes=self.shared.kept_bytes,
+            cache_bytes=0 if cache is None else cache.used_bytes,
+            state_seconds=seconds,
+            python_work=python_work(self._plan.uncached[0]),
+            sample_counts=counts,
+            pictures={} if isinstance(pictures, str) else pictures.counts.by_decoder(),
+            decoder=str(pictures),
+        )
 
     def bad_samples(self) -> list[dict[str, Any]]:
         return self._quarantine.to_json()

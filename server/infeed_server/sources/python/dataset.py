@@ -45,9 +45,8 @@ def user_errors(
         is_fault = isinstance(error, SourceError) or is_storage_fault(error)
         if isinstance(error, passed) or (faults_pass and is_fault):
             raise
-        raise UserCodeError(
-            f"{subject} raised {type(error).__name__}:\n{user_traceback(error)}"
-        ) from error
+        trace = user_traceback(error, skip=2)  # this function, and the block
+        raise UserCodeError(f"{subject} raised {type(error).__name__}:\n{trace}") from error
 
 
 def load_target(target: Any, label: str) -> tuple[Any, Any]:

@@ -27,7 +27,6 @@ from infeed_server.engines.memory_budget import MemoryBudget
 from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.pipeline.load import parse
-from infeed_server.pipeline.picture_counts import PictureCounts
 from infeed_server.runtime.engine_factory import build
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.runtime.server import Server
@@ -106,8 +105,9 @@ def run(
 
 
 def counts_of(engine: IndexedEngine) -> dict[str, int]:
-    assert isinstance(engine.pictures, PictureCounts)
-    return engine.pictures.by_status()
+    pictures = engine._plan.pictures
+    assert not isinstance(pictures, str)
+    return pictures.counts.by_status()
 
 
 @pytest.fixture
@@ -234,7 +234,7 @@ def test_servers_with_either_decoder_share_a_cache(double: Any, tmp_path: Path) 
     definition["transforms"][3] = {"cache": {"store": "disk", "path": str(tmp_path)}}
     for decoder, misses in (("native", 24), ("tensorflow", 0)):
         found, _, engine = run(definition, tmp_path, decoder)
-        assert engine.sample_counts()["cache_misses"] == misses
+        assert engine.figures().sample_counts["cache_misses"] == misses
         for batch, other in zip(found, expected, strict=True):
             assert all(map(np.array_equal, batch, other))
 

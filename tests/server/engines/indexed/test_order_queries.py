@@ -276,19 +276,3 @@ def test_any_position_is_known_without_reading(make: Any) -> None:
     order = engine.order(SEED)
     assert slot.sample_id == order.slots(far, 1).index[0]
     assert slot.epoch == far // 1_000_003
-
-
-def test_a_pipeline_without_random_access_refuses(make: Any) -> None:
-    dataset = tf.data.Dataset.range(20).map(lambda x: {"x": x})
-    engine = make(
-        source={"dataset": lambda: dataset},
-        transforms=[],
-        on_error="raise",
-        shuffle={"mode": "none"},
-    )
-    for ask in (
-        lambda: [*engine.describe_slots(RUN, range(4), draws=False)],
-        lambda: engine.find_sample(RUN, "1", 1),
-    ):
-        with pytest.raises(InvalidRequestError, match="has no random access"):
-            ask()

@@ -182,7 +182,7 @@ def test_batch_in_the_making_survives_the_stream_that_asked_first(opened: Any) -
     first, second = one.open(), one.open()
     one.rows.may_read.clear()
     lost = ask(first, 0)
-    wait_until(lambda: one.engine.queued_requests() == 0, "the batch is in the making")
+    wait_until(lambda: one.engine.figures().queued_requests == 0, "the batch is in the making")
     wanted = ask(second, 0)
     first.close()
     one.rows.may_read.set()
@@ -196,7 +196,7 @@ def test_streams_that_wait_for_a_batch_share_its_messages(opened: Any) -> None:
     sessions = [one.open() for _ in range(3)]
     one.rows.may_read.clear()
     waiting = [ask(session, 0) for session in sessions]
-    wait_until(lambda: one.engine.queued_requests() == 0, "all wait")
+    wait_until(lambda: one.engine.figures().queued_requests == 0, "all wait")
     one.rows.may_read.set()
     payloads = [future.result(60).payloads for future in waiting]
     assert payloads[0] is not None
@@ -209,7 +209,7 @@ def test_error_reaches_all_that_wait_and_is_not_kept(opened: Any) -> None:
     one.rows.may_read.clear()
     one.rows.is_broken = True
     waiting = [ask(session, 0) for session in sessions]
-    wait_until(lambda: one.engine.queued_requests() == 0, "all wait")
+    wait_until(lambda: one.engine.figures().queued_requests == 0, "all wait")
     one.rows.may_read.set()
     for future in waiting:
         with pytest.raises(InfeedError, match="out of order") as caught:
@@ -290,7 +290,7 @@ def test_payload_counts_as_it_is(opened: Any, size: int, kept: int) -> None:
     read(slow, 8)
     assert one.engine.shared.kept_bytes == 0
     batch.payload(False, lambda _: SimpleNamespace(size=60_000))  # by one that has it still
-    assert one.engine._budget._kept == 0
+    assert one.engine.budget._kept == 0
 
 
 def test_nothing_is_kept_for_a_stream_that_left(opened: Any) -> None:
@@ -359,7 +359,7 @@ def test_stream_without_room_waits_for_shared_batches_too(opened: Any) -> None:
     for answer in fast_answers:
         answer.result(60), fast.on_sent()
     answers = [ask(slow, start) for start in range(8, 8 * 40, 8)]
-    held = one.engine.unsent_batches()
+    held = one.engine.budget.held_batches(one.engine.spec.name)
     assert 2 <= held <= 16
     for answer in answers:
         answer.result(60), slow.on_sent()
@@ -389,7 +389,7 @@ def test_stream_of_a_size_too_many_leaves_no_quota(
     monkeypatch.setattr("infeed_server.engines.indexed.engine._MAX_SIZES_IN_USE", 1)
     one = opened()
     one.open(8)
-    quotas = len(one.engine._budget.quotas)
+    quotas = len(one.engine.budget.quotas)
     with pytest.raises(InfeedError, match="it serves 1 sizes"):
         one.open(9)
-    assert len(one.engine._budget.quotas) == quotas
+    assert len(one.engine.budget.quotas) == quotas

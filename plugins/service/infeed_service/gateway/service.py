@@ -1,0 +1,205 @@
+"""The data service of a server: of another dispatcher, or started by the server."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+
+from prometheus_client import CollectorRegistry
+from typing_extensions import override
+
+from infeed.shared.errors import ConfigError
+from infeed.shared.spec.dataset import DatasetRequest
+from infeed_server.config.address import Address
+from infeed_server.engines.memory_budget import MemoryBudget
+from infeed_server.observe.callback_metrics import LabelledValues
+from infeed_server.pipeline.definition import Pipeline
+from infeed_server.processes.periodic import PeriodicTask
+from infeed_server.processes.supervisor import ProcessGroup
+from infeed_server.sources import ProgressCallback
+from infeed_service.gateway.backend import DataServiceBackend, DataServiceEngine
+from infeed_service.gateway.client import DataServiceClient, StatusCallback
+from infeed_service.graph import plan_data_service
+from infeed_service.metrics import expose
+from infeed_service.options import (
+    DispatcherOptions,
+    ServiceOptions,
+    WorkerOptions,
+    parse_dispatcher,
+)
+from infeed_service.roles.address import with_port
+from infeed_service.roles.dispatcher import DispatcherRole, find_work_dir_problem, free_bytes
+from infeed_service.roles.liveness import WorkerLivenessMonitor
+
+HUNG_TIMEOUT_SECONDS = 30.0
+"""Without an answer for so long, an own worker is killed and restarted: more than a busy one takes.
+"""
+
+_RESTART_INTERVAL_SECONDS = 0.5
+"""Between checks for workers that have exited."""
+
+_WORKER_STOP_TIMEOUT_SECONDS = 3.0
+"""For workers to exit, before they are killed; no client reads from them any more."""
+
+
+class DataService:
+    """A data service that a server uses from `start` to `stop`: a `RemoteEngine`."""
+
+    client: DataServiceClient
+
+    def start(self, registry: CollectorRegistry) -> None:
+        """Waits until the service is ready, and adds its metrics. Raises `InfeedError`."""
+        self.client.start()
+        add_metrics(registry, self.workers, self.free_bytes)
+
+    def build(
+        self,
+        name: str,
+        definition: Pipeline,
+        budget: MemoryBudget,
+        progress: ProgressCallback | None,
+    ) -> DataServiceEngine:
+        """Returns the engine of a pipeline, whose data set is registered."""
+        plan = plan_data_service(name, definition, progress=progress)
+        backend = DataServiceBackend(plan, self.client)
+        # A problem of the data set is found at the start.
+        backend.register(DatasetRequest(name))
+        return DataServiceEngine(backend, budget)
+
+    def watch(self, callback: StatusCallback) -> None:
+        """Calls `callback` when the service becomes unavailable or available."""
+        self.client.watch(callback)
+
+    def workers(self) -> LabelledValues:
+        """Returns the number of workers by whether they answer."""
+        client = self.client
+        return {("answering",): client.answering_workers, ("lost",): len(client.lost_workers)}
+
+    def free_bytes(self) -> LabelledValues:
+        """Returns the free bytes for the journal of a dispatcher that the server started."""
+        return {}
+
+    def stop(self) -> None:
+        """Stops what was started. It may be called after `start` failed."""
+        self.client.close()
+
+
+class ExternalDataService(DataService):
+    """The service of a dispatcher that another process runs."""
+
+    def __init__(self, dispatcher: str, options: ServiceOptions) -> None:
+        """Raises `ConfigError` for an invalid address."""
+        self.client = DataServiceClient(parse_dispatcher(dispatcher), options.default_compression)
+
+
+class EmbeddedDataService(DataService):
+    """A dispatcher in this process, and workers in child processes.
+
+    With a work directory the dispatcher listens on a fixed port, and the workers on the next ones,
+    so that a restarted server continues the tasks of its journal.
+    """
+
+    def __init__(self, options: ServiceOptions, *, insecure: bool) -> None:
+        """Raises `ConfigError` for an address that cannot be listened on, or is not safe."""
+        self._options = options
+        work_dir, workers = options.work_dir, options.workers or 1
+        default = "127.0.0.1:7472" if work_dir else "127.0.0.1:0"
+        listen = Address.parse(options.dispatcher_listen or default, "--dispatcher-listen")
+        self._worker_listen = [
+            Address(listen.host, listen.port + number if work_dir else 0)
+            for number in range(1, workers + 1)
+        ]
+        if work_dir and listen.port == 0:
+            raise ConfigError(
+                f"--dispatcher-listen {listen}: --work-dir keeps the journal, which knows the "
+                f"workers by their ports; give a port, and leave the next {workers} to the workers",
+                address=str(listen),
+            )
+        # The static sharding policies need all workers in advance.
+        known = self._worker_listen if listen.is_loopback else []
+        self._dispatcher = DispatcherRole(
+            DispatcherOptions(
+                listen=str(listen),
+                work_dir=work_dir,
+                worker_address=[*map(with_port, known)],
+                insecure=insecure,
+            ),
+            "--dispatcher-listen",
+        )
+        self._stack = ExitStack()
+
+    @override
+    def start(self, registry: CollectorRegistry) -> None:
+        stack, role = self._stack, self._dispatcher
+        stack.callback(role.stop)
+        role.start()
+        self.client = DataServiceClient(
+            role.address,
+            self._options.default_compression,
+            partial(find_work_dir_problem, role.work_dir),
+        )
+        workers = local_workers(role.address, self._worker_listen)
+        stack.callback(workers.stop, _WORKER_STOP_TIMEOUT_SECONDS, log_kills=False)
+        stack.enter_context(
+            WorkerLivenessMonitor(
+                role.local_address, HUNG_TIMEOUT_SECONDS, on_lost=partial(kill_hung, workers)
+            )
+        )
+        stack.callback(self.client.close)
+        workers.start(threading.Event().wait)
+        super().start(registry)
+        stack.enter_context(
+            PeriodicTask("own-service", _RESTART_INTERVAL_SECONDS, workers.restart_exited)
+        )
+
+    @override
+    def free_bytes(self) -> LabelledValues:
+        return {(): free_bytes(self._dispatcher.work_dir)}
+
+    @override
+    def stop(self) -> None:
+        self._stack.close()
+
+
+def local_workers(dispatcher: str, listen: Sequence[Address]) -> ProcessGroup:
+    """Returns a worker process for each address of `listen`, which ends with this process. An
+    address that is not loopback requires `--insecure` of the server."""
+
+    def command(address: str | None) -> Sequence[str]:
+        options = WorkerOptions(
+            dispatcher=dispatcher,
+            listen=address or str(listen[0]),  # at its previous address it continues its tasks
+            http="127.0.0.1:0",
+            insecure=not listen[0].is_loopback,
+            with_parent=True,
+        )
+        return [sys.executable, "-m", "infeed", "worker", *options.to_arguments()]
+
+    group = ProcessGroup("worker", len(listen), command)
+    for worker, address in zip(group.processes, listen, strict=True):
+        worker.address = str(address) if address.port else None
+    return group
+
+
+def kill_hung(workers: ProcessGroup, lost: Sequence[str]) -> None:
+    """Kills the workers at the lost addresses, unless they are about to start."""
+    hung = [
+        number
+        for number, worker in enumerate(workers.processes)
+        if worker.address in lost and worker.http is not None
+    ]
+    workers.kill_hung(hung, HUNG_TIMEOUT_SECONDS)
+
+
+def add_metrics(
+    registry: CollectorRegistry,
+    workers: Callable[[], LabelledValues],
+    work_dir: Callable[[], LabelledValues],
+) -> None:
+    text = "Workers of TensorFlow's data service, by state: answering or lost."
+    expose(registry, "infeed_service_workers", text, workers, "state")
+    text = "Free bytes for the journal of the dispatcher that this server started."
+    expose(registry, "infeed_service_work_dir_free_bytes", text, work_dir)

@@ -1,0 +1,104 @@
+"""The local backend: a user's dataset, read in this process and checked for determinism."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+
+from infeed.shared.errors import InfeedError, SourceError
+from infeed.shared.spec import PipelineSpec
+from infeed_server.engines.tf_data import TfIterator, within_limits
+from infeed_service.sequential.plan import SequentialPlan
+from infeed_service.sequential.window import Block, ReadKey
+
+_MAX_READ_KEYS = 64
+"""Read keys whose first block is remembered; beyond it, the oldest is forgotten."""
+
+
+class LocalBackend:
+    """A `DatasetBackend` that reads epoch after epoch. Sample ids count from 0 in each."""
+
+    def __init__(self, plan: SequentialPlan) -> None:
+        self._plan = plan
+        self._first_blocks: OrderedDict[ReadKey, bytes] = OrderedDict()
+        """Digests of the first blocks of earlier reads."""
+        self._lock = threading.Lock()
+
+    @property
+    def spec(self) -> PipelineSpec:
+        return self._plan.spec
+
+    @property
+    def elements_are_batches(self) -> bool:
+        return self._plan.batched
+
+    def read(self, key: ReadKey) -> Generator[Block, None, None]:
+        return _read(self._plan, key)
+
+    def check_first_block(self, key: ReadKey, block: Block) -> None:
+        """Detects random draws that the analysis of the dataset has missed. Reads that begin alike
+        can still differ later. The user's own declaration is trusted."""
+        if self.spec.guarantee.order == "none" or self._plan.source.deterministic:
+            return
+        digest = _digest(block)
+        with self._lock:
+            known = self._first_blocks.setdefault(key, digest)
+            if len(self._first_blocks) > _MAX_READ_KEYS:
+                self._first_blocks.popitem(last=False)
+        if known != digest:
+            raise SourceError(
+                f"the dataset of {self._plan.source.label} is not deterministic, as was assumed: "
+                "a second read began with other elements; seed its random operations, or set "
+                "deterministic: false",
+                pipeline=self.spec.name,
+            )
+
+    def translate_error(self, error: Exception) -> InfeedError | None:
+        return self._plan.source.explain(error, self.spec.name)
+
+
+# No method: a generator that holds its reader would keep an unused reader, with its window, alive
+# until the next garbage collection.
+def _read(plan: SequentialPlan, key: ReadKey) -> Generator[Block, None, None]:
+    position = epoch = 0
+    dataset = within_limits(plan.dataset(key.seed, key.slots))
+    while not key.epochs or epoch < key.epochs:
+        samples = 0
+        with contextlib.closing(TfIterator(dataset)) as elements:
+            for number, values in enumerate(elements):
+                rows = _count_rows(plan, values, key.slots, f"element {number} of epoch {epoch}")
+                length = 1 if plan.batched else rows
+                yield Block(position, length, epoch, values, samples + np.arange(rows))
+                position += length
+                samples += rows
+        if not samples:
+            raise plan.empty_error()
+        epoch += 1
+
+
+def _count_rows(plan: SequentialPlan, values: dict[str, Any], slots: int, label: str) -> int:
+    """Counts the rows of an element. Raises `SourceError` where they do not fit the slots."""
+    counts = {name: int(value.shape[0]) for name, value in values.items()}
+    rows = next(iter(counts.values()))
+    if rows <= slots and set(counts.values()) == {rows}:
+        return rows
+    fields = ", ".join(f"{name!r} has {count} rows" for name, count in counts.items())
+    raise SourceError(
+        f"the dataset of {plan.source.label}: {label} is not a batch of at most {slots} samples: "
+        f"{fields}",
+        pipeline=plan.spec.name,
+    )
+
+
+def _digest(block: Block) -> bytes:
+    result = hashlib.sha256()
+    for name, array in sorted(block.arrays.items()):
+        data = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
+        result.update(f"{name} {array.dtype} {array.shape} {len(data)} ".encode() + data)
+    return result.digest()

@@ -1,0 +1,159 @@
+"""The plan of a sequential pipeline: a `tf.data.Dataset` that a function returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from infeed.shared.errors import ConfigError, SourceError, UserCodeError
+from infeed.shared.finish import finished_spec
+from infeed.shared.spec import BYTES, FieldSpec, FinishTransform, Guarantee, PipelineSpec, Spec
+from infeed_server.pipeline import sample_graph
+from infeed_server.pipeline.definition import Pipeline
+from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
+from infeed_server.version import VERSION
+from infeed_service.sequential.source import DatasetSource
+
+
+@dataclass(frozen=True)
+class SequentialPlan:
+    """A sequential pipeline, ready to run. `batched`: the dataset's elements are whole batches, and
+    a position counts them."""
+
+    source: DatasetSource
+    spec: PipelineSpec
+    batched: bool
+
+    def dataset(self, seed: int, slots: int) -> tf.data.Dataset:
+        """Returns the user's dataset for a seed; elements are dicts of arrays, slots first."""
+        dataset = self.source.make(seed)
+        if not self.batched:
+            dataset = dataset.batch(slots)
+        return dataset.prefetch(2)
+
+    def empty_error(self) -> SourceError:
+        return SourceError(f"the dataset of {self.source.label} is empty", pipeline=self.spec.name)
+
+
+def plan_sequential(name: str, definition: Pipeline) -> SequentialPlan:
+    """Plans a pipeline over a dataset function. Raises `ConfigError` and `UserCodeError`."""
+    source = definition.source
+    assert isinstance(source, DatasetSource)
+    _refuse_indexed_options(definition)
+    try:
+        dataset = source.make(definition.shuffle.seed)
+    except (ConfigError, UserCodeError) as error:
+        raise type(error)(f"source.dataset: {error.message}") from error
+    batched = definition.batch is None
+    wire_spec, batch_size = _specs(dataset, definition)
+    finish = _finish(definition, wire_spec)
+    cardinality = int(dataset.cardinality())
+    count = cardinality if cardinality >= 0 else None
+    if definition.batch and count is not None:
+        definition.batch.check(count)
+    deterministic = source.is_deterministic(dataset)
+    spec = PipelineSpec(
+        name=name,
+        element_spec=finished_spec(wire_spec, finish),
+        wire_spec=wire_spec,
+        finish_transforms=finish,
+        sample_count=count,
+        fingerprint=fingerprint(
+            source=source.identity(),
+            transforms=[transform.identity() for transform in definition.transforms],
+            batched=batch_size if batched else None,
+            kernels=kernel_selection(),
+        ),
+        guarantee=Guarantee("deterministic", "exactly_once", "replay")
+        if deterministic
+        else Guarantee("none", "at_most_once", "none"),
+        batch_size=batch_size,
+        seed=definition.shuffle.seed,
+        remainder=definition.batch.remainder if definition.batch else "pad",
+        on_error=definition.on_error,
+        batch_stride=1 if batched else 0,
+        server_version=VERSION,
+        source_kind=source.kind,
+        shuffle_mode="own",
+    )
+    return SequentialPlan(source, spec, batched)
+
+
+def _refuse_indexed_options(definition: Pipeline) -> None:
+    """Raises `ConfigError` for options that need samples read by index."""
+    shuffle = definition.shuffle
+    if shuffle.mode != "none" and "mode" in shuffle.model_fields_set:
+        raise ConfigError(
+            "shuffle.mode: a dataset has its own order; call shuffle() in the dataset function "
+            "(shuffle.seed seeds it)"
+        )
+    options = ("add", "remove", "skip")
+    given = [name for name in options if getattr(definition, name)]
+    given += ["shuffle.order"] * (shuffle.order == "stable")
+    if given:
+        raise ConfigError(
+            f"{given[0]}: a dataset has no samples by index; leave it out, and do it in the "
+            "dataset function"
+        )
+    if definition.on_error != "raise":
+        raise ConfigError(
+            f"on_error: a dataset has no samples by index to {definition.on_error}; call "
+            "ignore_errors() in the dataset function"
+        )
+
+
+def _specs(dataset: tf.data.Dataset, definition: Pipeline) -> tuple[tuple[FieldSpec, ...], int]:
+    """Returns the fields of a sample, and the number of slots in a batch."""
+    element = dict(dataset.element_spec)
+    if definition.batch is not None:
+        return sample_graph.field_specs(element, "source.dataset"), definition.batch.size
+    per_sample = {}
+    for field, spec in element.items():
+        if not spec.shape.rank:
+            raise ConfigError(
+                f"batch: missing, and the dataset's elements are not batches: "
+                f"field {field!r} is a single value; add for example batch: {{size: 32}}"
+            )
+        per_sample[field] = tf.TensorSpec(spec.shape[1:], spec.dtype)
+    return sample_graph.field_specs(per_sample, "source.dataset"), _slots(dataset, element)
+
+
+def _slots(dataset: tf.data.Dataset, element: sample_graph.Specs) -> int:
+    known = {spec.shape[0] for spec in element.values()}
+    if None in known:
+        # `batch` without drop_remainder leaves the size open; the first element has it.
+        for first in dataset.take(1):
+            known = {int(value.shape[0]) for value in first.values()}
+    if len(known) != 1 or None in known:
+        sizes = sorted(str(size) for size in known)
+        raise ConfigError(
+            f"source.dataset: the fields of an element differ in their first "
+            f"dimension ({', '.join(sizes)}), so it is not a batch; add batch: {{size: n}}"
+        )
+    return int(known.pop())
+
+
+def _finish(definition: Pipeline, fields: Spec) -> tuple[FinishTransform, ...]:
+    result = []
+    for number, transform in enumerate(definition.transforms):
+        finish = transform.finish_transform()
+        if finish is None:
+            raise ConfigError(
+                f"transforms[{number}].{transform.name}: cannot follow a dataset source, only "
+                "finish transforms can (cast, normalize, one_hot); put it into the dataset function"
+            )
+        result.append(finish)
+    # Raises for an invalid field or option, as for any other source.
+    steps = list(enumerate(definition.transforms))
+    sample_graph.trace_columns(_tensor_specs(fields), lambda sample: sample, steps)
+    return tuple(result)
+
+
+def _tensor_specs(fields: Spec) -> sample_graph.Specs:
+    return {
+        field.name: tf.TensorSpec(
+            field.shape, tf.string if field.data_type == BYTES else tf.as_dtype(field.data_type)
+        )
+        for field in fields
+    }

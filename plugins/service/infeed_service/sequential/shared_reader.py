@@ -1,0 +1,265 @@
+"""The shared reader: one read of a dataset for all ranks of a job, with a window of blocks."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+from collections.abc import Callable, Generator
+
+from infeed.shared.errors import InfeedError, InvalidRequestError, ServerError
+from infeed_server.engines.base import Request, Trainer
+from infeed_server.engines.tf_data import start_thread
+from infeed_service.sequential.ranks import (
+    DISCONNECT_TIMEOUT_SECONDS,
+    RankStream,
+    RankTracker,
+)
+from infeed_service.sequential.window import Block, DatasetBackend, ReadKey, Window
+
+_MAX_STEP_BYTES = 2 << 30
+"""Bytes of a step that are kept to find out whether the data ends inside of it."""
+
+_CONNECT_TIMEOUT_SECONDS = 300.0
+"""A bound on waiting for the first connection of all ranks, for a dataset without an order."""
+
+_CHECK_INTERVAL_SECONDS = 0.25
+"""Between checks whether a rank has left."""
+
+
+class WrongReaderError(Exception):
+    """The reader cannot answer a request: its position was evicted, or the reader is closed."""
+
+
+class SharedReader:
+    """Reads a dataset once, on its own thread, as far as its streams request. Blocks that a rank
+    may still request stay in the window. When it is full, faster ranks wait for the slowest.
+    Everything is guarded by the engine's condition `changed`, which its methods expect to be held;
+    a block is read without it."""
+
+    def __init__(
+        self,
+        dataset: DatasetBackend,
+        key: ReadKey,
+        ranks: RankTracker,
+        window_share: Callable[[], int],
+        changed: threading.Condition,
+        on_progress: Callable[[SharedReader], None],
+    ) -> None:
+        """`window_share` returns the bytes that the window may hold now; three steps always may.
+        `on_progress` is called without `changed` after each block, and when the reader ends."""
+        self.key = key
+        self.ranks = ranks
+        self.position = 0
+        self.is_reading = False
+        self.error: InfeedError | None = None
+        self.window = Window()
+        self._ordered = dataset.spec.guarantee.order == "deterministic"
+        self._dataset = dataset
+        self._name = dataset.spec.name
+        self._window_share = window_share
+        self._changed = changed
+        self._on_progress = on_progress
+        self._streams: list[RankStream] = []
+        self._end: int | None = None
+        self._closed = False
+
+    def start_reading(self) -> None:
+        blocks = self._dataset.read(self.key)
+        start_thread(f"infeed-dataset-{self._name}", self._run, blocks)
+
+    @property
+    def start(self) -> int:
+        """The first position that can be read here."""
+        start = self.window.start
+        return self.position if start is None else start
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no further block is read, after an error or `close`."""
+        return self._closed or self.error is not None
+
+    def can_serve(self, trainer: Trainer, start: int, step: int) -> bool:
+        """Returns whether a stream that requests this position next can read here. `step` is the
+        positions that the trainer's job takes in one step."""
+        ranks = self.ranks
+        if self.has_ended or start < self.start:
+            return False
+        if ranks.has_feed(trainer):
+            return True
+        if not self._ordered:
+            # A disconnected rank's positions are kept for its reconnect.
+            return start < step and ranks.is_free(trainer) and ranks.all_connected
+        # A rank far from the others would wait for them, or make them wait.
+        near = start < max(self.position, ranks.low_watermark() or 0) + 2 * step
+        return ranks.idle_seconds is not None or (near and ranks.is_free(trainer))
+
+    def connect(self, trainer: Trainer, begin: int, step: int) -> RankStream:
+        """Adds a stream of the trainer, whose first step begins at position `begin`."""
+        if self.ranks.idle_seconds is not None and not self.ranks.has_feed(trainer):
+            self.ranks = RankTracker(trainer.world_size, begin, step)  # another job takes over
+        stream = self.ranks.connect(trainer)
+        self._streams.append(stream)
+        return stream
+
+    def disconnect(self, stream: RankStream) -> None:
+        self._streams.remove(stream)
+        self.ranks.disconnect(stream)
+
+    def close(self) -> None:
+        """Releases the dataset: at once, or when the block in progress is read."""
+        self._closed = True
+        self._changed.notify_all()
+
+    def has_read(self, request: Request) -> bool:
+        """Returns whether the window has what the answer to a request needs. Raises
+        `WrongReaderError`, and the error that has ended the read."""
+        if request.start < self.start:
+            raise WrongReaderError
+        required, target = _required(request), _target(request)
+        is_read = self._end is not None or self.position >= target
+        # A step too large to be read for the end of the data is answered without it.
+        is_read = is_read or (self.position >= required and self._is_full(request))
+        if is_read and (self._ordered or not self.ranks.missing):
+            return True
+        if self.error is not None:
+            # A copy: raised again and again, its traceback would grow, on several threads.
+            error = copy.copy(self.error)
+            error.__cause__ = self.error
+            raise error
+        if self._closed:
+            raise WrongReaderError
+        return False
+
+    def end_before(self, position: int) -> int | None:
+        """Returns the end of the data, if it is known and before the position."""
+        return self._end if self._end is not None and self._end < position else None
+
+    def _run(self, blocks: Generator[Block, None, None]) -> None:
+        with contextlib.closing(blocks):
+            while self._wait_for_request():
+                self._read_block(blocks)
+                self._on_progress(self)
+            self._on_progress(self)
+
+    def _wait_for_request(self) -> bool:
+        """Waits until a request needs the next block. Returns False when the reader has ended."""
+        with self._changed:
+            while not self.has_ended:
+                waiting = [
+                    (stream.request.start, number)
+                    for number, stream in enumerate(self._streams)
+                    if stream.request is not None
+                ]
+                if waiting and not self._must_wait(self._streams[min(waiting)[1]]):
+                    self.is_reading = True
+                    return True
+                if (self.ranks.idle_seconds or 0.0) >= DISCONNECT_TIMEOUT_SECONDS:
+                    self._closed = True
+                elif not self.has_ended:
+                    self._changed.wait(_CHECK_INTERVAL_SECONDS)
+            return False
+
+    def _must_wait(self, stream: RankStream) -> bool:
+        """Returns whether other ranks must connect, or catch up, before the next block is read."""
+        request, ranks = stream.request, self.ranks
+        assert request is not None
+        if not self._ordered and ranks.missing:
+            self._check_ranks_connect()
+        else:
+            low = ranks.low_watermark()
+            keep = min(low or 0, request.start)
+            if keep < request.start:  # for a slower rank, the previous step is kept too
+                keep -= ranks.step
+            self.window.evict_before(keep, self._limit_bytes)
+            if low is None or low >= request.start or self.window.nbytes < self._limit_bytes:
+                if self._is_full(request):
+                    self.error = _step_too_large(self._name, ranks.world_size)
+                return self.error is not None
+        return True
+
+    def _check_ranks_connect(self) -> None:
+        """Ends the read where not all ranks can connect any more."""
+        if not self.ranks.all_connected:
+            # The disconnected rank might not return. Nothing is read yet, so the others can use
+            # another reader.
+            self._closed = True
+        elif self.ranks.age_seconds >= _CONNECT_TIMEOUT_SECONDS:
+            self.error = _missing_ranks(self._name, self.ranks)
+
+    @property
+    def _limit_bytes(self) -> int:
+        return self.window.limit_bytes(self._window_share(), self.ranks.world_size)
+
+    def _is_full(self, request: Request) -> bool:
+        """Returns whether no more of the request's step can be kept."""
+        full = self.window.nbytes >= max(_MAX_STEP_BYTES, self._limit_bytes)
+        return full and self.position >= request.start
+
+    def _read_block(self, blocks: Generator[Block, None, None]) -> None:
+        """Reads one block, without the lock, so that other ranks can use the window."""
+        block, error = None, None
+        try:
+            block = next(blocks, None)
+            if block is not None and block.start == 0:
+                self._dataset.check_first_block(self.key, block.to_numpy())
+        except Exception as raised:  # noqa: BLE001 - the user's code may raise anything
+            error = self._translate(raised)
+        with self._changed:
+            self.is_reading = False
+            try:
+                if block is not None and error is None:
+                    self._append(block)
+                elif error is None:
+                    self._end = self.position
+            except Exception as raised:  # noqa: BLE001 - without this thread, streams would hang
+                error = self._translate(raised)
+            self.error = error
+
+    def _translate(self, error: Exception) -> InfeedError:
+        if isinstance(error, InfeedError):
+            return error
+        result = self._dataset.translate_error(error) or ServerError(str(error))
+        result.__cause__ = error
+        return result
+
+    def _append(self, block: Block) -> None:
+        low = self.ranks.low_watermark()
+        if low is not None and block.end <= low:
+            # Skipped on the way to the ranks. Earlier blocks go too: a rank that requested them
+            # would otherwise take the gap behind them for empty slots.
+            self.window.clear()
+        else:
+            self.window.append(block.to_numpy())
+        self.position = block.end  # last: the window has what is before it, or never had
+
+
+def _required(request: Request) -> int:
+    """Returns the position up to which the data must be read for an answer."""
+    return max(request.start + request.count, request.min_position_count)
+
+
+def _target(request: Request) -> int:
+    """Returns the position up to which the data is read, to find its end."""
+    return max(_required(request), request.step_end)
+
+
+def _missing_ranks(pipeline: str, ranks: RankTracker) -> InvalidRequestError:
+    missing = ranks.missing
+    return InvalidRequestError(
+        f"{pipeline!r} has no order, so all {ranks.world_size} ranks must share one read of it; "
+        f"{len(missing)} of them, such as rank {missing[0]}, did not connect to this server within "
+        f"{_CONNECT_TIMEOUT_SECONDS:g} s: start all ranks, with one server as their target",
+        pipeline=pipeline,
+        missing=len(missing),
+    )
+
+
+def _step_too_large(pipeline: str, world_size: int) -> InvalidRequestError:
+    limit = f"{_MAX_STEP_BYTES >> 20} MiB"
+    return InvalidRequestError(
+        f"a step of {world_size} ranks of {pipeline!r} takes more than {limit}, the maximum that "
+        " is kept to find out whether the data, of unknown length, ends inside of "
+        'the step: use smaller batches, remainder="pad" or no epochs',
+        pipeline=pipeline,
+    )

@@ -1,0 +1,162 @@
+"""Blocks of consecutive positions, the window of a reader, and the batches cut from them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from infeed.shared.errors import InfeedError
+from infeed.shared.spec import Array, PipelineSpec, Remainder, Spec
+from infeed_server.engines.base import HostBatch, Request
+from infeed_server.sources.base import array_bytes
+
+_RETAINED_STEPS = 3
+"""Steps that a window may hold if they fit into `_MAX_RETAINED_BYTES`: one for the faster ranks,
+the current one, and one for a rank that reconnects and repeats its requests."""
+
+_MAX_RETAINED_BYTES = 1 << 30
+"""Bytes of `_RETAINED_STEPS` beyond which only the window's share of memory counts."""
+
+
+class ReadKey(NamedTuple):
+    """The parameters of a read; reads with equal keys give the same blocks. `epochs` 0 is endless.
+    An empty `job_name` is a job of its own."""
+
+    seed: int
+    slots: int
+    epochs: int
+    remainder: Remainder = "drop"
+    job_name: str = ""
+
+
+@dataclass(frozen=True)
+class Block:
+    """The positions [start, start + length) of one epoch. `arrays` are TensorFlow's until
+    `to_numpy`: a block that is skipped is not converted. `sample_ids` has an int64 for each row, -1
+    for an empty one."""
+
+    start: int
+    length: int
+    epoch: int
+    arrays: dict[str, Any]
+    sample_ids: Array
+
+    @property
+    def end(self) -> int:
+        return self.start + self.length
+
+    @property
+    def nbytes(self) -> int:
+        return sum(map(array_bytes, self.arrays.values()))
+
+    def to_numpy(self) -> Block:
+        return replace(self, arrays={name: np.asarray(x) for name, x in self.arrays.items()})
+
+
+class DatasetBackend(Protocol):
+    """A dataset that can be read from its beginning, any number of times concurrently."""
+
+    @property
+    def spec(self) -> PipelineSpec:
+        """The spec of the pipeline."""
+
+    @property
+    def elements_are_batches(self) -> bool:
+        """Whether each element is one position, sent to the trainer as it is."""
+
+    def read(self, key: ReadKey) -> Generator[Block, None, None]:
+        """Yields the elements of one read, and may block for each; `close` releases everything."""
+
+    def check_first_block(self, key: ReadKey, block: Block) -> None:
+        """Checks the first block of a read. Raises `SourceError` where it cannot be right."""
+
+    def translate_error(self, error: Exception) -> InfeedError | None:
+        """Returns the error for the trainer; None where the cause is unknown."""
+
+
+class Window:
+    """Consecutive blocks that ranks may still request. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self._max_block_bytes = 0
+        self._blocks: deque[Block] = deque()
+
+    @property
+    def start(self) -> int | None:
+        """The first position; None where the window is empty."""
+        return self._blocks[0].start if self._blocks else None
+
+    def append(self, block: Block) -> None:
+        self._blocks.append(block)
+        self.nbytes += block.nbytes
+        self._max_block_bytes = max(self._max_block_bytes, block.nbytes)
+
+    def limit_bytes(self, share: int, world_size: int) -> int:
+        """Returns the bytes at which it is full: its share, or a few steps if they are more."""
+        steps = _RETAINED_STEPS * world_size * self._max_block_bytes
+        return max(share, min(steps, _MAX_RETAINED_BYTES))
+
+    def clear(self) -> None:
+        self._blocks.clear()
+        self.nbytes = 0
+
+    def covering(self, request: Request) -> list[Block]:
+        """Returns the blocks that overlap the request."""
+        return [block for block in self._blocks if _overlap(block, request)]
+
+    def evict_before(self, position: int, limit: int) -> None:
+        """Evicts the oldest blocks before the position until fewer bytes than `limit` are left."""
+        while self._blocks and self.nbytes >= limit and self._blocks[0].end <= position:
+            self.nbytes -= self._blocks.popleft().nbytes
+
+
+def cut_batch(
+    fields: Spec,
+    blocks: Sequence[Block],
+    request: Request,
+    *,
+    last_epoch: int,
+    position_count: int | None,
+    blocks_are_batches: bool,
+) -> HostBatch:
+    """Cuts the rows of a request from its blocks; the remaining slots are empty. With
+    `blocks_are_batches` a block is one position, used whole. `last_epoch` is the epoch of an empty
+    batch, `position_count` the batch's."""
+    cuts = [slice(None) if blocks_are_batches else _rows(block, request) for block in blocks]
+    ids = [block.sample_ids[cut] for block, cut in zip(blocks, cuts, strict=True)]
+    arrays = {}
+    for field in fields:
+        rows = [block.arrays[field.name][cut] for block, cut in zip(blocks, cuts, strict=True)]
+        arrays[field.name] = _concatenate(rows, request.slots, partial(field.zeros, request.slots))
+    sample_ids = _concatenate(ids, request.slots, lambda: np.full(request.slots, -1, np.int64))
+    epoch = blocks[0].epoch if blocks else last_epoch
+    return HostBatch(request.start, epoch, arrays, sample_ids, sample_ids >= 0, position_count)
+
+
+def _overlap(block: Block, request: Request) -> int:
+    """Counts the positions of the block that the request covers."""
+    begin = max(block.start, request.start)
+    return max(0, min(block.end, request.start + request.count) - begin)
+
+
+def _rows(block: Block, request: Request) -> slice:
+    begin = max(request.start - block.start, 0)
+    return slice(begin, begin + _overlap(block, request))
+
+
+def _concatenate(parts: list[Array], slots: int, make_empty: Callable[[], Array]) -> Array:
+    """Concatenates the parts, padded to `slots`. A single full part is returned without a copy."""
+    if len(parts) == 1 and len(parts[0]) == slots:
+        return parts[0]
+    result = make_empty()
+    end = 0
+    for part in parts:
+        result[end : end + len(part)] = part
+        end += len(part)
+    return result

@@ -1,1 +1,0 @@
-"""The `dataset` source: a user's tf.data.Dataset."""

@@ -1,0 +1,274 @@
+"""Tests of the gateway: pipelines on TensorFlow's data service, served by a server."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tests.harness.nursery import Nursery
+
+import infeed
+from infeed.rpc.channel import GrpcTransport
+from infeed.shared.errors import (
+    InvalidRequestError,
+    ServerError,
+    ServerUnavailableError,
+    SourceError,
+    UserCodeError,
+)
+from infeed.shared.spec.dataset import DatasetRequest
+from infeed_server import Pipeline, Server, ServerOptions
+from infeed_server.pipeline.load import parse
+from infeed_server.transforms import Map
+from infeed_service.engine import open_service
+from infeed_service.gateway import client as client_module
+from infeed_service.gateway.backend import DataServiceBackend
+from infeed_service.graph import plan_data_service
+from infeed_service.graph.readers import FILE_CHANGED
+from infeed_service.options import ServiceOptions
+
+SERVICE = """
+import signal
+import tensorflow as tf
+
+service = tf.data.experimental.service
+dispatcher = service.DispatchServer()
+address = dispatcher.target.partition("//")[2]
+config = service.WorkerConfig(
+    address, worker_address="127.0.0.1:%port%", heartbeat_interval_ms=100
+)
+workers = [service.WorkerServer(config) for _ in range(2)]
+print(address, flush=True)
+signal.pause()
+"""
+
+
+@pytest.fixture(scope="module")
+def dispatcher(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A dispatcher with two workers in a process to be killed, since workers stop slowly."""
+    folder = tmp_path_factory.mktemp("service")
+    program = folder / "service.py"
+    program.write_text(SERVICE)
+    process = nursery.start(("python", str(program)), folder / "service", folder)
+    yield process.read_line()
+    process.kill()
+
+
+def numbers(count: int = 40, **options: Any) -> Pipeline:
+    arrays = {"x": np.arange(count), "name": np.array([str(i) for i in range(count)], object)}
+    return parse({"source": {"arrays": arrays}, "batch": {"size": 4}, **options})
+
+
+def counted() -> tf.data.Dataset:
+    return tf.data.Dataset.range(10).map(lambda i: {"x": i})
+
+
+def refuse_large(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    check = tf.debugging.Assert(sample["x"] < 30, ["no", sample["x"]])
+    with tf.control_dependencies([check]):
+        return {"x": tf.identity(sample["x"])}
+
+
+def server_of(dispatcher: str, pipelines: dict[str, Pipeline]) -> Server:
+    options = ServerOptions(
+        "127.0.0.1:0", None, engine=partial(open_service, ServiceOptions(dispatcher=dispatcher))
+    )
+    return Server(pipelines, options)
+
+
+@pytest.fixture(scope="module")
+def address(dispatcher: str) -> Iterator[str]:
+    """The address of a server with all pipelines of these tests."""
+    ids = parse({"source": {"dataset": counted}, "batch": {"size": 4, "remainder": "pad"}})
+    pipelines = {
+        "n": numbers(),
+        "ids": ids,
+        "fails": numbers(transforms=[Map(function=refuse_large)]),
+    }
+    with server_of(dispatcher, pipelines) as server:
+        yield str(server.address)
+
+
+def test_every_sample_arrives_once_an_epoch(address: str) -> None:
+    with infeed.connect(address, "n", epochs=3, batch_size=7, remainder="pad") as feed:
+        delivered: Counter[tuple[int, bytes]] = Counter()
+        for batch in feed:
+            assert batch["x"][batch.mask].tolist() == batch.sample_ids[batch.mask].tolist()
+            delivered.update(
+                zip(batch["x"][batch.mask].tolist(), batch["name"][batch.mask], strict=True)
+            )
+    assert delivered == {(i, str(i).encode()): 3 for i in range(40)}
+
+
+def test_ranks_share_one_consumer_and_end_together(address: str) -> None:
+    """Two ranks of seven slots: two steps, and twelve samples that do not fill a step."""
+    options = {"epochs": 1, "batch_size": 7, "remainder": "drop"}
+    feeds = [
+        infeed.connect(address, "n", shard=infeed.Shard(rank, 2), **options) for rank in (0, 1)
+    ]
+    delivered = Counter(int(x) for _ in range(2) for feed in feeds for x in next(feed)["x"])
+    assert [next(feed, None) for feed in feeds] == [None, None]
+    assert len(delivered) == delivered.total() == 28
+    for feed in feeds:
+        feed.close()
+
+
+def test_feed_does_not_resume(address: str) -> None:
+    with infeed.connect(address, "n") as feed:
+        assert feed.guarantee.resume == "none"
+        assert feed.spec.sample_count is None
+        next(feed)
+        cursor = feed.state()
+    with pytest.raises(infeed.CursorError, match="guarantees no order"):
+        infeed.connect(address, "n", state=cursor)
+
+
+def test_samples_of_a_user_dataset_are_numbered(address: str) -> None:
+    with infeed.connect(address, "ids", epochs=1) as feed:
+        batches = list(feed)
+    assert sorted(x for batch in batches for x in batch["x"][batch.mask].tolist()) == list(
+        range(10)
+    )
+    # The partial batch may not be the last, and has as many ids as samples.
+    ids = [batch.sample_ids[batch.mask].tolist() for batch in batches]
+    assert [number for batch_ids in ids for number in batch_ids] == list(range(10))
+    assert all((batch.sample_ids[~batch.mask] == -1).all() for batch in batches)
+
+
+def test_failure_in_a_worker_is_an_error(address: str) -> None:
+    with infeed.connect(address, "fails", epochs=1) as feed, pytest.raises(UserCodeError) as raised:
+        list(feed)
+    assert "a worker of TensorFlow's data service could not make a batch of 'fails'" in str(
+        raised.value
+    )
+    assert "on_error: mask" in str(raised.value)
+
+
+def test_ended_job_is_an_error(address: str) -> None:
+    with infeed.connect(address, "n", epochs=1, job_name="done") as feed:
+        assert len(list(feed)) == 10
+    with (
+        infeed.connect(address, "n", epochs=1, job_name="done") as feed,
+        pytest.raises(InvalidRequestError, match="'done' gave no batch: it has ended") as caught,
+    ):
+        next(feed)
+    assert caught.value.metadata == {"job_name": "done"}
+
+
+class FakeClient:
+    """A client that keeps the ids that are registered."""
+
+    address, compression, lost_workers = "127.0.0.1:1", "none", ("127.0.0.1:2",)
+
+    def __init__(self) -> None:
+        self.registered: list[str] = []
+
+    def register(self, dataset_id: str, *_: object) -> None:
+        self.registered.append(dataset_id)
+
+
+@pytest.fixture
+def fake() -> tuple[DataServiceBackend, FakeClient]:
+    client: Any = FakeClient()
+    plan = plan_data_service("n", numbers(shuffle={"seed": 3}))
+    return DataServiceBackend(plan, client), client
+
+
+def test_defaults_are_the_pipelines(fake: tuple[DataServiceBackend, FakeClient]) -> None:
+    backend, client = fake
+    default = backend.register(DatasetRequest("n"))
+    assert client.registered == [default.dataset_id]
+    assert default.seed == 3
+    assert default.lost_workers == ("127.0.0.1:2",)
+    assert backend.register(DatasetRequest("n", seed=0)).seed == 0
+
+
+def test_tensorflow_errors_are_mapped(fake: tuple[DataServiceBackend, FakeClient]) -> None:
+    translate_error = fake[0].translate_error
+    for fault in (
+        tf.errors.UnavailableError(None, None, "away"),
+        tf.errors.NotFoundError(None, None, "/data/a.jpg; No such file or directory"),
+        tf.errors.FailedPreconditionError(None, None, "/data/a.jpg; Is a directory"),
+        tf.errors.InvalidArgumentError(
+            None, None, f"assertion failed: [{FILE_CHANGED}] [/data/a.jpg] [9] [12]"
+        ),
+    ):
+        error = translate_error(fault)
+        assert isinstance(error, SourceError)
+        assert str(error).endswith(f"gives no more batches of 'n': {fault.message}")
+        assert error.metadata == {"pipeline": "n"}
+    error = translate_error(tf.errors.InvalidArgumentError(None, None, "bad"))
+    assert isinstance(error, UserCodeError)
+    assert error.metadata == {"pipeline": "n"}
+    full = tf.errors.ResourceExhaustedError(None, None, "journal_0; No space left on device")
+    error = translate_error(full)
+    assert isinstance(error, ServerError)
+    assert str(error).endswith("too little memory or disk space for 'n': " + full.message)
+    assert error.metadata == {"target": fake[1].address, "pipeline": "n"}
+    assert translate_error(ValueError("not TensorFlow's")) is None
+
+
+def test_gateway_without_a_dispatcher_fails_after_a_timeout(
+    new_address: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "READY_TIMEOUT_SECONDS", 0.1)
+    closed = new_address()
+    problem = f"not ready after 0.1 s: no dispatcher .* answers at {closed}: .*Connection refused"
+    with pytest.raises(ServerUnavailableError, match=problem):
+        server_of(closed, {"n": numbers()})
+
+
+def test_local_engine_has_neither_data_sets_nor_jobs() -> None:
+    with Server({"n": numbers()}, ServerOptions("127.0.0.1:0", None)) as server:
+        address = str(server.address)
+        transport = GrpcTransport(address)
+        with pytest.raises(
+            InvalidRequestError, match=r"'n' has no data set .* --engine that has them"
+        ):
+            transport.register_dataset(DatasetRequest("n"))
+        transport.close()
+        with (
+            infeed.connect(address, "n", job_name="j") as feed,
+            pytest.raises(InvalidRequestError, match="'n' has no jobs to take part in"),
+        ):
+            next(feed)
+
+
+def test_each_variant_is_another_data_set(address: str, dispatcher: str) -> None:
+    transport = GrpcTransport(address)
+    default = transport.register_dataset(DatasetRequest("n"))
+    assert default.dispatcher_address == dispatcher
+    assert (default.batch_size, default.seed, default.may_mask) == (4, 0, False)
+    assert default.tensorflow_version == tf.__version__
+    assert transport.register_dataset(DatasetRequest("n")) == default
+    padded = transport.register_dataset(DatasetRequest("n", epochs=1, remainder="pad"))
+    assert padded.may_mask
+    others = {
+        transport.register_dataset(request).dataset_id
+        for request in (
+            DatasetRequest("n", seed=1),
+            DatasetRequest("n", batch_size=5),
+            DatasetRequest("n", epochs=2),
+            DatasetRequest("n", compression="snappy"),
+            DatasetRequest("n", shard_hint=True),
+        )
+    }
+    assert len(others | {default.dataset_id, padded.dataset_id}) == 7
+    names = "this server has: fails, ids, n"
+    with pytest.raises(infeed.PipelineNotFoundError, match=names):
+        transport.register_dataset(DatasetRequest("m"))
+    with pytest.raises(infeed.FingerprintError):
+        transport.register_dataset(DatasetRequest("n", fingerprint="other"))
+    for invalid in (
+        DatasetRequest("n", batch_size=-1),
+        DatasetRequest("n", seed=-1),
+        DatasetRequest("n", epochs=-1),
+    ):
+        with pytest.raises(InvalidRequestError):
+            transport.register_dataset(invalid)
+    transport.close()

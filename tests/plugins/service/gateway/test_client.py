@@ -1,0 +1,234 @@
+"""Tests of the service client, with TensorFlow's dispatcher and workers in this process."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from tests.harness.clock import ManualClock
+
+from infeed.shared.errors import (
+    ConfigError,
+    ServerError,
+    ServerUnavailableError,
+    SourceError,
+)
+from infeed.v1 import cluster_pb2 as messages
+from infeed_service.gateway import client as module
+from infeed_service.gateway.client import DataServiceClient
+from infeed_service.rpc import DispatcherClient
+
+TF = tf.data.experimental.service
+
+
+@pytest.fixture
+def dispatcher() -> Iterator[str]:
+    server = TF.DispatchServer()
+    yield server.target.partition("//")[2]
+    server._stop()
+
+
+@pytest.fixture
+def worker(dispatcher: str) -> Iterator[str]:
+    server = TF.WorkerServer(
+        TF.WorkerConfig(dispatcher, worker_address="127.0.0.1:%port%", heartbeat_interval_ms=100)
+    )
+    yield server._address
+    server._stop()
+
+
+def numbers() -> tf.data.Dataset:
+    return tf.data.Dataset.range(10)
+
+
+class Clock(ManualClock):
+    """Counts the checks that have begun."""
+
+    checks = 0
+
+    def wait_for_check(self) -> None:
+        """Waits until a check that began after this call has ended."""
+        before = self.checks
+        until(lambda: self.checks >= before + 2)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of every `DataServiceClient`, which checks its dispatcher all the time."""
+    fake = Clock()
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=fake, sleep=time.sleep))
+    monkeypatch.setattr(module, "CHECK_INTERVAL_SECONDS", 0.01)
+    find_problem = DataServiceClient._find_problem
+
+    def counted(client: DataServiceClient) -> str | None:
+        fake.checks += 1
+        return find_problem(client)
+
+    monkeypatch.setattr(DataServiceClient, "_find_problem", counted)
+    return fake
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "READY_TIMEOUT_SECONDS", 0.1)
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 100
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_data_set_is_made_once_unless_the_dispatcher_lost_it(dispatcher: str, worker: str) -> None:
+    client = DataServiceClient(dispatcher)
+    made = []
+
+    def make() -> tf.data.Dataset:
+        made.append(1)
+        return numbers()
+
+    client.register("numbers", "none", make)
+    client.register("numbers", "none", make)
+    assert len(made) == 1
+    client.register("others", "none", make)
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "message"),
+    [
+        (tf.errors.ResourceExhaustedError, ServerError, "cannot store the data set: .*; free"),
+        (tf.errors.InvalidArgumentError, ConfigError, "rejects the data set: journal_0; No"),
+    ],
+)
+def test_error_of_the_registration_is_mapped(
+    dispatcher: str, monkeypatch: pytest.MonkeyPatch, kind: Any, error: Any, message: str
+) -> None:
+    def fail(*_: object, **options: object) -> None:
+        raise kind(None, None, "journal_0; No space left on device")
+
+    monkeypatch.setattr(TF, "register_dataset", fail)
+    client = DataServiceClient(dispatcher)
+    with pytest.raises(error, match=f"{dispatcher} {message}") as caught:
+        client.register("numbers", "none", numbers)
+    assert caught.value.metadata == {"target": dispatcher}
+    monkeypatch.undo()
+    client.register("numbers", "none", numbers)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_problem_of_the_own_dispatcher_makes_the_service_unavailable(
+    dispatcher: str, worker: str
+) -> None:
+    problems = ["the work directory is full", None]
+    client = DataServiceClient(dispatcher, find_own_problem=lambda: problems[0])
+    with pytest.raises(ServerUnavailableError, match="the work directory is full"):
+        client.start()
+    problems.pop(0)
+    until(lambda: client._find_problem() is None)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_unreachable_dispatcher_is_an_error(new_address: Callable[[], str]) -> None:
+    unused = new_address()
+    client = DataServiceClient(unused)
+    with pytest.raises(
+        ServerUnavailableError, match=f"not ready after 0.1 s: no dispatcher .*{unused}"
+    ) as caught:
+        client.start()
+    assert caught.value.metadata == {"target": unused}
+    with pytest.raises(ServerUnavailableError, match="no dispatcher"):
+        client.register("numbers", "none", numbers)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_dispatcher_without_workers_is_not_ready(dispatcher: str) -> None:
+    with pytest.raises(ServerUnavailableError, match=f"infeed worker --dispatcher {dispatcher}"):
+        DataServiceClient(dispatcher).start()
+
+
+def test_one_answering_worker_is_ready(
+    dispatcher: str, worker: str, new_address: Callable[[], str]
+) -> None:
+    unused = new_address()
+    DispatcherClient(dispatcher).call(
+        "WorkerHeartbeat",
+        messages.WorkerHeartbeat(worker_address=unused),
+        messages.WorkerHeartbeatAnswer,
+    )
+    client = DataServiceClient(dispatcher)
+    until(lambda: client._find_problem() is None)
+    assert client.lost_workers == (unused,)
+    assert client.answering_workers == 1
+
+
+def test_service_is_not_lost_while_sources_open(dispatcher: str, worker: str, clock: Clock) -> None:
+    client = DataServiceClient(dispatcher)
+    client._find_problem()
+    clock.now = module.LOST_TIMEOUT_SECONDS
+    with pytest.raises(SourceError, match="has not answered for 120 s"):
+        client.require()  # as of the last check
+    client.start()
+    try:
+        clock.wait_for_check()
+        client.require()
+    finally:
+        client.close()
+    assert not client._checks._thread.is_alive()
+
+
+def drain(reports: queue.Queue[str | None]) -> list[str | None]:
+    return [reports.get() for _ in range(reports.qsize())]
+
+
+def test_outage_is_reported_late_and_its_end_at_once(
+    clock: Clock, new_address: Callable[[], str]
+) -> None:
+    reports: queue.Queue[str | None] = queue.Queue()
+    address = new_address()
+    options = TF.DispatcherConfig(port=int(address.rpartition(":")[2]))
+    server = TF.DispatchServer(options)
+    worker = TF.WorkerServer(TF.WorkerConfig(address, worker_address="127.0.0.1:%port%"))
+    client = DataServiceClient(address)
+    try:
+        client.watch(reports.put)
+        client.start()
+        server._stop()
+        until(lambda: client._problem)
+        clock.wait_for_check()
+        assert not any(drain(reports)), "no time has passed"
+        clock.now = module.UNAVAILABLE_TIMEOUT_SECONDS
+        assert "no dispatcher" in (reports.get(timeout=100) or "")
+        client.require()
+        clock.now = module.LOST_TIMEOUT_SECONDS
+        with pytest.raises(SourceError, match=f"{address} has not answered for 120 s") as caught:
+            client.require()
+        assert caught.value.metadata == {"target": address}
+        server = TF.DispatchServer(options)
+        again = TF.WorkerServer(TF.WorkerConfig(address, worker_address="127.0.0.1:%port%"))
+        while reports.get(timeout=100):
+            pass
+        client.require()
+        again._stop()
+    finally:
+        client.close()
+        worker._stop()
+        server._stop()
+
+
+def test_lost_journal_is_counted_once(dispatcher: str, worker: str) -> None:
+    client = DataServiceClient(dispatcher)
+    client.start()
+    client.close()
+    client.check_journal()
+    assert client.lost_journals == 0
+    client._mark._id = "of another journal"
+    client.check_journal()
+    client.check_journal()
+    assert client.lost_journals == 1
