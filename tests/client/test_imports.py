@@ -29,7 +29,7 @@ STEPS = {
     "infeed": "import infeed",
     "audit": "import infeed.audit",
     "tfdata rpc": "import infeed_tfdata.rpc",
-    "cli": "import infeed.cli, infeed_server.cli",
+    "cli": "import infeed.cli; infeed.cli.new_app()",
     "tensorflow": "import tensorflow",
 }
 """Imports of one interpreter, one after another; the last one is made to fail."""

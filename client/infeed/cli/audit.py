@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from infeed.cli import LOOK
 from infeed.cli.connection import SEED, TIMEOUT, Connection, PipelineName, Target
 from infeed.cli.model_options import option, with_models
 from infeed.cli.output import JsonFile, print_line, problem_of, write_file
@@ -57,6 +58,10 @@ class AuditOptions:
     timeout: float = option(20.0, TIMEOUT, metavar="SECONDS")
 
 
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=LOOK)
 @with_models
 def audit(
     target: Target, pipeline: PipelineName, options: AuditOptions, connection: Connection

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.status import Status
 
+from infeed.cli import LOOK
 from infeed.cli.connection import Connection, PipelineName, Target
 from infeed.cli.model_options import with_models
 from infeed.cli.output import JsonFile, write_file
@@ -32,6 +33,10 @@ _RECENT_CALLS = 7
 """Calls of the progress that its rate covers, three seconds: more are steadier, and later."""
 
 
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=LOOK)
 @with_models
 def loadtest(
     target: Target,

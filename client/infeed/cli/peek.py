@@ -15,6 +15,7 @@ from rich.text import Text
 
 import infeed
 from infeed.batch import Batch
+from infeed.cli import LOOK
 from infeed.cli.connection import SEED, TIMEOUT, Connection, PipelineName
 from infeed.cli.contact_sheet import label_text, write_sheet
 from infeed.cli.model_options import option, with_models
@@ -44,6 +45,10 @@ class PeekOptions:
     timeout: float = option(20.0, TIMEOUT, metavar="SECONDS")
 
 
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=LOOK)
 @with_models
 def peek(
     target: Annotated[str, typer.Argument(help="host:port of a server.")],

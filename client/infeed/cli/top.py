@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
+from infeed.cli import LOOK
 from infeed.cli.connection import Connection
 from infeed.cli.control_plane import ControlPlane
 from infeed.cli.model_options import with_models
@@ -26,6 +27,10 @@ _MIN_WIDTH = 160
 """Characters of a line that is not written to a terminal: the tables fit into it."""
 
 
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=LOOK)
 @with_models
 def top(
     target: Annotated[

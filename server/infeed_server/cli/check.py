@@ -16,6 +16,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from infeed.cli import PREPARE
 from infeed.shared.printable import printable_lines
 from infeed_server.cli.console import (
     console,
@@ -45,6 +46,10 @@ UNREADABLE_STATUS = 2
 _MAX_CLASSES_SHOWN = 10
 
 
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=PREPARE)
 def check(
     file: Annotated[Path, typer.Argument(help="A YAML file of pipelines.")],
     scan: Annotated[
