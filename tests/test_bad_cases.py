@@ -113,7 +113,7 @@ PYTHON: list[tuple[str, type[Exception], str]] = [
 def test_mistake_in_python(
     feed: infeed.Feed, code: str, error: type[Exception], message: str
 ) -> None:
-    from infeed.audit import audit
+    from infeed_tools.audit.run import audit
 
     with pytest.raises(error) as caught:
         eval(code, {"infeed": infeed, "feed": feed, "audit": audit})

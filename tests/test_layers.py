@@ -34,7 +34,7 @@ ROOMS = {
         *(f"infeed_server.{name}" for name in ("config", "sources", "storage")),
         "infeed_tools.init",
     ),
-    "infeed_tools": ("infeed", "infeed_server", "infeed_tools.init"),
+    "infeed_tools": ("infeed", "infeed_server", "infeed_tools.audit", "infeed_tools.init"),
 }
 """What plug-ins import of the others."""
 
@@ -51,8 +51,8 @@ LAYERS = {
         "client slots",
         "adapters",
         "__init__",
-        "audit grain jax keras testing torch",
-        "loadtest tensorflow",
+        "audit grain jax keras loadtest testing torch",
+        "tensorflow",
         "cli",
         "__main__",
     ),

@@ -27,7 +27,7 @@ HEAVY = (
 
 STEPS = {
     "infeed": "import infeed",
-    "audit": "import infeed.audit",
+    "audit": "from infeed.audit import audit",
     "tfdata rpc": "import infeed_tfdata.rpc",
     "cli": "import infeed.cli; infeed.cli.new_app()",
     "tensorflow": "import tensorflow",
