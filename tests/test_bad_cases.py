@@ -147,7 +147,7 @@ COMMANDS: list[tuple[str, int, str]] = [
 GLOBAL_EFFECTS = (
     "infeed_server.cli.logs.set_up_service_logging",
     "infeed_server.cli.index.set_up_logging",
-    *(f"infeed_server.cli.check.{name}" for name in ("set_up_logging", "defer_tensorflow")),
+    *(f"infeed_tools.check.command.{name}" for name in ("set_up_logging", "defer_tensorflow")),
     *(f"infeed_tools.init.command.{name}" for name in ("set_up_logging", "defer_tensorflow")),
     "infeed_server.processes.signals.ShutdownSignal.install",
     "infeed_server.processes.malloc.keep_freed_memory",

@@ -69,9 +69,8 @@ LAYERS = {
         "serving control",
         "rpc",
         "runtime",
-        "check",
         "run",
-        "__init__ demo",
+        "__init__",
         "cli",
     ),
     "infeed_tfdata": (
@@ -84,10 +83,7 @@ LAYERS = {
     ),
 }
 SHARED = ("shared", "v1", "wire")
-"""What the server imports of the client, up to the layer of `check`."""
-
-TOOLS = ("check", "demo")
-"""What the command line alone imports of the server: without them the rest is complete."""
+"""What the server imports of the client, up to the layer of `runtime`."""
 
 CLIENT_REQUIREMENTS = {
     *("google", "h2", "ml_dtypes", "numpy", "opentelemetry", "typing_extensions", "xxhash"),
@@ -163,7 +159,7 @@ def wrong_imports(module: str, imported: Set[str]) -> list[str]:
                 wrong.append(other)
         elif [*PACKAGES].index(other_package) > [*PACKAGES].index(package):
             wrong.append(other)
-        elif package == "infeed_server" and row(module) <= row("infeed_server.check"):
+        elif package == "infeed_server" and row(module) <= row("infeed_server.runtime"):
             shared = any(f"{other_rest}.".startswith(f"{name}.") for name in SHARED)
             wrong += [] if shared else [other]
     return wrong
@@ -218,18 +214,6 @@ def test_the_core_names_no_format() -> None:
     for module, path in MODULES.items():
         if module.partition(".")[0] in ("infeed", "infeed_server") and module not in OTHER_TOKENS:
             assert named_kinds(path.read_text()) == set(), module
-
-
-@pytest.mark.parametrize("tool", TOOLS)
-def test_only_the_command_line_imports_a_tool(tool: str) -> None:
-    allowed = tuple(f"infeed_server.{part}." for part in (tool, "cli"))
-    users = {
-        module
-        for module, path in MODULES.items()
-        if module.partition(".")[0] in PACKAGES
-        and any(f"{name}.".startswith(f"infeed_server.{tool}.") for name in imports(path))
-    }
-    assert {module for module in users if not f"{module}.".startswith(allowed)} == set()
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

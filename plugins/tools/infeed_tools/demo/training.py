@@ -9,7 +9,7 @@ from rich.console import Console
 
 import infeed
 from infeed.tensorflow import from_generator
-from infeed_server.demo.shapes import SHAPES, SIZE
+from infeed_tools.demo.shapes import SHAPES, SIZE
 
 
 def train(

@@ -13,9 +13,9 @@ import pytest
 from PIL import Image
 from tests.harness.native_double import DecoderDouble
 
-from infeed_server.check.report import PipelineReport
-from infeed_server.check.scan import scan_pipeline
 from infeed_server.pipeline.load import parse_yaml
+from infeed_tools.check.report import PipelineReport
+from infeed_tools.check.scan import scan_pipeline
 
 SIZES = [(20, 30), (24, 40), (40, 24), (32, 32)]
 """Width and height of the photos, in turn."""

@@ -12,10 +12,6 @@ import tensorflow as tf
 from infeed.shared.errors import ConfigError, InfeedError, SampleError
 from infeed.shared.spec import Array
 from infeed.shared.tensorflow.from_callable import from_callable
-from infeed_server.check.measures import Measures
-from infeed_server.check.ranges import SOURCE_STAGE
-from infeed_server.check.report import PipelineReport
-from infeed_server.check.rules import value_findings
 from infeed_server.config.document import Problem
 from infeed_server.engines.indexed.sample_reader import SampleReader
 from infeed_server.engines.tf_data import graph_options, unbatched
@@ -24,6 +20,10 @@ from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed, split
 from infeed_server.pipeline.load import FilePipelines, error_path
 from infeed_server.pipeline.sequential_plan import plan_sequential
 from infeed_server.sources import DatasetSource, ProgressCallback
+from infeed_tools.check.measures import Measures
+from infeed_tools.check.ranges import SOURCE_STAGE
+from infeed_tools.check.report import PipelineReport
+from infeed_tools.check.rules import value_findings
 
 _NO_LABEL_STAGE = "labels"
 """The stage of the error of a sample that has no label."""

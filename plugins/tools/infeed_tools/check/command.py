@@ -30,9 +30,9 @@ from infeed_server.imports import defer_tensorflow, load_tensorflow
 from infeed_server.storage.files import abbreviate
 
 if TYPE_CHECKING:
-    from infeed_server.check.report import PipelineReport
     from infeed_server.config.document import Problem
     from infeed_server.pipeline.load import FilePipelines
+    from infeed_tools.check.report import PipelineReport
 
 SCAN = "Scan"
 """The title of the options of `--scan` in `infeed check --help`."""
@@ -98,9 +98,9 @@ def check(
     """
     set_up_logging()
     defer_tensorflow()
-    from infeed_server.check.definitions import file_problems, order_notes
     from infeed_server.pipeline.load import parse_yaml
     from infeed_server.processes.signals import exit_after_interrupt
+    from infeed_tools.check.definitions import file_problems, order_notes
 
     started = time.monotonic()
     accepted = _parse_max_bad(max_bad)
@@ -173,8 +173,8 @@ def _first_batches(
     pipelines: FilePipelines, names: Sequence[str], scan: bool
 ) -> tuple[list[str], list[Problem]]:
     """Returns a line for each field with named classes and each decoder, and the problems."""
-    from infeed_server.check.first_batch import make_first_batch
     from infeed_server.pipeline.followed_classes import warn_of_other_classes
+    from infeed_tools.check.first_batch import make_first_batch
 
     found = {}
     for name in names:
@@ -194,7 +194,7 @@ def _first_batches(
 def _scan(
     pipelines: FilePipelines, names: Sequence[str], limit: int | None, show: int
 ) -> tuple[list[PipelineReport], list[Problem]]:
-    from infeed_server.check.scan import scan_pipeline
+    from infeed_tools.check.scan import scan_pipeline
 
     bars = (index_progress, partial(sample_progress, console))
     scans = [

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from tests.harness.datasets import jpeg
 
-from infeed_server.check import first_batch
-from infeed_server.check.definitions import file_problems
-from infeed_server.check.first_batch import make_first_batch
 from infeed_server.pipeline.load import parse_yaml
+from infeed_tools.check import first_batch
+from infeed_tools.check.definitions import file_problems
+from infeed_tools.check.first_batch import make_first_batch
 
 NEVER = threading.Event()
 """Set at the end of the tests, so that no thread outlives them."""
@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     np.savez(folder / "x.npz", x=np.arange(8))
     (folder / "modules_of_first_batch.py").write_text(
         "import numpy as np, tensorflow as tf\n"
-        "from tests.server.check.test_first_batch import NEVER\n\n"
+        "from tests.plugins.tools.check.test_first_batch import NEVER\n\n"
         "class Rows:\n"
         "    def __init__(self):\n"
         "        self.open_file = lambda: None\n"

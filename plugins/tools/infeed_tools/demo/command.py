@@ -31,5 +31,5 @@ def demo(
     """
     set_up_logging()
     with loading_tensorflow():
-        from infeed_server.demo import run
-    raise typer.Exit(run(console, epochs, directory))
+        from infeed_tools.demo.run import run_demo
+    raise typer.Exit(run_demo(console, epochs, directory))

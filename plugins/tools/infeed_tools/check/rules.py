@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from infeed_server.check.ranges import FieldRange
 from infeed_server.config.model import Finding
 from infeed_server.transforms import (
     ConvertImageDtype,
@@ -15,6 +14,7 @@ from infeed_server.transforms import (
     RandomSaturation,
     Transform,
 )
+from infeed_tools.check.ranges import FieldRange
 
 _OF_UNIT_RANGE = (RandomBrightness, RandomHue, RandomSaturation, ConvertImageDtype)
 """Transforms for which floats are from 0 to 1, as in `tf.image`."""

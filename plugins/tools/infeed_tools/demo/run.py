@@ -1,4 +1,4 @@
-"""`infeed demo`: from files to a trained model, with a server in another process."""
+"""Run of the demo: from files to a trained model, with a server in another process."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.progress import track
 
 from infeed.shared.errors import ConfigError, ServerUnavailableError
-from infeed_server.demo import shapes
-from infeed_server.demo.training import train
+from infeed_tools.demo import shapes
+from infeed_tools.demo.training import train
 
 ACCURACY = 0.95
 """Accuracy on the test set below which the demo exits with status 1."""
@@ -26,9 +26,9 @@ ACCURACY = 0.95
 _TRAIN, _TEST = 2000, 500
 
 
-def run(console: Console, epochs: int, folder: Path) -> int:
+def run_demo(console: Console, epochs: int, folder: Path) -> int:
     """Draws the data set, serves it from another process, trains on it; returns the exit status."""
-    _check_folder(folder)
+    check_folder(folder)
     for number, (part, count) in enumerate((("train", _TRAIN), ("test", _TEST))):
         images = shapes.write_images(folder / part, count, seed=number)
         for _ in track(images, f"drawing {part:5}", count, console=console, transient=True):
@@ -49,7 +49,7 @@ def run(console: Console, epochs: int, folder: Path) -> int:
     return 0
 
 
-def _check_folder(folder: Path) -> None:
+def check_folder(folder: Path) -> None:
     """Raises `ConfigError` for a folder with other data than an earlier demo's."""
     train = folder / "train"
     classes = {path.name for path in train.iterdir()} if train.is_dir() else set()

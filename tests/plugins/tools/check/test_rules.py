@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from infeed_server.check.ranges import SOURCE_STAGE, ClassCounts, FieldRange
-from infeed_server.check.rules import value_findings
 from infeed_server.transforms import TransformList
+from infeed_tools.check.ranges import SOURCE_STAGE, ClassCounts, FieldRange
+from infeed_tools.check.rules import value_findings
 
 LIST: TypeAdapter[Any] = TypeAdapter(TransformList)
 

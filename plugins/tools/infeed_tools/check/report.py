@@ -10,13 +10,13 @@ import numpy as np
 
 from infeed.shared.errors import InfeedError
 from infeed.shared.spec import Array
-from infeed_server.check.ranges import SOURCE_STAGE, ClassCounts, FieldRange
+from infeed_tools.check.ranges import SOURCE_STAGE, ClassCounts, FieldRange
 
 if TYPE_CHECKING:  # they load TensorFlow
     import tensorflow as tf
 
-    from infeed_server.check.measures import Measures
     from infeed_server.transforms.base import Step
+    from infeed_tools.check.measures import Measures
 
 
 @dataclass

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from infeed_server.check.ranges import MAX_CLASS_BYTES, SOURCE_STAGE, FieldRange
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.sample_graph import Specs
 from infeed_server.sources.base import Sample
 from infeed_server.transforms.base import Step, format_shape
+from infeed_tools.check.ranges import MAX_CLASS_BYTES, SOURCE_STAGE, FieldRange
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 from tests.harness.tfrecords import example, write_records
 
-from infeed_server.check.definitions import file_problems, order_notes
 from infeed_server.pipeline.load import parse_yaml
+from infeed_tools.check.definitions import file_problems, order_notes
 
 GOOD = """
 pipelines:
