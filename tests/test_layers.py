@@ -216,6 +216,14 @@ def test_the_core_names_no_format() -> None:
             assert named_kinds(path.read_text()) == set(), module
 
 
+def test_a_command_without_the_servers_extra_imports_none_of_it() -> None:
+    light = [entry.module for entry in entry_points(group="infeed.commands") if not entry.extras]
+    assert "infeed_tools.peek.command" in light
+    for module, path in MODULES.items():
+        if module.startswith(tuple(name.removesuffix("command") for name in light)):
+            assert not [name for name in imports(path) if name.startswith("infeed_server")], module
+
+
 def test_no_modules_import_each_other_in_a_circle() -> None:
     graph = {module: imports(path) & MODULES.keys() - {module} for module, path in MODULES.items()}
     TopologicalSorter(graph).prepare()
