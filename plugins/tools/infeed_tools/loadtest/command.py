@@ -72,7 +72,7 @@ def loadtest(
     if find_max and not (plan.step_ms and plan.steps is None):
         raise typer.BadParameter("--find-max needs --step-ms over 0, and no --steps")
     from infeed_tools.loadtest.find_max import find_max as search_most
-    from infeed_tools.loadtest.report import html_packages, html_report, text_report
+    from infeed_tools.loadtest.report import chart_package, html_report, text_report
     from infeed_tools.loadtest.runner import run_load
     from infeed_tools.loadtest.summary import summarize, to_json
 
@@ -81,7 +81,7 @@ def loadtest(
     for option, path in paths.items():
         _check_writable(option, path)  # a problem is found before the test, not after it
     if html is not None:
-        html_packages()
+        chart_package()
     console, arguments = Console(stderr=True), connection.arguments()
 
     def run(plan: LoadPlan) -> Summary:

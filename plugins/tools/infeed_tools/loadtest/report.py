@@ -1,20 +1,20 @@
-"""Report of a load test: the same lines and tables as text and as a page."""
+"""Report of a load test: text, and a page of the text and charts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from importlib.resources import files
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from html import escape
+from string import Template
 
 from infeed.shared.errors import MissingExtraError
 from infeed_tools.audit.report import plural
 from infeed_tools.loadtest.find_max import Search
 from infeed_tools.loadtest.plan import UTILISATION_THRESHOLD
+from infeed_tools.loadtest.series import STATES
 from infeed_tools.loadtest.summary import Summary
 from infeed_tools.loadtest.tally import Tally
 
-_MAX_TRAINERS = 16
+MAX_TRAINERS = 16
 """Rows of the text: more would not fit on a screen, and the page has them."""
 
 _MAX_FINDINGS = 10
@@ -29,50 +29,34 @@ _FREE_SHARE = 0.75
 _LATE_FACTOR = 1.1
 """Length of a step ÷ asked length, from which this machine is too busy for so many trainers."""
 
-_STATES = ("source", "transform", "no_budget", "no_request")
+_PAGE = Template("""\
+<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark"><title>$title: load test</title>
+<style>body { font-family: system-ui, sans-serif; margin: 2em auto; max-width: 72em; padding: 1em; }
+pre { overflow-x: auto; } svg { background: white; height: auto; width: 100%; }</style></head>
+<body><h1>$title: load test</h1><pre>$text</pre>$charts</body></html>
+""")
 
 
-class Headline(NamedTuple):
-    """A figure of the whole test."""
-
-    title: str
-    value: str
-    detail: str
-    kind: str = ""
-    """"good" or "bad", if it is either."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of text."""
-
-    heads: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-
-    def lines(self) -> Iterator[str]:
-        """Yields lines of text with columns of equal width."""
-        rows = [self.heads, *self.rows]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for first, *rest in rows:
-            cells = [f"{cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True)]
-            yield "  ".join([f"{first:<{widths[0]}}", *cells])
-
-
-def text_report(summary: Summary, search: Search | None = None) -> str:
+def text_report(
+    summary: Summary, search: Search | None = None, most_trainers: int | None = MAX_TRAINERS
+) -> str:
     """Returns the whole report, with a line feed at its end."""
-    hidden = len(summary.trainers[_MAX_TRAINERS:])
+    hidden = 0 if most_trainers is None else len(summary.trainers[most_trainers:])
     lines = [
         *(f"LOST: {text}" for text in summary.lost),
         summary.verdict_text,
         *(["interrupted: the figures so far"] if summary.tally.interrupted else []),
         "",
         f"{summary.tally.spec.name}: {_plan_text(summary.tally)}",
-        *(f"{title}: {value} {detail}" for title, value, detail, _ in _headlines(summary)),
+        *_headlines(summary),
         "",
-        *_trainer_table(summary, _MAX_TRAINERS).lines(),
+        *_aligned(_trainer_rows(summary, most_trainers)),
         *([f"and {hidden} more, which waited less"] if hidden else []),
         "",
-        *(_server_table(summary).lines() if summary.servers else ["no server has reported"]),
+        *(_aligned(_server_rows(summary)) if summary.servers else ["no server has reported"]),
         *_notes(summary),
         *(f"  {at:6.1f} s  {text}" for at, text in summary.tally.events()),
         *(f"FAILED {failure}" for failure in summary.tally.failures),
@@ -84,47 +68,34 @@ def text_report(summary: Summary, search: Search | None = None) -> str:
 
 
 def html_report(summary: Summary, search: Search | None = None) -> str:
-    """Returns one page without scripts and without files from elsewhere."""
-    jinja2, time_charts = html_packages()
-    tally, level = summary.tally, summary.verdict.level
-    kinds = {"not input-bound": "good", "moderately input-bound": "fair", "unknown": "unknown"}
-    environment = jinja2.Environment(
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        undefined=jinja2.StrictUndefined,
+    """Returns the report with charts, as a page without scripts and without files from elsewhere.
+    Raises `MissingExtraError`."""
+    draw_charts = chart_package()
+    return _PAGE.substitute(
+        title=escape(summary.tally.spec.name),
+        text=escape(text_report(summary, search, None)),
+        charts=draw_charts(summary),
     )
-    template = files("infeed_tools.loadtest").joinpath("page.html").read_text(encoding="utf-8")
-    page: str = environment.from_string(template).render(
-        summary=summary,
-        tally=tally,
-        plan=_plan_text(tally),
-        kind="bad" if tally.failures or tally.lost else kinds.get(level, "bad"),
-        search=search,
-        tiles=list(_headlines(summary)),
-        charts=list(time_charts(summary)),
-        tables={"Trainers": _trainer_table(summary), "Servers": _server_table(summary)},
-        lists={
-            "Notes": list(_notes(summary)),
-            "Events": [f"{at:.1f} s: {text}" for at, text in tally.events()],
-        },
-    )
-    return page
 
 
-def html_packages() -> tuple[Any, Any]:
-    """Returns what the page needs. Raises `MissingExtraError`."""
+def chart_package() -> Callable[[Summary], str]:
+    """Returns what draws the charts. Raises `MissingExtraError`."""
     try:
-        import jinja2  # noqa: PLC0415 - of an extra
-
-        from infeed_tools.loadtest.charts import time_charts  # noqa: PLC0415
+        from infeed_tools.loadtest.charts import draw_charts  # noqa: PLC0415 - of an extra
     except ModuleNotFoundError as error:
         raise MissingExtraError(
             f"--html needs the package {error.name!r}: pip install 'infeed[loadtest]'; without it, "
             "the report is text and --json"
         ) from None
-    return jinja2, time_charts
+    return draw_charts
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yields rows of cells as lines with columns of equal width."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *rest in rows:
+        cells = [f"{cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True)]
+        yield "  ".join([f"{first:<{widths[0]}}", *cells])
 
 
 def _plan_text(tally: Tally) -> str:
@@ -136,39 +107,40 @@ def _plan_text(tally: Tally) -> str:
     return f"{kind}{of}, batches of {tally.batch_size}, {step}"
 
 
-def _headlines(summary: Summary) -> Iterator[Headline]:
+def _headlines(summary: Summary) -> Iterator[str]:
+    """Yields the figures of the whole test."""
     figures = summary.figures
     if summary.utilisation is not None:
         # No goal, unless it is asked for as a threshold: then a check says what became of it.
-        keeps = summary.utilisation >= UTILISATION_THRESHOLD
-        detail = (
-            f"of the worst trainer (rank {summary.worst.rank}), "
-            f"{'at least' if keeps else 'below'} the {UTILISATION_THRESHOLD:.0%} of MLPerf "
-            f"Storage; all {_percent(figures.utilisation)}"
+        relation = "at least" if summary.utilisation >= UTILISATION_THRESHOLD else "below"
+        yield (
+            f"Accelerator utilisation: {_percent(summary.utilisation)} of the worst trainer (rank "
+            f"{summary.worst.rank}), {relation} the {UTILISATION_THRESHOLD:.0%} of MLPerf Storage; "
+            f"all {_percent(figures.utilisation)}"
         )
-        kind = "good" if keeps else "bad"
-        yield Headline("Accelerator utilisation", _percent(summary.utilisation), detail, kind)
-    detail = (
-        f"samples/s, {summary.bytes_per_second / 1e6:.1f} MB/s, measured over "
-        f"{summary.seconds:.1f} s of {summary.total_seconds:.1f} s"
+    yield (
+        f"Throughput: {summary.samples_per_second:,.0f} samples/s, "
+        f"{summary.bytes_per_second / 1e6:.1f} MB/s, measured over {summary.seconds:.1f} s of "
+        f"{summary.total_seconds:.1f} s"
     )
-    yield Headline("Throughput", f"{summary.samples_per_second:,.0f}", detail)
-    detail = f"p50 {_seconds(figures.wait_p50)}, longest {_seconds(figures.wait_max)}"
-    yield Headline("Wait p99", _seconds(figures.wait_p99), detail)
-    detail = f"{figures.starved_steps} of {figures.steps} waited over 1 ms"
-    yield Headline("Starved steps", _percent(figures.starved_share), detail)
+    p50, p99, longest = map(_seconds, (figures.wait_p50, figures.wait_p99, figures.wait_max))
+    yield f"Wait p99: {p99}; p50 {p50}, longest {longest}"
+    share = _percent(figures.starved_share)
+    yield f"Starved steps: {share}; {figures.starved_steps} of {figures.steps} waited over 1 ms"
     if not summary.audits:
-        yield Headline("Audit", "-", "not possible, for the pipeline guarantees no order")
+        yield "Audit: not possible, for the pipeline guarantees no order"
     elif summary.exact:
-        yield Headline("Audit", "exact", "every sample position once", "good")
+        yield "Audit: exact: every sample position once"
     else:
-        yield Headline("Audit", "NOT exact", "what is missing is in the notes", "bad")
+        yield "Audit: NOT exact: what is missing is in the notes"
 
 
-def _trainer_table(summary: Summary, most: int | None = None) -> Table:
-    """Returns a row for each trainer; with `most`, for the trainers with the least utilisation."""
+def _trainer_rows(summary: Summary, most: int | None) -> list[tuple[str, ...]]:
+    """Returns the heads, and a row for each trainer; with `most`, for those with the least
+    utilisation."""
     worst = sorted(summary.trainers, key=lambda trainer: trainer.figures.utilisation or 0.0)
-    rows = []
+    heads = ("rank", "steps", "util.", "wait p50", "p99", "longest", "starved", "first batch")
+    rows: list[tuple[str, ...]] = [heads]
     for trainer in sorted(worst[:most], key=lambda trainer: trainer.rank):
         figures, cells = trainer.figures, ["-"] * 5
         if figures.steps:
@@ -177,14 +149,14 @@ def _trainer_table(summary: Summary, most: int | None = None) -> Table:
         first = trainer.first_batch_seconds
         shown = "none" if first is None else _seconds(first)
         rows.append((str(trainer.rank), str(figures.steps), *cells, shown))
-    heads = ("rank", "steps", "util.", "wait p50", "p99", "longest", "starved", "first batch")
-    return Table(heads, rows)
+    return rows
 
 
-def _server_table(summary: Summary) -> Table:
-    rows = []
+def _server_rows(summary: Summary) -> list[tuple[str, ...]]:
+    states = (name.replace("_", " ") for name in STATES)
+    rows = [("server", "batches/s", "MB/s", *states, "processors", "memory", "at the end")]
     for address, report in summary.servers.items():
-        shares = (getattr(report, f"{name}_seconds") / report.seconds for name in _STATES)
+        shares = (getattr(report, f"{name}_seconds") / report.seconds for name in STATES)
         row = (
             f"{report.batches / report.seconds:.1f}",
             f"{report.bytes / report.seconds / 1e6:.1f}",
@@ -194,9 +166,7 @@ def _server_table(summary: Summary) -> Table:
             "lost" if address in summary.tally.missing else "serves",
         )
         rows.append((address, *row))
-    states = (name.replace("_", " ") for name in _STATES)
-    heads = ("server", "batches/s", "MB/s", *states, "processors", "memory", "at the end")
-    return Table(heads, rows)
+    return rows
 
 
 def _notes(summary: Summary) -> Iterator[str]:
