@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from benchmarks.processes import started
 
-from infeed_server.demo import shapes
+from infeed_tools.demo import shapes
 
 PATHS = ("/livez", "/readyz", "/metrics", "/api/v1/status", "/")
 PAUSE_SECONDS = 0.01

@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 
 import infeed
-from infeed_server.demo import serving, shapes
+from infeed_tools.demo import shapes
+from infeed_tools.demo.run import serving
 
 POSITION = 10_000_000
 PAIRS = 15

@@ -113,7 +113,7 @@ PYTHON: list[tuple[str, type[Exception], str]] = [
 def test_mistake_in_python(
     feed: infeed.Feed, code: str, error: type[Exception], message: str
 ) -> None:
-    from infeed.audit import audit
+    from infeed_tools.audit.run import audit
 
     with pytest.raises(error) as caught:
         eval(code, {"infeed": infeed, "feed": feed, "audit": audit})
@@ -146,8 +146,8 @@ COMMANDS: list[tuple[str, int, str]] = [
 
 GLOBAL_EFFECTS = (
     "infeed_server.cli.logs.set_up_service_logging",
-    "infeed_server.cli.tools.set_up_logging",
-    *(f"infeed_server.cli.check.{name}" for name in ("set_up_logging", "defer_tensorflow")),
+    "infeed_server.cli.index.set_up_logging",
+    *(f"infeed_tools.check.command.{name}" for name in ("set_up_logging", "defer_tensorflow")),
     *(f"infeed_tools.init.command.{name}" for name in ("set_up_logging", "defer_tensorflow")),
     "infeed_server.processes.signals.ShutdownSignal.install",
     "infeed_server.processes.malloc.keep_freed_memory",

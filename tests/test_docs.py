@@ -15,8 +15,8 @@ import pytest
 from tests.harness.doc_blocks import PAGES, Block, read
 
 from infeed.cli import main
-from infeed.cli.control_plane import ControlPlane
 from infeed.shared import cause
+from infeed_tools.top.control_plane import ControlPlane
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -36,7 +36,7 @@ ROOMS = {
         "infeed_tools.init",
     ),
     "infeed_service": ("infeed", "infeed_server", "infeed_service"),
-    "infeed_tools": ("infeed", "infeed_server", "infeed_tools.init"),
+    "infeed_tools": ("infeed", "infeed_server", "infeed_tools.audit", "infeed_tools.init"),
 }
 """What plug-ins import of the others."""
 
@@ -53,8 +53,8 @@ LAYERS = {
         "client slots",
         "adapters",
         "__init__",
-        "audit grain jax keras testing torch",
-        "loadtest tensorflow",
+        "audit grain jax keras loadtest testing torch",
+        "tensorflow",
         "cli",
         "__main__",
     ),
@@ -71,17 +71,13 @@ LAYERS = {
         "serving control",
         "rpc",
         "runtime",
-        "check",
         "run",
-        "__init__ demo",
+        "__init__",
         "cli",
     ),
 }
 SHARED = ("shared", "v1", "wire")
-"""What the server imports of the client, up to the layer of `check`."""
-
-TOOLS = ("check", "demo")
-"""What the command line alone imports of the server: without them the rest is complete."""
+"""What the server imports of the client, up to the layer of `runtime`."""
 
 CLIENT_REQUIREMENTS = {
     *("google", "h2", "ml_dtypes", "numpy", "opentelemetry", "typing_extensions", "xxhash"),
@@ -157,7 +153,7 @@ def wrong_imports(module: str, imported: Set[str]) -> list[str]:
                 wrong.append(other)
         elif [*PACKAGES].index(other_package) > [*PACKAGES].index(package):
             wrong.append(other)
-        elif package == "infeed_server" and row(module) <= row("infeed_server.check"):
+        elif package == "infeed_server" and row(module) <= row("infeed_server.runtime"):
             shared = any(f"{other_rest}.".startswith(f"{name}.") for name in SHARED)
             wrong += [] if shared else [other]
     return wrong
@@ -214,16 +210,12 @@ def test_the_core_names_no_format() -> None:
             assert named_kinds(path.read_text()) == set(), module
 
 
-@pytest.mark.parametrize("tool", TOOLS)
-def test_only_the_command_line_imports_a_tool(tool: str) -> None:
-    allowed = tuple(f"infeed_server.{part}." for part in (tool, "cli"))
-    users = {
-        module
-        for module, path in MODULES.items()
-        if module.partition(".")[0] in PACKAGES
-        and any(f"{name}.".startswith(f"infeed_server.{tool}.") for name in imports(path))
-    }
-    assert {module for module in users if not f"{module}.".startswith(allowed)} == set()
+def test_a_command_without_the_servers_extra_imports_none_of_it() -> None:
+    light = [entry.module for entry in entry_points(group="infeed.commands") if not entry.extras]
+    assert "infeed_tools.peek.command" in light
+    for module, path in MODULES.items():
+        if module.startswith(tuple(name.removesuffix("command") for name in light)):
+            assert not [name for name in imports(path) if name.startswith("infeed_server")], module
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

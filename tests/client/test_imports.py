@@ -27,9 +27,9 @@ HEAVY = (
 
 STEPS = {
     "infeed": "import infeed",
-    "audit": "import infeed.audit",
+    "audit": "from infeed.audit import audit",
     "service rpc": "import infeed_service.rpc",
-    "cli": "import infeed.cli, infeed_server.cli",
+    "cli": "import infeed.cli; infeed.cli.new_app()",
     "tensorflow": "import tensorflow",
 }
 """Imports of one interpreter, one after another; the last one is made to fail."""

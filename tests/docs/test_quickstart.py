@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from infeed_server.demo.shapes import write_images
+from infeed_tools.demo.shapes import write_images
 
 PAGE = Path(__file__).parents[2] / "docs/quickstart.md"
 ADDRESS = "127.0.0.1:7470"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from infeed.audit.run import audit
+from infeed_tools.audit.run import audit
 
 FUNCTIONS = """
 import tensorflow as tf

@@ -23,8 +23,8 @@ from rich.console import Console
 from tests.harness.waiting import wait_until
 
 from infeed.shared.errors import ConfigError
-from infeed_server import demo
-from infeed_server.demo import commands, shapes
+from infeed_tools.demo import shapes
+from infeed_tools.demo.run import check_folder, commands, run_demo
 
 
 def test_demo_trains_to_95_percent(command_line: Any, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_demo_leaves_a_folder_with_other_files_alone(tmp_path: Path, file: str) 
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("mine")
     with pytest.raises(ConfigError, match="has other files, and the demo writes a data set"):
-        demo.run(Console(), 1, tmp_path)
+        run_demo(Console(), 1, tmp_path)
     assert [item for item in tmp_path.rglob("*") if item.is_file()] == [path]
     assert path.read_text() == "mine"
 
@@ -70,8 +70,8 @@ def test_demo_takes_the_folder_of_an_earlier_one(tmp_path: Path) -> None:
         path = tmp_path / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    demo._check_folder(tmp_path)
-    demo._check_folder(tmp_path / "missing")
+    check_folder(tmp_path)
+    check_folder(tmp_path / "missing")
 
 
 def test_what_the_demo_prints_works_when_pasted(

@@ -24,10 +24,10 @@ from tests.e2e.service import (
 )
 
 import infeed
-from infeed.audit.run import audit
 from infeed_server import Server, ServerOptions
 from infeed_server.order.sample_order import SampleOrder
 from infeed_server.pipeline.load import load
+from infeed_tools.audit.run import audit
 
 SAMPLES, BATCH = 200, 8
 

@@ -13,8 +13,10 @@ import tomllib
 from pydantic import TypeAdapter, ValidationError
 from tests.harness import doc_blocks
 from tests.harness.packages import write_package
+from typer.testing import CliRunner
 
 import infeed
+from infeed import cli
 from infeed.shared.doors import Door
 from infeed_server import transforms
 from infeed_server.sources import registry
@@ -22,6 +24,7 @@ from infeed_tools.init import drafter
 from infeed_tools.init.detect import starter_for
 
 DOORS = (
+    (cli, "infeed.commands"),
     (registry, "infeed.sources"),
     (drafter, "infeed.starters"),
     (transforms, "infeed.transforms"),
@@ -57,6 +60,8 @@ def test_what_other_packages_add_is_served(pipelines: str, serve: Any, tmp_path:
     server = serve(pipelines.replace("size: 64", "size: 4"))
     with infeed.connect(str(server.address), "records", epochs=1) as feed:
         assert [batch["record"].tolist() for batch in feed] == [(255 - records).tolist()]
+    command = ["steps", str(server.address), "records", "--world-size", "2"]
+    assert CliRunner().invoke(cli.new_app(), command).stdout == "1\n"
     drafts = starter_for(str(tmp_path / "data"), tmp_path).drafts
     assert drafts["data"].source == {"fixed": "data/*.fixed", "length": 3073}
 

@@ -17,11 +17,11 @@ from tools.docs.docstrings import (
 from tools.docs.markdown import DocsError, Table, cell, code
 
 import infeed
-from infeed.audit import audit
-from infeed.audit.outcome import EpochTotals
 from infeed.shared.errors import BY_REASON, InfeedError
 from infeed.tensorflow import distribute
 from infeed.testing import FakeTransport
+from infeed_tools.audit.outcome import EpochTotals
+from infeed_tools.audit.run import audit
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "connect": infeed.connect,

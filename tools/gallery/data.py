@@ -14,7 +14,7 @@ import pyarrow.parquet
 from PIL import Image
 from tests.harness.tfrecords import example, write_records
 
-from infeed_server.demo.shapes import write_images
+from infeed_tools.demo.shapes import write_images
 
 COUNT = 400
 """Images of each data set."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tools.recording.panes import Line, Pane
 
-from infeed_server.demo import shapes
+from infeed_tools.demo import shapes
 
 DEFINITION = """\
 pipelines:

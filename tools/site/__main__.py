@@ -47,7 +47,11 @@ _ADAPTERS = {
     "tensorflow": ["connect", "from_generator", "shard_of", "TensorFeed"],
     "grain": ["FeedDataset", "Checkpointable", "CheckpointSave", "CheckpointRestore", "read_state"],
 }
-_TESTING = ["infeed.testing.FakeTransport", "infeed.audit.audit", "infeed.audit.DeliveryCounter"]
+_TESTING = [
+    "infeed.testing.FakeTransport",
+    "infeed_tools.audit.run.audit",
+    "infeed_tools.audit.counter.DeliveryCounter",
+]
 
 _CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(\]\(|^\[[^\]]+\]: |\b(?:src|srcset|href)=\")([^)\s\"]+)", re.MULTILINE)

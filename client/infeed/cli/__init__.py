@@ -1,25 +1,32 @@
-"""The command line `infeed`: the client's commands, and the commands of installed packages.
+"""The command line `infeed`: commands of the installed packages.
 
-Other packages add their commands through the entry point group `infeed.commands`, so that the
-client does not import them.
+Each is a Typer app with one command, which the entry point of its name in the group
+`infeed.commands` adds.
 """
 
 from __future__ import annotations
 
 import errno
 import sys
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 import infeed
-from infeed.shared.errors import InfeedError
+from infeed.shared.doors import Door
+from infeed.shared.errors import ConfigError, InfeedError
 from infeed.shared.printable import printable_lines
 
 if TYPE_CHECKING:
     import typer
 
+SERVE = "Serve (extra: server)"
+PREPARE = "Prepare data (extra: server)"
 LOOK = "Look at servers"
-"""The title of the client's commands in `infeed --help`."""
+RUNS = "Order of the data"
+_FAILING = "Cannot be used here"
+PANELS = (SERVE, PREPARE, LOOK, RUNS)
+"""Titles of commands in `infeed --help`, in order."""
+
+_DOOR = Door("infeed.commands", "command")
 
 
 def main() -> None:
@@ -73,16 +80,6 @@ def new_app() -> typer.Typer:
     """Returns the command line with every command that the installed packages have."""
     import typer  # noqa: PLC0415 - not in the light install
 
-    # These import Typer too.
-    from infeed.cli.audit import audit  # noqa: PLC0415
-    from infeed.cli.list import list_pipelines  # noqa: PLC0415
-    from infeed.cli.loadtest import loadtest  # noqa: PLC0415
-    from infeed.cli.peek import peek  # noqa: PLC0415
-    from infeed.cli.replay import replay  # noqa: PLC0415
-    from infeed.cli.top import top  # noqa: PLC0415
-    from infeed.cli.what import what  # noqa: PLC0415
-    from infeed.cli.when import when  # noqa: PLC0415
-
     app = typer.Typer(
         name="infeed",
         no_args_is_help=True,
@@ -104,19 +101,37 @@ def new_app() -> typer.Typer:
     def with_version(_version: bool = version) -> None:
         """Does nothing: the callback of the option has ended the command."""
 
-    app.command("list", rich_help_panel=LOOK)(list_pipelines)
-    for function in (peek, what, when, replay, top, audit, loadtest):
-        app.command(rich_help_panel=LOOK)(function)
-    for command in entry_points(group="infeed.commands"):
-        _add_commands(app, command)
+    for command in sorted(map(_command, _DOOR.names()), key=_panel):
+        app.add_typer(command)
     return app
 
 
-def _add_commands(app: typer.Typer, command: EntryPoint) -> None:
-    """Adds a package's commands, or a line about the extra that they need to the help."""
+def _command(name: str) -> typer.Typer:
+    """Returns the app of a command. Where it is of no use, running it ends with the reason, which
+    the help has too."""
+    import typer  # noqa: PLC0415 - not in the light install
+    from rich.markup import escape  # noqa: PLC0415
+
     try:
-        command.load()(app)
-    except ImportError as error:
-        if (error.name or "").startswith("infeed"):
-            raise
-        app.info.epilog = "The server's commands need: pip install 'infeed[server]'"
+        app = _DOOR.load(name)
+        if isinstance(app, typer.Typer):
+            return app
+        raise ConfigError(f"{_DOOR.place(name)} is no typer.Typer: it cannot be a command")
+    except InfeedError as error:
+        failing, problem = typer.Typer(), error
+
+    takes_all = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+    @failing.command(
+        name, help=escape(problem.message), context_settings=takes_all, rich_help_panel=_FAILING
+    )
+    def fail() -> None:
+        raise problem
+
+    return failing
+
+
+def _panel(app: typer.Typer) -> int:
+    """Returns the place of a command's panel in the help; panels of other packages are the last."""
+    titles = [command.rich_help_panel for command in app.registered_commands]
+    return next((PANELS.index(title) for title in titles if title in PANELS), len(PANELS))

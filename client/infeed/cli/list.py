@@ -12,6 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from infeed.cli import LOOK
 from infeed.cli.connection import TIMEOUT, Connection, Target
 from infeed.cli.model_options import with_models
 from infeed.cli.output import new_console, print_json, print_line, spec_to_json
@@ -44,6 +45,10 @@ Listed = Mapping[str, Served | InfeedError]
 """What each server serves, or the error of asking for it."""
 
 
+app = typer.Typer()
+
+
+@app.command("list", rich_help_panel=LOOK)
 @with_models
 def list_pipelines(
     target: Target,

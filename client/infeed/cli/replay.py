@@ -10,11 +10,13 @@ from typing import Any
 from zipfile import ZipFile
 
 import numpy as np
+import typer
 import xxhash
 from rich.console import Console
 
 import infeed
 from infeed.batch import Batch
+from infeed.cli import LOOK
 from infeed.cli.connection import TIMEOUT, Connection, RunName, Target
 from infeed.cli.model_options import option, with_models
 from infeed.cli.output import note_ranks, print_json, print_line, problem_of
@@ -43,6 +45,10 @@ class ReplayOptions:
     timeout: float = option(20.0, TIMEOUT, metavar="SECONDS")
 
 
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=LOOK)
 @with_models
 def replay(target: Target, run: RunName, options: ReplayOptions, connection: Connection) -> None:
     """Reads steps of a run again, bit-identical, and prints a checksum of each batch.

@@ -6,12 +6,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
 import infeed
 from infeed.batch import Batch
+from infeed.cli import LOOK
 from infeed.cli.connection import TIMEOUT, Connection, RunName, Target
 from infeed.cli.contact_sheet import write_sheet
 from infeed.cli.model_options import option, with_models
@@ -44,6 +46,10 @@ class WhatOptions:
     timeout: float = option(20.0, TIMEOUT, metavar="SECONDS")
 
 
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=LOOK)
 @with_models
 def what(target: Target, run: RunName, options: WhatOptions, connection: Connection) -> None:
     """Shows the samples that a training step had, or will have, and their random draws.

@@ -10,6 +10,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from infeed.cli import LOOK
 from infeed.cli.connection import TIMEOUT, Connection, RunName, Target
 from infeed.cli.model_options import option, with_models
 from infeed.cli.output import new_console, note_ranks, print_json, print_line
@@ -46,6 +47,10 @@ class WhenOptions:
     timeout: float = option(20.0, TIMEOUT, metavar="SECONDS")
 
 
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=LOOK)
 @with_models
 def when(
     target: Target,

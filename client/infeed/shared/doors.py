@@ -7,7 +7,7 @@ from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from infeed.shared.errors import ConfigError
+from infeed.shared.errors import ConfigError, MissingExtraError
 
 
 class Door:
@@ -38,7 +38,8 @@ class Door:
 
     def load(self, name: str) -> Any:
         """Returns an object. Raises `ConfigError` where several packages offer the name, or its
-        package cannot be imported."""
+        package cannot be imported, and `MissingExtraError` where an extra that its entry point
+        names is not installed."""
         offer = self._offers[name][0]
         if len(self._offers[name]) > 1:
             packages = " and ".join(map(_package, self._offers[name]))
@@ -48,6 +49,11 @@ class Door:
         try:
             return offer.load()
         except Exception as error:
+            if isinstance(error, ModuleNotFoundError) and offer.extras and offer.dist:
+                raise MissingExtraError(
+                    f"the {self._subject} {name!r} needs the package {error.name!r}, which is not "
+                    f"installed: pip install '{offer.dist.name}[{','.join(offer.extras)}]'"
+                ) from error
             raise ConfigError(
                 f"the {self._subject} {name!r} of {_package(offer)} cannot be imported: "
                 f"{type(error).__name__}: {error}; repair or uninstall that package"

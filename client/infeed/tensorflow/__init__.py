@@ -23,13 +23,11 @@ from infeed.tensorflow.strategies import shard_of
 if TYPE_CHECKING:
     from infeed.keras.feed_checkpoint import FeedCheckpoint
 
-_ADDED = {entry.name: entry.module for entry in entry_points(group="infeed.tensorflow")}
-
 __all__ = ["FeedCheckpoint", "TensorFeed", "connect", "from_generator", "shard_of"]
 
-__getattr__ = import_lazily(__name__, {"FeedCheckpoint": "infeed.keras.feed_checkpoint", **_ADDED})
+__getattr__ = import_lazily(__name__, {"FeedCheckpoint": "infeed.keras.feed_checkpoint"})
 
 
 def __dir__() -> list[str]:
     """Returns the public names."""
-    return sorted([*__all__, *_ADDED])
+    return sorted([*__all__, *entry_points(group=__name__).names])

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import typer
 
+from infeed.cli import SERVE
 from infeed.cli.model_options import with_models
-from infeed_server.cli import SERVE, logs
+from infeed_server.cli import logs
 from infeed_server.cli.console import announce
 from infeed_server.imports import without_gc
 from infeed_service.options import DispatcherOptions, WorkerOptions
 
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands to the app; the entry point is this function."""
-    for command in (dispatcher, worker):
-        app.command(rich_help_panel=SERVE)(command)
+dispatcher_app = typer.Typer()
 
 
+@dispatcher_app.command(rich_help_panel=SERVE)
 @with_models
 def dispatcher(
     options: DispatcherOptions,
@@ -40,6 +38,10 @@ def dispatcher(
     serve_dispatcher(options, stop, announce)
 
 
+worker_app = typer.Typer()
+
+
+@worker_app.command(rich_help_panel=SERVE)
 @with_models
 def worker(
     options: WorkerOptions,

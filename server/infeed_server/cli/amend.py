@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from infeed.cli import RUNS
 from infeed.cli.model_options import option, with_models
 from infeed.cli.output import print_line, write_file
 from infeed_server.cli.console import report_console
@@ -47,6 +48,10 @@ class Result:
     )
 
 
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=RUNS)
 @with_models
 def amend(
     run: Annotated[str, typer.Argument(help="A JSON file with a cursor, as Feed.state() gives.")],

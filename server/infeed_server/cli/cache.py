@@ -14,6 +14,7 @@ from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table
 
+from infeed.cli import PREPARE
 from infeed.shared.errors import ConfigError
 from infeed.shared.printable import printable
 from infeed_server.cli.console import print_line, report_console
@@ -31,6 +32,10 @@ class Action(str, Enum):
     VERIFY = "verify"
 
 
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=PREPARE)
 def cache(
     action: Annotated[
         Action,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from infeed.cli import SERVE
 from infeed.cli.model_options import with_models
 from infeed_server.cli import logs
 from infeed_server.cli.console import announce, console, named_progress
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 EngineOptions: Any = engine_options()
 
 
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=SERVE)
 @with_models
 def serve(
     pipelines: Annotated[str, typer.Argument(help="A YAML file, or module:attr in Python.")],

@@ -10,6 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from infeed.cli import RUNS
 from infeed.shared.printable import printable
 from infeed_server.cli.amend import steps as parse_steps
 from infeed_server.cli.console import print_line, report_console
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 _RUN = "A JSON file with a cursor, or 'FILE.yaml[:PIPELINE][@SEED]'."
 
 
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=RUNS)
 def diff(
     a: Annotated[str, typer.Argument(help=_RUN)],
     b: Annotated[str, typer.Argument(help=_RUN)],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
@@ -13,10 +14,12 @@ from typing import IO, Any
 import pytest
 import typer
 import typer.main
+from tests.harness.packages import write_package
 from typer.testing import CliRunner
 
 import infeed
 from infeed import cli
+from infeed.shared.doors import Door
 
 COMMANDS: dict[str, Any] = typer.main.get_command(cli.new_app()).commands
 
@@ -67,13 +70,43 @@ def test_the_light_install_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
     assert "pip install 'infeed[server]', or 'infeed[cli]' where no data is served" in message
 
 
-def add_failing_command(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    def register(app: typer.Typer) -> None:
-        @app.command()
-        def fail() -> None:
-            raise error
+def test_a_package_that_is_broken_breaks_its_command_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    entries = "[infeed.commands]\nhello = infeed_hello:app\nother = json:loads\n"
+    write_package(tmp_path, "infeed-hello", entries, infeed_hello="import gone[0]\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(cli, "_DOOR", Door("infeed.commands", "command"))
+    message = exit_message(monkeypatch, "hello", "--name", "x", "y")
+    assert message.startswith("error: the command 'hello' of infeed-hello 1.0 cannot be imported")
+    assert "json:loads of infeed-hello 1.0 is no typer.Typer" in exit_message(monkeypatch, "other")
+    help_text = " ".join(run("--help").stdout.split())
+    assert "hello the command 'hello' of infeed-hello 1.0 cannot be imported" in help_text
+    assert "peek Shows" in help_text
 
-    monkeypatch.setattr(EntryPoint, "load", lambda _: register)
+
+def test_a_missing_package_of_an_extra_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(entry: EntryPoint) -> Any:
+        if entry.extras:
+            raise ModuleNotFoundError("no pydantic", name="pydantic")
+        return importlib.import_module(entry.module).app
+
+    monkeypatch.setattr(EntryPoint, "load", load)
+    assert "needs the package 'pydantic', which is not installed: pip install 'infeed[server]'" in (
+        exit_message(monkeypatch, "serve", "pipelines.yaml", "--listen", "127.0.0.1:0")
+    )
+    assert "Usage: infeed peek" in run("peek", "--help").stdout
+    assert "pip install 'infeed[server]'" in run("--help").stdout
+
+
+def add_failing_command(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    app = typer.Typer()
+
+    @app.command()
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(EntryPoint, "load", lambda _: app)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.prompt import IntPrompt
 
+from infeed.cli import PREPARE
 from infeed.shared.errors import ConfigError
 from infeed.shared.printable import printable
-from infeed_server.cli import PREPARE
 from infeed_server.cli.console import console, print_line, report_console
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import defer_tensorflow
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 _DEFAULT, _STDOUT = "pipelines.yaml", "-"
 
 
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=PREPARE)
 def init(
     path: Annotated[
         list[str],
@@ -173,8 +177,3 @@ def _write(path: Path, content: bytes) -> None:
             write_atomically(path, lambda file: file.write(content))
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error_text(error)}", file=path) from error
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command to the app; the entry point is this function."""
-    app.command(rich_help_panel=PREPARE)(init)

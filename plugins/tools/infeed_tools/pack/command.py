@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from infeed.cli import PREPARE
 from infeed.cli.model_options import with_models
 from infeed.shared.errors import ConfigError
-from infeed_server.cli import PREPARE
 from infeed_server.cli.console import (
     console,
     index_progress,
@@ -34,6 +34,10 @@ _SHOWN = 10
 """Bad samples that the summary lists."""
 
 
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=PREPARE)
 @with_models
 def pack(
     source: Annotated[
@@ -156,8 +160,3 @@ def _location(source: str, pipeline: str | None, labels: str | None) -> Iterator
             available = ", ".join(names)
             raise ConfigError(f"{source} {problem}; give --pipeline, one of: {available}")
         yield Location(file, name)
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command to the app; the entry point is this function."""
-    app.command(rich_help_panel=PREPARE)(pack)

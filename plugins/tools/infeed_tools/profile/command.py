@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from infeed_server.cli import PREPARE
+from infeed.cli import PREPARE
 from infeed_server.cli.console import console, index_progress, print_line
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import defer_tensorflow, load_tensorflow
@@ -20,6 +20,10 @@ INTERRUPTED_STATUS = 130
 """The exit status after Ctrl-C, as of a process that SIGINT ends."""
 
 
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=PREPARE)
 def profile(
     file: Annotated[str, typer.Argument(help="A YAML file, or module:attr in Python.")],
     pipeline: Annotated[str, typer.Argument(help="The pipeline's name.")],
@@ -99,8 +103,3 @@ def profile(
             show(complete=False)
             raise typer.Exit(INTERRUPTED_STATUS) from None
     show(complete=True)
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command to the app; the entry point is this function."""
-    app.command(rich_help_panel=PREPARE)(profile)

@@ -13,7 +13,7 @@ from tests.harness.server import InfeedServer
 from tests.harness.writers import FOLDER, needs_writers, run_writer
 
 import infeed
-from infeed.audit.run import audit
+from infeed_tools.audit.run import audit
 
 pytestmark = needs_writers
 

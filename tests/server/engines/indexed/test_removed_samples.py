@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 import infeed
-from infeed.audit import audit
 from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
 from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.load import from_yaml, parse
 from infeed_server.runtime.engine_factory import build
+from infeed_tools.audit.run import audit
 
 N, SIZE, SEED = 60, 4, 5
 REMOVED = [3, 17, 18, 44, 59]

@@ -1,0 +1,13 @@
+"""Audit of a served pipeline, such as in a test of a training job:
+
+    from infeed.audit import audit
+
+    result = audit("127.0.0.1:7470", "photos", world_size=3, epochs=2)
+    assert result.exact, result.findings()
+
+An installed package adds the names by the entry points of the group `infeed.audit`.
+"""
+
+from infeed.adapters import import_lazily
+
+__getattr__ = import_lazily(__name__)

@@ -1,0 +1,13 @@
+"""Load test of servers by simulated trainers:
+
+    from infeed.loadtest import LoadPlan, run_load, summarize
+
+    tally = run_load("127.0.0.1:7470", "photos", LoadPlan(trainers=8, step_ms=20))
+    print(summarize(tally).verdict)
+
+An installed package adds the names by the entry points of the group `infeed.loadtest`.
+"""
+
+from infeed.adapters import import_lazily
+
+__getattr__ = import_lazily(__name__)

@@ -1,0 +1,101 @@
+"""Measures of one sample in a graph: the ranges of its fields before and after each transform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from infeed_server.pipeline import sample_graph
+from infeed_server.pipeline.sample_graph import Specs
+from infeed_server.sources.base import Sample
+from infeed_server.transforms.base import Step, format_shape
+from infeed_tools.check.ranges import MAX_CLASS_BYTES, SOURCE_STAGE, FieldRange
+
+
+@dataclass(frozen=True)
+class Measures:
+    """The measures of a pipeline's samples: of each field where it is new or changed."""
+
+    parse: Callable[[Sample], Sample]
+    steps: tuple[Step, ...]
+    fields: tuple[tuple[int, str, tf.TensorSpec], ...]
+    """Stage and name of each field, with the type and shape that all samples have there."""
+    class_fields: tuple[str, ...]
+    """Fields of the source whose values can be classes: single integers and byte strings."""
+
+    @classmethod
+    def of(
+        cls, columns: Specs, parse: Callable[[Sample], Sample], steps: Sequence[Step]
+    ) -> Measures:
+        """Traces the steps. Raises `ConfigError` and `UserCodeError`."""
+        stages = sample_graph.trace_columns(columns, parse, steps).stages
+        fields = [(SOURCE_STAGE, name, spec) for name, spec in stages[0].items()]
+        for (number, transform), after in zip(steps, stages[1:], strict=True):
+            touched = transform.fields()
+            names = after if touched is None else [name for name in after if name in touched]
+            fields += [(number, name, after[name]) for name in names]
+        return cls(parse, tuple(steps), tuple(fields), _class_fields(stages[0]))
+
+    def ranges(self) -> list[FieldRange]:
+        """Returns the ranges of the fields, without any sample."""
+        return [
+            FieldRange(
+                stage,
+                name,
+                "bytes" if spec.dtype == tf.string else spec.dtype.name,
+                format_shape(spec.shape),
+                is_image=spec.shape.rank == 3 and None in spec.shape.as_list()[:2],
+            )
+            for stage, name, spec in self.fields
+        ]
+
+    def compute(self, columns: Sample, key: tf.Tensor) -> tuple[tf.Tensor, Sample]:
+        """Returns the measures, float64[fields, 8], and the values of the class fields."""
+        sample = self.parse(columns)
+        classes = {name: _class_value(sample[name]) for name in self.class_fields}
+        measured = self._measure(sample, SOURCE_STAGE)
+        for step in self.steps:
+            sample = sample_graph.apply_step(step, sample, key)
+            measured += self._measure(sample, step[0])
+        return tf.stack(measured), classes
+
+    def _measure(self, sample: Sample, stage: int) -> list[tf.Tensor]:
+        return [_measure(sample[name]) for number, name, _ in self.fields if number == stage]
+
+
+def _class_fields(specs: Specs) -> tuple[str, ...]:
+    return tuple(
+        name
+        for name, spec in specs.items()
+        if spec.shape.rank == 0 and (spec.dtype == tf.string or spec.dtype.is_integer)
+    )
+
+
+def _class_value(value: tf.Tensor) -> tf.Tensor:
+    if value.dtype == tf.string:
+        return tf.strings.substr(value, 0, MAX_CLASS_BYTES + 1)
+    return value
+
+
+def _measure(value: tf.Tensor) -> tf.Tensor:
+    """Returns minimum, maximum, number, sum and sum of squares of the finite values, the number of
+    the others, and height and width of an image."""
+    numbers = tf.strings.length(value) if value.dtype == tf.string else value
+    numbers = tf.cast(numbers, tf.float64)
+    finite = tf.math.is_finite(numbers)
+    count = tf.math.count_nonzero(finite, dtype=tf.float64)
+    zeroed = tf.where(finite, numbers, tf.zeros_like(numbers))
+    infinity = tf.constant(float("inf"), tf.float64)
+    is_image = value.shape.rank == 3
+    size = tf.cast(tf.shape(value)[:2], tf.float64) if is_image else tf.zeros([2], tf.float64)
+    measures = [
+        tf.reduce_min(tf.where(finite, numbers, infinity)),
+        tf.reduce_max(tf.where(finite, numbers, -infinity)),
+        count,
+        tf.reduce_sum(zeroed),
+        tf.reduce_sum(zeroed * zeroed),
+        tf.cast(tf.size(numbers), tf.float64) - count,
+    ]
+    return tf.concat([measures, size], axis=0)

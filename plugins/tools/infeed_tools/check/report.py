@@ -1,0 +1,97 @@
+"""The report of a scan: bad samples, classes, sizes and values of each pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from infeed.shared.errors import InfeedError
+from infeed.shared.spec import Array
+from infeed_tools.check.ranges import SOURCE_STAGE, ClassCounts, FieldRange
+
+if TYPE_CHECKING:  # they load TensorFlow
+    import tensorflow as tf
+
+    from infeed_server.transforms.base import Step
+    from infeed_tools.check.measures import Measures
+
+
+@dataclass
+class PipelineReport:
+    """What a scan has found in one pipeline."""
+
+    name: str
+    samples: int | None = None
+    """Samples of the source; None: unknown."""
+    scanned: int = 0
+    bad_samples: int = 0
+    without_label: int = 0
+    """Bad samples that have no label."""
+    bad_examples: list[InfeedError] = field(default_factory=list)
+    """The errors of the first bad samples."""
+    decoder: str = ""
+    """Which decoder makes the pictures, and why."""
+    ranges: list[FieldRange] = field(default_factory=list)
+    classes: list[ClassCounts] = field(default_factory=list)
+    stages: dict[int, str] = field(default_factory=lambda: {SOURCE_STAGE: "source"})
+    """The name of each stage."""
+
+    def measure(
+        self, measures: Measures, steps: Sequence[Step], names: Mapping[str, Sequence[str]] = {}
+    ) -> None:
+        """Begins without samples; `names` has the classes of fields."""
+        self.stages |= {number: f"{number}: {transform.name}" for number, transform in steps}
+        self.ranges = measures.ranges()
+        self.classes = [
+            ClassCounts(name, names=names.get(name, ())) for name in measures.class_fields
+        ]
+
+    def add(self, values: Array, classes: Mapping[str, tf.Tensor]) -> None:
+        """Adds the measures of samples."""
+        for number, found in enumerate(self.ranges):
+            found.add(values[:, number])
+        for counts in self.classes:
+            counts.add(np.asarray(classes[counts.field]))
+
+    def balances(self) -> list[ClassCounts]:
+        """Returns the fields whose values are classes."""
+        return [counts for counts in self.classes if counts.is_balance]
+
+    def image_sizes(self) -> dict[str, dict[str, tuple[int, int, int]]]:
+        """Returns field → side → minimum, median and maximum, of decoded images."""
+        return {values.field: sizes for values in self.ranges if (sizes := values.image_sizes())}
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "samples": self.samples,
+            "scanned": self.scanned,
+            "bad_samples": {
+                "count": self.bad_samples,
+                "without_label": self.without_label,
+                "first": [
+                    {**error.metadata, "reason": error.reason, "message": error.message}
+                    for error in self.bad_examples
+                ],
+            },
+            "decoder": self.decoder,
+            "image_sizes": {
+                name: {
+                    side: dict(zip(("min", "median", "max"), sizes, strict=True))
+                    for side, sizes in sides.items()
+                }
+                for name, sides in self.image_sizes().items()
+            },
+            "classes": {
+                classes.field: {
+                    classes.label(value): count for value, count in sorted(classes.counts.items())
+                }
+                for classes in self.balances()
+            },
+            "ranges": [
+                {**found.to_json(), "stage": self.stages[found.stage]} for found in self.ranges
+            ],
+        }

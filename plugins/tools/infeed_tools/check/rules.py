@@ -1,0 +1,116 @@
+"""Rules about values: what is wrong with a pipeline whose transforms all run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from infeed_server.config.model import Finding
+from infeed_server.transforms import (
+    ConvertImageDtype,
+    Normalize,
+    OneHot,
+    RandomBrightness,
+    RandomHue,
+    RandomSaturation,
+    Transform,
+)
+from infeed_tools.check.ranges import FieldRange
+
+_OF_UNIT_RANGE = (RandomBrightness, RandomHue, RandomSaturation, ConvertImageDtype)
+"""Transforms for which floats are from 0 to 1, as in `tf.image`."""
+
+_MAX_UNIT = 2.0
+"""Largest float in such an image; a crop that was resized with overshoot may be above 1."""
+
+_FACTOR = 20.0
+"""Ratio of the values' standard deviation to `std` that is wrong, as is its inverse. Between scales
+of 1 and 255 it is 255; of one data set with the statistics of another, at most a few."""
+
+
+def value_findings(
+    transforms: Sequence[Transform], ranges: Sequence[FieldRange]
+) -> Iterator[Finding]:
+    """Yields transforms whose input or output has values that they are not meant for."""
+    for number, transform in enumerate(transforms):
+        path = ("transforms", number, transform.name)
+        for after in ranges:
+            before = _before(ranges, number, after.field)
+            was_finite = before is None or not before.not_finite
+            if after.stage == number and after.not_finite and was_finite:
+                count = after.not_finite
+                yield path, f"{count} results in field {after.field!r} are NaN or infinite"
+        before = _before(ranges, number, getattr(transform, "field", None))
+        if before is not None and not before.is_empty:
+            for text in _input_findings(transform, before):
+                yield path, text
+
+
+def _input_findings(transform: Transform, before: FieldRange) -> Iterator[str]:
+    if isinstance(transform, Normalize):
+        yield from _normalize_findings(transform, before)
+    elif isinstance(transform, OneHot):
+        if before.minimum < 0 or before.maximum >= transform.depth:
+            yield (
+                f"depth: {transform.depth} does not fit the labels {_span(before)}: those outside "
+                f"of 0 to {transform.depth - 1} become zeros; give depth: {before.maximum + 1:g}"
+            )
+    elif (
+        isinstance(transform, _OF_UNIT_RANGE)
+        and "float" in before.data_type
+        and before.maximum > _MAX_UNIT
+    ):
+        yield (
+            f"floats are from 0 to 1 here, but field {before.field!r} has {_span(before)}; put "
+            f"normalize with scale: {_usual_scale(before):g} before it"
+        )
+
+
+def _before(ranges: Sequence[FieldRange], number: int, field: str | None) -> FieldRange | None:
+    """Returns the range of a field as the transform of this number gets it."""
+    earlier = [other for other in ranges if other.field == field and other.stage < number]
+    return max(earlier, key=lambda other: other.stage) if earlier else None
+
+
+def _normalize_findings(transform: Normalize, before: FieldRange) -> Iterator[str]:
+    scale = transform.scale or 1.0
+    largest = max(abs(before.minimum), abs(before.maximum)) / abs(scale)
+    mean, std = before.mean / scale, before.std / abs(scale)
+    described = f"values of {_span(before)}" + (f", divided by {scale:g}" if scale != 1.0 else "")
+    if "int" in before.data_type and abs(scale) < 1:
+        yield f"scale is a divisor: {scale:g} makes values up to {largest:g}; give {1 / scale:g}"
+        return
+    if transform.scale is not None and 0 < largest < 1 / _FACTOR and abs(scale) > 1:
+        yield (
+            f"scale: {scale:g} does not fit {_span(before)}: the result is at most {largest:.2g}; "
+            "leave scale out"
+        )
+        return
+    for value in transform.std or ():
+        if std > 0 and not 1 / _FACTOR < std / abs(value) < _FACTOR:
+            remedy = _scale_remedy(transform, before, std / abs(value))
+            yield f"std {value:g} does not fit {described} (standard deviation {std:.3g}){remedy}"
+            return
+    for value in transform.mean or ():
+        is_large = abs(value) > 3 * largest > 0
+        is_small = 0 < 100 * abs(value) < largest and largest > 10 and abs(value - mean) > std
+        if is_large or is_small:
+            ratio = largest / abs(value)
+            remedy = _scale_remedy(transform, before, ratio)
+            yield f"mean {value:g} does not fit {described} (mean {mean:.3g}){remedy}"
+            return
+
+
+def _scale_remedy(transform: Normalize, before: FieldRange, ratio: float) -> str:
+    if ratio > 1 and transform.scale is None and before.maximum > 1:
+        return f"; for mean and std of values from 0 to 1 add scale: {_usual_scale(before):g}"
+    if ratio < 1 and transform.scale is not None and transform.scale > 1:
+        return f"; leave scale out, or divide mean and std by {transform.scale:g}"
+    return "; give the mean and std of the field's own values"
+
+
+def _usual_scale(before: FieldRange) -> float:
+    return 255.0 if 1 < before.maximum <= 255 else before.maximum
+
+
+def _span(before: FieldRange) -> str:
+    return f"{before.minimum:g} to {before.maximum:g}"

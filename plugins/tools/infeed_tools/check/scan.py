@@ -1,0 +1,210 @@
+"""The scan of a pipeline: it is planned as a server does, and each sample is read and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+import tensorflow as tf
+
+from infeed.shared.errors import ConfigError, InfeedError, SampleError
+from infeed.shared.spec import Array
+from infeed.shared.tensorflow.from_callable import from_callable
+from infeed_server.config.document import Problem
+from infeed_server.engines.indexed.sample_reader import SampleReader
+from infeed_server.engines.tf_data import graph_options, unbatched
+from infeed_server.pipeline.definition import Pipeline
+from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed, split_python_maps
+from infeed_server.pipeline.load import FilePipelines, error_path
+from infeed_server.sources import ProgressCallback
+from infeed_tools.check.measures import Measures
+from infeed_tools.check.ranges import SOURCE_STAGE
+from infeed_tools.check.report import PipelineReport
+from infeed_tools.check.rules import value_findings
+
+_NO_LABEL_STAGE = "labels"
+"""The stage of the error of a sample that has no label."""
+
+_TOGETHER = 64
+"""Samples read and measured at a time: few enough for memory, enough to hide latency."""
+
+Advance = Callable[[int], None]
+"""Callback with the number of samples that were processed since the last call."""
+
+Opening = Callable[[str], AbstractContextManager[ProgressCallback]]
+"""Returns a context in which the files of the named pipeline are indexed."""
+
+Scanning = Callable[[str, int | None], AbstractContextManager[Advance]]
+"""Returns a context in which so many samples of a pipeline are read; None: an unknown number."""
+
+
+@runtime_checkable
+class Dataset(Protocol):
+    """A source of elements that are read from the first one on, batches or samples."""
+
+    kind: ClassVar[str]
+
+    def make(self, seed: int) -> tf.data.Dataset:
+        """Returns its dataset for a seed. Raises `ConfigError` and `UserCodeError`."""
+
+    def explain(self, error: Exception, pipeline: str) -> InfeedError | None:
+        """Returns the error for one of TensorFlow's, None for any other."""
+
+
+def scan_pipeline(
+    pipelines: FilePipelines,
+    name: str,
+    opening: Opening,
+    scanning: Scanning,
+    *,
+    limit: int | None,
+    max_examples: int,
+) -> tuple[PipelineReport, list[Problem]]:
+    """Scans a pipeline; returns the report, and the problems besides bad samples. `limit` is the
+    maximum number of samples, `max_examples` of bad ones with their errors."""
+    definition, doc = pipelines[name], pipelines.document
+    try:
+        if isinstance(definition.source, Dataset):
+            report = _scan_dataset(name, definition, definition.source, limit, scanning)
+        else:
+            with opening(name) as on_open:
+                source = definition.open(on_open)
+            with closing(source):
+                plan = plan_indexed(name, definition, source, cached=False, decoder="auto")
+                count = len(source) - len(plan.removed)
+                count = min(count, limit or count)
+                with closing(plan.source), scanning(name, count) as advance:
+                    report = _scan_indexed(plan, count, max_examples, advance)
+    except InfeedError as error:
+        path, message = error_path(error, name)
+        return PipelineReport(name), [doc.problem(path, message)]
+    findings = value_findings(definition.transforms, report.ranges)
+    return report, [doc.problem(("pipelines", name, *path), text) for path, text in findings]
+
+
+def _scan_dataset(
+    name: str,
+    definition: Pipeline,
+    source: Dataset,
+    limit: int | None,
+    scanning: Scanning,
+) -> PipelineReport:
+    """Reads a dataset once from its beginning, and measures its fields. Raises `UserCodeError`
+    where the dataset fails, and `ConfigError` for an endless one without a limit."""
+    dataset = source.make(definition.shuffle.seed)
+    cardinality = int(dataset.cardinality())
+    if limit is None and cardinality == tf.data.INFINITE_CARDINALITY:
+        raise ConfigError(f"source.{source.kind}: the dataset is endless; give --limit")
+    # Of a dataset of batches, the number of batches is known, but not of samples.
+    count = cardinality if definition.batch and cardinality >= 0 else None
+    samples = dataset if definition.batch else unbatched(dataset)
+    steps = list(enumerate(definition.transforms))
+    measures = Measures.of(dict(samples.element_spec), lambda sample: sample, steps)
+    report = PipelineReport(name, count)
+    report.measure(measures, steps)
+    rows = samples.take(-1 if limit is None else limit).map(
+        lambda sample: {
+            "index": tf.zeros([], tf.int64),
+            "columns": sample,
+            "key": tf.zeros([2], tf.int64),
+        }
+    )
+    try:
+        with scanning(name, limit or count) as advance:
+            for _, values, classes in _measured(rows, measures):
+                report.add(np.asarray(values), classes)
+                report.scanned += len(values)
+                advance(len(values))
+    except tf.errors.OpError as error:
+        raise source.explain(error, name) or error from error
+    return report
+
+
+def _scan_indexed(
+    plan: IndexedPlan, count: int, max_examples: int, advance: Advance
+) -> PipelineReport:
+    """Scans the first `count` samples that are not removed, as the first epoch with the pipeline's
+    seed has them. Raises `ConfigError` and `UserCodeError` like the plan, and `SourceError` for a
+    fault of storage."""
+    source, _ = plan.uncached
+    maps, steps = split_python_maps(list(enumerate(plan.definition.transforms)))
+    reader = SampleReader(source, steps, plan.order(plan.spec.seed))
+    measures = Measures.of(dict(source.columns), source.parse, steps)
+    wanted = np.setdiff1d(np.arange(len(source)), np.array(plan.removed, np.int64))
+    report = PipelineReport(plan.spec.name, len(wanted), count)
+    wanted = wanted[:count]
+    if maps:
+        report.stages[SOURCE_STAGE] = f"{maps[-1][0]}: map"
+    report.measure(measures, steps, {} if maps else source.classes)
+    faults: list[Exception] = []
+
+    def groups() -> Iterator[dict[str, Any]]:
+        try:
+            for start in range(0, count, _TOGETHER):
+                index, columns = reader.read(wanted[start : start + _TOGETHER])
+                if plan.native and len(index):
+                    plan.native.count(columns)
+                if len(index):
+                    yield {"index": index, "key": reader.keys(index), "columns": columns}
+        except Exception as error:  # noqa: BLE001 - TensorFlow would keep its message only
+            faults.append(error)
+
+    made = groups()
+    columns = {
+        name: tf.TensorSpec([None, *spec.shape], spec.dtype)
+        for name, spec in source.columns.items()
+    }
+    index, key = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None, 2], tf.int64)
+    rows = from_callable(
+        lambda _: next(made, None), {"index": index, "key": key, "columns": columns}
+    )
+    bad = np.zeros(len(source), np.bool_)
+    bad[wanted] = True
+    for index, values, classes in _measured(unbatched(rows.prefetch(2)), measures, skip=True):
+        bad[np.asarray(index)] = False
+        report.add(np.asarray(values), classes)
+        advance(len(values))
+    if faults:
+        raise faults[0]
+    report.decoder = str(plan.pictures)
+    _add_bad_samples(report, reader, np.flatnonzero(bad), max_examples)
+    advance(report.bad_samples)
+    return report
+
+
+def _add_bad_samples(
+    report: PipelineReport, reader: SampleReader, bad: Array, max_examples: int
+) -> None:
+    """Notes the samples that were not read, and those that a transform failed for."""
+    report.bad_samples = len(bad)
+    report.without_label = sum(
+        error.metadata.get("stage") == _NO_LABEL_STAGE for error in reader.unread.values()
+    )
+    for index in bad[:max_examples].tolist():
+        error = reader.unread.get(index)
+        if error is None:
+            failure = reader.failure(index)
+            error = failure.error if failure else _passing(index)
+        report.bad_examples.append(error)
+
+
+def _passing(index: int) -> SampleError:
+    return SampleError(
+        f"sample {index} failed, but not when it was processed again, alone", sample_id=index
+    )
+
+
+def _measured(rows: tf.data.Dataset, measures: Measures, *, skip: bool = False) -> tf.data.Dataset:
+    """Returns the index, the measures and the class fields of rows, some at a time. With `skip`, a
+    row whose transforms fail is left out."""
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def measure(row: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
+        values, classes = measures.compute(row["columns"], row["key"])
+        return row["index"], values, classes
+
+    measured = rows.map(measure, num_parallel_calls=tf.data.AUTOTUNE)
+    measured = measured.ignore_errors() if skip else measured
+    return measured.batch(_TOGETHER).with_options(graph_options())

@@ -1,0 +1,123 @@
+"""Run of the demo: from files to a trained model, with a server in another process."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+from rich.console import Console
+from rich.progress import track
+
+from infeed.shared.errors import ConfigError, ServerUnavailableError
+from infeed_tools.demo import shapes
+from infeed_tools.demo.training import train
+
+ACCURACY = 0.95
+"""Accuracy on the test set below which the demo exits with status 1."""
+
+_TRAIN, _TEST = 2000, 500
+
+
+def run_demo(console: Console, epochs: int, folder: Path) -> int:
+    """Draws the data set, serves it from another process, trains on it; returns the exit status."""
+    check_folder(folder)
+    for number, (part, count) in enumerate((("train", _TRAIN), ("test", _TEST))):
+        images = shapes.write_images(folder / part, count, seed=number)
+        for _ in track(images, f"drawing {part:5}", count, console=console, transient=True):
+            pass
+    console.print(f"drew {_TRAIN} + {_TEST} JPEGs of {len(shapes.SHAPES)} shapes in {folder}")
+    definition = folder / "pipelines.yaml"
+    with serving(folder, definition) as target:
+        console.print(f"served from another process at {target}; training on it in this one")
+        test, training = yaml.safe_load(definition.read_text(encoding="utf-8"))["pipelines"]
+        accuracy, rate, stats = train(target, training, test, epochs, console)
+    console.print(f"accuracy on unseen images: [bold]{accuracy:.1%}[/]")
+    console.print(f"{rate:.0f} images/s")
+    console.print(f"verdict: {stats.verdict}", markup=False, highlight=False)
+    if accuracy < ACCURACY:
+        console.print(f"[red]below the {ACCURACY:.0%} that this data set allows after 5 epochs[/]")
+        return 1
+    console.print(commands(folder, training), markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+def check_folder(folder: Path) -> None:
+    """Raises `ConfigError` for a folder with other data than an earlier demo's."""
+    train = folder / "train"
+    classes = {path.name for path in train.iterdir()} if train.is_dir() else set()
+    is_own = bool(classes) and classes <= {*shapes.SHAPES}
+    if not is_own and folder.exists() and any(folder.iterdir()):
+        raise ConfigError(
+            f"{folder} has other files, and the demo writes a data set of its own; give another "
+            "--directory, or 'infeed init' for your images",
+            file=folder,
+        )
+
+
+@contextmanager
+def serving(folder: Path, definition: Path) -> Iterator[str]:
+    """Writes the definition of a folder, serves it on a free loopback port within the block, and
+    yields the address. If the server does not start, the error has the last lines of its log."""
+    infeed = [sys.executable, "-m", "infeed"]
+    init = [*infeed, "init", str(folder), "--output", str(definition), "--force"]
+    # The server ends with its standard input, so also when the demo is killed.
+    options = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--with-parent"]
+    log = folder / "server.log"
+    with log.open("wb") as stderr:
+        subprocess.run(init, stderr=stderr, check=False)  # noqa: S603 - the server has its error
+        serve = [*infeed, "serve", str(definition), *options]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(serve, stdin=pipe, stdout=pipe, stderr=stderr, text=True) as process:  # noqa: S603
+            try:
+                assert process.stdout is not None
+                ready = re.search(r"serving on (\S+)", process.stdout.readline())
+                if ready is None:
+                    tail = "\n".join(log.read_text().splitlines()[-20:])
+                    raise ServerUnavailableError(f"the server did not start:\n{tail}")
+                yield ready[1]
+            finally:
+                process.terminate()
+
+
+_LOOP = """\
+import infeed.tensorflow
+from keras import Sequential, layers, optimizers
+
+relu = {"activation": "relu"}
+conv = layers.Conv2D(16, 5, 2, **relu), layers.Conv2D(32, 3, **relu), layers.MaxPooling2D()
+head = layers.Conv2D(64, 3, **relu), layers.Flatten(), layers.Dense(64, **relu)
+model = Sequential([*conv, *head, layers.Dense(1000, "softmax")])  # at most 1000 classes
+model.compile(optimizers.Adam(2e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
+with infeed.connect("127.0.0.1:7470", "photos") as feed:
+    batches, steps = infeed.tensorflow.from_generator(feed), feed.steps_per_epoch
+    model.fit(batches, steps_per_epoch=steps, epochs=10, shuffle=False)  # the pipeline shuffles
+"""
+"""A loop over the pipeline `photos`."""
+
+
+def commands(folder: Path, pipeline: str) -> str:
+    """Returns commands that can be pasted: to serve a folder, read it in a loop, and look at it."""
+    path = None if "UV" not in os.environ else ""  # what uvx adds to the PATH ends with the demo
+    found = [n for n in ("python", "python3") if shutil.which(n, path=path) == sys.executable]
+    python = found[0] if found else shlex.quote(sys.executable)
+    own = shutil.which("infeed", path=path) == sys.argv[0]
+    infeed = "infeed" if own else f"{python} -m infeed"
+    return f"""
+Next, as it is or with a folder of your images in place of {folder}:
+
+{infeed} init {shlex.quote(str(folder))} && {infeed} serve pipelines.yaml
+
+Then in another shell, train on what it serves:
+
+{python} - <<'END'
+{_LOOP.replace("photos", pipeline)}END
+
+And look at it in a browser: http://127.0.0.1:7471"""

@@ -1,0 +1,221 @@
+"""Runner: starts the trainers of a load test, and collects their records."""
+
+from __future__ import annotations
+
+import contextlib
+import sched
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from infeed.cursor import Shard
+from infeed.rpc.channel import open_transport
+from infeed.shared.spec import PipelineSpec
+from infeed_tools.loadtest.plan import LoadPlan
+from infeed_tools.loadtest.tally import Tally
+from infeed_tools.loadtest.trainer import Point
+
+_END_TIMEOUT_SECONDS = 3.0
+"""Seconds for a trainer to end before it is killed."""
+
+_TRAINER = """
+from multiprocessing.connection import Connection
+from infeed_tools.loadtest.trainer import run_process
+run_process(Connection({}))
+"""
+
+
+class Worker:
+    """One simulated trainer."""
+
+    def __init__(self, rank: int, plan: LoadPlan, options: Mapping[str, Any]) -> None:
+        """`options` are of `connect`."""
+        self.rank = rank
+        self.records: Connection | None = None
+        """Where its records arrive; None while it does not run."""
+        self._plan, self._options = plan, options
+        self._process: subprocess.Popen[Any] | None = None
+
+    def start(self) -> None:
+        self.records, theirs = Pipe()
+        with theirs:
+            number = theirs.fileno()
+            # In a session of its own, which Ctrl-C on a terminal does not reach.
+            self._process = subprocess.Popen(  # noqa: S603 - a module of this package
+                [sys.executable, "-c", _TRAINER.format(number)],
+                pass_fds=[number],
+                start_new_session=True,
+            )
+        self._send((self._plan.step_seconds, self._plan.steps, self._options))
+
+    def stop(self) -> None:
+        """Asks the trainer to end, unless it has ended."""
+        self._send(None)
+
+    def _send(self, value: Any) -> None:
+        if self.records is not None:
+            with contextlib.suppress(OSError):
+                self.records.send(value)
+
+    def kill(self) -> None:
+        """Ends the trainer without its last point."""
+        if self._process is not None:
+            self._process.kill()
+        self.end()
+
+    def end(self) -> int | None:
+        """Ends what is left of the trainer; returns the exit status of its process."""
+        if self.records is not None:
+            self.records.close()
+            self.records = None
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        try:
+            return process.wait(_END_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+
+Progress = Callable[[Tally], None]
+"""Called twice a second."""
+
+_PROGRESS_INTERVAL_SECONDS = 0.5
+"""Seconds between two calls."""
+
+_STOP_TIMEOUT_SECONDS = 5.0
+"""Seconds for the trainers to end before they are killed."""
+
+
+def run_load(
+    target: str,
+    pipeline: str,
+    plan: LoadPlan,
+    *,
+    connection: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Tally:
+    """Runs a load test; `connection` has options of `connect`, such as `tls`.
+
+    An interrupt ends it early, and marks the tally. Raises the errors of `connect` for a server or
+    a pipeline that is not there; the error of a single trainer is in the tally.
+    """
+    connection = connection or {}
+    channel = open_transport(target, connection.get("token"), connection.get("tls"), None)
+    with contextlib.closing(channel):
+        spec = channel.get_pipeline(pipeline, plan.timeout)
+    tally = Tally(plan, spec)
+    names = ("timeout", "batch_size", "prefetch_batches")
+    options = {name: getattr(plan, name) for name in names}
+    options |= {"target": target, "pipeline": pipeline, **connection}
+    workers = [
+        Worker(rank, plan, {**options, **shard}) for rank, shard in enumerate(_shards(plan, spec))
+    ]
+    _Run(plan, tally, workers, progress or (lambda _: None)).run()
+    return tally
+
+
+def _shards(plan: LoadPlan, spec: PipelineSpec) -> list[dict[str, Any]]:
+    """Returns the options of `connect` that differ between trainers."""
+    if plan.independent:
+        # Jobs with one seed would read the same batches, which a server makes once.
+        seed = spec.seed if plan.seed is None else plan.seed
+        return [{"seed": seed + number} for number in range(plan.trainers)]
+    job_name = f"loadtest-{uuid.uuid4().hex}" if spec.is_remote else None
+    return [
+        {"seed": plan.seed, "shard": Shard(rank, plan.trainers), "job_name": job_name}
+        for rank in range(plan.trainers)
+    ]
+
+
+class _Run:
+    """One run, from the first start to the last end."""
+
+    def __init__(
+        self, plan: LoadPlan, tally: Tally, workers: list[Worker], progress: Progress
+    ) -> None:
+        self._plan, self._tally, self._workers = plan, tally, workers
+        self._progress = progress
+        self._schedule = sched.scheduler(time.monotonic)
+        self._open = {worker.rank for worker in workers}
+        """Ranks that have not ended, or not started yet."""
+        self._stopping = False
+
+    def run(self) -> None:
+        self._tally.began_at = time.monotonic()
+        for worker in self._workers:
+            self._after(worker.rank * self._plan.ramp, self._start, worker)
+        self._show_progress()
+        try:
+            while self._open:
+                idle_seconds = self._schedule.run(blocking=False)
+                running = {worker.records: worker for worker in self._workers if worker.records}
+                for source in wait(list(running), idle_seconds) if self._open else ():
+                    self._read(running[source])  # type: ignore[index]
+        except KeyboardInterrupt:  # a second one acts at once
+            self._tally.interrupted = True
+            self._tally.ended_at = self._tally.ended_at or time.monotonic()
+        finally:
+            self._give_up()
+
+    def _read(self, worker: Worker) -> None:
+        """Reads one record of a trainer."""
+        assert worker.records is not None
+        try:
+            record = worker.records.recv()
+        except (EOFError, OSError):
+            record = f"its process ended with status {worker.end()}"
+        if isinstance(record, Point):
+            self._tally.add(worker.rank, record)
+            if self._tally.all_began_at is None and self._tally.begun == len(self._workers):
+                self._begin()
+            return
+        worker.end()
+        self._open.discard(worker.rank)
+        self._tally.ended_at = self._tally.ended_at or time.monotonic()
+        if record is not None:
+            self._tally.failures.append(f"rank {worker.rank}: {record}")
+            self._stop()
+
+    def _begin(self) -> None:
+        """Starts the clock of the test: every trainer has had a batch."""
+        self._tally.all_began_at = time.monotonic()
+        if self._plan.steps is None:
+            self._after(self._plan.duration, self._stop)
+
+    def _start(self, worker: Worker) -> None:
+        if not self._stopping:
+            self._tally.trainers[worker.rank].started_at = time.monotonic()
+            worker.start()
+
+    def _stop(self) -> None:
+        """Ends all trainers; those that do not end in time are killed."""
+        if self._stopping:
+            return
+        self._stopping = True
+        self._tally.ended_at = self._tally.ended_at or time.monotonic()
+        for worker in self._workers:
+            worker.stop()
+            if worker.records is None:  # it has not started
+                self._open.discard(worker.rank)
+        self._after(_STOP_TIMEOUT_SECONDS, self._give_up)
+
+    def _give_up(self) -> None:
+        """Kills what still runs."""
+        for worker in self._workers:
+            if worker.records is not None:
+                worker.kill()
+        self._open.clear()
+
+    def _show_progress(self) -> None:
+        self._progress(self._tally)
+        self._after(_PROGRESS_INTERVAL_SECONDS, self._show_progress)
+
+    def _after(self, seconds: float, action: Callable[..., None], *arguments: Any) -> None:
+        self._schedule.enter(seconds, 0, action, arguments)

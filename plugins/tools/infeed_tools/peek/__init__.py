@@ -1,0 +1,1 @@
+"""The tool `infeed peek`: specs, value ranges and pictures of a batch."""

@@ -1,0 +1,1 @@
+"""The tool `infeed top`: what a server does, live."""

@@ -1,0 +1,185 @@
+"""The command `infeed check`: output, JSON and exit status."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.harness.datasets import jpeg
+from typer.testing import CliRunner, Result
+
+from infeed.cli import new_app
+
+GOOD = "pipelines:\n  p:\n    source: {arrays: x.npz}\n    batch: {size: 2}\n"
+BAD = (
+    "pipelines:\n  p:\n    source: {arrays: y.npz}\n    shufle: {}\n"
+    "    transforms:\n      - map: no_such_module:f\n    batch: {size: 2}\n"
+)
+WITH_BAD_SAMPLE = (
+    "pipelines:\n  p:\n    source: {arrays: text.npz}\n"
+    "    transforms: [string_to_number: {field: t}]\n    batch: {size: 2}\n"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    np.savez(tmp_path / "x.npz", x=np.arange(10), label=np.arange(10) % 2)
+    np.savez(tmp_path / "text.npz", t=np.array(["1", "two", "3"]))
+    for name, text in (("good", GOOD), ("bad", BAD), ("bad_sample", WITH_BAD_SAMPLE)):
+        (tmp_path / f"{name}.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(new_app(), ["check", *arguments])
+
+
+def test_mistakes_are_named_without_tensorflow(folder: Path) -> None:
+    code = (
+        "import sys\n"
+        "from infeed.cli import main\n"
+        "sys.argv = ['infeed', 'check', 'bad.yaml']\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit as end:\n"
+        "    print('status', end.code)\n"
+        "slow = ('tensorflow.python', 'h2', 'infeed.rpc', 'infeed_tools.audit.run')\n"
+        "print('loaded', [name for name in slow if name in sys.modules])\n"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
+    )
+    *problems, total, status, loaded = process.stdout.splitlines()
+    assert [line.split(": ")[0:2] for line in problems] == [
+        ["bad.yaml:3", "pipelines.p.source.arrays"],
+        ["bad.yaml:4", "pipelines.p.shufle"],
+        ["bad.yaml:6", "pipelines.p.transforms[0].map.function"],
+    ]
+    assert (total, status, loaded) == ("bad.yaml: 3 problems", "status 1", "loaded []")
+
+
+def test_good_file_has_status_0(folder: Path) -> None:
+    result = run("good.yaml")
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("good.yaml: good, in ")
+    assert "--scan" in result.output
+
+
+def test_classes_order_and_decoder_are_printed(folder: Path) -> None:
+    for name in ("cat", "dog"):
+        (folder / "photos" / name).mkdir(parents=True)
+        (folder / "photos" / name / "0.jpg").write_bytes(jpeg(0))
+    steps = "[decode_image: {field: image, channels: 1}, center_crop: {field: image, size: [4, 4]}]"
+    source = f"source: {{images: photos, labels: folders}}, transforms: {steps}"
+    (folder / "photos.yaml").write_text(f"pipelines: {{p: {{{source}, batch: 2}}}}\n")
+    lines = run("photos.yaml").stdout.splitlines()
+    assert lines[0] == "p: the classes of label are 0 cat, 1 dog"
+    assert lines[1] == "p: TensorFlow decodes the pictures: decode_image has channels: 1"
+    assert lines[2].startswith("note: p: samples come class by class")
+
+
+def test_json_of_a_bad_file(folder: Path) -> None:
+    result = run("bad.yaml", "--json")
+    assert result.exit_code == 1
+    document = json.loads(result.stdout)
+    assert (document["file"], document["good"]) == ("bad.yaml", False)
+    assert document["problems"][1] == {
+        "file": "bad.yaml",
+        "line": 4,
+        "path": "pipelines.p.shufle",
+        "message": "unknown key 'shufle' (did you mean 'shuffle'?); allowed: add, batch, "
+        "on_error, quarantine, remove, shuffle, skip, source, transforms",
+    }
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "message", "status"),
+    [
+        ("missing.yaml", 1, "the file cannot be read: No such file or directory", 2),
+        ("binary.yaml", 2, "the file is not UTF-8 text", 1),
+        ("cut.yaml", 2, "not valid YAML: expected the node content, but found '<stream end>'", 1),
+    ],
+)
+def test_json_of_a_file_that_is_not_read(
+    folder: Path, file: str, line: int, message: str, status: int
+) -> None:
+    (folder / "binary.yaml").write_bytes(b"a: 1\n\xff")
+    (folder / "cut.yaml").write_text("pipelines: [1,\n")
+    result = run(file, "--json")
+    assert result.exit_code == status
+    assert json.loads(result.stdout) == {
+        "file": file,
+        "good": False,
+        "problems": [{"file": file, "line": line, "path": "", "message": message}],
+        "pipelines": [],
+    }
+
+
+def test_prints_of_a_data_set_are_not_in_the_json(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(folder)
+    (folder / "noisy_numbers.py").write_text(
+        "print('imported')\n\n\nclass Numbers:\n    fingerprint = '1'\n\n"
+        "    def __len__(self):\n        return 4\n\n"
+        "    def __getitem__(self, index):\n        print(index)\n        return index\n"
+    )
+    text = GOOD.replace("arrays: x.npz", "python: noisy_numbers:Numbers")
+    (folder / "noisy.yaml").write_text(text)
+    result = run("noisy.yaml", "--scan", "--json")
+    assert json.loads(result.stdout)["good"], result.output
+    assert "imported" in result.stderr
+
+
+def test_scan_prints_what_it_found(folder: Path) -> None:
+    result = run("good.yaml", "--scan")
+    assert result.exit_code == 0, result.output
+    for text in (
+        "p: 10 samples, 0 bad",
+        "classes of label: 2, with 5 to 5 samples (median 5)",
+        "good.yaml: good",
+    ):
+        assert text in result.output
+
+
+def test_a_bad_sample_in_the_first_batch_points_to_the_scan(folder: Path) -> None:
+    result = run("bad_sample.yaml")
+    assert result.exit_code == 1
+    assert "; --scan lists every bad sample\n" in result.output
+    assert "; --scan lists" not in run("bad.yaml").output
+
+
+def test_bad_samples_are_a_problem_unless_accepted(folder: Path) -> None:
+    result = run("bad_sample.yaml", "--scan")
+    assert result.exit_code == 1
+    assert "p: 3 samples, 1 bad" in result.output
+    assert "transforms[0].string_to_number: " in result.output
+    for limit, status in {"1": 0, "34%": 0, "0.34": 0, "33%": 1, "0.0": 1}.items():
+        assert run("bad_sample.yaml", "--scan", "--max-bad", limit).exit_code == status
+    result = run("bad_sample.yaml", "--scan", "--json", "--show", "0")
+    assert result.exit_code == 1
+    (pipeline,) = json.loads(result.stdout)["pipelines"]
+    assert pipeline["bad_samples"] == {"count": 1, "without_label": 0, "first": []}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["missing.yaml"],
+        ["good.yaml", "--limit", "0"],
+        ["good.yaml", "--scan", "--pipeline", "q"],
+        ["good.yaml", "--sacn"],
+        ["good.yaml", "--max-bad", "-1"],
+        ["good.yaml", "--max-bad", "1.5"],
+        ["good.yaml", "--max-bad", "few"],
+    ],
+)
+def test_wrong_usage_has_status_2(folder: Path, arguments: list[str]) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output

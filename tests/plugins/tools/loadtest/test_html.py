@@ -1,0 +1,93 @@
+"""The page of a load test: well-formed, alone, and safe."""
+
+from __future__ import annotations
+
+import re
+import sys
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from tests.plugins.tools.loadtest.samples import busy_server, fake, point, steps
+
+from infeed.shared.errors import MissingExtraError
+from infeed_tools.loadtest.find_max import Search
+from infeed_tools.loadtest.plan import LoadPlan
+from infeed_tools.loadtest.report import chart_package, html_report
+from infeed_tools.loadtest.summary import summarize
+from infeed_tools.loadtest.tally import Tally
+
+VOID = {"meta"}
+
+
+class Reader(HTMLParser):
+    """Checks that tags are closed, and keeps their attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def page(name: str = "numbers", trainers: int = 3) -> str:
+    transport = fake()
+    object.__setattr__(transport.spec, "name", name)
+    made = Tally(LoadPlan(trainers=trainers, step_ms=10, warm_up=0), transport.spec)
+    for rank in range(trainers):
+        servers = {"<a>:1": busy_server(), "b:1": busy_server(memory_bytes=1_240_000_000)}
+        messages = ((0.5, "<a>:1 is <lost>"),) * (rank == 1)
+        given = steps(list(range(20)), rank, trainers)
+        made.add(rank, point(given, server_reports=servers, messages=messages))
+    made.all_began_at, made.ended_at = 0.0, 3.5
+    return html_report(summarize(made), Search({1: 0.99, 2: 0.5}, 1, True))
+
+
+def test_the_page_is_well_formed_and_alone() -> None:
+    text = page()
+    reader = Reader()
+    reader.feed(text)
+    assert reader.open == []
+    assert not {tag for tag, _ in reader.seen} & {"script", "link", "img", "iframe", "object"}
+    assert not [attrs for _, attrs in reader.seen if attrs.keys() & {"src", "href", "onclick"}]
+    assert not re.search(r"https?:|url\((?!#)|@import", text)
+    (drawn,) = [attrs for tag, attrs in reader.seen if tag == "svg"]
+    assert (drawn["role"], bool(drawn["aria-label"])) == ("img", True)
+
+
+def test_the_page_has_the_report_and_a_chart_of_each_kind() -> None:
+    text = page()
+    for part in (
+        "1.24 GB",
+        "1 trainer can be fed",
+        "0.5 s  rank 1: &lt;a&gt;:1 is &lt;lost&gt;",
+        "throughput, samples/s",
+        "waits for a batch, ms",
+        "utilisation of each trainer",
+        "what the pipeline of &lt;a&gt;:1 waits for",
+        "what the pipeline of b:1 waits for",
+    ):
+        assert part in text
+
+
+def test_names_from_elsewhere_are_escaped() -> None:
+    text = page("<script>alert(1)</script>")
+    assert "<script" not in text
+    assert "<lost>" not in text
+    assert "<a>:1" not in text
+
+
+def test_html_without_its_packages_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "infeed_tools.loadtest.charts", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'infeed\[loadtest\]'"):
+        chart_package()
