@@ -146,7 +146,8 @@ lint: $(READY) ## Check style, types, prose, the .proto files and the generated 
 	@$(BIN)/ruff check $(wildcard $(CODE))
 	@$(BIN)/ruff format --check $(wildcard $(CODE))
 	@$(BIN)/mypy client/infeed server/infeed_server tfdata/infeed_tfdata \
-	  plugins/formats/infeed_formats plugins/tools/infeed_tools native/infeed_jpeg
+	  plugins/formats/infeed_formats plugins/runs/infeed_runs plugins/tools/infeed_tools \
+	  native/infeed_jpeg
 	@$(BIN)/python tools/prose.py
 	@$(BIN)/python -m tools.docs --check
 	@$(BIN)/buf lint

@@ -24,6 +24,7 @@ PACKAGES = {
 
 PLUGINS = {
     "infeed_formats": ROOT / "plugins" / "formats",
+    "infeed_runs": ROOT / "plugins" / "runs",
     "infeed_tools": ROOT / "plugins" / "tools",
 }
 """Packages that the core finds by entry points. Their folders do not import each other."""
@@ -34,6 +35,7 @@ ROOMS = {
         *(f"infeed_server.{name}" for name in ("config", "sources", "storage")),
         "infeed_tools.init",
     ),
+    "infeed_runs": ("infeed", "infeed_server", "infeed_runs"),
     "infeed_tools": ("infeed", "infeed_server", "infeed_tools.init"),
 }
 """What plug-ins import of the others."""
@@ -48,7 +50,7 @@ LAYERS = {
         "wire rpc ranks run",
         "prefetch",
         "feed",
-        "client slots",
+        "client",
         "adapters",
         "__init__",
         "audit grain jax keras testing torch",
@@ -70,7 +72,6 @@ LAYERS = {
         "rpc",
         "runtime",
         "check",
-        "run",
         "__init__ demo",
         "cli",
     ),

@@ -39,7 +39,7 @@ ROOT = Path(__file__).parents[1]
 
 PACKAGES = (
     *("client/infeed", "server/infeed_server", "tfdata/infeed_tfdata"),
-    *("plugins/formats/infeed_formats", "plugins/tools/infeed_tools"),
+    *("plugins/formats/infeed_formats", "plugins/runs/infeed_runs", "plugins/tools/infeed_tools"),
 )
 
 SBOM_TOOL = "cyclonedx-bom==7.5.0"

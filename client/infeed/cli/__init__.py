@@ -78,10 +78,7 @@ def new_app() -> typer.Typer:
     from infeed.cli.list import list_pipelines  # noqa: PLC0415
     from infeed.cli.loadtest import loadtest  # noqa: PLC0415
     from infeed.cli.peek import peek  # noqa: PLC0415
-    from infeed.cli.replay import replay  # noqa: PLC0415
     from infeed.cli.top import top  # noqa: PLC0415
-    from infeed.cli.what import what  # noqa: PLC0415
-    from infeed.cli.when import when  # noqa: PLC0415
 
     app = typer.Typer(
         name="infeed",
@@ -105,7 +102,7 @@ def new_app() -> typer.Typer:
         """Does nothing: the callback of the option has ended the command."""
 
     app.command("list", rich_help_panel=LOOK)(list_pipelines)
-    for function in (peek, what, when, replay, top, audit, loadtest):
+    for function in (peek, top, audit, loadtest):
         app.command(rich_help_panel=LOOK)(function)
     for command in entry_points(group="infeed.commands"):
         _add_commands(app, command)

@@ -8,23 +8,19 @@ import typer
 
 PREPARE = "Prepare data (extra: server)"
 SERVE = "Serve (extra: server)"
-RUNS = "Order of the data"
 """Titles of commands in `infeed --help`."""
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the app; the entry point is this function."""
-    from infeed_server.cli.amend import amend
     from infeed_server.cli.cache import cache
     from infeed_server.cli.check import check
     from infeed_server.cli.commands import serve
-    from infeed_server.cli.diff import diff
     from infeed_server.cli.tools import demo, index, token
 
     panels: dict[str, tuple[Callable[..., None], ...]] = {
         PREPARE: (check, index, cache),
         SERVE: (serve, token, demo),
-        RUNS: (amend, diff),
     }
     for panel, commands in panels.items():
         for command in commands:
