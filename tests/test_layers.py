@@ -23,6 +23,7 @@ PACKAGES = {
 
 PLUGINS = {
     "infeed_formats": ROOT / "plugins" / "formats",
+    "infeed_runs": ROOT / "plugins" / "runs",
     "infeed_service": ROOT / "plugins" / "service",
     "infeed_tools": ROOT / "plugins" / "tools",
 }
@@ -35,6 +36,7 @@ ROOMS = {
         *(f"infeed_server.{name}" for name in ("config", "sources", "storage")),
         "infeed_tools.init",
     ),
+    "infeed_runs": ("infeed", "infeed_server", "infeed_runs"),
     "infeed_service": ("infeed", "infeed_server", "infeed_service"),
     "infeed_tools": ("infeed", "infeed_server", "infeed_tools.audit", "infeed_tools.init"),
 }
@@ -50,7 +52,7 @@ LAYERS = {
         "wire rpc ranks run",
         "prefetch",
         "feed",
-        "client slots",
+        "client",
         "adapters",
         "__init__",
         "audit grain jax keras loadtest testing torch",
@@ -71,7 +73,6 @@ LAYERS = {
         "serving control",
         "rpc",
         "runtime",
-        "run",
         "__init__",
         "cli",
     ),

@@ -13,6 +13,7 @@ With TensorFlow, `infeed.tensorflow.from_generator(feed)` is a `tf.data.Dataset`
 from __future__ import annotations
 
 import importlib
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from infeed.batch import Batch
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from infeed.client import connect
     from infeed.feed import Feed
     from infeed.http2.tls_config import TLS
-    from infeed.slots import Slot, at
+    from infeed.shared.doors import Door
     from infeed.stats import Stats
 
 __version__ = "0.2.0"
@@ -52,10 +53,8 @@ _LAZY_MODULES = ("grain", "jax", "keras", "tensorflow", "testing", "torch")
 
 _LAZY_NAMES = {
     "Feed": "infeed.feed",
-    "Slot": "infeed.slots",
     "Stats": "infeed.stats",
     "TLS": "infeed.http2.tls_config",
-    "at": "infeed.slots",
     "connect": "infeed.client",
 }
 """Name → the module that has it. Commands that connect to no server load none of these."""
@@ -68,12 +67,22 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY_NAMES:
         value = globals()[name] = getattr(importlib.import_module(_LAZY_NAMES[name]), name)
         return value
+    if name in _added().names():
+        return _added().load(name)
     raise AttributeError(f"module 'infeed' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     """Returns the public names, without the modules that this one imports."""
-    return sorted([*__all__, *_LAZY_MODULES])
+    return sorted([*__all__, *_LAZY_MODULES, *_added().names()])
+
+
+@cache
+def _added() -> Door:
+    """Returns the names that installed packages add: the entry points of the group `infeed`."""
+    from infeed.shared.doors import Door  # noqa: PLC0415 - reads the installed packages
+
+    return Door("infeed", "name")
 
 
 __all__ = [
@@ -97,12 +106,10 @@ __all__ = [
     "ServerError",
     "ServerUnavailableError",
     "Shard",
-    "Slot",
     "SourceError",
     "StallError",
     "Stats",
     "UserCodeError",
     "__version__",
-    "at",
     "connect",
 ]

@@ -13,10 +13,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from infeed.shared.doors import Door
+
 if TYPE_CHECKING:
     from infeed_server.pipeline.definition import BatchOptions, Pipeline, Shuffle
-    from infeed_server.run.amend import AmendOptions, amend
-    from infeed_server.run.diff import DiffOptions, diff
     from infeed_server.runtime.options import ServerOptions
     from infeed_server.runtime.server import Server
 
@@ -24,26 +24,23 @@ if TYPE_CHECKING:
 # It is read when grpc is imported.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
-__all__ = [
-    "AmendOptions", "BatchOptions", "DiffOptions", "Pipeline", "Server", "ServerOptions", "Shuffle",
-    "amend", "diff",
-]  # fmt: skip
+__all__ = ["BatchOptions", "Pipeline", "Server", "ServerOptions", "Shuffle"]
+
+_ADDED = Door("infeed_server", "name")
 
 _MODULES = {
-    "AmendOptions": "infeed_server.run.amend",
     "BatchOptions": "infeed_server.pipeline.definition",
-    "DiffOptions": "infeed_server.run.diff",
     "Pipeline": "infeed_server.pipeline.definition",
     "Server": "infeed_server.runtime.server",
     "ServerOptions": "infeed_server.runtime.options",
     "Shuffle": "infeed_server.pipeline.definition",
-    "amend": "infeed_server.run.amend",
-    "diff": "infeed_server.run.diff",
 }
 
 
 def __getattr__(name: str) -> Any:
     # Imported on first use: TensorFlow takes seconds, and `infeed --help` imports this package.
+    if name in _ADDED.names():
+        return _ADDED.load(name)
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415
@@ -53,4 +50,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """Returns the public names."""
-    return __all__
+    return sorted([*__all__, *_ADDED.names()])

@@ -15,7 +15,7 @@ from tests.harness.server import InfeedServer
 from tests.server.transforms.conftest import run, run_each  # noqa: F401 - for tests on pages
 
 import infeed
-from infeed_server.run.amend import AmendOptions, amend
+from infeed_runs.change.amend import AmendOptions, amend
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,14 @@ from typing import Any
 from tools.columns import COLUMN
 from tools.docs.markdown import DocsError
 
-PACKAGES = ("infeed", "infeed_server", "infeed_service", "infeed_formats", "infeed_tools")
+PACKAGES = (
+    "infeed",
+    "infeed_server",
+    "infeed_formats",
+    "infeed_runs",
+    "infeed_service",
+    "infeed_tools",
+)
 """The packages whose classes are read; base classes of others have no options."""
 
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from infeed.shared.spec.segment import Lineage
+from infeed_runs.change.changes import common_parts
+from infeed_runs.change.definitions import Opened
 from infeed_server.order import RunOrder
 from infeed_server.order.permutation import Positions
 from infeed_server.order.sample_order import by_epoch
-from infeed_server.run.changes import common_parts
-from infeed_server.run.definitions import Opened
 from infeed_server.sources.base import Provenance
 
 

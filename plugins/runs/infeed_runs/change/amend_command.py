@@ -89,8 +89,8 @@ def amend(
     set_up_logging()
     skipped = None if skip is None else steps(skip)
     with loading_tensorflow():
-        from infeed_server.run.amend import AmendOptions
-        from infeed_server.run.amend import amend as make
+        from infeed_runs.change.amend import AmendOptions
+        from infeed_runs.change.amend import amend as make
 
     options = AmendOptions(**vars(sizes), skip=skipped)
     made = make(run, step, file, pipeline=pipeline, was=was, options=options)

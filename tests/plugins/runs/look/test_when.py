@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from infeed.cli.when import place
 from infeed.cursor import Cursor
 from infeed.run import Run
 from infeed.shared.spec.segment import Segment
+from infeed_runs.look.when import place
 
 
 def segment(step: int, start: int, batch_size: int, world_size: int) -> Segment:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from infeed_runs.change.changes import transform_changes
 from infeed_server.pipeline.load import parse
-from infeed_server.run.changes import transform_changes
 
 DECODE: Any = {"decode_image": {"field": "image"}}
 CROP: Any = {"random_crop": {"field": "image", "size": [8, 8]}}

@@ -16,7 +16,7 @@ from rich.console import Console
 
 import infeed
 from infeed.batch import Batch
-from infeed.cli import LOOK
+from infeed.cli import RUNS
 from infeed.cli.connection import TIMEOUT, Connection, RunName, Target
 from infeed.cli.model_options import option, with_models
 from infeed.cli.output import note_ranks, print_json, print_line, problem_of
@@ -48,7 +48,7 @@ class ReplayOptions:
 app = typer.Typer()
 
 
-@app.command(rich_help_panel=LOOK)
+@app.command(rich_help_panel=RUNS)
 @with_models
 def replay(target: Target, run: RunName, options: ReplayOptions, connection: Connection) -> None:
     """Reads steps of a run again, bit-identical, and prints a checksum of each batch.

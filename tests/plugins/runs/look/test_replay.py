@@ -14,9 +14,9 @@ from typer.testing import CliRunner, Result
 import infeed
 from infeed import testing
 from infeed.cli import new_app
-from infeed.cli.replay import checksum
 from infeed.cursor import Shard
 from infeed.shared.errors import InfeedError
+from infeed_runs.look.replay import checksum
 
 OLD, NEW, CURSOR = amended_run()
 

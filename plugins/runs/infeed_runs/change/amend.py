@@ -17,12 +17,12 @@ from infeed.shared.arguments import check_integer
 from infeed.shared.errors import CursorError, InvalidRequestError
 from infeed.shared.spec import MAX_BATCH_SIZE
 from infeed.shared.spec.segment import MAX_SEGMENTS, Lineage, Segment
+from infeed_runs.change.changes import Change, definition_changes
+from infeed_runs.change.definitions import Definitions, Opened, split_name
 from infeed_server.order import MAX_SEED
 from infeed_server.order.run_order import RunOrder, extend
 from infeed_server.pipeline.lineage import segment_of, segment_order
 from infeed_server.pipeline.load import Pipelines
-from infeed_server.run.changes import Change, definition_changes
-from infeed_server.run.definitions import Definitions, Opened, split_name
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ import pytest
 
 from infeed.cursor import Cursor
 from infeed.shared.errors import InfeedError
+from infeed_runs.change.definitions import Definitions
 from infeed_server import AmendOptions, amend
 from infeed_server.order import Order, RunOrder
 from infeed_server.pipeline.load import parse
-from infeed_server.run.definitions import Definitions
 
 SIZES = (40, 9, 1, 23, 70)
 """Samples of the sources."""
@@ -272,7 +272,7 @@ def test_step_before_the_last_segment_is_refused(folder: Path) -> None:
 def test_too_many_segments_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = definition(folder)
     run = amend(cursor(old, 40), 10, old, options=AmendOptions(seed=5)).cursor
-    monkeypatch.setattr("infeed_server.run.amend.MAX_SEGMENTS", 2)
+    monkeypatch.setattr("infeed_runs.change.amend.MAX_SEGMENTS", 2)
     with pytest.raises(InfeedError, match="would have 3 segments; at most 2 are allowed"):
         amend(run, 10, old, options=AmendOptions(seed=6))
 

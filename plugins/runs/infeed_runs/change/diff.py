@@ -14,12 +14,12 @@ from infeed.cursor import Cursor
 from infeed.run import Run, load_run
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec.segment import Lineage
+from infeed_runs.change.changes import Change, definition_changes
+from infeed_runs.change.definitions import Definitions, split_name
+from infeed_runs.change.samples import Samples, Side, sample_codes
 from infeed_server.order import RunOrder
 from infeed_server.pipeline.lineage import segment_order
 from infeed_server.pipeline.load import Pipelines
-from infeed_server.run.changes import Change, definition_changes
-from infeed_server.run.definitions import Definitions, split_name
-from infeed_server.run.samples import Samples, Side, sample_codes
 
 MAX_POSITIONS = 1_000_000
 """Positions that are compared unless a range is given."""

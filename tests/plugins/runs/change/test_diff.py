@@ -13,10 +13,10 @@ from tests.harness.datasets import jpeg
 
 from infeed.cursor import Cursor
 from infeed.shared.errors import InfeedError
+from infeed_runs.change.definitions import Definitions, split_name
+from infeed_runs.change.diff import Difference
 from infeed_server import AmendOptions, DiffOptions, amend, diff
 from infeed_server.order import Order
-from infeed_server.run.definitions import Definitions, split_name
-from infeed_server.run.diff import Difference
 
 BASE = "source: {arrays: 0.npz}, batch: {size: 4}"
 CAST = "cast: {field: x, dtype: float32}"

@@ -10,7 +10,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from infeed.cli import LOOK
+from infeed.cli import RUNS
 from infeed.cli.connection import TIMEOUT, Connection, RunName, Target
 from infeed.cli.model_options import option, with_models
 from infeed.cli.output import new_console, note_ranks, print_json, print_line
@@ -50,7 +50,7 @@ class WhenOptions:
 app = typer.Typer()
 
 
-@app.command(rich_help_panel=LOOK)
+@app.command(rich_help_panel=RUNS)
 @with_models
 def when(
     target: Target,

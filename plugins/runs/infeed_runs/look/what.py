@@ -13,7 +13,7 @@ from rich.text import Text
 
 import infeed
 from infeed.batch import Batch
-from infeed.cli import LOOK
+from infeed.cli import RUNS
 from infeed.cli.connection import TIMEOUT, Connection, RunName, Target
 from infeed.cli.contact_sheet import write_sheet
 from infeed.cli.model_options import option, with_models
@@ -49,7 +49,7 @@ class WhatOptions:
 app = typer.Typer()
 
 
-@app.command(rich_help_panel=LOOK)
+@app.command(rich_help_panel=RUNS)
 @with_models
 def what(target: Target, run: RunName, options: WhatOptions, connection: Connection) -> None:
     """Shows the samples that a training step had, or will have, and their random draws.

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from infeed.cli import new_app
 from infeed.cursor import Cursor
-from infeed_server.run.definitions import Definitions
+from infeed_runs.change.definitions import Definitions
 
 TEXT = "pipelines:\n  p: {source: {arrays: x.npz}, shuffle: {seed: 3}, batch: {size: 4}}\n"
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import infeed
-from infeed.cli.replay import checksum
 from infeed.cursor import Cursor
 from infeed.shared.spec.segment import Segment
+from infeed_runs.look.replay import checksum
 from infeed_server.order import SampleOrder
 from infeed_server.order.run_order import Part, begin, extend
 

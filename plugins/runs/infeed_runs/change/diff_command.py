@@ -12,13 +12,13 @@ from rich.text import Text
 
 from infeed.cli import RUNS
 from infeed.shared.printable import printable
-from infeed_server.cli.amend import steps as parse_steps
+from infeed_runs.change.amend_command import steps as parse_steps
 from infeed_server.cli.console import print_line, report_console
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import loading_tensorflow
 
 if TYPE_CHECKING:
-    from infeed_server.run.diff import Difference
+    from infeed_runs.change.diff import Difference
 
 _RUN = "A JSON file with a cursor, or 'FILE.yaml[:PIPELINE][@SEED]'."
 
@@ -64,8 +64,8 @@ def diff(
     set_up_logging()
     chosen = None if steps is None else parse_steps(steps)
     with loading_tensorflow():
-        from infeed_server.run.diff import DiffOptions
-        from infeed_server.run.diff import diff as compare
+        from infeed_runs.change.diff import DiffOptions
+        from infeed_runs.change.diff import diff as compare
 
     options = DiffOptions(chosen, batch_size, world_size, names)
     found = compare(a, b, pipelines or [], options)

@@ -1,0 +1,1 @@
+"""The order of the data of runs: commands that look at it and change it, and their calls."""

@@ -1,0 +1,1 @@
+"""Changes of runs, by arithmetic on definitions: `infeed amend` and `infeed diff`."""

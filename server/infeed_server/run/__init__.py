@@ -1,1 +1,0 @@
-"""Runs as lists of segments: appending one, and comparing two runs by arithmetic."""
