@@ -21,7 +21,7 @@ from infeed_server.engines.indexed.sample_reader import SampleReader
 from infeed_server.engines.tf_data import graph_options, unbatched
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed, split_python_maps
-from infeed_server.pipeline.load import FilePipelines, error_path
+from infeed_server.pipeline.load import FilePipelines, place_of
 from infeed_server.pipeline.sequential_plan import plan_sequential
 from infeed_server.sources import DatasetSource, ProgressCallback
 
@@ -66,8 +66,7 @@ def scan_pipeline(
                 with closing(plan.source), scanning(name, count) as advance:
                     report = _scan_indexed(plan, count, max_examples, advance)
     except InfeedError as error:
-        path, message = error_path(error, name)
-        return PipelineReport(name), [doc.problem(path, message)]
+        return PipelineReport(name), [doc.problem(place_of(error, name), error.problem)]
     findings = value_findings(definition.transforms, report.ranges)
     return report, [doc.problem(("pipelines", name, *path), text) for path, text in findings]
 
@@ -81,7 +80,7 @@ def _scan_dataset(
     spec = plan.spec
     dataset = plan.dataset(spec.seed, spec.batch_size)
     if limit is None and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
-        raise ConfigError("source.dataset: the dataset is endless; give --limit")
+        raise ConfigError("the dataset is endless; give --limit", at=("source", "dataset"))
     samples = unbatched(dataset)
     steps = list(enumerate(definition.transforms))
     measures = Measures.of(dict(samples.element_spec), lambda sample: sample, steps)
@@ -175,9 +174,7 @@ def _add_bad_samples(
 
 
 def _passing(index: int) -> SampleError:
-    return SampleError(
-        f"sample {index} failed, but not when it was processed again, alone", sample_id=index
-    )
+    return SampleError("failed, but not when it was processed again, alone", sample=index)
 
 
 def _measured(rows: tf.data.Dataset, measures: Measures, *, skip: bool = False) -> tf.data.Dataset:

@@ -257,6 +257,7 @@ def _require_shareable(engine: Engine) -> None:
     each to another one."""
     if engine.spec.guarantee.resume == "none":
         raise ConfigError(
-            "source.dataset: it has no order, so all ranks must share one reading of it, which "
-            "several processes cannot; leave out --processes, or make it deterministic"
+            "it has no order, so all ranks must share one reading of it, which several processes "
+            "cannot; leave out --processes, or make it deterministic",
+            at=("source", "dataset"),
         )

@@ -62,7 +62,6 @@ def test_invalid_step_is_named(transforms: Any, error: Any, message: str) -> Non
     source, steps = open_steps(*transforms)
     with pytest.raises(error, match=message) as caught:
         sample_graph.trace(source, steps)
-    assert caught.value.metadata["stage"] == str(caught.value).partition(": ")[0]
 
 
 def test_field_that_cannot_be_sent_is_refused() -> None:
